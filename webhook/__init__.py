@@ -1,0 +1,17 @@
+"""deferred-quota: Kubernetes quota charged where resources are really taken, at the bind.
+
+Packages, from the top down; imports point down only:
+
+- `cli`: one module per command; a few lines over `runtime` or the core.
+- `runtime`: builds and wires the objects; decides nothing.
+- `admission`: AdmissionReview in, AdmissionReview out; one module per door.
+- `controllers`: loops that keep the ledger true.
+- `embedded`: an API server in one process, for the demo, tests and offline use.
+- `tls`: certificates: issue, check, reload.
+- `state`: the quota state that changes, and the only writer of reservations at the doors.
+- `cluster`: the API server as a port: objects and versions, nothing about quota.
+- `quota`: the core: values in, values out; no I/O, clock, threads or logging.
+- `config`, `telemetry`: settings, logs, metrics.
+"""
+
+__version__ = "0.1.0"
