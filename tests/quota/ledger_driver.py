@@ -1,0 +1,84 @@
+"""Drive the ledger's world with arbitrary steps, from a random generator or from Hypothesis."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.quota.ledger_world import SCOPES, DoorActor, TrackerActor, World
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: its name and four numbers that choose among what there is."""
+
+    name: str
+    first: int
+    second: int
+    third: int
+    fourth: int
+
+
+def _actor(world: World, step: Step) -> DoorActor | TrackerActor:
+    return [*world.doors, *world.trackers][step.second % 4]
+
+
+def _sync(world: World, _: Step) -> None:
+    for actor in [*world.doors, world.trackers[0]]:
+        world.catch_up(actor)
+    world.settle(0)
+
+
+def _put_quota(world: World, step: Step) -> None:
+    name = ("base", "a", "b")[step.third % 3]
+    world.put_quota(
+        name, cpu=2 * step.first, memory=1 + 2 * step.second, scope=SCOPES[step.fourth % 4]
+    )
+
+
+STEPS: Mapping[str, Callable[[World, Step], None]] = {
+    "sync": _sync,
+    "create pod": lambda world, step: world.create_pod(
+        1 + step.first % 3, 1 + step.second % 3, gold=step.third % 2 == 0
+    ),
+    "bind": lambda world, step: world.bind(step.first, step.second % 2),
+    "create assigned": lambda world, step: world.create_assigned(
+        1 + step.first % 3, 1 + step.second % 3, step.third % 2
+    ),
+    "resize": lambda world, step: world.resize(step.first, 1 + step.second % 5, step.third % 2),
+    "flip": lambda world, step: world.flip(step.first, step.second % 2),
+    "decide": lambda world, step: world.decide(step.first),
+    "decide, answer lost": lambda world, step: world.decide(step.first, loses_answer=True),
+    "commit": lambda world, step: world.commit(step.first),
+    "finish": lambda world, step: world.finish(step.first),
+    "delete": lambda world, step: world.delete(step.first),
+    "put quota": _put_quota,
+    "delete quota": lambda world, step: world.delete_quota("ab"[step.third % 2]),
+    "see": lambda world, step: world.see(_actor(world, step), 1 + step.first % 3),
+    "catch up": lambda world, step: world.catch_up(_actor(world, step)),
+    "look": lambda world, step: world.look(step.first % 2),
+    "settle": lambda world, step: world.settle(step.first % 2),
+    "settle late": lambda world, step: world.settle(step.first % 2, looks=False),
+    "pass time": lambda world, step: world.pass_time((1, 2, 5, 12, 20, 46)[step.first % 6]),
+    "crash door": lambda world, step: world.crash_door(step.first),
+    "restart": lambda world, step: world.restart(_actor(world, step), step.first),
+}
+_RARE = {"put quota": 1, "delete quota": 1, "crash door": 1, "restart": 1, "flip": 2, "delete": 2}
+_OFTEN = {"sync": 10, "bind": 9, "decide": 10, "commit": 10, "create pod": 9, "settle": 6}
+_WEIGHTS = [{**_RARE, **_OFTEN}.get(name, 3) for name in STEPS]
+
+
+def random_steps(seed: int, length: int) -> list[Step]:
+    """Return the same steps for the same seed."""
+    chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    names = chance.choices(list(STEPS), weights=_WEIGHTS, k=length)
+    return [Step(name, *(chance.randrange(9) for _ in range(4))) for name in names]
+
+
+def drive(world: World, steps: list[Step]) -> None:
+    """Take the steps; the laws are checked after each, and healing at the end."""
+    for step in steps:
+        STEPS[step.name](world, step)
+        world.check_laws()
+    world.check_quiet()

@@ -1,0 +1,559 @@
+"""A small world in which the ledger has to keep its laws.
+
+Storage holds pods, quotas and one ledger object, each change with a resource version. Doors and
+trackers are separate actors that see storage late, at different times, and through writes that
+can conflict or whose answers can get lost. Requests take up to `REQUEST_SECONDS` from the look at
+the pod to the write of the pod. Nothing here shares code with the ledger's arithmetic: what is
+really taken is summed from the pods in storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from webhook.quota import ledger as ledger_module
+from webhook.quota.ledger import Admitted, Claim, Door, Ledger, Observed, Refused, Verdict
+from webhook.quota.ledger_codec import ledger_from_status, ledger_status
+from webhook.quota.quantity import Quantity
+from webhook.quota.resources import ResourceList
+from webhook.quota.settlement import Count, CountedQuota, Expiry, SeenPod, settle
+
+REQUEST_SECONDS = 34
+EXPIRE_SECONDS = 45
+CPU = "requests.cpu"
+MEMORY = "requests.memory"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class PodState:
+    """One version of a pod in storage."""
+
+    uid: str
+    name: str
+    version: int
+    cpu: int
+    memory: int
+    gold: bool
+    has_deadline: bool = False
+    is_assigned: bool = False
+    is_finished: bool = False
+    is_deleted: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        return not (self.is_finished or self.is_deleted)
+
+    @property
+    def usage(self) -> ResourceList:
+        return amounts(self.cpu, self.memory)
+
+
+@dataclass(frozen=True)
+class QuotaState:
+    """One version of a quota in storage; `scope` is one of `SCOPES`."""
+
+    uid: str
+    name: str
+    cpu: int
+    memory: int
+    scope: str
+    is_deleted: bool = False
+
+    @property
+    def hard(self) -> ResourceList:
+        return amounts(self.cpu, self.memory)
+
+    @property
+    def observed(self) -> Observed:
+        return Observed(self.name, self.uid, f"{self.cpu}/{self.memory}/{self.scope}")
+
+    def applies_to(self, pod: PodState) -> bool:
+        return {
+            "all": True,
+            "gold": pod.gold,
+            "deadline": pod.has_deadline,
+            "no-deadline": not pod.has_deadline,
+        }[self.scope]
+
+
+SCOPES = ("all", "gold", "deadline", "no-deadline")
+
+
+@dataclass
+class Request:
+    """A request on its way from the webhook to storage."""
+
+    kind: str
+    pod: PodState  # as storage will have it if the request succeeds
+    read_version: int  # the version the API server's write is conditional on; 0: none
+    started: float
+    claim: Claim
+    observed: frozenset[Observed]
+    ledger: tuple[int, Ledger | None]
+    is_admitted: bool = False
+    was_refused: bool = False
+
+
+@dataclass
+class DoorActor:
+    """A webhook replica: how far its caches have seen pods and quotas."""
+
+    pods_seen: int = 0
+    quotas_seen: int = 0
+
+
+@dataclass
+class TrackerActor:
+    """A controller replica, leader or not: its caches and what it watches."""
+
+    pods_seen: int = 0
+    quotas_seen: int = 0
+    watched: dict[str, tuple[int, float]] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    ledger: tuple[int, Ledger | None] = (0, None)
+
+
+class World:
+    """Storage, actors and a clock; every public method is one step."""
+
+    def __init__(self) -> None:
+        self.clock = 0.0
+        self.version = 0
+        self.pods: dict[str, PodState] = {}
+        self.pod_history: list[PodState] = []
+        self.quota_history: list[tuple[int, QuotaState]] = []
+        self.ledger: tuple[int, dict[str, object] | None] = (0, None)
+        self.requests: list[Request] = []
+        self.doors = [DoorActor(), DoorActor()]
+        self.trackers = [TrackerActor(), TrackerActor()]
+        self.serial = 0
+        self.commits = 0
+        self.put_quota("base", cpu=6, memory=8, scope="all")
+        for tracker in self.trackers:
+            self.catch_up(tracker)
+        self.settle(0)
+
+    # -- people and controllers ------------------------------------------------------------
+
+    def create_pod(self, cpu: int, memory: int, *, gold: bool) -> None:
+        """Create a pod that waits for a node."""
+        self._store(self._new_pod(cpu, memory, gold=gold))
+
+    def finish(self, index: int) -> None:
+        """Let an assigned pod end."""
+        pod = pick([pod for pod in self.pods.values() if pod.is_assigned and pod.is_live], index)
+        if pod is not None:
+            self._store(replace(pod, is_finished=True))
+
+    def delete(self, index: int) -> None:
+        """Delete a pod, waiting or assigned."""
+        pod = pick(list(self.pods.values()), index)
+        if pod is not None:
+            self._store(replace(pod, is_deleted=True))
+
+    def put_quota(self, name: str, *, cpu: int, memory: int, scope: str) -> None:
+        """Create a quota or change its limits or scope."""
+        former = self.quotas().get(name)
+        uid = former.uid if former is not None else f"quota-{self._next()}"
+        self.version += 1
+        quota = QuotaState(uid, name, cpu, memory, scope)
+        self.quota_history.append((self.version, quota))
+
+    def delete_quota(self, name: str) -> None:
+        """Delete a quota; `base` always stays."""
+        former = self.quotas().get(name)
+        if former is not None and name != "base":
+            self.version += 1
+            self.quota_history.append((self.version, replace(former, is_deleted=True)))
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass; requests that last too long end without a write."""
+        self.clock += seconds
+        self.requests = [
+            one for one in self.requests if self.clock - one.started <= REQUEST_SECONDS
+        ]
+
+    # -- requests --------------------------------------------------------------------------
+
+    def bind(self, index: int, door: int) -> None:
+        """Ask to bind a waiting pod, as the door's cache shows it."""
+        actor = self.doors[door]
+        candidates = [pod for pod in self.pods.values() if not pod.is_assigned and pod.is_live]
+        now = pick(candidates, index)
+        if now is None:
+            return
+        quotas = self._quotas_at(actor.quotas_seen)
+        claim = self._claim(self._pod_as_seen(actor, now), quotas)
+        self._request("bind", replace(now, is_assigned=True), 0, claim, actor)
+
+    def create_assigned(self, cpu: int, memory: int, door: int) -> None:
+        """Ask to create a pod that has a node from the start."""
+        pod = replace(self._new_pod(cpu, memory, gold=cpu % 2 == 0), is_assigned=True)
+        actor = self.doors[door]
+        claim = replace(self._claim(pod, self._quotas_at(actor.quotas_seen)), door=Door.CREATE)
+        self._request("create", pod, 0, claim, actor)
+
+    def resize(self, index: int, cpu: int, door: int) -> None:
+        """Ask to change the cpu of a pod, waiting or assigned."""
+        pod = pick([pod for pod in self.pods.values() if pod.is_live], index)
+        if pod is not None:
+            self._change(pod, replace(pod, cpu=cpu), Door.RESIZE, door)
+
+    def flip(self, index: int, door: int) -> None:
+        """Ask to give a pod a deadline, or to take it away."""
+        pod = pick([pod for pod in self.pods.values() if pod.is_live], index)
+        if pod is not None:
+            self._change(pod, replace(pod, has_deadline=not pod.has_deadline), Door.UPDATE, door)
+
+    def decide(self, index: int, *, loses_answer: bool = False) -> None:
+        """Let a door decide together all requests that have read the same ledger, and write."""
+        first = pick([one for one in self.requests if not one.is_admitted], index)
+        if first is None:
+            return
+        version, known = first.ledger
+        batch = [one for one in self.requests if not one.is_admitted and one.ledger[0] == version]
+        for one in [one for one in batch if ledger_module.not_counted(known, one.observed)]:
+            batch.remove(one)
+            self.requests.remove(one)
+        if known is None or not batch:
+            return
+        following, verdicts = ledger_module.admit_all(known, [one.claim for one in batch])
+        self._check_refused_untouched(known, following, batch, verdicts)
+        is_admitting = any(isinstance(verdict, Admitted) for verdict in verdicts)
+        is_written = is_admitting and self._write(version, following)
+        is_known_written = is_written and not loses_answer
+        final = ledger_module.final_verdicts(
+            verdicts, is_written=is_known_written or not is_admitting
+        )
+        for request, verdict, stands in zip(batch, verdicts, final, strict=True):
+            self._answer(request, verdict, stands)
+
+    def _answer(self, request: Request, verdict: Verdict, stands: Verdict | None) -> None:
+        if isinstance(verdict, Refused) and not verdict.provisional:
+            request.was_refused = True
+        if isinstance(stands, Admitted):
+            assert not request.was_refused, "a refused request was admitted later"
+            request.is_admitted = True
+        elif stands is not None:
+            self.requests.remove(request)
+        else:
+            request.ledger = self.read_ledger()
+
+    def _check_refused_untouched(
+        self,
+        known: Ledger,
+        following: Ledger,
+        batch: Sequence[Request],
+        verdicts: Sequence[Verdict],
+    ) -> None:
+        """A refused pod holds after the decision what it held before it (law 7)."""
+        admitted = {
+            one.claim.uid
+            for one, verdict in zip(batch, verdicts, strict=True)
+            if isinstance(verdict, Admitted)
+        }
+        for one in batch:
+            uid = one.claim.uid
+            if uid not in admitted:
+                assert following.reservations.get(uid) == known.reservations.get(uid), (
+                    "a refused request left a charge"
+                )
+
+    def crash_door(self, index: int) -> None:
+        """Lose a door's answer for good: the API server fails the request."""
+        request = pick(self.requests, index)
+        if request is not None:
+            self.requests.remove(request)
+
+    def commit(self, index: int) -> None:
+        """Let storage carry out an admitted request, if it still can."""
+        request = pick([one for one in self.requests if one.is_admitted], index)
+        if request is None:
+            return
+        self.requests.remove(request)
+        before = self.pods.get(request.pod.uid)
+        if not self._can_commit(request, before):
+            return
+        wanted = request.pod
+        if request.kind == "bind":
+            assert before is not None
+            wanted = replace(before, is_assigned=True)
+        self._store(wanted)
+        self.commits += 1
+        self._check_commit(request, before, wanted)
+
+    # -- actors ----------------------------------------------------------------------------
+
+    def see(self, actor: DoorActor | TrackerActor, events: int) -> None:
+        """Deliver some more watch events to an actor's caches."""
+        former = actor.pods_seen
+        versions = [pod.version for pod in self.pod_history if pod.version > former]
+        actor.pods_seen = versions[:events][-1] if versions and events else former
+        quota_versions = [at for at, _ in self.quota_history if at > actor.quotas_seen]
+        if quota_versions and events:
+            actor.quotas_seen = quota_versions[:events][-1]
+        if isinstance(actor, TrackerActor):
+            actor.gone |= {
+                pod.uid
+                for pod in self.pod_history
+                if former < pod.version <= actor.pods_seen and pod.is_deleted
+            }
+
+    def catch_up(self, actor: DoorActor | TrackerActor) -> None:
+        """Deliver everything."""
+        self.see(actor, len(self.pod_history) + len(self.quota_history))
+        actor.pods_seen = actor.quotas_seen = self.version
+
+    def restart(self, actor: DoorActor | TrackerActor, age: int) -> None:
+        """Forget everything and list again, perhaps an older state than was seen before."""
+        actor.pods_seen = max(0, self.version - age)
+        actor.quotas_seen = max(1, self.version - age)
+        if isinstance(actor, TrackerActor):
+            actor.watched.clear()
+            actor.gone.clear()
+            actor.ledger = (0, None)
+
+    def look(self, tracker: int) -> None:
+        """Let a tracker read the ledger and note which reservations it sees."""
+        actor = self.trackers[tracker]
+        actor.ledger = self.read_ledger()
+        known = actor.ledger[1]
+        reservations = {} if known is None else known.reservations
+        actor.watched = {
+            uid: actor.watched[uid]
+            if uid in actor.watched and actor.watched[uid][0] == one.serial
+            else (one.serial, self.clock)
+            for uid, one in reservations.items()
+        }
+
+    def settle(self, tracker: int, *, looks: bool = True) -> None:
+        """Let a tracker count its view of the pods and write the ledger."""
+        if looks:
+            self.look(tracker)
+        actor = self.trackers[tracker]
+        version, known = actor.ledger
+        if known is None and self.ledger[1] is not None:
+            return
+        following = settle(known, self._count(actor), expired=self._expired(actor))
+        if following is not None:
+            self._write(version, following)
+
+    # -- what must hold --------------------------------------------------------------------
+
+    def check_laws(self) -> None:
+        """Check what holds at every moment, for every quota counted as it is now (law 1)."""
+        _, known = self.read_ledger()
+        if known is None:
+            return
+        quotas = self.quotas()
+        sums = ledger_module.reserved_by(known.reservations.values())
+        for one in known.reservations.values():
+            for charge in one.charges.values():
+                assert not ledger_module.excess(charge, one.usage), f"{one.pod} is charged twice"
+        for name, account in known.accounts.items():
+            for resource in (CPU, MEMORY):
+                reserved = number(account.reserved, resource)
+                assert reserved == number(sums.get(name, {}), resource), (
+                    f"{name}: reserved is not the sum of the reservations"
+                )
+                if name in quotas and quotas[name].observed == account.observed:
+                    held = number(account.used, resource) + reserved
+                    taken = self.taken(quotas[name], resource)
+                    assert held >= taken, f"{name}: {taken} {resource} taken, {held} in the ledger"
+
+    def check_quiet(self) -> None:
+        """Let every request end and all caches catch up; the ledger must then be exact."""
+        self.pass_time(REQUEST_SECONDS + 1)
+        self.catch_up(self.trackers[0])
+        self.settle(0)
+        _, known = self.read_ledger()
+        assert known is not None
+        for uid, one in known.reservations.items():
+            pod = self.pods.get(uid)
+            assert pod is None or not pod.is_assigned or pod.version <= one.after, (
+                f"{one.pod} is both used and reserved"
+            )
+        self.pass_time(EXPIRE_SECONDS + 1)
+        self.settle(0)
+        _, known = self.read_ledger()
+        assert known is not None
+        assert known.observed == frozenset(quota.observed for quota in self.quotas().values())
+        for name, quota in self.quotas().items():
+            account = known.accounts[name]
+            for resource in (CPU, MEMORY):
+                assert number(account.used, resource) == self.taken(quota, resource), name
+                assert not number(account.reserved, resource), f"{name} still holds reservations"
+
+    def taken(self, quota: QuotaState, resource: str) -> int:
+        """What assigned, live pods really take of one quota."""
+        pods = [pod for pod in self.pods.values() if pod.is_assigned and pod.is_live]
+        return sum(
+            pod.cpu if resource == CPU else pod.memory for pod in pods if quota.applies_to(pod)
+        )
+
+    def quotas(self) -> dict[str, QuotaState]:
+        """The quotas in storage."""
+        return self._quotas_at(self.version)
+
+    def read_ledger(self) -> tuple[int, Ledger | None]:
+        """Read the ledger object, through its written form."""
+        version, status = self.ledger
+        return version, None if status is None else ledger_from_status(status)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _next(self) -> int:
+        self.serial += 1
+        return self.serial
+
+    def _new_pod(self, cpu: int, memory: int, *, gold: bool) -> PodState:
+        serial = self._next()
+        return PodState(f"uid-{serial}", f"pod-{serial}", 0, cpu, memory, gold)
+
+    def _store(self, pod: PodState) -> None:
+        self.version += 1
+        stored = replace(pod, version=self.version)
+        self.pod_history.append(stored)
+        if stored.is_deleted:
+            self.pods.pop(stored.uid, None)
+        else:
+            self.pods[stored.uid] = stored
+
+    def _quotas_at(self, version: int) -> dict[str, QuotaState]:
+        found = {quota.name: quota for at, quota in self.quota_history if at <= version}
+        return {name: quota for name, quota in found.items() if not quota.is_deleted}
+
+    def _pods_at(self, version: int) -> dict[str, PodState]:
+        found = {pod.uid: pod for pod in self.pod_history if pod.version <= version}
+        return {uid: pod for uid, pod in found.items() if not pod.is_deleted}
+
+    def _pod_as_seen(self, actor: DoorActor, now: PodState) -> PodState:
+        """The pod in the door's cache, or live where the cache has none or is too old."""
+        _, known = self.read_ledger()
+        seen = self._pods_at(actor.pods_seen).get(now.uid)
+        if seen is None or (known is not None and actor.pods_seen < known.barrier):
+            return now
+        return seen
+
+    def _seen(self, actor: DoorActor) -> int:
+        """How far a door has seen pods, or the barrier that a live look-up satisfies."""
+        _, known = self.read_ledger()
+        return actor.pods_seen if known is None else max(actor.pods_seen, known.barrier)
+
+    def _claim(self, pod: PodState, quotas: Mapping[str, QuotaState]) -> Claim:
+        applying = tuple(name for name, quota in quotas.items() if quota.applies_to(pod))
+        return Claim(pod.uid, pod.name, Door.BIND, pod.usage, applying)
+
+    def _request(self, kind: str, pod: PodState, read: int, claim: Claim, actor: DoorActor) -> None:
+        observed = frozenset(one.observed for one in self._quotas_at(actor.quotas_seen).values())
+        claim = replace(claim, seen=self._seen(actor))
+        request = Request(kind, pod, read, self.clock, claim, observed, self.read_ledger())
+        self.requests.append(request)
+
+    def _change(self, old: PodState, new: PodState, kind: Door, door: int) -> None:
+        """Ask for an update of a pod; storage writes it only if the pod is still `old`."""
+        actor = self.doors[door]
+        quotas = self._quotas_at(actor.quotas_seen)
+        counted = {
+            name: old.usage
+            for name, quota in quotas.items()
+            if old.is_assigned and quota.applies_to(old)
+        }
+        claim = replace(
+            self._claim(new, quotas),
+            door=kind,
+            counted=counted,
+            after=old.version,
+            is_intent=not old.is_assigned,
+        )
+        self._request("change", new, old.version, claim, actor)
+
+    def _can_commit(self, request: Request, before: PodState | None) -> bool:
+        if request.kind == "create":
+            return True
+        if before is None or not before.is_live:
+            return False
+        if request.kind == "bind":
+            return not before.is_assigned
+        return before.version == request.read_version
+
+    def _check_commit(self, request: Request, before: PodState | None, after: PodState) -> None:
+        """Nothing grows beyond a quota that is as it was when the request was admitted (law 2)."""
+        if not after.is_assigned:
+            return
+        for quota in self.quotas().values():
+            if quota.observed not in request.observed or not quota.applies_to(after):
+                continue
+            counted = before is not None and before.is_assigned and quota.applies_to(before)
+            for resource, hard in ((CPU, quota.cpu), (MEMORY, quota.memory)):
+                grown = number(after.usage, resource)
+                if counted and before is not None:
+                    grown -= number(before.usage, resource)
+                taken = self.taken(quota, resource)
+                assert grown <= 0 or taken <= hard, (
+                    f"over-commit of {quota.name}: {taken} {resource} of {hard}"
+                )
+
+    def _write(self, version: int, following: Ledger) -> bool:
+        if self.ledger[0] != version:
+            return False
+        self.version += 1
+        self.ledger = (self.version, ledger_status(following))
+        return True
+
+    def _count(self, actor: TrackerActor) -> Count:
+        quotas = self._quotas_at(actor.quotas_seen)
+        pods = self._pods_at(actor.pods_seen)
+        counted = {
+            name: CountedQuota(quota.observed, quota.hard, _used(quota, pods.values()))
+            for name, quota in quotas.items()
+        }
+        seen = {
+            uid: SeenPod(
+                pod.version,
+                pod.is_assigned,
+                pod.is_live,
+                pod.usage,
+                frozenset(name for name, quota in quotas.items() if quota.applies_to(pod)),
+            )
+            for uid, pod in pods.items()
+        }
+        return Count(actor.pods_seen, counted, seen, frozenset(actor.gone))
+
+    def _expired(self, actor: TrackerActor) -> dict[str, Expiry]:
+        """Ask storage about reservations watched long enough; it and the cache must agree."""
+        expired: dict[str, Expiry] = {}
+        seen = self._pods_at(actor.pods_seen)
+        for uid, (serial, since) in actor.watched.items():
+            now = self.pods.get(uid)
+            if self.clock - since <= EXPIRE_SECONDS or not self._agrees(now, seen.get(uid)):
+                continue
+            expired[uid] = Expiry(serial, 0 if now is None else now.version)
+        return expired
+
+    def _agrees(self, stored: PodState | None, seen: PodState | None) -> bool:
+        return stored == seen
+
+
+def amounts(cpu: int, memory: int) -> ResourceList:
+    """A resource list of whole numbers."""
+    return {CPU: Quantity.parse(str(cpu)), MEMORY: Quantity.parse(str(memory))}
+
+
+def number(resources: ResourceList, name: str) -> int:
+    """One amount as a whole number; absent is 0."""
+    return resources[name].value if name in resources else 0
+
+
+def pick(items: Sequence[T], index: int) -> T | None:
+    """Choose by an arbitrary number; None where there is nothing to choose from."""
+    return items[index % len(items)] if items else None
+
+
+def _used(quota: QuotaState, pods: Iterable[PodState]) -> ResourceList:
+    chosen = [pod for pod in pods if pod.is_assigned and pod.is_live and quota.applies_to(pod)]
+    return amounts(sum(pod.cpu for pod in chosen), sum(pod.memory for pod in chosen))

@@ -1,0 +1,212 @@
+"""One claim against one ledger: what is reserved, what is refused, and in which words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from webhook.quota.ledger import (
+    Account,
+    Admitted,
+    Claim,
+    Door,
+    Ledger,
+    Observed,
+    Refused,
+    Undecided,
+    Verdict,
+    admit,
+    admit_all,
+    final_verdicts,
+    not_counted,
+)
+from webhook.quota.quantity import Quantity
+from webhook.quota.resources import ResourceList
+
+
+def amounts(**texts: str) -> ResourceList:
+    return {name.replace("_", "."): Quantity.parse(text) for name, text in texts.items()}
+
+
+def account(name: str, *, hard: str, used: str = "0") -> Account:
+    observed = Observed(name, f"uid-{name}", "hash")
+    return Account(observed, amounts(requests_cpu=hard), amounts(requests_cpu=used))
+
+
+def ledger(*accounts: Account) -> Ledger:
+    return Ledger({each.observed.name: each for each in accounts}, {})
+
+
+def claim(uid: str, cpu: str, *quotas: str, door: Door = Door.BIND) -> Claim:
+    return Claim(uid, f"pod-{uid}", door, amounts(requests_cpu=cpu), quotas)
+
+
+def refusal(verdict: Verdict) -> str:
+    assert isinstance(verdict, Refused)
+    return verdict.refusal.message
+
+
+def test_what_fits_exactly_is_reserved() -> None:
+    following, verdict = admit(ledger(account("q", hard="2", used="1")), claim("a", "1", "q"))
+    assert isinstance(verdict, Admitted)
+    assert following.accounts["q"].reserved == amounts(requests_cpu="1")
+    assert following.reservations["a"].charges == {"q": amounts(requests_cpu="1")}
+
+
+def test_what_is_reserved_counts_against_the_next() -> None:
+    following, _ = admit(ledger(account("q", hard="2", used="1")), claim("a", "1", "q"))
+    same, verdict = admit(following, claim("b", "500m", "q"))
+    assert same is following
+    assert refusal(verdict) == (
+        "exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=2,"
+        " limited: requests.cpu=2"
+    )
+
+
+def test_a_repeated_claim_is_charged_once_and_leaves_a_trace() -> None:
+    first, _ = admit(ledger(account("q", hard="1")), claim("a", "1", "q"))
+    second, verdict = admit(first, claim("a", "1", "q"))
+    assert isinstance(verdict, Admitted)
+    assert second.accounts == first.accounts
+    assert second.reservations["a"].serial > first.reservations["a"].serial
+
+
+def test_a_repeated_claim_is_held_to_a_limit_that_was_lowered_meanwhile() -> None:
+    first, _ = admit(ledger(account("q", hard="2", used="1")), claim("a", "1", "q"))
+    lowered = replace(first.accounts["q"], hard=amounts(requests_cpu="1"))
+    _, verdict = admit(replace(first, accounts={"q": lowered}), claim("a", "1", "q"))
+    assert refusal(verdict) == (
+        "exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=1,"
+        " limited: requests.cpu=1"
+    )
+
+
+def test_all_quotas_are_charged_or_none() -> None:
+    before = ledger(account("a", hard="9"), account("b", hard="1"))
+    after, verdict = admit(before, claim("x", "2", "a", "b"))
+    assert after is before
+    assert refusal(verdict).startswith("exceeded quota: b,")
+
+
+def test_the_first_exceeded_quota_by_name_is_reported() -> None:
+    full = ledger(account("b", hard="0"), account("a", hard="0"))
+    assert refusal(admit(full, claim("x", "1", "b", "a"))[1]).startswith("exceeded quota: a,")
+
+
+def test_a_resource_without_limit_is_reserved_and_not_compared() -> None:
+    asked = Claim("a", "pod", Door.BIND, amounts(requests_memory="1Gi"), ("q",))
+    following, verdict = admit(ledger(account("q", hard="0")), asked)
+    assert isinstance(verdict, Admitted)
+    assert following.accounts["q"].reserved == amounts(requests_memory="1Gi")
+
+
+def test_a_resize_is_charged_its_growth_only() -> None:
+    asked = replace(
+        claim("a", "3", "q", door=Door.RESIZE), counted={"q": amounts(requests_cpu="1")}
+    )
+    fits = ledger(account("q", hard="3", used="1"))
+    following, verdict = admit(fits, asked)
+    assert isinstance(verdict, Admitted)
+    assert following.accounts["q"].reserved == amounts(requests_cpu="2")
+    assert refusal(admit(ledger(account("q", hard="3", used="2")), asked)[1]) == (
+        "exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=2,"
+        " limited: requests.cpu=3"
+    )
+
+
+def test_a_resize_of_a_bound_but_uncounted_pod_adds_to_its_reservation() -> None:
+    bound, _ = admit(ledger(account("q", hard="3")), claim("a", "1", "q"))
+    asked = replace(
+        claim("a", "3", "q", door=Door.RESIZE), counted={"q": amounts(requests_cpu="1")}
+    )
+    following, _ = admit(bound, asked)
+    assert following.accounts["q"].reserved == amounts(requests_cpu="3")
+
+
+def test_a_resource_over_its_limit_does_not_block_growth_of_another() -> None:
+    observed = Observed("q", "uid-q", "hash")
+    over = Account(
+        observed,
+        amounts(requests_cpu="4", requests_memory="1Gi"),
+        amounts(requests_cpu="1", requests_memory="2Gi"),
+    )
+    usage = amounts(requests_cpu="2", requests_memory="2Gi")
+    counted = {"q": amounts(requests_cpu="1", requests_memory="2Gi")}
+    asked = Claim("a", "pod", Door.RESIZE, usage, ("q",), counted)
+    assert isinstance(admit(Ledger({"q": over}, {}), asked)[1], Admitted)
+
+
+def test_a_bind_is_charged_for_a_resize_that_was_admitted_before_it() -> None:
+    intent = replace(claim("a", "3", "q", door=Door.RESIZE), is_intent=True, after=7)
+    remembered, verdict = admit(ledger(account("q", hard="4", used="2")), intent)
+    assert isinstance(verdict, Admitted)
+    assert not remembered.accounts["q"].reserved
+    _, verdict = admit(remembered, claim("a", "1", "q"))
+    assert refusal(verdict).startswith("exceeded quota: q, requested: requests.cpu=3,")
+
+
+def test_a_resize_of_a_pod_that_is_being_bound_is_charged() -> None:
+    bound, _ = admit(ledger(account("q", hard="2")), claim("a", "1", "q"))
+    intent = replace(claim("a", "3", "q", door=Door.RESIZE), is_intent=True, after=7)
+    assert isinstance(admit(bound, intent)[1], Refused)
+
+
+def test_a_forced_claim_is_charged_beyond_the_limit() -> None:
+    following, verdict = admit(
+        ledger(account("q", hard="1", used="1")), replace(claim("a", "1", "q"), is_forced=True)
+    )
+    assert isinstance(verdict, Admitted)
+    assert following.accounts["q"].reserved == amounts(requests_cpu="1")
+
+
+def test_a_pod_that_no_quota_applies_to_is_remembered_all_the_same() -> None:
+    following, _ = admit(ledger(account("q", hard="1")), claim("a", "1"))
+    assert following.reservations["a"].usage == amounts(requests_cpu="1")
+    assert not following.reservations["a"].charges
+
+
+def test_a_view_older_than_the_barrier_decides_nothing() -> None:
+    behind = replace(ledger(account("q", hard="1")), barrier=10)
+    _, verdict = admit(behind, replace(claim("a", "1", "q"), seen=9))
+    assert isinstance(verdict, Undecided)
+    assert verdict.is_view_old
+
+
+COUNTED = {
+    "as known": (("q", "uid-q", "hash"), True),
+    "another spec": (("q", "uid-q", "other"), False),
+    "another object of that name": (("q", "uid-x", "hash"), False),
+}
+
+
+@pytest.mark.parametrize(("known", "is_counted"), COUNTED.values(), ids=COUNTED.keys())
+def test_only_quotas_counted_as_known_are_decided_by(
+    known: tuple[str, str, str], *, is_counted: bool
+) -> None:
+    reason = not_counted(ledger(account("q", hard="1")), frozenset({Observed(*known)}))
+    assert (reason is None) is is_counted
+
+
+def test_a_quota_unknown_to_either_side_holds_up_decisions_and_is_named() -> None:
+    reason = not_counted(ledger(account("q", hard="1")), frozenset())
+    assert reason == Undecided("usage is being counted for quota: q")
+    assert not_counted(None, frozenset()) == Undecided(
+        "the quota ledger of this namespace is not there yet"
+    )
+
+
+def test_claims_of_a_batch_are_decided_in_order_on_one_ledger() -> None:
+    claims = [claim("a", "1", "q"), claim("b", "1", "q"), claim("c", "3", "q")]
+    following, verdicts = admit_all(ledger(account("q", hard="1")), claims)
+    assert [type(verdict) for verdict in verdicts] == [Admitted, Refused, Refused]
+    assert set(following.reservations) == {"a"}
+
+
+def test_a_refusal_that_rests_on_an_unwritten_admission_is_not_final() -> None:
+    claims = [claim("a", "1", "q"), claim("b", "1", "q"), claim("c", "3", "q")]
+    _, verdicts = admit_all(ledger(account("q", hard="1")), claims)
+    first, second, third = final_verdicts(verdicts, is_written=False)
+    assert (first, second) == (None, None)
+    assert isinstance(third, Refused)
+    assert final_verdicts(verdicts, is_written=True) == verdicts

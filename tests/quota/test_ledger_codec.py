@@ -1,0 +1,107 @@
+"""The ledger's written form: readable, complete, and never half understood."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.quota.ledger_driver import STEPS, random_steps
+from tests.quota.ledger_world import World
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.ledger import Account, Door, Ledger, Observed, Reservation
+from webhook.quota.ledger_codec import ledger_from_status, ledger_status
+from webhook.quota.quantity import Quantity
+
+CPU = {"requests.cpu": Quantity.parse("500m")}
+LEDGER = Ledger(
+    accounts={
+        "p1": Account(
+            Observed("p1", "uid-p1", "hash"),
+            hard={"requests.cpu": Quantity.parse("2")},
+            used={"requests.cpu": Quantity.parse("1500m")},
+            reserved=CPU,
+            pending={"pods": Quantity.parse("12")},
+        )
+    },
+    reservations={"u1": Reservation("u1", "web-1", Door.BIND, CPU, {"p1": CPU}, ("p1",), serial=7)},
+    pods_resource_version=41234,
+    serial=7,
+    barrier=40017,
+)
+WRITTEN: dict[str, object] = {
+    "quotas": [
+        {
+            "name": "p1",
+            "observed": {"uid": "uid-p1", "specHash": "hash"},
+            "hard": {"requests.cpu": "2"},
+            "used": {"requests.cpu": "1500m"},
+            "reserved": {"requests.cpu": "500m"},
+            "pending": {"pods": "12"},
+        }
+    ],
+    "reservations": [
+        {
+            "uid": "u1",
+            "pod": "web-1",
+            "door": "Bind",
+            "usage": {"requests.cpu": "500m"},
+            "quotas": ["p1"],
+            "serial": 7,
+        }
+    ],
+    "podsResourceVersion": "41234",
+    "podsBarrier": "40017",
+    "serial": 7,
+    "summary": "p1 requests.cpu 1500m+500m/2",
+}
+
+
+def test_a_ledger_is_written_for_people_to_read() -> None:
+    assert ledger_status(LEDGER) == WRITTEN
+
+
+def test_what_was_written_is_read_back() -> None:
+    assert ledger_from_status(WRITTEN) == LEDGER
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_ledger_that_comes_about_survives_writing(seed: int) -> None:
+    world = World()
+    for step in random_steps(seed, 80):
+        STEPS[step.name](world, step)
+        known = world.read_ledger()[1]
+        assert known is not None
+        assert ledger_from_status(ledger_status(known)) == known
+
+
+@pytest.mark.parametrize("status", [None, {}, {"quotas": []}], ids=["none", "empty", "uncounted"])
+def test_a_ledger_that_was_never_counted_is_none(status: object) -> None:
+    assert ledger_from_status(status) is None
+
+
+def test_what_is_reserved_is_summed_from_the_reservations_not_believed() -> None:
+    forged = [{"name": "p1", "observed": {}, "reserved": {"requests.cpu": "0"}}]
+    read = ledger_from_status({**WRITTEN, "quotas": forged})
+    assert read is not None
+    assert read.accounts["p1"].reserved == CPU
+
+
+BROKEN: dict[str, tuple[dict[str, object], str]] = {
+    "amount": ({"quotas": [{"name": "q", "used": {"cpu": "1x"}}]}, "status.quotas[0].used[cpu]"),
+    "door": (
+        {"reservations": [{"uid": "u", "door": "Window"}]},
+        "status.reservations[0].door",
+    ),
+    "uid": ({"reservations": [{"door": "Bind"}]}, "status.reservations[0].uid"),
+    "version": ({"podsResourceVersion": "1e3"}, "status.podsResourceVersion"),
+    "serial": ({"serial": -1}, "status.serial"),
+    "list": ({"reservations": {"u": 1}}, "status.reservations"),
+}
+
+
+@pytest.mark.parametrize(("change", "field"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_ledger_that_somebody_broke_is_refused_by_field(
+    change: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InvalidFieldError) as refused:
+        ledger_from_status({**WRITTEN, **change})
+    assert refused.value.field == field

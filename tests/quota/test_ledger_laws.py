@@ -1,0 +1,29 @@
+"""Try to break the ledger's laws with many actors, faults and arbitrary orders of events."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.quota.ledger_driver import STEPS, Step, drive, random_steps
+from tests.quota.ledger_world import World
+
+_NUMBERS = st.integers(0, 8)
+_STEPS = st.builds(Step, st.sampled_from(list(STEPS)), _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(_STEPS, min_size=20, max_size=80))
+def test_the_laws_hold_whatever_happens(steps: list[Step]) -> None:
+    drive(World(), steps)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_laws_hold_over_thousands_of_steps(seed: int) -> None:
+    commits = 0
+    for part in range(40):
+        world = World()
+        drive(world, random_steps(seed * 1000 + part, 150))
+        commits += world.commits
+    assert commits > 100, "the steps never get anything bound, so they prove nothing"

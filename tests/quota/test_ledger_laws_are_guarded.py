@@ -1,0 +1,209 @@
+"""Break each law on purpose: the world of `ledger_world` must notice.
+
+A law whose breach goes unnoticed is not tested. Each breach replaces one small function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.quota import ledger_world
+from tests.quota.ledger_driver import drive, random_steps
+from tests.quota.ledger_world import PodState, World
+from webhook.quota import ledger, settlement
+from webhook.quota.ledger import (
+    NOTHING,
+    Account,
+    Admitted,
+    Claim,
+    Ledger,
+    Observed,
+    Refused,
+    Reservation,
+    Undecided,
+    Verdict,
+)
+from webhook.quota.ledger_codec import ledger_status
+from webhook.quota.quantity import ZERO, Quantity
+from webhook.quota.resources import ResourceList, add
+from webhook.quota.settlement import Count, Expiry
+
+Patch = pytest.MonkeyPatch
+_GENUINE_ADMIT = ledger.admit
+_GENUINE_CHARGE = ledger._charge
+_GENUINE_MERGE = ledger._merge
+_GENUINE_FOLLOW = settlement._follow
+_GENUINE_HELD = settlement._held
+_GENUINE_SETTLE = settlement.settle
+
+
+def _drop_what_is_not_seen(patch: Patch) -> None:
+    def follow(one: Reservation, count: Count, unchanged: set[str]) -> Reservation | None:
+        return _GENUINE_FOLLOW(one, count, unchanged) if one.uid in count.pods else None
+
+    patch.setattr(settlement, "_follow", follow)
+
+
+def _fold_what_is_not_assigned(patch: Patch) -> None:
+    patch.setattr(settlement, "_held", lambda *_: None)
+
+
+def _forget_what_is_reserved(patch: Patch) -> None:
+    def taken(account: Account, resource: str, _own: ResourceList) -> Quantity:
+        return account.used.get(resource, ZERO)
+
+    patch.setattr(ledger, "_taken_by_others", taken)
+
+
+def _ignore_how_quotas_were_counted(patch: Patch) -> None:
+    def not_counted(known: Ledger | None, observed: frozenset[Observed]) -> Undecided | None:
+        names = {one.name for one in observed}
+        if known is not None and names == set(known.accounts):
+            return None
+        return Undecided("names differ")
+
+    patch.setattr(ledger, "not_counted", not_counted)
+
+
+def _write_without_comparing(patch: Patch) -> None:
+    def write(world: World, _version: int, following: Ledger) -> bool:
+        world.version += 1
+        world.ledger = (world.version, ledger_status(following))
+        return True
+
+    patch.setattr(World, "_write", write)
+
+
+def _charge_repeats_again(patch: Patch) -> None:
+    def charge(
+        quota: str, before: Reservation | None, claim: Claim, _usage: ResourceList
+    ) -> ResourceList:
+        held = NOTHING if before is None else before.charges.get(quota, NOTHING)
+        return add(held, claim.usage)
+
+    patch.setattr(ledger, "_charge", charge)
+
+
+def _never_fold(patch: Patch) -> None:
+    patch.setattr(settlement, "_beside_used", lambda one, *_: one)
+
+
+def _fold_before_the_update_is_stored(patch: Patch) -> None:
+    def beside_used(*_: object) -> None:
+        return None
+
+    patch.setattr(settlement, "_beside_used", beside_used)
+
+
+def _expire_at_once(patch: Patch) -> None:
+    patch.setattr(ledger_world, "EXPIRE_SECONDS", -1)
+
+
+def _expire_what_was_written_again(patch: Patch) -> None:
+    def look(world: World, tracker: int) -> None:
+        actor = world.trackers[tracker]
+        actor.ledger = world.read_ledger()
+        known = actor.ledger[1]
+        reservations = {} if known is None else known.reservations
+        actor.watched = {
+            uid: (one.serial, actor.watched[uid][1] if uid in actor.watched else world.clock)
+            for uid, one in reservations.items()
+        }
+
+    patch.setattr(World, "look", look)
+
+
+def _expire_without_asking(patch: Patch) -> None:
+    patch.setattr(World, "_agrees", lambda *_: True)
+
+
+def _expire_without_a_barrier(patch: Patch) -> None:
+    def admit(known: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
+        return _GENUINE_ADMIT(known, replace(claim, seen=known.barrier))
+
+    patch.setattr(ledger, "admit", admit)
+    patch.setattr(World, "_pod_as_seen", _pod_in_cache)
+
+
+def _pod_in_cache(world: World, actor: ledger_world.DoorActor, now: PodState) -> PodState:
+    return world._pods_at(actor.pods_seen).get(now.uid, now)
+
+
+def _count_from_older_pods(patch: Patch) -> None:
+    def settle(
+        known: Ledger | None, count: Count, *, expired: Mapping[str, Expiry]
+    ) -> Ledger | None:
+        older = None if known is None else replace(known, pods_resource_version=0)
+        return _GENUINE_SETTLE(older, count, expired=expired)
+
+    patch.setattr(ledger_world, "settle", settle)
+
+
+def _charge_until_the_refusal(patch: Patch) -> None:
+    def admit(known: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
+        following, verdict = _GENUINE_ADMIT(known, claim)
+        if not isinstance(verdict, Refused):
+            return following, verdict
+        passed = tuple(name for name in claim.quotas if name < verdict.refusal.quota)
+        partly, _ = _GENUINE_ADMIT(known, replace(claim, quotas=passed))
+        return partly, verdict
+
+    patch.setattr(ledger, "admit", admit)
+
+
+def _decide_refusals_again(patch: Patch) -> None:
+    def final(verdicts: list[Verdict], *, is_written: bool) -> list[Verdict | None]:
+        stands = all(isinstance(verdict, Admitted) for verdict in verdicts) and is_written
+        return [verdict if stands else None for verdict in verdicts]
+
+    patch.setattr(ledger, "final_verdicts", final)
+
+
+def _trust_changed_quotas(patch: Patch) -> None:
+    def held(one: Reservation, count: Count, _applying: object, _unchanged: object) -> Reservation:
+        return _GENUINE_HELD(one, count, (), set(count.quotas))
+
+    patch.setattr(settlement, "_held", held)
+
+
+def _believe_the_smaller_usage(patch: Patch) -> None:
+    patch.setattr(ledger, "max_of", lambda _before, claimed: claimed)
+
+
+BREACHES: Mapping[str, Callable[[Patch], None]] = {
+    "1 safety: what the cache does not show is dropped": _drop_what_is_not_seen,
+    "2 admit: reservations are not added": _forget_what_is_reserved,
+    "2 admit: quotas counted in another state are used": _ignore_how_quotas_were_counted,
+    "2 admit: the write does not compare versions": _write_without_comparing,
+    "3 once: a repeated request is charged again": _charge_repeats_again,
+    "4 fold: a pod is folded before it is assigned": _fold_what_is_not_assigned,
+    "4 fold: a counted pod stays reserved": _never_fold,
+    "4 fold: an update is folded before it is stored": _fold_before_the_update_is_stored,
+    "5 expire: without waiting": _expire_at_once,
+    "5 expire: although written again meanwhile": _expire_what_was_written_again,
+    "5 expire: without asking the API server": _expire_without_asking,
+    "5 expire: doors may still judge by older pods": _expire_without_a_barrier,
+    "6 monotonic: usage is counted from older pods": _count_from_older_pods,
+    "7 all or none: quotas before the refusing one stay charged": _charge_until_the_refusal,
+    "8 final: refused requests are decided again": _decide_refusals_again,
+    "9 bias: a changed quota is not charged for reservations": _trust_changed_quotas,
+    "9 bias: the smaller of two usages is kept": _believe_the_smaller_usage,
+}
+
+
+@pytest.mark.parametrize("breach", BREACHES.values(), ids=BREACHES.keys())
+def test_a_broken_law_is_noticed(
+    breach: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breach(monkeypatch)
+    with pytest.raises(AssertionError) as noticed:
+        _search()
+    assert str(noticed.value)
+
+
+def _search() -> None:
+    for seed in range(4000):
+        drive(World(), random_steps(seed, 120))

@@ -1,0 +1,311 @@
+"""The reserver: group commits, conflicts, lost answers, deadlines; nothing is ever overgiven."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from webhook.cluster.api import (
+    NAMESPACES,
+    QUOTA_LEDGERS,
+    ConflictError,
+    Object,
+    Revision,
+    UnavailableError,
+    UnreachableError,
+)
+from webhook.cluster.kinds import Kind
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.quota.ledger import Account, Claim, Door, Ledger, Observed, Undecided
+from webhook.quota.quantity import Quantity
+from webhook.quota.refusals import QuotaExceeded
+from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.reserver import Outcome, Reserved, Reserver, ReserverStats
+
+NS = "team-a"
+OBSERVED = Observed("q", "uid-q", "hash")
+SEEN = frozenset({OBSERVED})
+
+
+def cpu(text: str) -> dict[str, Quantity]:
+    return {"requests.cpu": Quantity.parse(text)}
+
+
+def claim(uid: str, amount: str = "1") -> Claim:
+    return Claim(uid, f"pod-{uid}", Door.BIND, cpu(amount), ("q",))
+
+
+class Faulty(MemoryClient):
+    """A client whose next status writes meet what is listed in `faults`, first to last."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        super().__init__(cluster)
+        self.faults: list[Callable[[Callable[[], Revision]], Revision]] = []
+        self.reads = 0
+
+    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        self.reads += kind is QUOTA_LEDGERS
+        return super().get(kind, name, namespace=namespace)
+
+    def update_status(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
+        def write() -> Revision:
+            return super(Faulty, self).update_status(kind, obj, dry_run=dry_run)
+
+        return self.faults.pop(0)(write) if self.faults else write()
+
+
+def lost_answer(write: Callable[[], Revision]) -> Revision:
+    write()
+    raise UnreachableError("the connection broke")
+
+
+def failed(_write: Callable[[], Revision]) -> Revision:
+    raise UnavailableError("the server is overloaded")
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    found = MemoryCluster()
+    MemoryClient(found).create(
+        NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}}
+    )
+    return found
+
+
+@pytest.fixture
+def client(cluster: MemoryCluster) -> Faulty:
+    return Faulty(cluster)
+
+
+def counted(client: MemoryClient, *, hard: str, used: str = "0") -> LedgerStore:
+    """Make the namespace's ledger, as the tracker would, and return a store of its own."""
+    store = LedgerStore(client)
+    version = store.create(NS)
+    assert version is not None
+    account = Account(OBSERVED, cpu(hard), cpu(used))
+    store.write(NS, version, Ledger({"q": account}, {}))
+    return LedgerStore(client)
+
+
+def now(store: LedgerStore) -> Ledger:
+    version = store.fetch(NS)
+    assert version is not None
+    assert version.ledger is not None
+    return version.ledger
+
+
+def soon(seconds: float = 10) -> float:
+    return time.monotonic() + seconds
+
+
+def ask(reserver: Reserver, uid: str, amount: str = "1") -> Outcome:
+    return reserver.reserve(NS, claim(uid, amount), SEEN, deadline=soon())
+
+
+def test_what_fits_is_in_the_stored_ledger_before_the_answer(client: Faulty) -> None:
+    store = counted(client, hard="2")
+    outcome = ask(Reserver(store), "a")
+    assert isinstance(outcome, Reserved)
+    stored = LedgerStore(client).fetch(NS)
+    assert stored is not None
+    assert stored.resource_version == outcome.ledger_version
+    assert "a" in now(store).reservations
+
+
+def test_what_does_not_fit_is_refused_with_numbers_and_nothing_is_written(client: Faulty) -> None:
+    store = counted(client, hard="2", used="2")
+    outcome = ask(Reserver(store), "a")
+    assert isinstance(outcome, QuotaExceeded)
+    assert outcome.message == (
+        "exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=2,"
+        " limited: requests.cpu=2"
+    )
+    assert not now(store).reservations
+
+
+def test_many_threads_and_replicas_never_give_more_than_there_is(cluster: MemoryCluster) -> None:
+    store = counted(MemoryClient(cluster), hard="50")
+    replicas = [Reserver(LedgerStore(MemoryClient(cluster)), attempts=50) for _ in range(3)]
+
+    def work(number: int) -> Outcome:
+        return ask(replicas[number % 3], f"pod-{number}")
+
+    with ThreadPoolExecutor(24) as pool:
+        outcomes = list(pool.map(work, range(200)))
+    reserved = sum(isinstance(one, Reserved) for one in outcomes)
+    assert reserved == 50
+    assert len(now(store).reservations) == 50
+    assert all(isinstance(one, (Reserved, QuotaExceeded)) for one in outcomes)
+
+
+def test_requests_that_arrive_together_are_written_together(client: Faulty) -> None:
+    store = counted(client, hard="100")
+    batches: list[int] = []
+    entered, may_go = threading.Event(), threading.Event()
+
+    def slow(write: Callable[[], Revision]) -> Revision:
+        entered.set()
+        assert may_go.wait(10)
+        return write()
+
+    client.faults.append(slow)
+    reserver = Reserver(store, stats=ReserverStats(batch_written=batches.append))
+    with ThreadPoolExecutor(21) as pool:
+        first = pool.submit(ask, reserver, "first")
+        assert entered.wait(10)
+        rest = [pool.submit(ask, reserver, f"pod-{number}") for number in range(20)]
+        lane = reserver._lanes[NS]
+        while len(lane.waiting) < 20:
+            time.sleep(0.001)
+        may_go.set()
+        assert all(isinstance(one.result(), Reserved) for one in [first, *rest])
+    assert batches == [1, 20]
+
+
+def test_a_conflict_is_decided_again_on_what_is_stored_then(client: Faulty) -> None:
+    store = counted(client, hard="1")
+    mine, other = Reserver(store), Reserver(LedgerStore(client))
+    store.fetch(NS)
+    assert isinstance(ask(other, "theirs"), Reserved)
+    outcome = ask(mine, "mine")
+    assert isinstance(outcome, QuotaExceeded)
+
+
+def test_an_admission_on_a_known_ledger_reads_nothing(client: Faulty) -> None:
+    reserver = Reserver(counted(client, hard="9"))
+    ask(reserver, "a")
+    before = client.reads
+    assert isinstance(ask(reserver, "b"), Reserved)
+    assert client.reads == before
+
+
+def test_a_refusal_rests_on_a_ledger_that_was_just_read(client: Faulty) -> None:
+    store = counted(client, hard="1")
+    reserver = Reserver(store)
+    assert isinstance(ask(reserver, "a"), Reserved)
+    elsewhere = LedgerStore(client)
+    version = elsewhere.fetch(NS)
+    assert version is not None
+    elsewhere.write(NS, version, Ledger({"q": Account(OBSERVED, cpu("5"), cpu("0"))}, {}))
+    assert isinstance(ask(reserver, "b"), Reserved)
+
+
+@pytest.mark.parametrize("fault", [lost_answer, failed], ids=["answer lost", "write failed"])
+def test_a_write_of_unknown_fate_is_charged_once(
+    client: Faulty, fault: Callable[[Callable[[], Revision]], Revision]
+) -> None:
+    store = counted(client, hard="1")
+    client.faults.append(fault)
+    assert isinstance(ask(Reserver(store), "a"), Reserved)
+    assert now(store).accounts["q"].reserved == cpu("1")
+
+
+def test_endless_conflicts_end_undecided_and_reserve_nothing(client: Faulty) -> None:
+    store = counted(client, hard="1")
+
+    def conflict(_write: Callable[[], Revision]) -> Revision:
+        raise ConflictError("changed")
+
+    client.faults.extend([conflict] * 100)
+    conflicts: list[None] = []
+    stats = ReserverStats(conflicted=lambda: conflicts.append(None))
+    reserver = Reserver(store, attempts=4, stats=stats, sleep=lambda _seconds: None)
+    assert ask(reserver, "a") == Undecided("the quota ledger is busy")
+    assert len(conflicts) == 4
+    assert not now(store).reservations
+
+
+def test_time_that_runs_out_ends_undecided(client: Faulty) -> None:
+    reserver = Reserver(counted(client, hard="1"))
+    outcome = reserver.reserve(NS, claim("a"), SEEN, deadline=time.monotonic() - 1)
+    assert isinstance(outcome, Undecided)
+    assert "time ran out" in outcome.message
+
+
+def test_a_request_that_waits_too_long_leaves_the_queue(client: Faulty) -> None:
+    store = counted(client, hard="9")
+    entered, may_go = threading.Event(), threading.Event()
+
+    def slow(write: Callable[[], Revision]) -> Revision:
+        entered.set()
+        assert may_go.wait(10)
+        return write()
+
+    client.faults.append(slow)
+    reserver = Reserver(store)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, reserver, "first")
+        assert entered.wait(10)
+        late = reserver.reserve(NS, claim("late"), SEEN, deadline=soon(0.05))
+        may_go.set()
+        assert isinstance(first.result(), Reserved)
+    assert isinstance(late, Undecided)
+    assert set(now(store).reservations) == {"first"}
+    assert isinstance(ask(reserver, "next"), Reserved)
+
+
+def test_without_a_ledger_nothing_is_decided(client: Faulty) -> None:
+    outcome = ask(Reserver(LedgerStore(client)), "a")
+    assert outcome == Undecided("the quota ledger of this namespace is not there yet")
+
+
+def test_a_quota_in_another_state_than_counted_holds_decisions_up(client: Faulty) -> None:
+    reserver = Reserver(counted(client, hard="1"))
+    other = frozenset({Observed("q", "uid-q", "edited")})
+    outcome = reserver.reserve(NS, claim("a"), other, deadline=soon())
+    assert outcome == Undecided("usage is being counted for quota: q")
+
+
+def test_a_full_ledger_takes_no_new_pod_and_still_knows_the_old(client: Faulty) -> None:
+    reserver = Reserver(counted(client, hard="9"), capacity=1)
+    assert isinstance(ask(reserver, "a"), Reserved)
+    assert isinstance(ask(reserver, "b"), Undecided)
+    assert isinstance(ask(reserver, "a"), Reserved)
+
+
+def test_a_ledger_that_cannot_be_read_holds_decisions_up_and_names_the_field(
+    client: Faulty, cluster: MemoryCluster
+) -> None:
+    store = counted(client, hard="1")
+    patch: Mapping[str, object] = {"status": {"podsResourceVersion": "soon"}}
+    MemoryClient(cluster).patch(QUOTA_LEDGERS, "ledger", patch, namespace=NS, subresource="status")
+    outcome = ask(Reserver(store), "a")
+    assert isinstance(outcome, Undecided)
+    assert "status.podsResourceVersion" in outcome.message
+
+
+def test_an_api_server_that_does_not_answer_holds_decisions_up(client: Faulty) -> None:
+    class Deaf(LedgerStore):
+        def fetch(self, namespace: str) -> LedgerVersion | None:
+            raise UnreachableError(f"no route to the ledger of {namespace}")
+
+    outcome = ask(Reserver(Deaf(client)), "a")
+    assert outcome == Undecided(
+        "the quota ledger cannot be reached: no route to the ledger of team-a"
+    )
+
+
+def test_a_dry_run_decides_the_same_and_writes_nothing(client: Faulty) -> None:
+    store = counted(client, hard="1")
+    reserver = Reserver(store)
+    before = store.fetch(NS)
+    assert isinstance(reserver.try_out(NS, claim("a"), SEEN), Reserved)
+    assert isinstance(reserver.try_out(NS, claim("a", "2"), SEEN), QuotaExceeded)
+    assert store.fetch(NS) == before
+
+
+def test_a_fault_of_the_store_reaches_its_own_request_and_releases_the_others(
+    client: Faulty,
+) -> None:
+    class Broken(LedgerStore):
+        def fetch(self, namespace: str) -> LedgerVersion | None:
+            raise RuntimeError(namespace)
+
+    reserver = Reserver(Broken(client))
+    for _ in range(2):  # the second finds an idle lane, not one that is busy for ever
+        with pytest.raises(RuntimeError):
+            ask(reserver, "a")

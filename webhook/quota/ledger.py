@@ -1,0 +1,384 @@
+"""The ledger of one namespace: what its quotas have given away, and to whom.
+
+`used` is what the tracker has counted of assigned pods. A *reservation* is what a door has
+promised to one pod and the tracker has not counted yet. Both live in one object, so that one
+compare-and-swap covers every quota of the namespace. The laws:
+
+1. Safety. Per quota and resource, used + reserved >= usage of all assigned, live, matching pods.
+2. Admit. A door admits only what fits beside used + reserved, decided on the very version of the
+   ledger that its write replaces, and only while the ledger has counted the quotas as the door
+   knows them. Whatever prevents that leaves the request undecided: never an allow.
+3. Once. There is one reservation per pod uid; a repeated request is not charged again.
+4. Fold. A reservation becomes part of `used` in one write (`settlement`).
+5. Expire. A reservation whose pod is not assigned is dropped only after the tracker has watched
+   it, unchanged, for longer than any request can last, and the API server says so (`settlement`).
+6. Monotonic. `used` is never counted from an older state of the pods than before (`settlement`).
+7. All or none. All quotas of a request are charged in one write or none is.
+8. Final. A refusal stands for its request, whatever later writes do.
+9. Bias. Every doubt counts as more usage, never as less.
+
+A repeated request writes its reservation again, with a new serial number. Without that trace,
+law 5 could drop a reservation while the repeated request is still on its way to storage.
+
+Two requests change what a pod will be charged while it is not assigned yet: a resize, and a
+deadline that moves it between scopes. They leave a reservation that charges nothing, an
+*intent*; a bind that overtakes them is then charged for the larger pod, and where the bind was
+first, they are charged themselves. When such a reservation expires, the ledger's *barrier* rises
+to the version of the pod that made it superfluous, so that no door judges by an older one.
+
+A door claims for every pod that takes deferred resources, also when no quota applies to it: a
+quota that is created or edited while the request is on its way then finds the pod in the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeAlias
+
+from webhook.quota.quantity import ZERO, Quantity
+from webhook.quota.refusals import QuotaExceeded
+from webhook.quota.resources import ResourceList, add, max_of
+
+NOTHING: ResourceList = MappingProxyType({})
+_NO_CHARGES: Mapping[str, ResourceList] = MappingProxyType({})
+
+
+class Door(StrEnum):
+    """The request by which a pod takes resources."""
+
+    CREATE = "Create"
+    BIND = "Bind"
+    RESIZE = "Resize"
+    UPDATE = "Update"
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Which state of a quota object is meant: its identity and the hash of its spec."""
+
+    name: str
+    uid: str
+    spec_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One quota in the ledger.
+
+    Attributes:
+        observed: The quota object that `used` was counted for.
+        hard: Ceilings of the deferred resources only.
+        used: Usage of assigned pods, as far as the tracker has counted them.
+        reserved: Sum of what the ledger's reservations hold in this quota.
+        pending: What unassigned pods ask for; shown, never enforced.
+    """
+
+    observed: Observed
+    hard: ResourceList
+    used: ResourceList
+    reserved: ResourceList = field(default_factory=dict)
+    pending: ResourceList = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What one pod has been promised and `used` may not contain yet.
+
+    Attributes:
+        uid: The pod's uid.
+        pod: The pod's name, for people.
+        door: The last request that changed it.
+        usage: All that the pod takes once its requests are stored, deferred resources only.
+        charges: Quota name → what is held there beyond what its `used` contains of the pod.
+        quotas: Every quota that `usage` may concern; at least the keys of `charges`.
+        serial: The ledger's number of the claim that wrote it last; never used twice.
+        after: The pod's version that an update is conditional on. Once the pod has a later one,
+            the update has been stored or has to be decided again. 0: no update.
+        is_intent: The pod is not being assigned; nothing is held.
+    """
+
+    uid: str
+    pod: str
+    door: Door
+    usage: ResourceList
+    charges: Mapping[str, ResourceList]
+    quotas: tuple[str, ...]
+    serial: int
+    after: int = 0
+    is_intent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a door asks of the ledger for one pod.
+
+    Attributes:
+        uid: The pod's uid.
+        pod: The pod's name.
+        door: The kind of request.
+        usage: All that the pod takes once the request is stored, deferred resources only.
+        quotas: Names of the quotas that then apply to the pod.
+        counted: Quota name → what that quota has been charged for the stored pod already.
+            A quota that did not apply before is absent.
+        after: For an update of a pod, the pod's version that it is conditional on; else 0.
+        seen: How far the door had seen pods when it looked this one up. A door that asked the
+            API server may put the barrier of the ledger that it knew before it asked.
+        is_intent: The pod is not assigned and this request does not assign it.
+        is_forced: The pod runs whatever is decided, so it is charged without comparing.
+    """
+
+    uid: str
+    pod: str
+    door: Door
+    usage: ResourceList
+    quotas: tuple[str, ...]
+    counted: Mapping[str, ResourceList] = field(default_factory=dict)
+    after: int = 0
+    seen: int = 0
+    is_intent: bool = False
+    is_forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Every account and reservation of a namespace at one version.
+
+    Attributes:
+        accounts: Quota name → account.
+        reservations: Pod uid → reservation.
+        pods_resource_version: How far the tracker had seen pods when it last counted.
+        serial: How many claims have been written so far.
+        barrier: A door whose view of the pods is older than this resource version may not have
+            seen a change whose reservation is dropped by now; it has to ask the API server.
+    """
+
+    accounts: Mapping[str, Account]
+    reservations: Mapping[str, Reservation]
+    pods_resource_version: int = 0
+    serial: int = 0
+    barrier: int = 0
+
+    @property
+    def observed(self) -> frozenset[Observed]:
+        """The quota objects that were counted."""
+        return frozenset(account.observed for account in self.accounts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The claim fits and the ledger holds `reservation` for it."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The claim does not fit.
+
+    Attributes:
+        refusal: Quota and numbers.
+        provisional: It would fit without the claims decided before it in the same batch, so it
+            is final only once their write has succeeded.
+    """
+
+    refusal: QuotaExceeded
+    provisional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The ledger cannot answer now; asking again later can help.
+
+    Attributes:
+        message: Why.
+        is_view_old: The pod has to be looked up again, at the API server, before asking again.
+    """
+
+    message: str
+    is_view_old: bool = False
+
+
+Verdict: TypeAlias = Admitted | Refused | Undecided
+
+
+def not_counted(ledger: Ledger | None, observed: frozenset[Observed]) -> Undecided | None:
+    """Say why `ledger` cannot decide for a door that knows the quotas as `observed`, if so."""
+    if ledger is None:
+        return Undecided("the quota ledger of this namespace is not there yet")
+    if ledger.observed == observed:
+        return None
+    differing = {one.name for one in ledger.observed ^ observed}
+    return Undecided(f"usage is being counted for quota: {', '.join(sorted(differing))}")
+
+
+def admit(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
+    """Reserve what `claim` asks, or say which quota it exceeds.
+
+    Quotas are checked in the order of their names and the first that is exceeded is reported.
+    Resources of which the claim asks nothing are not compared: a quota that is over its limit
+    does not block a request that leaves that resource alone. A repeated claim is compared with
+    the quotas as they are now, its own reservation counted once.
+
+    Returns:
+        The ledger to write and the verdict; unless admitted, the ledger as it was given.
+    """
+    if claim.seen < ledger.barrier:
+        return ledger, Undecided(
+            "the pod may have changed since it was looked up", is_view_old=True
+        )
+    before = ledger.reservations.get(claim.uid)
+    after = _merge(before, claim, ledger)
+    held = _NO_CHARGES if before is None else before.charges
+    for name in () if claim.is_forced else after.charges:  # in the order of the names
+        refusal = _exceeded(ledger.accounts[name], claim, held, after)
+        if refusal is not None:
+            return ledger, Refused(refusal)
+    return _holding(ledger, held, after), Admitted(after)
+
+
+def admit_all(ledger: Ledger, claims: Sequence[Claim]) -> tuple[Ledger, list[Verdict]]:
+    """Decide claims in order on one running ledger, so that one write can cover them all."""
+    verdicts: list[Verdict] = []
+    running = ledger
+    for claim in claims:
+        running, verdict = admit(running, claim)
+        if isinstance(verdict, Refused) and running is not ledger:
+            _, alone = admit(ledger, claim)
+            verdict = replace(verdict, provisional=isinstance(alone, Admitted))
+        verdicts.append(verdict)
+    return running, verdicts
+
+
+def final_verdicts(verdicts: Sequence[Verdict], *, is_written: bool) -> list[Verdict | None]:
+    """Tell which verdicts of a batch stand, and which have to be decided again (None).
+
+    Once the batch's ledger is written, all stand. When the write was refused, admissions do not,
+    nor refusals that rested on them; every other refusal does (law 8).
+    """
+    if is_written:
+        return list(verdicts)
+    return [
+        None
+        if isinstance(verdict, Admitted) or (isinstance(verdict, Refused) and verdict.provisional)
+        else verdict
+        for verdict in verdicts
+    ]
+
+
+def reserved_by(reservations: Iterable[Reservation]) -> dict[str, ResourceList]:
+    """Sum what reservations hold: quota name → amounts."""
+    sums: dict[str, ResourceList] = {}
+    for reservation in reservations:
+        for name, charge in reservation.charges.items():
+            sums[name] = add(sums[name], charge) if name in sums else charge
+    return sums
+
+
+def excess(left: ResourceList, right: ResourceList) -> ResourceList:
+    """Return by how much `left` is above `right`; resources that are not above are absent."""
+    if not right:
+        return {name: amount for name, amount in left.items() if amount > ZERO}
+    return {
+        name: amount - right.get(name, ZERO)
+        for name, amount in left.items()
+        if amount > right.get(name, ZERO)
+    }
+
+
+def _merge(before: Reservation | None, claim: Claim, ledger: Ledger) -> Reservation:
+    """Combine a pod's reservation with a further claim; nothing ever shrinks (law 9)."""
+    usage, applying, after, is_intent = claim.usage, {*claim.quotas}, claim.after, claim.is_intent
+    if before is not None:
+        usage = max_of(before.usage, usage)
+        applying.update(name for name in before.quotas if name in ledger.accounts)
+        after = max(before.after, after)
+        is_intent = before.is_intent and is_intent
+    quotas = tuple(sorted(applying))
+    return Reservation(
+        uid=claim.uid,
+        pod=claim.pod,
+        door=claim.door,
+        usage=usage,
+        charges={} if is_intent else {name: _charge(name, before, claim, usage) for name in quotas},
+        quotas=quotas,
+        serial=ledger.serial + 1,
+        after=after,
+        is_intent=is_intent,
+    )
+
+
+def _charge(
+    quota: str, before: Reservation | None, claim: Claim, usage: ResourceList
+) -> ResourceList:
+    """What a quota must hold so that, with its `used`, all of `usage` is covered.
+
+    Where a charge is held already, it and `used` cover the usage reserved before; only growth is
+    added. Elsewhere `used` contains what the stored pod was charged (law 1), and the rest is due.
+    """
+    if before is None or quota not in before.charges:
+        return excess(usage, claim.counted.get(quota, NOTHING))
+    held = before.charges[quota]
+    growth = excess(usage, before.usage)
+    return add(held, growth) if growth else held
+
+
+def _exceeded(
+    account: Account, claim: Claim, held: Mapping[str, ResourceList], after: Reservation
+) -> QuotaExceeded | None:
+    """Compare one quota; report only the resources that are exceeded."""
+    name = account.observed.name
+    charge, own = after.charges[name], held.get(name, NOTHING)
+    counted = claim.counted.get(name, NOTHING)
+    over: dict[str, Quantity] = {}
+    for resource, amount in charge.items():
+        hard = account.hard.get(resource)
+        if hard is None or not (
+            amount > own.get(resource, ZERO)
+            or claim.usage.get(resource, ZERO) > counted.get(resource, ZERO)
+        ):
+            continue
+        others = _taken_by_others(account, resource, own)
+        if others + amount > hard:
+            over[resource] = others
+    if not over:
+        return None
+    return QuotaExceeded(
+        quota=name,
+        requested={resource: charge[resource] for resource in over},
+        used=over,
+        limited={resource: account.hard[resource] for resource in over},
+    )
+
+
+def _taken_by_others(account: Account, resource: str, own: ResourceList) -> Quantity:
+    """Used and reserved, without what the pod's own reservation holds."""
+    taken = account.used.get(resource, ZERO)
+    reserved = account.reserved.get(resource)
+    if reserved:
+        taken = taken + reserved
+    return taken - own[resource] if resource in own else taken
+
+
+def _holding(ledger: Ledger, held: Mapping[str, ResourceList], after: Reservation) -> Ledger:
+    """Return a ledger with the reservation `after` in the place of the pod's former one."""
+    accounts = dict(ledger.accounts)
+    for name, charge in after.charges.items():
+        own = held.get(name)
+        growth = excess(charge, own) if own else charge
+        if growth:
+            accounts[name] = _with_reserved(accounts[name], growth)
+    return Ledger(
+        accounts,
+        {**ledger.reservations, after.uid: after},
+        pods_resource_version=ledger.pods_resource_version,
+        serial=after.serial,
+        barrier=ledger.barrier,
+    )
+
+
+def _with_reserved(account: Account, growth: ResourceList) -> Account:
+    reserved = add(account.reserved, growth) if account.reserved else growth
+    return Account(account.observed, account.hard, account.used, reserved, account.pending)

@@ -1,0 +1,208 @@
+"""The ledger as the status of a `QuotaLedger` object, and back.
+
+```yaml
+status:
+  quotas:
+  - name: p1
+    observed: {uid: ..., specHash: ...}
+    hard: {requests.cpu: "2"}
+    used: {requests.cpu: 1500m}
+    reserved: {requests.cpu: 500m}
+    pending: {pods: "12", requests.cpu: "48"}
+  reservations:
+  - {uid: ..., pod: web-1, door: Bind, usage: {requests.cpu: 500m}, quotas: [p1], serial: 7}
+  podsResourceVersion: "41234"
+  podsBarrier: "40017"
+  serial: 7
+  summary: p1 requests.cpu 1500m+500m/2
+```
+
+A reservation that does not hold all of its usage in each of its quotas says so in `charges`. What
+is derived (`reserved`, `summary`) is written for people and computed again when read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from webhook.quota.fields import InvalidFieldError, boolean, integer, mapping, sequence, text
+from webhook.quota.ledger import (
+    NOTHING,
+    Account,
+    Door,
+    Ledger,
+    Observed,
+    Reservation,
+    reserved_by,
+)
+from webhook.quota.resources import ResourceList, parse_resource_list, to_text
+
+
+def ledger_status(ledger: Ledger) -> dict[str, object]:
+    """Write `ledger` as the status of a QuotaLedger."""
+    return {
+        "quotas": [_account_out(account) for account in ledger.accounts.values()],
+        "reservations": [_reservation_out(one) for one in ledger.reservations.values()],
+        "podsResourceVersion": str(ledger.pods_resource_version),
+        "podsBarrier": str(ledger.barrier),
+        "serial": ledger.serial,
+        "summary": summary(ledger),
+    }
+
+
+def ledger_from_status(raw: object, *, field: str = "status") -> Ledger | None:
+    """Read the status of a QuotaLedger; None when nothing has been counted yet.
+
+    Raises:
+        InvalidFieldError: Something in it cannot be read; the error has the path.
+    """
+    status = mapping(raw, field)
+    if "podsResourceVersion" not in status:
+        return None
+    reservations = {
+        one.uid: one
+        for index, item in enumerate(sequence(status.get("reservations"), f"{field}.reservations"))
+        for one in [_reservation_in(item, f"{field}.reservations[{index}]")]
+    }
+    reserved = reserved_by(reservations.values())
+    accounts = {
+        one.observed.name: one
+        for index, item in enumerate(sequence(status.get("quotas"), f"{field}.quotas"))
+        for one in [_account_in(item, reserved, f"{field}.quotas[{index}]")]
+    }
+    return Ledger(
+        accounts,
+        reservations,
+        pods_resource_version=_version(status, "podsResourceVersion", field),
+        serial=_counter(status, "serial", field),
+        barrier=_version(status, "podsBarrier", field),
+    )
+
+
+def summary(ledger: Ledger) -> str:
+    """One line for people: each quota's deferred resources as used+reserved/hard."""
+    return "; ".join(
+        f"{account.observed.name} {_amounts(account)}"
+        for account in ledger.accounts.values()
+        if account.hard
+    )
+
+
+def _amounts(account: Account) -> str:
+    parts: list[str] = []
+    for name, hard in sorted(account.hard.items()):
+        used = account.used.get(name, 0)
+        reserved = account.reserved.get(name)
+        held = f"+{reserved}" if reserved else ""
+        parts.append(f"{name} {used}{held}/{hard}")
+    return ", ".join(parts)
+
+
+def _account_out(account: Account) -> dict[str, object]:
+    observed = account.observed
+    return {
+        "name": observed.name,
+        "observed": {"uid": observed.uid, "specHash": observed.spec_hash},
+        "hard": to_text(account.hard),
+        "used": to_text(account.used),
+        "reserved": to_text(account.reserved),
+        "pending": to_text(account.pending),
+    }
+
+
+def _account_in(item: object, reserved: Mapping[str, ResourceList], field: str) -> Account:
+    raw = mapping(item, field)
+    observed = mapping(raw.get("observed"), f"{field}.observed")
+    name = text(raw.get("name"), f"{field}.name")
+    return Account(
+        observed=Observed(
+            name=name,
+            uid=text(observed.get("uid"), f"{field}.observed.uid"),
+            spec_hash=text(observed.get("specHash"), f"{field}.observed.specHash"),
+        ),
+        hard=parse_resource_list(raw.get("hard"), field=f"{field}.hard"),
+        used=parse_resource_list(raw.get("used"), field=f"{field}.used"),
+        reserved=reserved.get(name, NOTHING),
+        pending=parse_resource_list(raw.get("pending"), field=f"{field}.pending"),
+    )
+
+
+def _reservation_out(one: Reservation) -> dict[str, object]:
+    out: dict[str, object] = {
+        "uid": one.uid,
+        "pod": one.pod,
+        "door": one.door.value,
+        "usage": to_text(one.usage),
+        "quotas": list(one.quotas),
+        "serial": one.serial,
+    }
+    if one.is_intent:
+        out["intent"] = True
+    elif any(one.charges.get(name) != one.usage for name in one.quotas):
+        out["charges"] = {name: to_text(charge) for name, charge in one.charges.items()}
+    if one.after:
+        out["after"] = str(one.after)
+    return out
+
+
+def _reservation_in(item: object, field: str) -> Reservation:
+    raw = mapping(item, field)
+    usage = parse_resource_list(raw.get("usage"), field=f"{field}.usage")
+    quotas = tuple(
+        text(name, f"{field}.quotas[{index}]")
+        for index, name in enumerate(sequence(raw.get("quotas"), f"{field}.quotas"))
+    )
+    is_intent = boolean(raw.get("intent"), f"{field}.intent")
+    return Reservation(
+        uid=_required(raw, "uid", field),
+        pod=text(raw.get("pod"), f"{field}.pod"),
+        door=_door(raw, field),
+        usage=usage,
+        charges={} if is_intent else _charges_in(raw, usage, quotas, field),
+        quotas=quotas,
+        serial=_counter(raw, "serial", field),
+        after=_version(raw, "after", field),
+        is_intent=is_intent,
+    )
+
+
+def _charges_in(
+    raw: Mapping[str, object], usage: ResourceList, quotas: tuple[str, ...], field: str
+) -> dict[str, ResourceList]:
+    if "charges" not in raw:
+        return dict.fromkeys(quotas, usage)
+    charges = mapping(raw["charges"], f"{field}.charges")
+    return {
+        name: parse_resource_list(charges.get(name), field=f"{field}.charges.{name}")
+        for name in quotas
+    }
+
+
+def _counter(raw: Mapping[str, object], name: str, field: str) -> int:
+    value = integer(raw.get(name), f"{field}.{name}") or 0
+    if value < 0:
+        raise InvalidFieldError(f"{field}.{name}", "must not be negative")
+    return value
+
+
+def _version(raw: Mapping[str, object], name: str, field: str) -> int:
+    value = text(raw.get(name), f"{field}.{name}") or "0"
+    if not (value.isascii() and value.isdecimal() and len(value) <= 20):
+        raise InvalidFieldError(f"{field}.{name}", "must be a resource version")
+    return int(value)
+
+
+def _door(raw: Mapping[str, object], field: str) -> Door:
+    name = text(raw.get("door"), f"{field}.door")
+    try:
+        return Door(name)
+    except ValueError:
+        known = ", ".join(Door)
+        raise InvalidFieldError(f"{field}.door", f"must be one of {known}") from None
+
+
+def _required(raw: Mapping[str, object], name: str, field: str) -> str:
+    value = text(raw.get(name), f"{field}.{name}")
+    if not value:
+        raise InvalidFieldError(f"{field}.{name}", "must be given")
+    return value

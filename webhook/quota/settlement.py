@@ -1,0 +1,206 @@
+"""Settle the ledger with what the tracker has seen of the pods (laws 4, 5, 6 of the ledger).
+
+The tracker counts the pods of a namespace from its cache, and this module turns the count into
+the next ledger: `used` replaced, reservations folded, kept or dropped. Whether a reservation may
+expire is watched outside, because it takes time and a look at the API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from webhook.quota.ledger import (
+    NOTHING,
+    Account,
+    Ledger,
+    Observed,
+    Reservation,
+    excess,
+    reserved_by,
+)
+from webhook.quota.resources import ResourceList
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Proof that no request can be using a reservation any more.
+
+    It was watched with one `serial` for longer than a request can last; after that the API
+    server, asked for its newest state, showed the pod absent, or just as the count shows it.
+
+    Attributes:
+        serial: The reservation that was watched.
+        pod_resource_version: The pod's version in that answer; 0 when it was absent.
+    """
+
+    serial: int
+    pod_resource_version: int
+
+
+_NONE_EXPIRED: Mapping[str, Expiry] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class CountedQuota:
+    """A quota as the tracker counted it.
+
+    Attributes:
+        observed: The quota object and its spec.
+        hard: Its ceilings of deferred resources.
+        used: Usage of assigned, live pods that it applies to.
+        pending: Usage of unassigned, live pods that it applies to, with their number as `pods`.
+    """
+
+    observed: Observed
+    hard: ResourceList
+    used: ResourceList
+    pending: ResourceList = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """A pod as the tracker's cache shows it.
+
+    Attributes:
+        resource_version: The pod's own version.
+        is_assigned: It has a node.
+        is_live: Its usage counts: neither finished nor stuck terminating.
+        usage: What it is charged, deferred resources only.
+        quotas: Names of the quotas that apply to it.
+    """
+
+    resource_version: int
+    is_assigned: bool
+    is_live: bool
+    usage: ResourceList
+    quotas: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """All that the tracker knows of a namespace at one state of its pods.
+
+    Attributes:
+        pods_resource_version: The state of the pods that was counted.
+        quotas: Quota name → what was counted for it.
+        pods: Pod uid → the pod; at least those with a reservation that the cache holds.
+        gone: Uids of pods that the tracker has seen deleted.
+    """
+
+    pods_resource_version: int
+    quotas: Mapping[str, CountedQuota]
+    pods: Mapping[str, SeenPod]
+    gone: Collection[str] = ()
+
+
+def settle(
+    ledger: Ledger | None, count: Count, *, expired: Mapping[str, Expiry] = _NONE_EXPIRED
+) -> Ledger | None:
+    """Return the ledger that follows from `count`, or None when the count is too old to be used.
+
+    Args:
+        ledger: The present ledger; None when there is none yet.
+        count: What the tracker has counted.
+        expired: Pod uid → proof that its reservation is unused. A reservation that has been
+            written again since then is kept.
+    """
+    if ledger is None:
+        return _ledger(count, {}, serial=0, barrier=0)
+    if count.pods_resource_version < ledger.pods_resource_version:
+        return None
+    unchanged = {
+        name
+        for name, quota in count.quotas.items()
+        if name in ledger.accounts and ledger.accounts[name].observed == quota.observed
+    }
+    kept: dict[str, Reservation] = {}
+    barrier = ledger.barrier
+    for uid, reservation in ledger.reservations.items():
+        if uid in count.gone:
+            continue
+        expiry = expired.get(uid)
+        if expiry is not None and expiry.serial == reservation.serial:
+            barrier = max(barrier, expiry.pod_resource_version)
+            continue
+        following = _follow(reservation, count, unchanged)
+        if following is not None:
+            kept[uid] = following
+    return _ledger(count, kept, serial=ledger.serial, barrier=barrier)
+
+
+def _follow(
+    reservation: Reservation, count: Count, unchanged: Collection[str]
+) -> Reservation | None:
+    """What becomes of one reservation; None when nothing of it is left to hold."""
+    pod = count.pods.get(reservation.uid)
+    if pod is None:
+        return _held(reservation, count, count.quotas, unchanged)
+    if not pod.is_live:
+        return None
+    if not pod.is_assigned:
+        return _held(reservation, count, pod.quotas, unchanged)
+    return _beside_used(reservation, count, pod, unchanged)
+
+
+def _held(
+    reservation: Reservation, count: Count, applying: Collection[str], unchanged: Collection[str]
+) -> Reservation:
+    """Keep the reservation of a pod that `used` does not contain.
+
+    A quota that was not there, or had another spec, when the pod reserved is charged with all of
+    the pod's usage if it applies to it or might (`applying`).
+    """
+    claimed = {name for name in reservation.quotas if name in count.quotas}
+    quotas = claimed | {name for name in applying if name in count.quotas} - set(unchanged)
+    kept = replace(reservation, quotas=tuple(sorted(quotas)))
+    if reservation.is_intent:
+        return kept
+    charges = {
+        name: reservation.charges.get(name, reservation.usage)
+        if name in unchanged
+        else reservation.usage
+        for name in kept.quotas
+    }
+    return replace(kept, charges=charges)
+
+
+def _beside_used(
+    reservation: Reservation, count: Count, pod: SeenPod, unchanged: Collection[str]
+) -> Reservation | None:
+    """Keep what `used` may lack of an assigned pod; None when it lacks nothing (law 4).
+
+    Only an update that has not been stored yet can add to what is seen. A quota that the seen pod
+    is outside of may apply after it, and so is charged with everything.
+    """
+    if reservation.is_intent or pod.resource_version > reservation.after:
+        return None
+    changed = {name for name in count.quotas if name not in unchanged}
+    quotas = {name for name in reservation.quotas if name in count.quotas} | changed
+    growth = excess(reservation.usage, pod.usage)
+    charges = {name: growth if name in pod.quotas else reservation.usage for name in sorted(quotas)}
+    return replace(reservation, quotas=tuple(charges), charges=charges)
+
+
+def _ledger(
+    count: Count, reservations: Mapping[str, Reservation], *, serial: int, barrier: int
+) -> Ledger:
+    reserved = reserved_by(reservations.values())
+    accounts = {
+        name: Account(
+            observed=quota.observed,
+            hard=quota.hard,
+            used=quota.used,
+            reserved=reserved.get(name, NOTHING),
+            pending=quota.pending,
+        )
+        for name, quota in sorted(count.quotas.items())
+    }
+    return Ledger(
+        accounts,
+        reservations,
+        pods_resource_version=count.pods_resource_version,
+        serial=serial,
+        barrier=barrier,
+    )

@@ -1,0 +1,8 @@
+"""The quota state that changes: what is known of the cluster, and the ledger's only writers.
+
+- `ledgers`: ledger objects by compare-and-swap, with a look-aside of the version just written.
+- `reserver`: decides claims that arrive together on one ledger and writes once.
+- `view`: quotas, waiting pods and opted-in namespaces, from caches that follow the API server.
+
+No rule of quota stands here (see `webhook.quota`), and nothing of HTTP.
+"""
