@@ -86,7 +86,7 @@ def test_what_is_reserved_is_summed_from_the_reservations_not_believed() -> None
 
 
 BROKEN: dict[str, tuple[dict[str, object], str]] = {
-    "amount": ({"quotas": [{"name": "q", "used": {"cpu": "1x"}}]}, "status.quotas[0].used[cpu]"),
+    "amount": ({"quotas": [{"name": "q", "used": {"cpu": "1x"}}]}, "status.quotas[0].used.cpu"),
     "door": (
         {"reservations": [{"uid": "u", "door": "Window"}]},
         "status.reservations[0].door",

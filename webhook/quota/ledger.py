@@ -36,11 +36,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from webhook.quota.quantity import ZERO, Quantity
 from webhook.quota.refusals import QuotaExceeded
 from webhook.quota.resources import ResourceList, add, max_of
+
+NEWEST: Final = 2**64
+"""`Claim.seen` of a pod that came with the request itself: storage writes it as it came or not at
+all, so no view of it can be too old."""
 
 NOTHING: ResourceList = MappingProxyType({})
 _NO_CHARGES: Mapping[str, ResourceList] = MappingProxyType({})
@@ -124,8 +128,9 @@ class Claim:
         counted: Quota name → what that quota has been charged for the stored pod already.
             A quota that did not apply before is absent.
         after: For an update of a pod, the pod's version that it is conditional on; else 0.
-        seen: How far the door had seen pods when it looked this one up. A door that asked the
-            API server may put the barrier of the ledger that it knew before it asked.
+        seen: How far the door had seen pods when it looked this one up; `NEWEST` when it did not
+            have to. A door that asked the API server may put the barrier of the ledger that it
+            knew before it asked.
         is_intent: The pod is not assigned and this request does not assign it.
         is_forced: The pod runs whatever is decided, so it is charged without comparing.
     """

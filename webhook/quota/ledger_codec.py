@@ -35,7 +35,7 @@ from webhook.quota.ledger import (
     Reservation,
     reserved_by,
 )
-from webhook.quota.resources import ResourceList, parse_resource_list, to_text
+from webhook.quota.resources import ResourceList, mask, parse_resource_list, to_text
 
 
 def ledger_status(ledger: Ledger) -> dict[str, object]:
@@ -105,7 +105,7 @@ def _account_out(account: Account) -> dict[str, object]:
         "observed": {"uid": observed.uid, "specHash": observed.spec_hash},
         "hard": to_text(account.hard),
         "used": to_text(account.used),
-        "reserved": to_text(account.reserved),
+        "reserved": to_text(mask(account.reserved, account.hard)),
         "pending": to_text(account.pending),
     }
 

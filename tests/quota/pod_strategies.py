@@ -1,0 +1,133 @@
+"""Random pods, as API objects, and random JSON to damage them with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import TypeAlias
+
+from hypothesis import strategies as st
+
+from tests.builders import Object, a_pod
+from webhook.encoding import NumberText
+
+Path: TypeAlias = tuple[str | int, ...]
+
+NAMES = (
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "hugepages-2Mi",
+    "nvidia.com/gpu",
+    "deviceclass.resource.kubernetes.io/fast",
+    "example.kubernetes.io/ignored",
+)
+SUFFIXES = ("", "m", "u", "k", "Ki", "Mi", "e2")
+
+
+def amounts() -> st.SearchStrategy[str]:
+    """Texts of amounts that are not negative."""
+    return st.builds("{}{}".format, st.integers(0, 5000), st.sampled_from(SUFFIXES))
+
+
+def resource_maps() -> st.SearchStrategy[dict[str, str]]:
+    return st.dictionaries(st.sampled_from(NAMES), amounts(), max_size=4)
+
+
+def resources() -> st.SearchStrategy[Object]:
+    return st.fixed_dictionaries(
+        {}, optional={"requests": resource_maps(), "limits": resource_maps()}
+    ).map(dict)
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Object:
+    """Pods with containers, init containers, sidecars, overhead, pod-level maps, a resize."""
+    containers = [_container(draw, f"c{i}") for i in range(draw(st.integers(1, 4)))]
+    init = [_init_container(draw, f"i{i}") for i in range(draw(st.integers(0, 4)))]
+    pod_level: Object = draw(
+        st.fixed_dictionaries({}, optional={"overhead": resource_maps(), "resources": resources()})
+    )
+    spec = {"containers": containers, "initContainers": init, **pod_level}
+    return {**a_pod(), "spec": spec, "status": _status(draw, containers, init)}
+
+
+def json_values() -> st.SearchStrategy[object]:
+    """What a JSON or YAML document may hold, and keys that only YAML can have."""
+    leaves: st.SearchStrategy[object] = st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.integers(-(10**30), 10**30),
+        st.sampled_from(["", "1", "1Gi", "-1", "1e999999999", "2026-06-01T00:00:00Z", "Always"]),
+        st.text(max_size=5),
+        st.sampled_from(["0.5", "1E3", "1e400", "-0.0"]).map(NumberText),
+    )
+    keys: st.SearchStrategy[object] = st.text(max_size=5) | st.sampled_from(
+        ["requests", "limits", "name", "resources", 1, None, True]
+    )
+    return st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=3) | _objects(keys, inner),
+        max_leaves=6,
+    )
+
+
+def places(value: object, path: Path = ()) -> Iterator[Path]:
+    """Every place inside a JSON value, the value itself included."""
+    yield path
+    members = value.items() if isinstance(value, dict) else ()
+    items = enumerate(value) if isinstance(value, list) else ()
+    for step, inner in (*members, *items):
+        yield from places(inner, (*path, step))
+
+
+def damaged(whole: object, path: Path, value: object) -> object:
+    """The same JSON value with another one at a place."""
+    if not path:
+        return value
+    copy = deepcopy(whole)
+    inner = copy
+    for step in path[:-1]:
+        inner = inner[step]  # type: ignore[index]
+    inner[path[-1]] = value  # type: ignore[index]
+    return copy
+
+
+def _objects(
+    keys: st.SearchStrategy[object], values: st.SearchStrategy[object]
+) -> st.SearchStrategy[dict[object, object]]:
+    return st.lists(st.tuples(keys, values), max_size=3).map(dict)
+
+
+def _container(draw: st.DrawFn, name: str) -> Object:
+    return {"name": name, "resources": draw(resources())}
+
+
+def _init_container(draw: st.DrawFn, name: str) -> Object:
+    restart: Object = draw(st.sampled_from([{}, {"restartPolicy": "Always"}]))
+    return {**_container(draw, name), **restart}
+
+
+def _status(draw: st.DrawFn, containers: list[Object], init: list[Object]) -> Object:
+    if not draw(st.booleans()):
+        return {"phase": "Pending"}
+    return {
+        "phase": "Running",
+        "containerStatuses": [_container_status(draw, each) for each in containers],
+        "initContainerStatuses": [_container_status(draw, each) for each in init],
+        "conditions": [
+            {
+                "type": "PodResizePending",
+                "reason": draw(st.sampled_from(["Infeasible", "Deferred"])),
+            }
+        ],
+    }
+
+
+def _container_status(draw: st.DrawFn, container: Object) -> Object:
+    return {
+        "name": container["name"],
+        "resources": draw(st.none() | resources()),
+        "allocatedResources": draw(resource_maps()),
+    }

@@ -1,0 +1,135 @@
+"""Texts that would cost a naive reader minutes or memory, and amounts that cannot be stored."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from webhook.quota.quantity import Format, InvalidQuantityError, Quantity
+from webhook.quota.quantity_text import SIZE_FAULT
+
+TOO_LARGE = {
+    "an exponent of ten digits": "1e2147483647",
+    "a negative one": "1e-2147483648",
+    "an exponent above the limit": "1e10001",
+    "an exponent below it": "1e-10001",
+    "zero with such an exponent": "0e999999",
+    "an exponent that is too large even in 32 bits": "1e4294977297",
+    "a canonical exponent above the limit": "1000e9999",
+    "ten thousand and one digits": "1" * 10_001,
+    "the same behind the point": f"0.{'1' * 10_001}",
+    "a million digits": "7" * 1_000_000,
+    "a million zeros": f"1{'0' * 1_000_000}",
+    "a million digits and a suffix": f"{'7' * 1_000_000}Gi",
+}
+
+
+@pytest.mark.parametrize("text", TOO_LARGE.values(), ids=TOO_LARGE.keys())
+def test_huge_quantities_are_refused_at_once(text: str) -> None:
+    started = time.perf_counter()
+    with pytest.raises(InvalidQuantityError) as caught:
+        Quantity.parse(text, field="spec.hard.cpu")
+
+    assert time.perf_counter() - started < 0.5
+    assert caught.value.reason == SIZE_FAULT
+    assert caught.value.field == "spec.hard.cpu"
+
+
+NOT_A_QUANTITY = {
+    "an exponent beyond 64 bits": "1e999999999999999999999",
+    "a million zeros and a letter": f"{'0' * 1_000_000}x",
+    "a million suffix letters": f"1{'e' * 1_000_000}",
+    "a million signs": "-" * 1_000_000,
+    "a million points": "." * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("text", NOT_A_QUANTITY.values(), ids=NOT_A_QUANTITY.keys())
+def test_long_texts_are_read_in_one_pass(text: str) -> None:
+    started = time.perf_counter()
+    with pytest.raises(InvalidQuantityError):
+        Quantity.parse(text)
+
+    assert time.perf_counter() - started < 0.5
+
+
+def test_an_endless_integer_of_json_is_refused() -> None:
+    with pytest.raises(InvalidQuantityError, match="not supported"):
+        Quantity.from_json(1 << 1_000_000)
+
+
+LARGE = {
+    "the largest exponent": "10e9999",
+    "its negative": "-10e9999",
+    "ten thousand digits": "9" * 10_000,
+    "ten thousand digits of bytes": f"{'9' * 10_000}Ki",
+    "ten thousand digits and an exponent": f"{'9' * 10_000}e9999",
+    "ten thousand digits behind the point": f"0.{'9' * 10_000}",
+    "zeros that do not count": f"{'0' * 100_000}1.{'0' * 100_000}",
+    "a million zeros behind the point": f"0.{'0' * 1_000_000}1",
+    "the least exponent": "1e-10000",
+}
+
+
+@pytest.mark.parametrize("text", LARGE.values(), ids=LARGE.keys())
+def test_what_is_within_the_limits_prints_and_reads_back(text: str) -> None:
+    quantity = Quantity.parse(text)
+
+    assert Quantity.parse(quantity.canonical) == quantity
+    assert 0 <= abs(quantity.value) * 10**9 - abs(quantity.nano) < 10**9
+
+
+def test_sums_beyond_the_limits_print() -> None:
+    quantity = Quantity.parse("9" * 10_000)
+
+    assert str(quantity + quantity) == f"1{'9' * 9_999}8"
+
+
+def test_a_small_remainder_is_never_lost() -> None:
+    assert str(Quantity.parse("1e-10000")) == "1e-9"
+    assert str(Quantity.parse(f"0.{'0' * 9_000}1")) == "1n"
+
+
+@pytest.mark.parametrize("text", ["1e4294967297", "1e-4294967295", "1e18446744073709551"])
+def test_exponents_are_cut_to_32_bits(text: str) -> None:
+    low = int(text[2:]) % 2**32
+    exponent = low - 2**32 if low >= 2**31 else low
+    if abs(exponent) > 10_000:
+        with pytest.raises(InvalidQuantityError):
+            Quantity.parse(text)
+    else:
+        assert Quantity.parse(text) == Quantity.parse(f"1e{exponent}")
+
+
+NOT_STORABLE = {
+    "a thousand exa": ("1000E", "1"),
+    "ten thousand exa": ("10000E", "10"),
+    "negative": ("-1000E", "-1"),
+    "the same as digits": (f"1{'0' * 21}", "1"),
+}
+
+
+@pytest.mark.parametrize(("text", "printed"), NOT_STORABLE.values(), ids=NOT_STORABLE.keys())
+def test_round_amounts_beyond_the_last_letter_print_without_one(text: str, printed: str) -> None:
+    quantity = Quantity.parse(text)
+
+    assert not quantity.is_storable
+    assert str(quantity) == printed
+
+
+def test_so_do_bytes_beyond_exbibytes() -> None:
+    quantity = Quantity.of_units(2**70, Format.BIN)
+
+    assert not quantity.is_storable
+    assert str(quantity) == "1"
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "0E", "1500E", "999E", "1E", "1n", "1e30", "8Ei", "1001E", "1.5", f"1{'0' * 20}"]
+)
+def test_other_amounts_are_stored_as_they_are(text: str) -> None:
+    quantity = Quantity.parse(text)
+
+    assert quantity.is_storable
+    assert Quantity.parse(str(quantity)) == quantity

@@ -1,0 +1,168 @@
+"""Which part of a quota is deferred, and what a request claims of it.
+
+Deferred are the compute resources (`names.DEFERRED_KEYS`) and whatever extended resources the
+configuration adds; the rest of a quota stays with the API server. Ceilings are those of
+`spec.hard`, which its owner wrote: `status.hard` has the deferred resources removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.quota.ledger import NEWEST, Claim, Door, Observed, excess
+from webhook.quota.limited import (
+    LimitedResource,
+    limited_keys,
+    limited_scopes,
+    require_quota_for_priority,
+    uncovered,
+)
+from webhook.quota.objects import Pod, ResourceQuota, ScopeExpression
+from webhook.quota.pods import usage_of
+from webhook.quota.quantity import Quantity
+from webhook.quota.refusals import FORBIDDEN, InsufficientQuota, UncoveredScopes
+from webhook.quota.resources import ResourceList
+from webhook.quota.scopes import matches, quota_matching_expressions
+
+EXCLUDE_ANNOTATION: Final = "deferredquota.io/exclude"
+"""Set to "true" on a ResourceQuota, it leaves all of that quota to the API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredQuota:
+    """A quota that limits deferred resources; `hard` holds only those."""
+
+    quota: ResourceQuota
+    hard: ResourceList
+    observed: Observed
+
+    @property
+    def name(self) -> str:
+        """The quota's name."""
+        return self.quota.name
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceQuotas:
+    """The deferred quotas of one namespace, sorted by name."""
+
+    quotas: tuple[DeferredQuota, ...]
+    observed: frozenset[Observed]
+
+    def applying_to(self, pod: Pod) -> tuple[DeferredQuota, ...]:
+        """Return the quotas whose scopes select `pod`.
+
+        Raises:
+            ScopeError: A quota's scopes cannot be evaluated.
+        """
+        return tuple([each for each in self.quotas if matches(each.quota, pod)])
+
+
+def is_excluded(quota: ResourceQuota) -> bool:
+    """Say whether the quota's owner leaves it to the API server."""
+    return quota.annotations.get(EXCLUDE_ANNOTATION) == "true"
+
+
+def deferred_part(resources: ResourceList, keys: Set[str]) -> dict[str, Quantity]:
+    """Return the deferred resources of a list."""
+    return {name: amount for name, amount in resources.items() if name in keys}
+
+
+def deferred_quotas(quotas: Iterable[ResourceQuota], keys: Set[str]) -> NamespaceQuotas:
+    """Choose the quotas of a namespace that limit resources named in `keys`."""
+    chosen = [
+        DeferredQuota(quota, hard, Observed(quota.name, quota.uid, quota.spec_hash))
+        for quota in sorted(quotas, key=lambda quota: quota.name)
+        if not is_excluded(quota) and (hard := deferred_part(quota.hard, keys))
+    ]
+    return NamespaceQuotas(tuple(chosen), frozenset(each.observed for each in chosen))
+
+
+def claim_of_assignment(
+    pod: Pod, quotas: NamespaceQuotas, keys: Set[str], *, door: Door, seen: int
+) -> Claim | None:
+    """Return what giving `pod` a node claims; None when it takes nothing that is limited.
+
+    Args:
+        pod: The pod as it will run.
+        quotas: The deferred quotas of its namespace.
+        keys: The deferred resources.
+        door: BIND or CREATE.
+        seen: How far the door had seen pods when it looked this one up (`Claim.seen`).
+
+    Raises:
+        ScopeError: A quota's scopes cannot be evaluated.
+    """
+    usage = deferred_part(usage_of(pod, now=None), keys)
+    if not usage or not quotas.quotas:
+        return None
+    applying = tuple([each.name for each in quotas.applying_to(pod)])
+    return Claim(pod.uid, pod.name, door, usage, applying, seen=seen)
+
+
+def claim_of_update(
+    old: Pod, new: Pod, quotas: NamespaceQuotas, keys: Set[str], *, door: Door
+) -> Claim | None:
+    """Return what changing a stored pod claims; None when it grows in no quota.
+
+    Growth is what the API server counts on an update: per resource the new usage above the old
+    one where the quota applied to the pod before, and all of it where it did not.
+
+    Raises:
+        ScopeError: A quota's scopes cannot be evaluated.
+    """
+    usage = deferred_part(usage_of(new, now=None), keys)
+    before = deferred_part(usage_of(old, now=None), keys)
+    applied = {each.name for each in quotas.applying_to(old)}
+    applying = tuple([each.name for each in quotas.applying_to(new)])
+    grows = excess(usage, before) or (usage and not applied.issuperset(applying))
+    if not quotas.quotas or not grows:
+        return None
+    counted: Mapping[str, ResourceList] = {}
+    if old.is_assigned:
+        counted = dict.fromkeys(applied.intersection(applying), before)
+    return Claim(
+        uid=old.uid,
+        pod=old.name,
+        door=door,
+        usage=usage,
+        quotas=applying,
+        counted=counted,
+        after=int(old.resource_version) if old.resource_version.isdecimal() else 0,
+        seen=NEWEST,
+        is_intent=not old.is_assigned,
+    )
+
+
+def missing_coverage(
+    pod: Pod,
+    quotas: Iterable[ResourceQuota],
+    limited: tuple[LimitedResource, ...],
+    priority: tuple[ScopeExpression, ...],
+) -> UncoveredScopes | InsufficientQuota | None:
+    """Refuse a pod that takes what only a quota's consent allows, where no quota gives it.
+
+    This asks which quotas there are and compares no amounts, so it is not deferred.
+
+    Args:
+        pod: The pod, assigned or not.
+        quotas: All quotas of its namespace; their `spec.hard` says what they cover.
+        limited: What may be used only where a matching quota limits it.
+        priority: Pods that one of these matches need a quota with a PriorityClass scope.
+
+    Raises:
+        ScopeError: A quota's scopes, or an expression, cannot be evaluated.
+    """
+    every = tuple(quotas)
+    uncovered_priority = require_quota_for_priority(pod, every, priority)
+    if uncovered_priority is not None:
+        return uncovered_priority
+    covering = [one.scope_name for quota in every for one in quota_matching_expressions(quota, pod)]
+    scopes = uncovered(limited_scopes(limited, pod), covering)
+    if scopes:
+        return UncoveredScopes(scopes, code=FORBIDDEN)
+    covered = {name for quota in every if matches(quota, pod) for name in quota.hard}
+    keys = limited_keys(limited, usage_of(pod, now=None)) - covered
+    return InsufficientQuota(tuple(sorted(keys))) if keys else None

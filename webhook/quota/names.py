@@ -1,0 +1,164 @@
+"""Names of resources and quota keys, and the name syntax that Kubernetes checks.
+
+A *resource name* is what a container asks for (`cpu`, `nvidia.com/gpu`); a *quota key* is
+what a quota limits (`requests.cpu`, `requests.nvidia.com/gpu`, `pods`).
+
+Source: kubernetes v1.36, pkg/apis/core/helper/helpers.go and
+apimachinery/pkg/api/validate/content.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+DEFERRED_KEYS: Final = frozenset(
+    {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
+)
+"""Quota keys that are charged at the bind: compute, `cpu` and `memory` being the old spelling."""
+
+POD_COUNT_KEY: Final = "count/pods"
+"""Charged for every stored pod, whatever its phase."""
+
+_REQUESTS: Final = "requests."
+_HUGEPAGES: Final = "hugepages-"
+_QUOTA_HUGEPAGES: Final = (_HUGEPAGES, _REQUESTS + _HUGEPAGES)
+_DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
+
+_COMPUTE: Final = frozenset(
+    f"{prefix}{name}"
+    for prefix in ("", "requests.", "limits.")
+    for name in ("cpu", "memory", "ephemeral-storage")
+)
+_POD_KEYS: Final = _COMPUTE | {"pods", POD_COUNT_KEY}
+_STANDARD_QUOTA_NAMES: Final = _COMPUTE | {
+    "configmaps",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "requests.storage",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+}
+
+_NAME_PART: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE: Final = f"({_NAME_PART})?"
+_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+_matches_name_part = re.compile(_NAME_PART).fullmatch
+_matches_label_value = re.compile(_LABEL_VALUE).fullmatch
+_matches_subdomain = re.compile(_SUBDOMAIN).fullmatch
+
+_NAME_PART_RULE: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', "
+    "and must start and end with an alphanumeric character "
+    f"(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME_PART}')"
+)
+_QUALIFIED_NAME_RULE: Final = (
+    f"a valid label key {_NAME_PART_RULE} "
+    "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+)
+_SUBDOMAIN_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
+    "'-' or '.', and must start and end with an alphanumeric character "
+    f"(e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+)
+_LABEL_VALUE_RULE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, "
+    "'-', '_' or '.', and must start and end with an alphanumeric character "
+    f"(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '{_LABEL_VALUE}')"
+)
+
+
+def is_native(name: str) -> bool:
+    """Say whether Kubernetes itself defines the resource: no domain, or one of *kubernetes.io."""
+    return "/" not in name or _NATIVE_DOMAIN in name
+
+
+def is_hugepages(name: str) -> bool:
+    """Say whether the resource is a size of huge pages, such as `hugepages-2Mi`."""
+    return name.startswith(_HUGEPAGES)
+
+
+def is_device_class(name: str) -> bool:
+    """Say whether the resource counts devices of a DeviceClass (dynamic resource allocation)."""
+    return name.startswith(_DEVICE_CLASS)
+
+
+@lru_cache(maxsize=4096)
+def is_extended_resource(name: str) -> bool:
+    """Say whether the resource belongs to a vendor, such as `nvidia.com/gpu`.
+
+    A name that would not be legal as the quota key `requests.<name>` is none, nor is one that
+    already starts with `requests.`.
+    """
+    if is_native(name) or name.startswith(_REQUESTS):
+        return False
+    return not qualified_name_errors(_REQUESTS + name)
+
+
+@lru_cache(maxsize=4096)
+def is_pod_quota_key(key: str) -> bool:
+    """Say whether pods are charged for the quota key; a quota without any such key ignores pods.
+
+    Huge pages count bare or as `requests.hugepages-*`, never as `limits.hugepages-*`; resources
+    of vendors and device classes only as `requests.<name>`.
+
+    Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go MatchingResources.
+    """
+    if key in _POD_KEYS or key.startswith(_QUOTA_HUGEPAGES):
+        return True
+    if not key.startswith(_REQUESTS):
+        return False
+    name = key[len(_REQUESTS) :]
+    return not is_native(name) or is_device_class(name)
+
+
+def is_standard_quota_name(key: str) -> bool:
+    """Say whether the key, which has no domain, is one that quotas may limit."""
+    return key in _STANDARD_QUOTA_NAMES or key.startswith(_QUOTA_HUGEPAGES)
+
+
+def label_value_error(text: str) -> str | None:
+    """Return why the text cannot be the value of a label, in the API server's words, or None."""
+    errors = _too_long(text, 63)
+    if not _matches_label_value(text):
+        errors += (_LABEL_VALUE_RULE,)
+    return "; ".join(errors) or None
+
+
+def qualified_name_errors(text: str) -> tuple[str, ...]:
+    """Return why the text is not a qualified name (`name` or `domain/name`); empty if it is one.
+
+    Lengths are counted in bytes of UTF-8; the words are the API server's.
+    """
+    prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        return (_QUALIFIED_NAME_RULE,)
+    errors = _prefix_errors(prefix) if slash else ()
+    if not name:
+        errors += ("name part must be non-empty",)
+    errors += tuple(f"name part {error}" for error in _too_long(name, 63))
+    if not _matches_name_part(name):
+        errors += (f"name part {_NAME_PART_RULE}",)
+    return errors
+
+
+def _prefix_errors(prefix: str) -> tuple[str, ...]:
+    if not prefix:
+        return ("prefix part must be non-empty",)
+    errors = _too_long(prefix, 253)
+    if not _matches_subdomain(prefix):
+        errors += (_SUBDOMAIN_RULE,)
+    return tuple(f"prefix part {error}" for error in errors)
+
+
+def _too_long(text: str, most_bytes: int) -> tuple[str, ...]:
+    if len(text.encode(errors="surrogatepass")) <= most_bytes:
+        return ()
+    return (f"must be no more than {most_bytes} bytes",)
