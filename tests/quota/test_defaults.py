@@ -211,6 +211,40 @@ def test_amounts_of_the_pod_stay_as_they_were_written() -> None:
     assert default_pod(once) == once
 
 
+POD_LEVEL: dict[str, tuple[Object, Object]] = {
+    "a request for huge pages keeps their limit open": (
+        {"requests": {"hugepages-2Mi": "2Mi"}},
+        {"requests": {"hugepages-2Mi": "2Mi"}},
+    ),
+    "huge pages without a request": (
+        {"requests": {"memory": "1Gi"}},
+        {
+            "requests": {"memory": "1Gi", "hugepages-2Mi": "4Mi", "cpu": "1"},
+            "limits": {"hugepages-2Mi": "4Mi"},
+        },
+    ),
+    "a limit that cannot be given for the pod is no request": (
+        {"limits": {"ephemeral-storage": "1Gi"}, "requests": {"hugepages-2Mi": "2Mi"}},
+        {
+            "limits": {"ephemeral-storage": "1Gi"},
+            "requests": {"hugepages-2Mi": "2Mi", "cpu": "1"},
+        },
+    ),
+    "null maps stay": ({"requests": None, "limits": None}, {"requests": None, "limits": None}),
+}
+
+
+@pytest.mark.parametrize(("resources", "expected"), POD_LEVEL.values(), ids=POD_LEVEL.keys())
+def test_resources_of_the_pod_are_filled_in(resources: Object, expected: Object) -> None:
+    container = a_container(requests={"cpu": "1"}, limits={"hugepages-2Mi": "4Mi"})
+
+    defaulted = default_pod(a_pod(container, resources=resources))
+
+    spec = defaulted["spec"]
+    assert isinstance(spec, dict)
+    assert spec["resources"] == expected
+
+
 def test_the_status_of_a_quota_is_rounded_too() -> None:
     quota = a_quota(hard={"cpu": "1"}, used={"cpu": "1u"})
 

@@ -65,7 +65,7 @@ def test_huge_pages_and_device_classes_are_known_by_their_prefix() -> None:
 POD_KEYS = {
     "count/pods": True,
     "pods": True,
-    **dict.fromkeys(DEFERRED_KEYS, True),
+    **dict.fromkeys(sorted(DEFERRED_KEYS), True),
     "ephemeral-storage": True,
     "requests.ephemeral-storage": True,
     "limits.ephemeral-storage": True,

@@ -39,7 +39,7 @@ POD = a_pod(
         "creationTimestamp": "2026-06-01T00:00:00Z",
         "deletionTimestamp": "2026-06-01T00:00:00Z",
         "deletionGracePeriodSeconds": 30,
-        "labels": {"app": "web"},
+        "labels": {"app": "web", "tier": "front"},
         "annotations": {"a.io/b": "c"},
     },
     priority=1,

@@ -59,6 +59,10 @@ CASES: dict[str, tuple[Object, Mapping[str, str]]] = {
         ),
         requests(cpu="4"),
     ),
+    "a container that asks for less than nothing takes nothing from a sidecar": (
+        a_pod(requests={"cpu": "-1"}, init=[a_sidecar(requests={"cpu": "1"})]),
+        requests(cpu="1"),
+    ),
     "an init container that restarts only on failure is no sidecar": (
         a_pod(
             requests={"cpu": "1"},

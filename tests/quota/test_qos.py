@@ -38,6 +38,10 @@ CASES: dict[str, tuple[Object, str]] = {
         "Burstable",
     ),
     "one of two containers without limits": (a_pod(FULL, a_container("b")), "Burstable"),
+    "one of two containers with limits of zero": (
+        a_pod(FULL, a_container("b", limits={"cpu": "0", "memory": "0"})),
+        "Burstable",
+    ),
     "totals equal, containers not": (
         a_pod(
             a_container("a", requests={"cpu": "1", "memory": "2Gi"}, limits=ONE),
