@@ -59,3 +59,12 @@ def encode_json(value: object) -> bytes:
         raise InvalidJsonError("nests too deep") from err
     except (TypeError, UnicodeEncodeError, msgspec.MsgspecError) as err:
         raise InvalidJsonError(str(err)) from err
+
+
+def encode_part(value: object) -> object:
+    """Encode once what is to be a part of many values; `encode_json` copies it as it is.
+
+    Raises:
+        InvalidJsonError: As `encode_json`.
+    """
+    return msgspec.Raw(encode_json(value))

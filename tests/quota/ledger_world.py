@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from webhook.encoding import decode_json, encode_json
 from webhook.quota import ledger as ledger_module
 from webhook.quota.ledger import Admitted, Claim, Door, Ledger, Observed, Refused, Verdict
 from webhook.quota.ledger_codec import ledger_from_status, ledger_status
@@ -126,7 +127,7 @@ class World:
         self.pods: dict[str, PodState] = {}
         self.pod_history: list[PodState] = []
         self.quota_history: list[tuple[int, QuotaState]] = []
-        self.ledger: tuple[int, dict[str, object] | None] = (0, None)
+        self.ledger: tuple[int, bytes | None] = (0, None)
         self.requests: list[Request] = []
         self.doors = [DoorActor(), DoorActor()]
         self.trackers = [TrackerActor(), TrackerActor()]
@@ -402,7 +403,7 @@ class World:
     def read_ledger(self) -> tuple[int, Ledger | None]:
         """Read the ledger object, through its written form."""
         version, status = self.ledger
-        return version, None if status is None else ledger_from_status(status)
+        return version, None if status is None else ledger_from_status(decode_json(status))
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -502,7 +503,7 @@ class World:
         if self.ledger[0] != version:
             return False
         self.version += 1
-        self.ledger = (self.version, ledger_status(following))
+        self.ledger = (self.version, encode_json(ledger_status(following)))
         return True
 
     def _count(self, actor: TrackerActor) -> Count:

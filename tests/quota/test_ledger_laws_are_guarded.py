@@ -13,6 +13,7 @@ import pytest
 from tests.quota import ledger_world
 from tests.quota.ledger_driver import drive, random_steps
 from tests.quota.ledger_world import PodState, World
+from webhook.encoding import encode_json
 from webhook.quota import ledger, settlement
 from webhook.quota.ledger import (
     NOTHING,
@@ -71,7 +72,7 @@ def _ignore_how_quotas_were_counted(patch: Patch) -> None:
 def _write_without_comparing(patch: Patch) -> None:
     def write(world: World, _version: int, following: Ledger) -> bool:
         world.version += 1
-        world.ledger = (world.version, ledger_status(following))
+        world.ledger = (world.version, encode_json(ledger_status(following)))
         return True
 
     patch.setattr(World, "_write", write)

@@ -24,10 +24,22 @@ from webhook.quota.pods import usage_of
 from webhook.quota.quantity import Quantity
 from webhook.quota.refusals import FORBIDDEN, InsufficientQuota, UncoveredScopes
 from webhook.quota.resources import ResourceList
-from webhook.quota.scopes import matches, quota_matching_expressions
+from webhook.quota.scopes import ScopeError, matches, quota_matching_expressions
 
 EXCLUDE_ANNOTATION: Final = "deferredquota.io/exclude"
 """Set to "true" on a ResourceQuota, it leaves all of that quota to the API server."""
+
+
+class QuotaScopeError(ScopeError):
+    """The scopes of one quota cannot be evaluated.
+
+    Attributes:
+        quota: The quota's name.
+    """
+
+    def __init__(self, quota: str, cause: ScopeError) -> None:
+        super().__init__(cause.expression, cause.detail, field=cause.field)
+        self.quota = quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +67,9 @@ class NamespaceQuotas:
         """Return the quotas whose scopes select `pod`.
 
         Raises:
-            ScopeError: A quota's scopes cannot be evaluated.
+            QuotaScopeError: A quota's scopes cannot be evaluated.
         """
-        return tuple([each for each in self.quotas if matches(each.quota, pod)])
+        return tuple([each for each in self.quotas if _matches(each.quota, pod)])
 
 
 def is_excluded(quota: ResourceQuota) -> bool:
@@ -93,7 +105,7 @@ def claim_of_assignment(
         seen: How far the door had seen pods when it looked this one up (`Claim.seen`).
 
     Raises:
-        ScopeError: A quota's scopes cannot be evaluated.
+        QuotaScopeError: A quota's scopes cannot be evaluated.
     """
     usage = deferred_part(usage_of(pod, now=None), keys)
     if not usage or not quotas.quotas:
@@ -111,7 +123,7 @@ def claim_of_update(
     one where the quota applied to the pod before, and all of it where it did not.
 
     Raises:
-        ScopeError: A quota's scopes cannot be evaluated.
+        QuotaScopeError: A quota's scopes cannot be evaluated.
     """
     usage = deferred_part(usage_of(new, now=None), keys)
     before = deferred_part(usage_of(old, now=None), keys)
@@ -153,16 +165,30 @@ def missing_coverage(
         priority: Pods that one of these matches need a quota with a PriorityClass scope.
 
     Raises:
-        ScopeError: A quota's scopes, or an expression, cannot be evaluated.
+        ScopeError: A quota's scopes (QuotaScopeError), or an expression, cannot be evaluated.
     """
     every = tuple(quotas)
     uncovered_priority = require_quota_for_priority(pod, every, priority)
-    if uncovered_priority is not None:
+    if uncovered_priority is not None or not limited:
         return uncovered_priority
-    covering = [one.scope_name for quota in every for one in quota_matching_expressions(quota, pod)]
+    covering = [one.scope_name for quota in every for one in _matching_expressions(quota, pod)]
     scopes = uncovered(limited_scopes(limited, pod), covering)
     if scopes:
         return UncoveredScopes(scopes, code=FORBIDDEN)
-    covered = {name for quota in every if matches(quota, pod) for name in quota.hard}
+    covered = {name for quota in every if _matches(quota, pod) for name in quota.hard}
     keys = limited_keys(limited, usage_of(pod, now=None)) - covered
     return InsufficientQuota(tuple(sorted(keys))) if keys else None
+
+
+def _matches(quota: ResourceQuota, pod: Pod) -> bool:
+    try:
+        return matches(quota, pod)
+    except ScopeError as err:
+        raise QuotaScopeError(quota.name, err) from err
+
+
+def _matching_expressions(quota: ResourceQuota, pod: Pod) -> tuple[ScopeExpression, ...]:
+    try:
+        return quota_matching_expressions(quota, pod)
+    except ScopeError as err:
+        raise QuotaScopeError(quota.name, err) from err

@@ -85,6 +85,8 @@ class Account:
     used: ResourceList
     reserved: ResourceList = field(default_factory=dict)
     pending: ResourceList = field(default_factory=dict)
+    _written: object = field(default=None, init=False, repr=False, compare=False)
+    """The written form of all but `reserved`, kept by `ledger_codec`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,8 @@ class Reservation:
     serial: int
     after: int = 0
     is_intent: bool = False
+    _written: object = field(default=None, init=False, repr=False, compare=False)
+    """Its written form, kept by `ledger_codec`: a ledger is written far more often than changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +169,18 @@ class Ledger:
     pods_resource_version: int = 0
     serial: int = 0
     barrier: int = 0
+    _observed: frozenset[Observed] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
     def observed(self) -> frozenset[Observed]:
         """The quota objects that were counted."""
-        return frozenset(account.observed for account in self.accounts.values())
+        if self._observed is None:
+            observed = frozenset(account.observed for account in self.accounts.values())
+            object.__setattr__(self, "_observed", observed)
+            return observed
+        return self._observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,15 +386,19 @@ def _holding(ledger: Ledger, held: Mapping[str, ResourceList], after: Reservatio
         growth = excess(charge, own) if own else charge
         if growth:
             accounts[name] = _with_reserved(accounts[name], growth)
-    return Ledger(
+    following = Ledger(
         accounts,
         {**ledger.reservations, after.uid: after},
         pods_resource_version=ledger.pods_resource_version,
         serial=after.serial,
         barrier=ledger.barrier,
     )
+    object.__setattr__(following, "_observed", ledger.observed)  # accounts of the same quotas
+    return following
 
 
 def _with_reserved(account: Account, growth: ResourceList) -> Account:
     reserved = add(account.reserved, growth) if account.reserved else growth
-    return Account(account.observed, account.hard, account.used, reserved, account.pending)
+    following = Account(account.observed, account.hard, account.used, reserved, account.pending)
+    object.__setattr__(following, "_written", account._written)  # noqa: SLF001 - the rest is alike
+    return following

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from webhook.encoding import encode_part
 from webhook.quota.fields import InvalidFieldError, boolean, integer, mapping, sequence, text
 from webhook.quota.ledger import (
     NOTHING,
@@ -39,10 +40,13 @@ from webhook.quota.resources import ResourceList, mask, parse_resource_list, to_
 
 
 def ledger_status(ledger: Ledger) -> dict[str, object]:
-    """Write `ledger` as the status of a QuotaLedger."""
+    """Write `ledger` as the status of a QuotaLedger, for `encoding.encode_json`."""
     return {
         "quotas": [_account_out(account) for account in ledger.accounts.values()],
-        "reservations": [_reservation_out(one) for one in ledger.reservations.values()],
+        "reservations": [
+            one._written or _write(one)  # noqa: SLF001 - the place is kept for this module
+            for one in ledger.reservations.values()
+        ],
         "podsResourceVersion": str(ledger.pods_resource_version),
         "podsBarrier": str(ledger.barrier),
         "serial": ledger.serial,
@@ -99,15 +103,23 @@ def _amounts(account: Account) -> str:
 
 
 def _account_out(account: Account) -> dict[str, object]:
+    rest = account._written or _write_account(account)  # noqa: SLF001 - kept for this module
+    assert isinstance(rest, dict)  # noqa: S101 - only this module sets it
+    return {**rest, "reserved": to_text(mask(account.reserved, account.hard))}
+
+
+def _write_account(account: Account) -> dict[str, object]:
     observed = account.observed
-    return {
+    written: dict[str, object] = {
         "name": observed.name,
         "observed": {"uid": observed.uid, "specHash": observed.spec_hash},
         "hard": to_text(account.hard),
         "used": to_text(account.used),
-        "reserved": to_text(mask(account.reserved, account.hard)),
+        "reserved": {},
         "pending": to_text(account.pending),
     }
+    object.__setattr__(account, "_written", written)
+    return written
 
 
 def _account_in(item: object, reserved: Mapping[str, ResourceList], field: str) -> Account:
@@ -125,6 +137,12 @@ def _account_in(item: object, reserved: Mapping[str, ResourceList], field: str) 
         reserved=reserved.get(name, NOTHING),
         pending=parse_resource_list(raw.get("pending"), field=f"{field}.pending"),
     )
+
+
+def _write(one: Reservation) -> object:
+    written = encode_part(_reservation_out(one))
+    object.__setattr__(one, "_written", written)
+    return written
 
 
 def _reservation_out(one: Reservation) -> dict[str, object]:

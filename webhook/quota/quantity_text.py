@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from enum import Enum, unique
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 NANO_PER_UNIT: Final = 10**9
@@ -128,6 +129,11 @@ def canonical_text(nano: int, style: Format) -> str:
     """
     if nano == 0:
         return "0"
+    # the same sums come up again and again; huge ones would fill the cache with digits
+    return _canonical_cached(nano, style) if abs(nano) < _CACHED_BELOW else _canonical(nano, style)
+
+
+def _canonical(nano: int, style: Format) -> str:
     if style is Format.BIN and _prints_binary(nano):
         mantissa, power = _binary_parts(nano)
         return f"{mantissa}{_letter(_BINARY_LETTERS, power)}"
@@ -136,6 +142,10 @@ def canonical_text(nano: int, style: Format) -> str:
     if style is Format.EXP:
         return f"{sign}{digits}e{exponent}" if exponent else f"{sign}{digits}"
     return f"{sign}{digits}{_letter(_DECIMAL_LETTERS, (exponent - _LOWEST_EXPONENT) // 3)}"
+
+
+_CACHED_BELOW: Final = 2**128
+_canonical_cached = lru_cache(maxsize=65536)(_canonical)
 
 
 def has_suffix(nano: int, style: Format) -> bool:

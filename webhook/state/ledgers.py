@@ -35,6 +35,11 @@ class LedgerVersion:
     uid: str
     ledger: Ledger | None
 
+    @property
+    def barrier(self) -> int:
+        """The ledger's barrier; 0 while nothing is counted."""
+        return 0 if self.ledger is None else self.ledger.barrier
+
 
 class LedgerStore:
     """Reads and writes the ledger of each namespace. Safe to use from several threads."""

@@ -1,0 +1,37 @@
+# syntax=docker/dockerfile:1
+# One image for webhook and controller. It runs as nobody in particular, on a read-only root:
+# mount memory at /tmp, and the certificates and the configuration where `serve` is told.
+#
+#   docker build --build-arg PYTHON_DIGEST=@sha256:... --build-arg VERSION=0.1.0 .
+
+# The tag follows security fixes; give the digest for a build that can be repeated.
+ARG PYTHON_DIGEST=""
+
+FROM python:3.13-slim${PYTHON_DIGEST} AS builder
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+WORKDIR /src
+RUN python -m venv --without-pip /opt/venv
+COPY requirements/runtime.txt requirements/build.txt requirements/
+RUN python -m pip --python /opt/venv/bin/python install --require-hashes -r requirements/runtime.txt \
+    && python -m pip install --require-hashes -r requirements/build.txt
+COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
+COPY webhook webhook
+RUN python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
+    && python -m pip --python /opt/venv/bin/python install --no-deps --no-index /wheels/*.whl
+
+FROM python:3.13-slim${PYTHON_DIGEST}
+ARG VERSION="0.1.0"
+LABEL org.opencontainers.image.title="deferred-quota" \
+      org.opencontainers.image.description="Kubernetes ResourceQuota charged where resources are really taken: at the bind" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}"
+# Nothing is installed in a running container.
+RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip \
+           /usr/local/lib/python3.*/site-packages/pip*
+COPY --from=builder /opt/venv /opt/venv
+ENV PATH=/opt/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 65532:65532
+WORKDIR /
+HEALTHCHECK NONE
+ENTRYPOINT ["deferred-quota"]
+CMD ["--help"]

@@ -1,0 +1,100 @@
+"""`deferred-quota certs`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from webhook.cli import ExitCode, cli
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(cli, ["certs", *args])
+
+
+def test_bootstrap_makes_a_pair_for_this_machine(tmp_path: Path) -> None:
+    result = run("bootstrap", "--dir", str(tmp_path))
+    assert result.exit_code == ExitCode.OK
+    assert result.stdout.splitlines() == [
+        str(tmp_path / name) for name in ("tls.crt", "tls.key", "ca.crt")
+    ]
+    assert "made: CA and serving certificate" in result.stderr
+    shown = json.loads(run("show", "--dir", str(tmp_path), "-o", "json").stdout)
+    assert shown["certificates"][1]["names"] == ["localhost", "127.0.0.1", "::1"]
+    assert shown["certificates"][1]["daysLeft"] == 364
+    assert base64.b64decode(shown["caBundle"]) == (tmp_path / "ca.crt").read_bytes()
+    assert shown["problems"] == []
+
+
+def test_bootstrap_again_keeps_everything(tmp_path: Path) -> None:
+    run("bootstrap", "--dir", str(tmp_path))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    result = run("bootstrap", "--dir", str(tmp_path))
+    assert result.exit_code == ExitCode.OK
+    assert "kept: all files are good" in result.stderr
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_service_stands_for_all_its_names(tmp_path: Path) -> None:
+    run("bootstrap", "--dir", str(tmp_path), "--service", "hook.quota", "--ip", "10.0.0.7")
+    shown = json.loads(run("show", "--dir", str(tmp_path), "-o", "json").stdout)
+    assert shown["certificates"][1]["names"] == [
+        "hook",
+        "hook.quota",
+        "hook.quota.svc",
+        "hook.quota.svc.cluster.local",
+        "10.0.0.7",
+    ]
+
+
+def test_what_is_not_kept_is_told(tmp_path: Path) -> None:
+    run("bootstrap", "--dir", str(tmp_path))
+    result = run("bootstrap", "--dir", str(tmp_path), "--dns-name", "hook.example")
+    assert f"not kept: {tmp_path}/tls.crt: does not cover the name hook.example" in result.stderr
+    assert "made: serving certificate" in result.stderr
+
+
+def test_show_is_read_by_people(tmp_path: Path) -> None:
+    run("bootstrap", "--dir", str(tmp_path), "--days", "10")
+    result = run("show", "--dir", str(tmp_path))
+    assert result.exit_code == ExitCode.OK
+    assert f"{tmp_path}/tls.crt\n  subject  CN=localhost\n" in result.stdout
+    assert "  names    localhost, 127.0.0.1, ::1\n" in result.stdout
+    assert "  left     9 days\n" in result.stdout
+
+
+def test_show_ends_with_findings_when_the_pair_cannot_be_used(tmp_path: Path) -> None:
+    run("bootstrap", "--dir", str(tmp_path))
+    other = tmp_path / "other"
+    run("bootstrap", "--dir", str(other))
+    (tmp_path / "tls.key").write_bytes((other / "tls.key").read_bytes())
+    result = run("show", "--dir", str(tmp_path))
+    assert result.exit_code == ExitCode.FINDINGS
+    assert f"problem: {tmp_path}/tls.key: does not belong" in result.stdout
+
+
+BAD = {
+    "no directory": (("show", "--dir", "/nonexistent"), "/nonexistent/ca.crt: No such file"),
+    "a directory that cannot be made": (("bootstrap", "--dir", "/dev/null/x"), "/dev/null/x"),
+    "a name": (("bootstrap", "--dns-name", "a b"), "'a b' is not a DNS name"),
+    "an address": (("bootstrap", "--ip", "localhost"), "'localhost' is not an IP address"),
+    "a service without namespace": (("bootstrap", "--service", "hook"), "NAME.NAMESPACE"),
+    "a service with too much": (("bootstrap", "--service", "a.b.svc"), "NAME.NAMESPACE"),
+    "no days": (("bootstrap", "--days", "0"), "--days"),
+    "too many days": (("bootstrap", "--days", "99999"), "--days"),
+}
+
+
+@pytest.mark.parametrize(("args", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_2_with_the_reason(
+    args: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*args)
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert message in result.stderr
+    assert result.stdout == ""

@@ -1,0 +1,186 @@
+"""What is shipped: the lock files, the built packages, the image."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent
+LOCKS = ("build", "dev", "runtime")
+
+
+def requirements(part: str) -> list[Requirement]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        table = tomllib.load(file)
+    written: dict[str, list[str]] = {
+        "project": table["project"]["dependencies"],
+        "dev": table["project"]["optional-dependencies"]["dev"],
+        "build": table["build-system"]["requires"],
+    }
+    return [Requirement(text) for text in written[part]]
+
+
+def lock_text(name: str) -> str:
+    return (ROOT / "requirements" / f"{name}.txt").read_text()
+
+
+def entries(name: str) -> Iterator[str]:
+    joined = re.sub(r"\\\n\s*", "", lock_text(name))
+    yield from (line for line in joined.splitlines() if line and not line.lstrip().startswith("#"))
+
+
+def pins(name: str) -> dict[str, Version]:
+    found: dict[str, Version] = {}
+    for entry in entries(name):
+        requirement = Requirement(entry.partition(" --hash")[0])
+        (pin,) = requirement.specifier
+        assert pin.operator == "=="
+        found[canonicalize_name(requirement.name)] = Version(pin.version)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("part", "lock"),
+    [("project", "runtime"), ("project", "dev"), ("dev", "dev"), ("build", "build")],
+)
+def test_the_lock_has_versions_that_pyproject_allows(part: str, lock: str) -> None:
+    locked = pins(lock)
+    unmet = [
+        str(each)
+        for each in requirements(part)
+        if not each.specifier.contains(locked.get(canonicalize_name(each.name), "0.dev0"))
+    ]
+    assert unmet == [], "run scripts/lock"
+
+
+@pytest.mark.parametrize("lock", ["build", "runtime"])
+def test_a_smaller_lock_has_the_versions_of_the_development_one(lock: str) -> None:
+    everything = pins("dev")
+    assert {name: everything.get(name) for name in pins(lock)} == pins(lock), "run scripts/lock"
+
+
+def test_the_runtime_lock_has_no_tool() -> None:
+    tools = {canonicalize_name(each.name) for each in requirements("dev")}
+    assert tools.isdisjoint(pins("runtime"))
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_locked_package_has_hashes(lock: str) -> None:
+    bare = [each for each in entries(lock) if not re.search(r"--hash=sha256:[0-9a-f]{64}", each)]
+    assert bare == []
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_names_no_index(lock: str) -> None:
+    assert "://" not in lock_text(lock)
+    assert "--index" not in lock_text(lock)
+
+
+def run_hatchling(folder: Path, *arguments: str, cwd: Path) -> Path:
+    subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "hatchling", "build", "-d", str(folder), *arguments],
+        cwd=cwd,
+        check=True,
+        capture_output=True,
+    )
+    (built,) = folder.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_hatchling(tmp_path_factory.mktemp("sdist"), "-t", "sdist", cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel as an installer makes it: from what the source package holds."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (source,) = folder.iterdir()
+    return zipfile.ZipFile(
+        run_hatchling(tmp_path_factory.mktemp("wheel"), "-t", "wheel", cwd=source)
+    )
+
+
+def test_the_wheel_holds_the_package_its_types_and_its_licence(wheel: zipfile.ZipFile) -> None:
+    names = {re.sub(r"-[^/]*\.dist-info", ".dist-info", name) for name in wheel.namelist()}
+    assert {
+        "webhook/__init__.py",
+        "webhook/__main__.py",
+        "webhook/py.typed",
+        "webhook/quota/quantity.py",
+        "deferred_quota.dist-info/licenses/LICENSE",
+    } <= names
+
+
+def test_the_wheel_holds_every_module(wheel: zipfile.ZipFile) -> None:
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "webhook").rglob("*.py")}
+    assert {name for name in wheel.namelist() if name.endswith(".py")} == modules
+
+
+def test_neither_package_holds_tests_or_tools(sdist: Path, wheel: zipfile.ZipFile) -> None:
+    with tarfile.open(sdist) as archive:
+        shipped = [name.partition("/")[2] for name in archive.getnames()]
+    tops = {name.partition("/")[0] for name in (*shipped, *wheel.namelist())}
+    assert tops.isdisjoint({"tests", "scripts", "certs", "requirements", ".venv"})
+
+
+def test_the_wheel_installs_both_commands(wheel: zipfile.ZipFile) -> None:
+    (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
+    assert wheel.read(name).decode().split() == [
+        "[console_scripts]",
+        "deferred-quota",
+        "=",
+        "webhook.cli:main",
+        "kubectl-deferred_quota",
+        "=",
+        "webhook.cli:main",
+    ]
+
+
+def instructions() -> list[list[str]]:
+    text = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [shlex.split(line) for line in lines]
+
+
+def test_the_image_runs_as_an_unprivileged_number() -> None:
+    """A name could not be checked by `runAsNonRoot`."""
+    last = max(i for i, line in enumerate(instructions()) if line[0] == "FROM")
+    assert ["USER", "65532:65532"] in instructions()[last:]
+
+
+def test_the_image_installs_nothing_without_a_hash_but_the_project_itself() -> None:
+    text = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
+    installs = re.findall(r"pip\b[^&\n]* install [^&\n]*", text)
+    assert len(installs) == 3
+    assert all("--require-hashes" in each or "--no-index" in each for each in installs)
+
+
+def test_the_image_is_built_from_what_the_build_context_lets_through() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in ignored
+    copied = [
+        source
+        for line in instructions()
+        if line[0] == "COPY" and not line[1].startswith("--from")
+        for source in line[1:-1]
+    ]
+    assert sorted(f"!{source}" for source in copied) == sorted(
+        line for line in ignored if line.startswith("!")
+    )
+    assert [source for source in copied if not (ROOT / source).exists()] == []

@@ -1,0 +1,11 @@
+"""The command line: one module for each command, a few lines over the runtime or the core.
+
+A module is imported when its command runs, so that a command pays for what it needs only.
+Data goes to stdout and messages to stderr; every command ends with an `ExitCode`, which it
+returns (nothing returned is `OK`) or reaches through an error of `webhook.cli.exits`.
+"""
+
+from webhook.cli.app import cli, main
+from webhook.cli.exits import ExitCode, InputError, UnreachableError
+
+__all__ = ["ExitCode", "InputError", "UnreachableError", "cli", "main"]

@@ -1,0 +1,187 @@
+"""The command group: finds commands without importing them, and ends every one the same way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from importlib import import_module
+from pathlib import PurePath
+from typing import IO, Any
+
+import click
+
+from webhook import __version__
+from webhook.cli.exits import CommandError, ExitCode, printable
+from webhook.cli.options import SHARED, Session, version_option
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "serve": ("webhook.cli.serve:serve", "Run the admission webhook."),
+    "review": ("webhook.cli.review:review", "Answer AdmissionReviews without a server."),
+    "usage": ("webhook.cli.usage:usage", "Show what the pods of manifests are charged."),
+    "certs": ("webhook.cli.certs:certs", "Make and show serving certificates."),
+    "version": ("webhook.cli.version:version", "Show the version."),
+}
+"""Name → where the command is, and its line in the help."""
+
+
+class CommandLine(click.Group):
+    """A group that imports a command when it runs and turns every end into an `ExitCode`."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        """Take what a group takes, and `lazy`: name → "module:attribute", line of help."""
+        super().__init__(*args, **kwargs)
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names of all commands in the order of the help."""
+        return list(self._lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command; None if there is none of this name."""
+        if cmd_name not in self._lazy:
+            return None
+        module, _, attribute = self._lazy[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands from the table: help must not import them all."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self._lazy.items()])
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options, with those that every command has."""
+        return [*super().get_params(ctx), *SHARED]
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the arguments; `--help` into a pipe that nobody reads is no error."""
+        with _quiet_pipe():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command and write its output out."""
+        with _quiet_pipe():
+            result: object = super().invoke(ctx)
+            _flush()
+            return result
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command line and exit with its `ExitCode`; `click.Command.main` says the rest."""
+
+        def run() -> object:
+            return super(CommandLine, self).main(
+                args, prog_name, complete_var, standalone_mode=False, **extra
+            )
+
+        session = _prepare(extra, os.environ)
+        return sys.exit(_run(run, session)) if standalone_mode else run()
+
+
+def _prepare(extra: MutableMapping[str, Any], environment: Mapping[str, str]) -> Session:
+    session = Session(debug=environment.get("DEFERRED_QUOTA_DEBUG", "") not in ("", "0", "false"))
+    extra.setdefault("obj", session)
+    extra.setdefault("color", False if environment.get("NO_COLOR") else None)
+    return session
+
+
+def _run(run: Callable[[], object], session: Session) -> int:
+    """Run and return the exit status; the outermost frame of every command."""
+    try:
+        result = run()
+        return result if isinstance(result, int) else ExitCode.OK
+    except click.Abort:
+        click.echo("Interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except click.ClickException as err:
+        err.show()
+        return err.exit_code if isinstance(err, CommandError) else ExitCode.BAD_INPUT
+    except Exception as err:  # noqa: BLE001 - the outermost frame
+        _report_fault(err, session)
+        return ExitCode.INTERNAL
+    finally:
+        _flush_or_drop()
+
+
+def _report_fault(err: Exception, session: Session) -> None:
+    if session.debug:
+        traceback.print_exc()
+    fault = printable(": ".join(filter(None, (type(err).__name__, str(err)))))
+    hint = "" if session.debug else " (--debug shows where)"
+    click.echo(f"Error: unexpected {fault}{hint}", err=True)
+
+
+@contextlib.contextmanager
+def _quiet_pipe() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as err:
+        raise click.exceptions.Exit(ExitCode.BROKEN_PIPE) from err
+
+
+def _flush() -> None:
+    output: IO[str] | None = sys.stdout  # None in a process that was started without one
+    if output is not None:
+        output.flush()
+
+
+def _flush_or_drop() -> None:
+    """Write the rest of the output, or forget it: the interpreter must not fail on it at exit."""
+    try:
+        _flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_EPILOG = """\b
+Examples:
+  deferred-quota usage -f deployment.yaml
+  kubectl get pods -n team-a -o yaml | deferred-quota usage -f -
+  deferred-quota COMMAND --help
+
+\b
+Exit status:
+  0  fine
+  1  findings: something was refused or does not fit
+  2  wrong usage, or input that cannot be read
+  3  drift, or warnings where the caller asked to fail on them
+  4  the cluster does not answer
+  5  a fault of deferred-quota itself
+"""
+
+
+@click.group(
+    cls=CommandLine,
+    lazy=COMMANDS,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@version_option(f"deferred-quota {__version__}")
+def cli() -> None:
+    """Kubernetes ResourceQuota charged where resources are really taken: at the bind.
+
+    Data goes to standard output, messages to standard error.
+    """
+
+
+def main() -> None:
+    """Run the command line of this process: the entry point of the installed commands."""
+    cli(prog_name=_program_name(sys.argv[0]))
+
+
+def _program_name(path: str) -> str | None:
+    """Return the name that help shows; None leaves it to click (`python -m webhook`)."""
+    name = PurePath(path).name
+    if name.startswith("kubectl-"):  # kubectl runs a plug-in's file under its own name
+        return name.replace("-", " ", 1).replace("_", "-")
+    return None

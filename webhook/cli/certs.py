@@ -1,0 +1,199 @@
+"""`deferred-quota certs`: make and show the certificates of the webhook."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+from cryptography.hazmat.primitives import hashes
+
+from webhook.cli.exits import ExitCode, InputError, printable
+from webhook.cli.options import Command, output_option
+from webhook.cli.output import print_json
+from webhook.tls.bootstrap import CertificateDirectory, Made, Wanted, bootstrap, serving_problems
+from webhook.tls.issue import IssueError, service_names
+from webhook.tls.pair import CertificateFileError, facts_of, read_chain
+
+DEFAULT_DIRECTORY = Path("certs/generated")
+DEFAULT_DAYS = 365
+LOCAL_NAMES = ("localhost",)
+LOCAL_ADDRESSES = ("127.0.0.1", "::1")
+MAX_DAYS = 3650
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  deferred-quota certs bootstrap
+  deferred-quota certs bootstrap --service deferred-quota.deferred-quota-system
+  deferred-quota certs show -o json
+"""
+)
+def certs() -> None:
+    """Make and show serving certificates."""
+
+
+def _directory_option() -> click.Option:
+    return click.Option(
+        ["--dir", "directory"],
+        type=click.Path(file_okay=False, path_type=Path),
+        default=DEFAULT_DIRECTORY,
+        show_default=True,
+        help="Where ca.crt, ca.key, tls.crt and tls.key are.",
+    )
+
+
+class _DirectoryCommand(Command):
+    """A command that works on one directory of certificates."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options, with the directory first."""
+        return [_directory_option(), *super().get_params(ctx)]
+
+
+@certs.command(
+    "bootstrap",
+    cls=_DirectoryCommand,
+    epilog="""\b
+Examples:
+  deferred-quota certs bootstrap
+  deferred-quota certs bootstrap --dns-name webhook.example --ip 192.0.2.7 --days 90
+  deferred-quota certs bootstrap --service deferred-quota.deferred-quota-system --dir /tmp/certs
+""",
+)
+@click.option(
+    "--dns-name",
+    "dns_names",
+    multiple=True,
+    metavar="NAME",
+    help="Name under which the webhook is called. Repeatable.",
+)
+@click.option(
+    "--ip",
+    "ip_addresses",
+    multiple=True,
+    metavar="ADDRESS",
+    help="IP address under which the webhook is called. Repeatable.",
+)
+@click.option(
+    "--service",
+    "services",
+    multiple=True,
+    metavar="NAME.NAMESPACE",
+    help="Service in front of the webhook; stands for all its names. Repeatable.",
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1, MAX_DAYS),
+    default=DEFAULT_DAYS,
+    show_default=True,
+    help="How long a certificate that has to be made is valid.",
+)
+@click.option("--force", is_flag=True, help="Make everything anew, the CA too.")
+def make(
+    directory: Path,
+    dns_names: tuple[str, ...],
+    ip_addresses: tuple[str, ...],
+    services: tuple[str, ...],
+    days: int,
+    force: bool,
+) -> None:
+    """Make a CA and a serving certificate, unless good ones are there.
+
+    Without a name it is for this machine: localhost, 127.0.0.1 and ::1.
+    """
+    names = (*dns_names, *(name for service in services for name in _service_names(service)))
+    if not names and not ip_addresses:
+        names, ip_addresses = LOCAL_NAMES, LOCAL_ADDRESSES
+    wanted = Wanted(dns_names=names, ip_addresses=ip_addresses, lifetime=timedelta(days=days))
+    files = CertificateDirectory(directory)
+    try:
+        outcome = bootstrap(files, wanted, now=datetime.now(UTC), force=force)
+    except OSError as err:
+        raise InputError(f"{directory}: {err.strerror or err}") from err
+    except IssueError as err:
+        raise InputError(str(err)) from err
+    _tell(files, outcome.made, outcome.reasons)
+
+
+@certs.command(
+    "show",
+    cls=_DirectoryCommand,
+    epilog="""\b
+Examples:
+  deferred-quota certs show
+  deferred-quota certs show --dir /etc/deferred-quota/tls -o json
+""",
+)
+@output_option("text", "json")
+def show(directory: Path, output: str) -> ExitCode:
+    """Show what the certificates say, and whether they can be used; exit status 1 if not."""
+    files = CertificateDirectory(directory)
+    now = datetime.now(UTC)
+    try:
+        described = [_describe(path, now) for path in (files.ca_certificate, files.certificate)]
+        bundle = base64.b64encode(files.ca_certificate.read_bytes()).decode("ascii")
+    except CertificateFileError as err:
+        raise InputError(str(err)) from err
+    problems = serving_problems(files, now=now)
+    if output == "json":
+        report = {"certificates": described, "caBundle": bundle, "problems": list(problems)}
+        print_json({"schemaVersion": 1, **report})
+    else:
+        click.echo(_text(described, problems))
+    return ExitCode.FINDINGS if problems else ExitCode.OK
+
+
+def _service_names(service: str) -> tuple[str, ...]:
+    name, dot, namespace = service.partition(".")
+    if not (name and dot and namespace) or "." in namespace:
+        raise click.BadParameter(f"{service!r} is not NAME.NAMESPACE", param_hint="--service")
+    return service_names(name, namespace)
+
+
+def _tell(files: CertificateDirectory, made: Made, reasons: Sequence[str]) -> None:
+    for reason in reasons:
+        click.echo(f"not kept: {printable(reason)}", err=True)
+    kept = made is Made.NOTHING
+    click.echo("kept: all files are good" if kept else f"made: {made.value}", err=True)
+    ends = read_chain(files.certificate)[0].not_valid_after_utc
+    click.echo(f"{files.certificate}\n{files.key}\n{files.ca_certificate}")
+    click.echo(f"valid until {ends:%Y-%m-%d %H:%M} UTC", err=True)
+
+
+def _describe(path: Path, now: datetime) -> dict[str, object]:
+    certificate = read_chain(path)[0]
+    facts = facts_of(certificate)
+    return {
+        "file": str(path),
+        "subject": facts.subject,
+        "issuer": facts.issuer,
+        "names": list(facts.names),
+        "notBefore": _moment(facts.not_before),
+        "notAfter": _moment(facts.not_after),
+        "daysLeft": (facts.not_after - now).days,
+        "sha256": certificate.fingerprint(hashes.SHA256()).hex(":"),
+    }
+
+
+def _moment(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _text(described: Sequence[dict[str, object]], problems: Sequence[str]) -> str:
+    lines: list[str] = []
+    for facts in described:
+        names = facts["names"]
+        lines += [
+            f"{facts['file']}",
+            f"  subject  {facts['subject']}",
+            f"  issuer   {facts['issuer']}",
+            *([f"  names    {', '.join(names)}"] if isinstance(names, list) and names else []),
+            f"  valid    {facts['notBefore']} to {facts['notAfter']}",
+            f"  left     {facts['daysLeft']} days",
+            f"  sha256   {facts['sha256']}",
+        ]
+    return "\n".join([*lines, *(f"problem: {problem}" for problem in problems)])

@@ -1,0 +1,70 @@
+"""How a command ends: exit codes, and the errors that lead to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import IO, Any
+
+import click
+
+
+class ExitCode(IntEnum):
+    """What the exit status of every command says."""
+
+    OK = 0
+    """Everything is fine."""
+
+    FINDINGS = 1
+    """The command did its work and found something: a refusal, a pod that does not fit."""
+
+    BAD_INPUT = 2
+    """Wrong usage, or input that cannot be read."""
+
+    DRIFT = 3
+    """Drift, or warnings where the caller asked to fail on them."""
+
+    UNREACHABLE = 4
+    """The cluster does not answer."""
+
+    INTERNAL = 5
+    """A fault of this program."""
+
+    INTERRUPTED = 130
+    """Ended by the keyboard, as a shell reports SIGINT."""
+
+    BROKEN_PIPE = 141
+    """The reader of the output went away, as a shell reports SIGPIPE."""
+
+
+def printable(text: str) -> str:
+    """Return the text with control characters escaped, so that input cannot steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+class CommandError(click.ClickException):
+    """An expected failure, told in one line for each problem."""
+
+    exit_code = int(ExitCode.BAD_INPUT)
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__("\n".join(printable(each) for each in self.problems))
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print every problem on a line of its own."""
+        for problem in self.problems:
+            line = f"{click.style('Error:', fg='red')} {printable(problem)}"
+            click.echo(line, file, err=True, color=self.show_color)
+
+
+class InputError(CommandError):
+    """Input that cannot be read; a problem names file, document and field where it has them."""
+
+
+class UnreachableError(CommandError):
+    """The cluster does not answer."""
+
+    exit_code = int(ExitCode.UNREACHABLE)

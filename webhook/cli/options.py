@@ -1,0 +1,115 @@
+"""Options that several commands share, so that they read the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Session:
+    """What the shared options say; the root of the context's objects."""
+
+    debug: bool = False
+    """Whether a fault of this program shows its traceback."""
+
+
+def _set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Session).debug = True
+
+
+def _set_no_color(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.color = False
+
+
+SHARED: tuple[click.Option, ...] = (
+    click.Option(
+        ["--debug"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_set_debug,
+        help="Show the traceback of a fault; also DEFERRED_QUOTA_DEBUG=1.",
+    ),
+    click.Option(
+        ["--no-color"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_set_no_color,
+        help="Print without colors; also NO_COLOR=1.",
+    ),
+)
+"""The options of every command."""
+
+
+class Command(click.Command):
+    """A command that also has the `SHARED` options: use `@click.command(cls=Command)`."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options, with those that every command has."""
+        return [*super().get_params(ctx), *SHARED]
+
+
+def version_option(text: str) -> Callable[[_F], _F]:
+    """Return a decorator for `--version`, which prints the text and ends."""
+
+    def show(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            click.echo(text)
+            ctx.exit()
+
+    return click.option(
+        "--version",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show the version and exit.",
+    )
+
+
+def filename_option(command: _F) -> _F:
+    """Add `-f/--filename`, as `filenames`, and `-R/--recursive`."""
+    recursive = click.option(
+        "-R", "--recursive", is_flag=True, help="Read directories below directories too."
+    )
+    filename = click.option(
+        "-f",
+        "--filename",
+        "filenames",
+        multiple=True,
+        metavar="FILE|DIR|-",
+        help="Manifests: a file, a directory (.yaml, .yml, .json) or - for stdin. Repeatable.",
+    )
+    return filename(recursive(command))
+
+
+def namespace_option(command: _F) -> _F:
+    """Add `-n/--namespace`."""
+    return click.option(
+        "-n",
+        "--namespace",
+        default="default",
+        show_default=True,
+        help="Namespace of objects that do not name one.",
+    )(command)
+
+
+def output_option(*formats: str) -> Callable[[_F], _F]:
+    """Return a decorator for `-o/--output`; the first format is the default."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="How to print the result.",
+    )

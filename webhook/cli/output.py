@@ -1,0 +1,39 @@
+"""Results on standard output: JSON for programs, aligned tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+import msgspec
+
+from webhook.cli.exits import printable
+from webhook.encoding import encode_json
+
+
+def print_json(value: object) -> None:
+    """Print plain values as indented JSON."""
+    click.echo(msgspec.json.format(encode_json(value), indent=2))
+
+
+def print_table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()
+) -> None:
+    """Print rows under a head, in columns as wide as their widest cell.
+
+    Args:
+        head: Names of the columns.
+        rows: Cells; control characters are escaped.
+        right: Columns that are aligned to the right, by index.
+    """
+    cells = [tuple(head), *(tuple(map(printable, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    aligned = [">" if i in set(right) else "<" for i in range(len(head))]
+    lines = [
+        "  ".join(
+            f"{cell:{align}{width}}"
+            for cell, align, width in zip(row, aligned, widths, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+    click.echo("\n".join((click.style(lines[0], bold=True), *lines[1:])))

@@ -1,0 +1,79 @@
+"""Options of commands that work on a snapshot, and the engine behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from webhook.cli.exits import InputError
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.cluster.snapshot import SnapshotError
+from webhook.config import ConfigurationError, ConfigurationFile
+from webhook.embedded.snapshots import embedded_cluster
+from webhook.runtime import Engine, EngineOptions, check_configuration
+from webhook.telemetry.metrics import Metrics
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+READY_SECONDS: Final = 60.0
+
+
+def config_option(command: _F) -> _F:
+    """Add `--config`."""
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        help="Configuration file; without it everything has its default.",
+    )(command)
+
+
+def read_cluster(paths: Sequence[Path]) -> MemoryCluster:
+    """Read snapshot files into an embedded cluster.
+
+    Raises:
+        InputError: One cannot be read; the text has file, document and field.
+    """
+    try:
+        return embedded_cluster(paths)
+    except SnapshotError as err:
+        raise InputError(str(err)) from err
+
+
+def read_configuration(path: Path | None) -> ConfigurationFile | None:
+    """Read the configuration file; None without one.
+
+    Raises:
+        InputError: It cannot be used; the text has the field.
+    """
+    if path is None:
+        return None
+    try:
+        return ConfigurationFile(path, check=check_configuration)
+    except ConfigurationError as err:
+        raise InputError(str(err)) from err
+
+
+@contextmanager
+def running_engine(
+    cluster: MemoryCluster, configuration: ConfigurationFile | None
+) -> Iterator[Engine]:
+    """Run an engine over an embedded cluster until the block is left.
+
+    Raises:
+        InputError: The cluster holds something that keeps quotas from being counted.
+    """
+    engine = Engine(
+        MemoryClient(cluster), Metrics(), EngineOptions(configuration, settle_seconds=0.001)
+    )
+    engine.start()
+    try:
+        missing = engine.wait_until_ready(READY_SECONDS)
+        if missing:
+            raise InputError(missing)
+        yield engine
+    finally:
+        engine.stop()

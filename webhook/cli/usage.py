@@ -1,0 +1,224 @@
+"""`deferred-quota usage`: what the pods of manifests are charged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from webhook.cli.exits import InputError
+from webhook.cli.inputs import Manifest, read_manifests
+from webhook.cli.options import Command, filename_option, namespace_option, output_option
+from webhook.cli.output import print_json, print_table
+from webhook.config import ConfigurationError, ConfigurationFile
+from webhook.quota.defaults import default_pod
+from webhook.quota.fields import InvalidFieldError, child
+from webhook.quota.names import DEFERRED_KEYS, is_hugepages
+from webhook.quota.objects import Pod
+from webhook.quota.pods import usage_of
+from webhook.quota.reading import Node
+from webhook.quota.resources import ResourceList, add, to_text
+from webhook.quota.workloads import pods_of, times
+
+SCHEMA_VERSION = 1
+_ALIASES = frozenset({"cpu", "memory", "ephemeral-storage"})
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What the pods of one object are charged."""
+
+    manifest: Manifest
+    kind: str
+    namespace: str
+    name: str
+    pods: int
+    per_node: bool
+    needs_overhead: bool
+    """Whether a RuntimeClass may add overhead that the manifest does not say."""
+    each: ResourceList
+    """Of one pod."""
+    total: ResourceList
+    """Of all of them."""
+
+
+@click.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  deferred-quota usage -f deployment.yaml
+  deferred-quota usage -f deploy/ -R -n team-a
+  kubectl get pods -n team-a -o yaml | deferred-quota usage -f -
+  kustomize build . | deferred-quota usage -f - -o json
+""",
+)
+@filename_option
+@namespace_option
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="How many nodes run the pod of a DaemonSet.",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Configuration that names further deferred resources.",
+)
+@output_option("text", "json")
+def usage(
+    filenames: tuple[str, ...],
+    recursive: bool,
+    namespace: str,
+    nodes: int,
+    config: Path | None,
+    output: str,
+) -> None:
+    """Show what the pods of manifests are charged under a ResourceQuota.
+
+    Reads Pods and everything with a pod template: Deployment, ReplicaSet, StatefulSet, DaemonSet,
+    Job (as many pods as run at once), CronJob (one run), ReplicationController, PodTemplate. What
+    the API server would fill in is filled in, except what a LimitRange or a RuntimeClass adds.
+
+    The text leaves out cpu, memory, ephemeral-storage and hugepages-*: a quota charges them as
+    their `requests.` forms. If any input is unreadable, nothing is printed but the reasons.
+    """
+    deferred = DEFERRED_KEYS | _configured(config)
+    now = datetime.now(UTC)
+
+    def read(manifest: Manifest) -> Charge | str:
+        return _charge(manifest, namespace, nodes, now)
+
+    found = read_manifests(filenames, read, recursive=recursive)
+    charges = [each for each in found if isinstance(each, Charge)]
+    for note in _notes(charges, [each for each in found if isinstance(each, str)], nodes):
+        click.echo(f"note: {note}", err=True)
+    if output == "json":
+        print_json(_report(charges, deferred))
+    elif charges:
+        print_table(_HEAD, _rows(charges, deferred), right=_RIGHT)
+
+
+def _configured(config: Path | None) -> frozenset[str]:
+    if config is None:
+        return frozenset()
+    try:
+        return frozenset(ConfigurationFile(config).current.deferred_resources)
+    except ConfigurationError as err:
+        raise InputError(str(err)) from err
+
+
+def _charge(manifest: Manifest, namespace: str, nodes: int, now: datetime) -> Charge | str:
+    """Return what an object's pods are charged, or its kind if it makes none."""
+    root = Node(manifest.object, manifest.field)
+    found = pods_of(manifest.object, field=manifest.field)
+    if found is None:
+        return root.text("kind")
+    pod = Pod.from_object(default_pod(found.pod, field=found.field), field=found.field)
+    each = usage_of(pod, now=now)
+    count = found.count * nodes if found.per_node else found.count
+    total = times(each, count)
+    _require_printable({**each, **total}, found.field)
+    spec = Node(found.pod, found.field).child("spec")
+    return Charge(
+        manifest=manifest,
+        kind=root.text("kind"),
+        namespace=root.child("metadata").text("namespace") or namespace,
+        name=_name(root.child("metadata")),
+        pods=count,
+        per_node=found.per_node,
+        needs_overhead=spec.has("runtimeClassName") and not spec.has("overhead"),
+        each=each,
+        total=total,
+    )
+
+
+def _name(meta: Node) -> str:
+    if not meta.text("name") and not meta.text("generateName"):
+        raise InvalidFieldError(meta.path("name"), "must be given")
+    return meta.text("name") or f"{meta.text('generateName')}*"
+
+
+def _require_printable(resources: ResourceList, field: str) -> None:
+    for name, amount in resources.items():
+        if not amount.is_storable:
+            raise InvalidFieldError(
+                child(field, "spec"), f"{name} is more than Kubernetes can print"
+            )
+
+
+def _notes(charges: Sequence[Charge], others: Sequence[str], nodes: int) -> Iterator[str]:
+    """Say what the figures leave out; `others` are the kinds that make no pods."""
+    if "LimitRange" in others:
+        yield "LimitRange objects are not applied; the API server would add their defaults"
+    if any(charge.needs_overhead for charge in charges):
+        yield "the overhead of a RuntimeClass is not known and not counted"
+    if any(charge.per_node for charge in charges):
+        yield f"pods of DaemonSets are counted for {nodes} node(s); --nodes changes that"
+    if not charges:
+        yield "no object in the input makes pods"
+
+
+def _report(charges: Sequence[Charge], deferred: frozenset[str]) -> Mapping[str, object]:
+    totals = _totals(charges)
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "deferredResources": sorted(deferred),
+        "objects": [_entry(charge) for charge in charges],
+        "namespaces": [
+            {"namespace": namespace, "pods": pods, "total": to_text(total)}
+            for namespace, (pods, total) in totals.items()
+        ],
+    }
+
+
+def _entry(charge: Charge) -> Mapping[str, object]:
+    return {
+        "file": charge.manifest.document.file,
+        "document": charge.manifest.document.number,
+        "apiVersion": charge.manifest.object["apiVersion"],
+        "kind": charge.kind,
+        "namespace": charge.namespace,
+        "name": charge.name,
+        "pods": charge.pods,
+        "perNode": charge.per_node,
+        "usage": to_text(charge.each),
+        "total": to_text(charge.total),
+    }
+
+
+def _totals(charges: Iterable[Charge]) -> dict[str, tuple[int, ResourceList]]:
+    """Return pods and usage by namespace, sorted."""
+    totals: dict[str, tuple[int, ResourceList]] = {}
+    for charge in charges:
+        pods, total = totals.get(charge.namespace, (0, {}))
+        totals[charge.namespace] = pods + charge.pods, add(total, charge.total)
+    return dict(sorted(totals.items()))
+
+
+_HEAD = ("NAMESPACE", "OBJECT", "RESOURCE", "CHARGED AT", "PER POD", "PODS", "TOTAL")
+_RIGHT = (4, 5, 6)
+
+
+def _rows(charges: Sequence[Charge], deferred: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    for charge in charges:
+        name, pods = f"{charge.kind}/{charge.name}", str(charge.pods)
+        for key in _shown(charge.each):
+            amounts = str(charge.each[key]), pods, str(charge.total[key])
+            yield charge.namespace, name, key, _door(key, deferred), *amounts
+    for namespace, (count, total) in _totals(charges).items():
+        for key in _shown(total):
+            yield namespace, "(total)", key, _door(key, deferred), "", str(count), str(total[key])
+
+
+def _shown(resources: ResourceList) -> list[str]:
+    return [key for key in sorted(resources) if key not in _ALIASES and not is_hugepages(key)]
+
+
+def _door(key: str, deferred: frozenset[str]) -> str:
+    return "bind" if key in deferred else "creation"

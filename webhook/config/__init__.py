@@ -1,0 +1,39 @@
+"""The configuration: what can be set, reading it from a file, keeping up with changes.
+
+A file is one YAML or JSON document with `apiVersion: deferredquota.io/v1alpha1` and
+`kind: Configuration`; every other field may be left out or null. A field that is not known,
+written twice or of the wrong type is an error that names its path.
+
+This package lies below the core and knows no quota rule. What only the core can judge (scope
+expressions, resource names) is checked here for its shape and kept as plain values; the caller
+passes a `check` that reads those values with the core and raises a ValueError whose text names
+the path. No other package reads the environment or settings from files.
+"""
+
+from webhook.config.file import ConfigurationFile, Reload
+from webhook.config.reading import API_VERSION, KIND, Check, load_configuration
+from webhook.config.settings import (
+    Configuration,
+    ConfigurationError,
+    JobGates,
+    Limits,
+    MirrorPods,
+    MustSpecify,
+    Timeouts,
+)
+
+__all__ = [
+    "API_VERSION",
+    "KIND",
+    "Check",
+    "Configuration",
+    "ConfigurationError",
+    "ConfigurationFile",
+    "JobGates",
+    "Limits",
+    "MirrorPods",
+    "MustSpecify",
+    "Reload",
+    "Timeouts",
+    "load_configuration",
+]

@@ -1,0 +1,143 @@
+"""The tables of the configuration file: which field is read how and where it goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias, TypeVar
+
+from webhook.config.settings import (
+    MUTABLE_POD_RESOURCES,
+    MUTABLE_SCHEDULING_DIRECTIVES,
+    Configuration,
+    ConfigurationError,
+    JobGates,
+    Limits,
+    MirrorPods,
+    MustSpecify,
+    Timeouts,
+)
+from webhook.config.values import (
+    InvalidSettingError,
+    Reader,
+    boolean,
+    choice,
+    exactly,
+    list_of,
+    name,
+    parse_yaml,
+    section,
+    text,
+    whole,
+)
+
+API_VERSION = "deferredquota.io/v1alpha1"
+KIND = "Configuration"
+
+_T = TypeVar("_T")
+
+Check: TypeAlias = Callable[[Configuration], None]
+"""Judges a configuration whose fields are well-formed; raises ValueError."""
+
+
+def accept(_: Configuration) -> None:
+    """Accept every configuration: the check of a caller that has none."""
+
+
+def load_configuration(text: str, source: str, *, check: Check = accept) -> Configuration:
+    """Read a configuration.
+
+    Args:
+        text: The content of the file: one YAML document, of which JSON is a part.
+        source: Name of the file, for messages.
+        check: Judges the values that only the core can read.
+
+    Raises:
+        ConfigurationError: The text, one of its fields, or the judgement of `check`.
+    """
+    try:
+        configuration = _CONFIGURATION(parse_yaml(text), "")
+    except InvalidSettingError as err:
+        raise ConfigurationError(source, err.field, err.detail) from err
+    try:
+        check(configuration)
+    except ValueError as err:
+        raise ConfigurationError(source, "", str(err)) from err
+    return configuration
+
+
+_DEFERRABLE = re.compile(r"requests\.[^/\s]+/[^/\s]+")
+
+
+def _deferrable(value: object, field: str) -> str:
+    key = name(value, field)
+    if not _DEFERRABLE.fullmatch(key):
+        detail = f"must be 'requests.' and an extended resource (requests.nvidia.com/gpu): {key!r}"
+        raise InvalidSettingError(field, detail)
+    return key
+
+
+def _set_of_names(value: object, field: str) -> frozenset[str]:
+    return frozenset(list_of(name)(value, field))
+
+
+_Table: TypeAlias = Mapping[str, tuple[str, Reader[object]]]
+"""Name in the file → name of the dataclass' field ("" is read and dropped), reader."""
+
+
+def _section(make: Callable[..., _T], table: _Table, *, required: Iterable[str] = ()) -> Reader[_T]:
+    def rename(**given: object) -> _T:
+        return make(**{table[key][0]: value for key, value in given.items() if table[key][0]})
+
+    readers = {key: reader for key, (_, reader) in table.items()}
+    return section(rename, readers, required=tuple(required))
+
+
+_TIMEOUTS: _Table = {
+    "ledgerSeconds": ("ledger_seconds", whole(1, 30)),
+    "expireReservationSeconds": ("expire_reservation_seconds", whole(35, 3600)),
+}
+
+_LIMITS: _Table = {
+    "bodyBytes": ("body_bytes", whole(64 * 1024, 64 * 1024 * 1024)),
+    "threads": ("threads", whole(1, 64)),
+    "reservationsPerNamespace": ("reservations_per_namespace", whole(1, 4000)),
+}
+
+_JOB_GATES: _Table = {
+    MUTABLE_POD_RESOURCES: ("mutable_pod_resources", boolean),
+    MUTABLE_SCHEDULING_DIRECTIVES: ("mutable_scheduling_directives", boolean),
+}
+
+_EXPRESSION: Reader[dict[str, object]] = section(
+    dict,
+    {"scopeName": name, "operator": name, "values": list_of(text)},
+    required=("scopeName", "operator"),
+)
+
+_LIMITED_RESOURCE: Reader[dict[str, object]] = section(
+    dict,
+    {
+        "apiGroup": text,
+        "resource": name,
+        "matchContains": list_of(text),
+        "matchScopes": list_of(_EXPRESSION),
+    },
+    required=("resource",),
+)
+
+_FIELDS: _Table = {
+    "apiVersion": ("", exactly(API_VERSION)),
+    "kind": ("", exactly(KIND)),
+    "deferredResources": ("deferred_resources", list_of(_deferrable)),
+    "mustSpecify": ("must_specify", choice(MustSpecify)),
+    "mirrorPods": ("mirror_pods", choice(MirrorPods)),
+    "limitedResources": ("limited_resources", list_of(_LIMITED_RESOURCE)),
+    "requireQuotaForPriority": ("require_quota_for_priority", list_of(_EXPRESSION)),
+    "exemptNamespaces": ("exempt_namespaces", _set_of_names),
+    "timeouts": ("timeouts", _section(Timeouts, _TIMEOUTS)),
+    "limits": ("limits", _section(Limits, _LIMITS)),
+    "jobGates": ("job_gates", _section(JobGates, _JOB_GATES)),
+}
+
+_CONFIGURATION = _section(Configuration, _FIELDS, required=("apiVersion", "kind"))

@@ -1,0 +1,250 @@
+"""What the doors know of the cluster: opted-in namespaces, quotas, pods that wait.
+
+Everything comes from caches that follow the API server (`cluster.informer`), so that the common
+decision asks nobody. What a cache cannot answer is asked of the API server.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from webhook.cluster.api import (
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    ClusterApi,
+    NotFoundError,
+    Object,
+    object_key,
+    split_key,
+)
+from webhook.cluster.informer import Change, Informer, Scope, Timing
+from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.fields import InvalidFieldError, mapping
+from webhook.quota.objects import Pod, ResourceQuota
+from webhook.state.ledgers import LedgerStore, LedgerVersion
+
+MODE_LABEL: Final = "deferredquota.io/mode"
+DEFERRED_MODE: Final = "deferred"
+WAITING_PODS: Final = Scope(field_selector="spec.nodeName=")
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasSeen:
+    """The quotas of a namespace.
+
+    Attributes:
+        every: All that can be read.
+        deferred: Those with deferred resources.
+        unreadable: Why nothing can be decided: one sentence per quota that cannot be read.
+    """
+
+    every: tuple[ResourceQuota, ...]
+    deferred: NamespaceQuotas
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod that was looked up; None when there is none.
+
+    Attributes:
+        pod: The pod.
+        seen: How far pods had been seen at the look-up (`Claim.seen`).
+        is_live: The API server was asked, so this is how the pod is now.
+    """
+
+    pod: Pod | None
+    seen: int
+    is_live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Derived:
+    """What was made of the quotas of a namespace, and of which."""
+
+    quotas: tuple[ResourceQuota, ...]
+    unreadable: Mapping[str, str]
+    keys: Set[str]
+    seen: QuotasSeen
+
+
+_NO_ERRORS: Mapping[str, str] = MappingProxyType({})
+_NOT_LISTED: Final = QuotasSeen(
+    (), deferred_quotas((), frozenset()), ("the quotas have not been listed yet",)
+)
+
+
+class QuotaCache:
+    """The ResourceQuotas of all namespaces, as the core reads them.
+
+    Args:
+        api: The API server to follow.
+        deferred_keys: Tells which resources are deferred now.
+        timing: Clock and pauses of the informer.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        deferred_keys: Callable[[], Set[str]],
+        *,
+        timing: Timing = Timing(),
+    ) -> None:
+        self.informer: Final = Informer(
+            api, RESOURCE_QUOTAS, transform=ResourceQuota.from_object, timing=timing
+        )
+        self._keys = deferred_keys
+        self._derived: dict[str, _Derived] = {}
+        self._errors: dict[str, Mapping[str, str]] = {}
+        self._lock = threading.Lock()
+        self.informer.add_handler(self._note_error)
+
+    def in_namespace(self, namespace: str) -> QuotasSeen:
+        """Return the quotas of a namespace; asked again, it costs nothing until they change."""
+        quotas = self.informer.in_namespace(namespace)
+        errors = self._errors.get(namespace, _NO_ERRORS)
+        keys = self._keys()
+        derived = self._derived.get(namespace)
+        if (
+            derived is None
+            or derived.quotas is not quotas
+            or derived.unreadable is not errors
+            or derived.keys is not keys
+        ):
+            seen = QuotasSeen(quotas, deferred_quotas(quotas, keys), tuple(errors.values()))
+            derived = _Derived(quotas, errors, keys, seen)
+            self._derived[namespace] = derived
+        return derived.seen
+
+    def _note_error(self, change: Change[ResourceQuota]) -> None:
+        namespace, name = split_key(change.key)
+        with self._lock:
+            errors = dict(self._errors.get(namespace, _NO_ERRORS))
+            errors.pop(name, None)
+            if change.error is not None:
+                errors[name] = f"quota {name} cannot be read: {change.error}"
+            if errors:
+                self._errors[namespace] = MappingProxyType(errors)
+            else:
+                self._errors.pop(namespace, None)
+
+
+class NamespaceCache:
+    """Which namespaces defer their quotas.
+
+    Args:
+        api: The API server to follow, and to ask about namespaces it has not shown yet.
+        timing: Clock and pauses of the informer.
+    """
+
+    def __init__(self, api: ClusterApi, *, timing: Timing = Timing()) -> None:
+        self._api = api
+        self.informer: Final = Informer(api, NAMESPACES, transform=is_deferred, timing=timing)
+
+    def is_opted_in(self, namespace: str) -> bool:
+        """Say whether a namespace defers its quotas.
+
+        Raises:
+            ApiError: The namespace is not in the cache and the API server does not answer.
+        """
+        entry = self.informer.entry(namespace)
+        if entry is not None:
+            return entry.value is True
+        try:
+            return is_deferred(self._api.get(NAMESPACES, namespace))
+        except (NotFoundError, InvalidFieldError):
+            return False
+
+    def opted_in(self) -> list[str]:
+        """Return the names of the namespaces that do, sorted."""
+        return sorted(name for name, is_in in self.informer.items().items() if is_in)
+
+
+class CachedView:
+    """All that the doors look at. Safe to use from several threads.
+
+    Args:
+        api: The API server.
+        ledgers: Where ledgers are known.
+        quotas: The cached quotas.
+        namespaces: The cached namespaces.
+        timing: Clock and pauses of the informer of waiting pods.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        ledgers: LedgerStore,
+        quotas: QuotaCache,
+        namespaces: NamespaceCache,
+        *,
+        timing: Timing = Timing(),
+    ) -> None:
+        self._api = api
+        self._ledgers = ledgers
+        self._quotas = quotas
+        self._namespaces = namespaces
+        self.pods: Final = Informer(
+            api, PODS, transform=Pod.from_object, scope=WAITING_PODS, timing=timing
+        )
+
+    def is_opted_in(self, namespace: str) -> bool:
+        """Say whether the namespace defers its quotas."""
+        return self._namespaces.is_opted_in(namespace)
+
+    def quotas(self, namespace: str) -> QuotasSeen:
+        """Return the quotas of a namespace as last seen.
+
+        Before the first list nobody knows which there are, so nothing can be decided.
+        """
+        if not self._quotas.informer.has_synced:
+            return _NOT_LISTED
+        return self._quotas.in_namespace(namespace)
+
+    def pod(self, namespace: str, name: str) -> PodSeen:
+        """Return a waiting pod as last seen; one that is not in the cache is looked up live.
+
+        Raises:
+            ApiError: The API server had to be asked and does not answer.
+            InvalidFieldError: The pod cannot be read.
+        """
+        seen = self.pods.resource_version  # before the pod: it is at least as new
+        pod = self.pods.get(object_key(namespace, name))
+        if pod is None:
+            return self.live_pod(namespace, name)
+        return PodSeen(pod, seen, is_live=False)
+
+    def live_pod(self, namespace: str, name: str) -> PodSeen:
+        """Ask the API server for a pod.
+
+        Raises:
+            ApiError: It does not answer.
+            InvalidFieldError: The pod cannot be read.
+        """
+        known = self._ledgers.known(namespace)
+        barrier = 0 if known is None else known.barrier
+        try:
+            raw = self._api.get(PODS, name, namespace=namespace)
+        except NotFoundError:
+            return PodSeen(None, barrier, is_live=True)
+        return PodSeen(Pod.from_object(raw), barrier, is_live=True)
+
+    def ledger(self, namespace: str) -> LedgerVersion | None:
+        """Return the namespace's ledger as last known; None when none is."""
+        return self._ledgers.known(namespace)
+
+
+def is_deferred(namespace: Object) -> bool:
+    """Say whether a Namespace object asks to defer its quotas.
+
+    Raises:
+        InvalidFieldError: Its labels cannot be read.
+    """
+    metadata = mapping(namespace.get("metadata"), "metadata")
+    labels = mapping(metadata.get("labels"), "metadata.labels")
+    return labels.get(MODE_LABEL) == DEFERRED_MODE

@@ -1,0 +1,168 @@
+"""JSON lines on stderr: a constant message, and the facts as fields.
+
+Whatever people can put into a name comes out escaped, down to plain ASCII: a line of the log is
+always one line, and a terminal that shows it cannot be made to do anything. Long texts are cut.
+Never logged: bodies of objects, tokens, Secrets.
+
+Lines are written by a thread of their own, many at a time: a thread that answers requests neither
+waits for another one's line nor for whoever reads the log. What is still to be written when the
+process ends is written then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from typing import Final, TextIO
+
+MAX_FIELD_CHARACTERS: Final = 1024
+"""Longest text of a field; the rest is cut."""
+
+MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
+"""Longest traceback; the end of it, which names the error, is kept."""
+
+BATCH_SECONDS: Final = 0.005
+"""How long lines gather before they are written together."""
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+_OWN_ATTRIBUTES: Final = frozenset(
+    vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "color_message"}
+)
+_PLAIN_TYPES: Final = (bool, int, float, type(None))
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per record: time, level, logger, message, then what `extra` holds."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record as one line of ASCII."""
+        line: dict[str, object] = {
+            "time": _time(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _text(record.getMessage()),
+        }
+        for name, value in vars(record).items():
+            if name not in _OWN_ATTRIBUTES:
+                line[name] = _plain(value)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)[-MAX_TRACEBACK_CHARACTERS:]
+        # DEL is the one control character that JSON leaves as it is
+        return json.dumps(line, ensure_ascii=True, allow_nan=True).replace("\x7f", "\\u007f")
+
+
+class BatchHandler(logging.Handler):
+    """Hands records to a thread that writes them, in order, some milliseconds later at most.
+
+    After a fork the child has a thread of its own, started by its first record.
+
+    Args:
+        stream: Where lines go.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._writing = threading.Lock()
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Take a record without the lock that all threads would queue up for."""
+        if not self.filter(record):
+            return False
+        self.emit(record)
+        return True
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a record to be written."""
+        self._records.append(record)
+        if not self._is_running:
+            self._start()
+        self._wake.set()
+
+    def flush(self) -> None:
+        """Write what has been taken so far."""
+        with self._writing:
+            lines = [self._line(self._records.popleft()) for _ in range(len(self._records))]
+            if not lines:
+                return
+            try:
+                self._stream.write("".join(lines))
+                self._stream.flush()
+            except (OSError, ValueError):  # the reader went away, or the stream was closed
+                return
+
+    def _line(self, record: logging.LogRecord) -> str:
+        try:
+            return self.format(record) + "\n"
+        except Exception as err:  # noqa: BLE001 - a line that cannot be made must not stop others
+            return (
+                f'{{"level": "error", "message": "unloggable", "error": "{type(err).__name__}"}}\n'
+            )
+
+    def _renew(self) -> None:
+        self._records: deque[logging.LogRecord] = deque()
+        self._wake = threading.Event()
+        self._writing = threading.Lock()
+        self._is_running = False
+
+    def _start(self) -> None:
+        self._is_running = True
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            self.flush()
+            time.sleep(BATCH_SECONDS)  # meanwhile a batch gathers
+
+
+def configure(level: str = "info", stream: TextIO | None = None) -> None:
+    """Send the log of the whole process to `stream` as JSON lines; stderr unless given.
+
+    Args:
+        level: One of LEVELS: records below it are dropped.
+        stream: Where lines go.
+
+    Raises:
+        ValueError: The level is not one of LEVELS.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"log level: {level!r} is not one of {', '.join(LEVELS)}")
+    handler = BatchHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    for former in root.handlers:
+        former.flush()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # a reader that went away must not turn every log call into a traceback
+    logging.raiseExceptions = False
+    logging.captureWarnings(capture=True)
+
+
+def _time(seconds: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, _PLAIN_TYPES):
+        return value
+    if isinstance(value, dict):
+        return {_text(str(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    return text if len(text) <= MAX_FIELD_CHARACTERS else f"{text[:MAX_FIELD_CHARACTERS]}..."

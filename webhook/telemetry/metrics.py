@@ -1,0 +1,183 @@
+"""Every metric, declared once with its unit and its labels.
+
+Label values come from closed sets: what a client sends is mapped to `other` when it is not one of
+them (`bounded`), so that nobody can grow the number of series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+PREFIX: Final = "deferred_quota"
+OTHER: Final = "other"
+TEXT_FORMAT: Final = CONTENT_TYPE_LATEST
+"""Content type of `Metrics.text`."""
+
+DOORS: Final = frozenset(
+    {"pods", "assigned", "gate", "bind", "stamp", "resize", "jobs", "quotas", "mask", "exempt"}
+)
+PHASES: Final = frozenset({"mutating", "validating"})
+OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
+OUTCOMES: Final = frozenset({"allowed", "patched", "denied", "undecided", "error"})
+MALFORMED: Final = frozenset(
+    {
+        "json", "nesting", "type", "kind", "version", "request", "uid",
+        "method", "content_type", "content_encoding", "too_large", "http",
+    }
+)  # fmt: skip
+TURNED_AWAY: Final = frozenset({"overload", "too_late"})
+CLOSED: Final = frozenset(
+    {
+        "peer", "idle", "handshake_failed", "handshake_timeout", "request_timeout",
+        "write_timeout", "evicted", "error", "answered", "stopping",
+    }
+)  # fmt: skip
+
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+BATCH: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+
+# A second series per counter with the time of its creation says nothing here.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+def bounded(value: str, known: Collection[str]) -> str:
+    """Give `value` if it is one of `known`, and `other` otherwise."""
+    return value if value in known else OTHER
+
+
+class Metrics:
+    """All metrics of one process, in a registry of their own.
+
+    Made in the process that counts: what is counted after a fork is not seen by the other side.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        declare = _Declare(self.registry)
+        self.admission = AdmissionMetrics(declare)
+        self.connections = ConnectionMetrics(declare)
+        self.ledger = LedgerMetrics(declare)
+        self.tls = TlsMetrics(declare)
+        self.cache = CacheMetrics(declare)
+
+    def text(self) -> bytes:
+        """Write all metrics in the Prometheus text format, content type TEXT_FORMAT."""
+        return generate_latest(self.registry)
+
+
+class AdmissionMetrics:
+    """What was asked and answered."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.requests = declare.counter(
+            "admission_requests",
+            "Admission reviews answered.",
+            "door", "phase", "operation", "outcome", "dry_run",
+        )  # fmt: skip
+        self.seconds = declare.histogram(
+            "admission_duration_seconds",
+            "Time from the last byte of a review to its answer.",
+            SECONDS,
+            "door", "phase",
+        )  # fmt: skip
+        self.malformed = declare.counter(
+            "malformed_requests", "Requests refused because they could not be read.", "reason"
+        )
+        self.turned_away = declare.counter(
+            "turned_away_requests",
+            "Requests answered with 503 because they could not be answered in time.",
+            "reason",
+        )
+        self.in_flight = declare.gauge(
+            "requests_in_flight", "Requests that are being answered or wait for a thread."
+        )
+
+
+class ConnectionMetrics:
+    """Connections of the webhook port."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.open = declare.gauge("connections_open", "Open connections of the webhook port.")
+        self.closed = declare.counter(
+            "connections_closed", "Connections closed, by what ended them.", "reason"
+        )
+
+
+class LedgerMetrics:
+    """Writes of the ledger at the doors and by the controller."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.writes = declare.counter(
+            "ledger_writes", "Writes of a ledger: written, conflict or error.", "result"
+        )
+        self.conflicts = declare.counter(
+            "ledger_conflicts", "Ledger writes that met a newer ledger and were decided again."
+        )
+        self.batch_size = declare.histogram(
+            "ledger_batch_size", "Requests decided by one ledger write.", BATCH
+        )
+        self.reservations = declare.gauge(
+            "ledger_reservations", "Reservations in the ledgers this process has seen."
+        )
+
+
+class TlsMetrics:
+    """The serving certificate."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.not_after = declare.gauge(
+            "tls_certificate_not_after_seconds",
+            "Unix time at which the certificate in use ends.",
+        )
+        self.reloads = declare.counter(
+            "tls_reloads", "Changes of the certificate files: loaded or refused.", "result"
+        )
+
+
+class CacheMetrics:
+    """What is known of the cluster, by kind of object."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.synced = declare.gauge(
+            "cache_synced", "1 once the cache of a kind holds its first list.", "kind"
+        )
+        self.age_seconds = declare.gauge(
+            "cache_age_seconds", "Time since the API server was last heard of for a kind.", "kind"
+        )
+        self.objects = declare.gauge("cache_objects", "Objects in the cache of a kind.", "kind")
+        self.relists = declare.counter(
+            "cache_relists", "Times the cache of a kind was filled anew.", "kind"
+        )
+
+
+class _Declare:
+    """Makes metrics in one registry, with the project's prefix."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, namespace=PREFIX, registry=self._registry)
+
+    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, namespace=PREFIX, registry=self._registry)
+
+    def histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(
+            name, text, labels, namespace=PREFIX, registry=self._registry, buckets=buckets
+        )

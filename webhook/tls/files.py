@@ -1,0 +1,166 @@
+"""Certificate files: serve a pair, and take up new files while the server runs.
+
+Rule 1: the server never gets worse by new files. A pair with any problem is reported once and the
+last good pair stays.
+
+Rule 2: files are compared by what `stat` says of them through symbolic links, whenever a client
+connects. File events are not used: a mounted Secret changes by swapping a link, and gives none.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from webhook.telemetry.metrics import Metrics, TlsMetrics
+from webhook.tls.pair import CertificateFileError, pair_problems, read_chain
+
+KEY_MODE: Final = 0o600
+CERTIFICATE_MODE: Final = 0o644
+ATTEMPTS: Final = 3
+"""How often a pair is read again when the files change while they are read."""
+
+Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+Clock: TypeAlias = Callable[[], datetime]
+
+log = logging.getLogger(__name__)
+
+
+class CertificateFiles:
+    """A pair of files as the source of TLS contexts for a server; safe for threads."""
+
+    def __init__(
+        self,
+        certificate: Path,
+        key: Path,
+        *,
+        names: Sequence[str] = (),
+        clock: Clock = lambda: datetime.now(UTC),
+    ) -> None:
+        self.certificate = certificate
+        self.key = key
+        self._names = tuple(names)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: Stamp = ()
+        self._context: ssl.SSLContext | None = None
+        self._not_after = datetime.min.replace(tzinfo=UTC)
+        self._metrics: TlsMetrics | None = None
+
+    def file_problems(self) -> tuple[str, ...]:
+        """Say why the files as they are now cannot be served; load them if they can."""
+        with self._lock:
+            return self._load(self._stamp())
+
+    def context(self) -> ssl.SSLContext:
+        """Give the context for a new connection: of the newest files that could be used.
+
+        Raises:
+            CertificateFileError: No pair was ever usable.
+        """
+        stamp = self._stamp()
+        if stamp != self._seen:
+            with self._lock:
+                self._reload(stamp)
+        if self._context is None:
+            raise CertificateFileError(self.certificate, "was never usable")
+        return self._context
+
+    def serving_problems(self) -> tuple[str, ...]:
+        """Say why clients refuse the certificate that is in use now, if they do."""
+        if self._context is None:
+            return (f"{self.certificate}: was never usable",)
+        if self._clock() >= self._not_after:
+            return (f"the serving certificate ended at {self._not_after.isoformat()}",)
+        return ()
+
+    def observe(self, metrics: Metrics) -> None:
+        """Count reloads and show the end of the certificate in `metrics` from now on."""
+        self._metrics = metrics.tls
+        self._metrics.not_after.set(self._not_after.timestamp() if self._context else 0)
+
+    def _reload(self, stamp: Stamp) -> None:
+        if stamp == self._seen:  # another thread was first
+            return
+        problems = self._load(stamp)
+        facts = {"certificate": str(self.certificate), "key": str(self.key)}
+        if problems:
+            log.error("certificate refused, the last good one stays", extra={"problems": problems})
+        else:
+            facts["not_after"] = self._not_after.isoformat()
+            log.info("certificate loaded", extra=facts)
+        if self._metrics:
+            self._metrics.reloads.labels("refused" if problems else "loaded").inc()
+            self._metrics.not_after.set(self._not_after.timestamp())
+
+    def _load(self, stamp: Stamp) -> tuple[str, ...]:
+        """Take the files up unless they have problems; remember the stamp in both cases."""
+        problems: tuple[str, ...] = ()
+        for _ in range(ATTEMPTS):
+            self._seen = stamp
+            problems = self._take_up()
+            stamp = self._stamp()
+            if stamp == self._seen:
+                break
+        return problems
+
+    def _take_up(self) -> tuple[str, ...]:
+        now = self._clock()
+        problems = pair_problems(self.certificate, self.key, now=now, names=self._names)
+        if problems:
+            return problems
+        try:
+            context = server_context(self.certificate, self.key)
+            not_after = read_chain(self.certificate)[0].not_valid_after_utc
+        except (OSError, ValueError) as err:  # changed since it was checked, or refused by OpenSSL
+            return (f"{self.certificate}: {err}",)
+        self._context, self._not_after = context, not_after
+        return ()
+
+    def _stamp(self) -> Stamp:
+        return tuple(_stamp_of(path) for path in (self.certificate, self.key))
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Make a context as an admission webhook needs it: TLS 1.2 or newer, HTTP/1.1.
+
+    Raises:
+        OSError: OpenSSL does not take the files.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def write_file(path: Path, data: bytes, *, mode: int) -> None:
+    """Write a file with these permissions so that a reader sees all of it or the old one.
+
+    Raises:
+        OSError: The directory is missing or cannot be written.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)  # whatever the umask left of it
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+    part.replace(path)
+
+
+def _stamp_of(path: Path) -> tuple[int, int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_ino, stat.st_size
