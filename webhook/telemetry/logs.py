@@ -29,6 +29,12 @@ MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
 BATCH_SECONDS: Final = 0.005
 """How long lines gather before they are written together."""
 
+MAX_WAITING: Final = 10_000
+"""Records that may wait to be written; the reader is stuck when there are more."""
+
+PATIENCE_SECONDS: Final = 1.0
+"""How long the end of the process, and a fork, wait for a reader that is stuck."""
+
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 _OWN_ATTRIBUTES: Final = frozenset(
@@ -60,18 +66,30 @@ class JsonFormatter(logging.Formatter):
 class BatchHandler(logging.Handler):
     """Hands records to a thread that writes them, in order, some milliseconds later at most.
 
-    After a fork the child has a thread of its own, started by its first record.
+    When the reader does not keep up, MAX_WAITING records wait; of those behind it only the number
+    is told. A fork leaves what waits to the parent, and the child has a thread of its own.
 
     Args:
         stream: Where lines go.
     """
 
+    _records: deque[logging.LogRecord]
+    _lost: int
+    _wake: threading.Event
+    _writing: threading.Lock
+    _starting: threading.Lock
+    _thread: threading.Thread | None
+    _is_closed: bool
+
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        self._writing = threading.Lock()
+        self._held = False
         self._renew()
-        os.register_at_fork(after_in_child=self._renew)
+        # a child must not inherit a stream in the middle of a line
+        os.register_at_fork(
+            before=self._hold, after_in_parent=self._release, after_in_child=self._renew
+        )
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Take a record without the lock that all threads would queue up for."""
@@ -82,43 +100,75 @@ class BatchHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a record to be written."""
+        if len(self._records) >= MAX_WAITING:
+            self._lost += 1
+            return
         self._records.append(record)
-        if not self._is_running:
+        if self._is_closed:
+            self.flush()
+            return
+        if self._thread is None:
             self._start()
         self._wake.set()
 
     def flush(self) -> None:
-        """Write what has been taken so far."""
-        with self._writing:
+        """Write what has been taken so far, unless the reader does not take it."""
+        if not self._writing.acquire(timeout=PATIENCE_SECONDS):
+            return
+        try:
             lines = [self._line(self._records.popleft()) for _ in range(len(self._records))]
-            if not lines:
-                return
-            try:
+            lost, self._lost = self._lost, 0
+            if lost:
+                lines.append(self._line(_lost_lines(lost)))
+            if lines:
                 self._stream.write("".join(lines))
                 self._stream.flush()
-            except (OSError, ValueError):  # the reader went away, or the stream was closed
-                return
+        except (OSError, ValueError):  # the reader went away, or the stream was closed
+            return
+        finally:
+            self._writing.release()
+
+    def close(self) -> None:
+        """Write the rest and end the thread: it must not write while the interpreter ends."""
+        self._is_closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(PATIENCE_SECONDS)
+        self.flush()
+        super().close()
 
     def _line(self, record: logging.LogRecord) -> str:
         try:
             return self.format(record) + "\n"
         except Exception as err:  # noqa: BLE001 - a line that cannot be made must not stop others
             return (
-                f'{{"level": "error", "message": "unloggable", "error": "{type(err).__name__}"}}\n'
+                json.dumps({"level": "error", "message": "unloggable", "error": repr(err)}) + "\n"
             )
 
     def _renew(self) -> None:
-        self._records: deque[logging.LogRecord] = deque()
+        self._records = deque()
+        self._lost = 0
         self._wake = threading.Event()
         self._writing = threading.Lock()
-        self._is_running = False
+        self._starting = threading.Lock()
+        self._thread = None
+        self._is_closed = False
+
+    def _hold(self) -> None:
+        self._held = self._writing.acquire(timeout=PATIENCE_SECONDS)
+
+    def _release(self) -> None:
+        if self._held:
+            self._writing.release()
 
     def _start(self) -> None:
-        self._is_running = True
-        threading.Thread(target=self._run, name="log", daemon=True).start()
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+                self._thread.start()
 
     def _run(self) -> None:
-        while True:
+        while not self._is_closed:
             self._wake.wait()
             self._wake.clear()
             self.flush()
@@ -142,11 +192,18 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     for former in root.handlers:
         former.flush()
+        if isinstance(former, BatchHandler):
+            former.close()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # a reader that went away must not turn every log call into a traceback
     logging.raiseExceptions = False
     logging.captureWarnings(capture=True)
+
+
+def _lost_lines(count: int) -> logging.LogRecord:
+    facts = {"name": __name__, "levelname": "WARNING", "msg": "log lines lost", "count": count}
+    return logging.makeLogRecord(facts)
 
 
 def _time(seconds: float) -> str:

@@ -1,0 +1,229 @@
+"""Jobs: a template that must not change is refused early, with the field and the way out."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from tests.admission.doors.conftest import OpenDesk
+from tests.admission.doors.desk import NAMESPACE, Desk, Reply, a_review
+from tests.builders import a_container, a_job, a_quota
+from webhook.admission.review import Phase
+
+Object = dict[str, object]
+
+PHASES = pytest.mark.parametrize("phase", list(Phase))
+SUSPENDED = {"conditions": [{"type": "Suspended", "status": "True"}]}
+TEMPLATE = "spec.template.spec"
+SUSPEND = (
+    "the Job is not suspended; suspend it and wait until its pods are gone:"
+    " kubectl patch job train -n team-a --type=merge -p '{\"spec\":{\"suspend\":true}}'"
+)
+ONLY = (
+    "of a suspended Job, only the resources of containers and the scheduling directives"
+    " of the template can change"
+)
+
+
+def change(
+    desk: Desk, old: Object, new: Object, phase: Phase = Phase.MUTATING, *, dry_run: bool = False
+) -> Reply:
+    review = a_review("UPDATE", "jobs", new, old=old, group="batch", dry_run=dry_run)
+    return desk.post(review, phase)
+
+
+def sized(cpu: str, **fields: object) -> Object:
+    return a_job(a_container(requests={"cpu": cpu}), **fields)  # type: ignore[arg-type]
+
+
+@PHASES
+def test_a_new_job_is_admitted_its_pods_are_charged_later(desk: Desk, phase: Phase) -> None:
+    reply = desk.post(a_review("CREATE", "jobs", sized("99"), group="batch"), phase)
+    assert (reply.allowed, reply.audit) == (True, {"decision": "not-charged"})
+    assert reply.patch == []
+
+
+@PHASES
+def test_resources_of_a_suspended_job_may_change(desk: Desk, phase: Phase) -> None:
+    reply = change(desk, sized("1", status=SUSPENDED), sized("2", status=SUSPENDED), phase)
+    assert (reply.allowed, reply.audit) == (True, {"decision": "not-charged"})
+
+
+@PHASES
+def test_changing_and_resuming_at_once_is_legal_and_suspending_and_changing_is_not(
+    desk: Desk, phase: Phase
+) -> None:
+    assert change(desk, sized("1"), sized("2", suspend=False), phase).allowed
+    assert change(desk, sized("1", suspend=False), sized("2", suspend=True), phase).code == 422
+
+
+STATES = {
+    "running": (False, {"active": 2}, SUSPEND),
+    "running though once marked as suspended": (False, SUSPENDED, SUSPEND),
+    "one pod is left": (
+        True,
+        {**SUSPENDED, "active": 1},
+        "1 pod is still active; wait until none is",
+    ),
+    "pods are left": (
+        True,
+        {**SUSPENDED, "active": 3},
+        "3 pods are still active; wait until none is",
+    ),
+    "not confirmed": (
+        True,
+        {"startTime": "2026-01-05T08:00:00Z"},
+        "the Job controller has not confirmed the suspension yet; try again in a moment",
+    ),
+}
+
+
+@PHASES
+@pytest.mark.parametrize(("suspend", "status", "hint"), STATES.values(), ids=STATES.keys())
+def test_a_closed_job_is_refused_with_what_to_do(
+    desk: Desk, suspend: bool, status: Object, hint: str, phase: Phase
+) -> None:
+    old = sized("1", suspend=suspend, status=status)
+    reply = change(desk, old, sized("2", suspend=suspend, status=status), phase)
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert reply.message == f"spec.template: field is immutable: {hint}"
+    assert reply.causes == [("FieldValueInvalid", "spec.template", "field is immutable")]
+    assert reply.details["name"] == "train"
+    assert (reply.details["kind"], reply.details["group"]) == ("Job", "batch")
+    assert reply.audit == {"decision": "denied", "reason": "spec.template: field is immutable"}
+
+
+def test_of_a_suspended_job_only_resources_and_directives_may_change(desk: Desk) -> None:
+    new = a_job(a_container(requests={"cpu": "1"}, image="registry.example/app:2"))
+    reply = change(desk, sized("1"), new)
+    assert reply.message == f"{TEMPLATE}: field is immutable: {ONLY}"
+
+
+def test_faults_of_the_new_template_are_told_without_advice_about_suspending(desk: Desk) -> None:
+    new = a_job(a_container(requests={"cpu": "2"}, limits={"cpu": "1"}))
+    reply = change(desk, sized("1"), new)
+    assert reply.message == (
+        f"{TEMPLATE}.containers[0].resources.requests:"
+        " must be less than or equal to cpu limit of 1"
+    )
+    assert len(reply.causes) == 1  # the API server lists it twice
+
+
+def test_faults_and_what_is_immutable_are_listed_in_order(desk: Desk) -> None:
+    new = a_job(a_container(requests={"cpu": "2"}, limits={"cpu": "1"}), suspend=False)
+    reply = change(desk, sized("1", suspend=False), new)
+    assert reply.message == (
+        f"{TEMPLATE}.containers[0].resources.requests:"
+        f" must be less than or equal to cpu limit of 1; spec.template: field is immutable:"
+        f" {SUSPEND}"
+    )
+    assert [field for _, field, _ in reply.causes] == [
+        f"{TEMPLATE}.containers[0].resources.requests",
+        "spec.template",
+    ]
+
+
+def test_fields_beside_the_template_are_refused_without_advice(desk: Desk) -> None:
+    old = a_job(completions=2, suspend=False)
+    reply = change(desk, old, a_job(completions=3, suspend=False))
+    assert reply.message == "spec.completions: field is immutable"
+
+
+def test_a_fault_without_words_still_says_what_is_wrong(desk: Desk) -> None:
+    claims = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
+    asked = {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}, {"name": "gpu"}]}
+    old = a_job(a_container(resources={"requests": {"cpu": "1"}}), template_spec=claims)
+    reply = change(desk, old, a_job(a_container(resources=asked), template_spec=claims))
+    assert reply.code == 422
+    for _, field, message in reply.causes:
+        assert field
+        assert message
+
+
+GATES = ("MutablePodResourcesForSuspendedJobs", "MutableSchedulingDirectivesForSuspendedJobs")
+
+
+@pytest.mark.parametrize("off", GATES)
+def test_the_gates_of_the_api_server_decide(open_desk: OpenDesk, off: str) -> None:
+    desk = open_desk(settings={"jobGates": {off: False}})
+    old = sized("1", status=SUSPENDED)
+    moved = sized("1", status=SUSPENDED, template_spec={"nodeSelector": {"zone": "a"}})
+    may_resize = change(desk, old, sized("2", status=SUSPENDED)).allowed
+    assert may_resize == (off != GATES[0])
+    started = {**SUSPENDED, "startTime": "2026-01-05T08:00:00Z"}
+    old_started = {**old, "status": started}
+    assert change(desk, old_started, {**moved, "status": started}).allowed == (off != GATES[1])
+
+
+def test_a_dry_run_is_answered_alike(desk: Desk) -> None:
+    old, new = sized("1", suspend=False), sized("2", suspend=False)
+    assert change(desk, old, new, dry_run=True).code == 422
+
+
+def test_no_ledger_is_needed(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("p1"), with_tracker=False)
+    assert change(desk, sized("1"), sized("2")).allowed
+
+
+def test_namespaces_that_are_not_ours_are_not_touched(open_desk: OpenDesk) -> None:
+    old, new = sized("1", suspend=False), sized("2", suspend=False)
+    assert change(open_desk(mode=""), old, new).decision == "not-opted-in"
+    desk = open_desk(settings={"exemptNamespaces": [NAMESPACE]})
+    assert change(desk, old, new).decision == "exempt"
+
+
+WRONG = {
+    "spec": ({"spec": 7}, "spec"),
+    "suspend": ({"spec": {"template": {}, "suspend": "yes"}}, "spec.suspend"),
+    "template": ({"spec": {"template": 7}}, "spec.template"),
+    "status": ({"status": []}, "status"),
+    "active": ({"status": {"active": "2"}}, "status.active"),
+    "startTime": ({"status": {"startTime": "now"}}, "status.startTime"),
+    "conditions": ({"status": {"conditions": {}}}, "status.conditions"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "field"), WRONG.values(), ids=WRONG.keys())
+def test_a_field_of_the_wrong_type_in_the_stored_job_is_refused_with_its_path(
+    desk: Desk, wrong: Object, field: str
+) -> None:
+    reply = change(desk, {**sized("1"), **wrong}, sized("2"))
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert str(reply.message).startswith(f"old.{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("container", "field"),
+    [
+        (a_container(requests={"cpu": "much"}), "containers[0].resources.requests.cpu"),
+        ({"name": "main", "resources": []}, "containers[0].resources"),
+        ("main", "containers[0]"),
+    ],
+    ids=["amount", "resources", "container"],
+)
+def test_a_field_of_the_wrong_type_in_the_new_job_is_refused_with_its_path(
+    desk: Desk, container: Object, field: str
+) -> None:
+    reply = change(desk, sized("1"), a_job(container))
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert str(reply.message).startswith(f"{TEMPLATE}.{field}: ")
+
+
+@PHASES
+@pytest.mark.parametrize("absent", ["object", "oldObject"])
+def test_a_review_without_one_of_its_objects_is_a_bad_request(
+    desk: Desk, absent: str, phase: Phase
+) -> None:
+    review = a_review("UPDATE", "jobs", sized("1"), old=sized("1"), group="batch")
+    cast("Object", review["request"])[absent] = None
+    reply = desk.post(review, phase)
+    assert (reply.code, reply.message) == (
+        400,
+        f"request.{absent}: must be present for UPDATE of jobs",
+    )
+
+
+def test_a_request_that_is_out_of_time_is_undecided(desk: Desk) -> None:
+    review = a_review("UPDATE", "jobs", sized("1"), old=sized("1"), group="batch")
+    assert desk.mutate(review, seconds=0).code == 429

@@ -1,0 +1,548 @@
+"""Pods that are created: without a node only what does not depend on usage, with one all of it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from tests.admission.doors.conftest import OpenDesk
+from tests.admission.doors.desk import NAMESPACE, Desk, Reply, a_review
+from tests.builders import a_container, a_pod, a_quota, an_expression
+from webhook.admission.review import Phase
+
+MIRROR = {"annotations": {"kubernetes.io/config.mirror": "abc"}}
+PRIORITY = {"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}
+
+
+def pinned(desk: Desk, cpu: str = "1", **fields: object) -> Reply:
+    """Ask to create a pod that has its node from the start."""
+    return desk.create_pod(**{"node": "node-1", "requests": {"cpu": cpu}, **fields})  # type: ignore[arg-type]
+
+
+# -- with a node ---------------------------------------------------------------------------
+
+
+def test_a_pod_with_a_node_is_reserved_before_the_answer(desk: Desk) -> None:
+    reply = pinned(desk)
+    assert reply.allowed
+    assert reply.audit == {
+        "decision": "reserved",
+        "quota": "p1",
+        "requested": "cpu=1,requests.cpu=1",
+        "ledger": desk.ledger_version(),
+    }
+    assert desk.reservations()["web-1"]["door"] == "Create"
+    assert desk.reserved() == {"requests.cpu": "1"}
+
+
+def test_a_pod_with_a_node_that_does_not_fit_is_refused(desk: Desk) -> None:
+    reply = pinned(desk, "3")
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    assert reply.message == (
+        "exceeded quota: p1, requested: requests.cpu=3, used: requests.cpu=0,"
+        " limited: requests.cpu=2"
+    )
+    assert reply.causes == [("QuotaExceeded", "p1/requests.cpu", "requested=3,used=0,limited=2")]
+    assert (reply.details["name"], reply.details["kind"]) == ("web-1", "pods")
+    assert desk.reservations() == {}
+
+
+def test_a_pod_with_a_node_that_storage_took_moves_from_reserved_to_used(desk: Desk) -> None:
+    assert pinned(desk).allowed
+    desk.pod(node="node-1", requests={"cpu": "1"})
+    desk.settle()
+    assert desk.used() == {"requests.cpu": "1"}
+    assert desk.reservations() == {}
+
+
+def test_a_repeated_create_is_charged_once_and_another_uid_again(desk: Desk) -> None:
+    assert pinned(desk, uid="first").allowed
+    assert pinned(desk, uid="first").allowed
+    assert pinned(desk, uid="second").allowed
+    assert desk.reserved() == {"requests.cpu": "2"}
+    assert pinned(desk, uid="third").code == 403
+
+
+@pytest.mark.parametrize(("cpu", "fits"), [("2", True), ("3", False)], ids=["fits", "does not"])
+def test_a_dry_run_tells_the_truth_and_writes_nothing(desk: Desk, cpu: str, fits: bool) -> None:
+    desk.settle()
+    before = desk.cluster.resource_version
+    reply = pinned(desk, cpu, dry_run=True)
+    assert reply.allowed == fits
+    assert reply.decision == ("would-reserve" if fits else "denied")
+    assert desk.cluster.resource_version == before
+
+
+def test_a_finished_pod_takes_nothing(desk: Desk) -> None:
+    reply = pinned(desk, "9", status={"phase": "Succeeded"})
+    assert (reply.allowed, reply.decision) == (True, "nothing-charged")
+
+
+@pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "with a node"])
+def test_a_uid_is_needed_where_a_pod_is_charged(desk: Desk, node: str) -> None:
+    reply = desk.create_pod(uid="", node=node, requests={"cpu": "1"})
+    if not node:
+        assert reply.allowed
+        return
+    assert (reply.code, reply.message) == (422, "metadata.uid: must be given")
+    assert pinned(desk).allowed  # and nothing has become unreadable
+
+
+# -- without a node ------------------------------------------------------------------------
+
+
+def test_a_pod_that_waits_is_not_compared_with_what_is_used(desk: Desk) -> None:
+    desk.pod(name="runs", uid="uid-runs", node="node-1", requests={"cpu": "2"})
+    desk.settle()
+    before = desk.cluster.resource_version
+    reply = desk.create_pod(requests={"cpu": "2"})
+    assert (reply.allowed, reply.audit) == (True, {"decision": "not-assigned"})
+    assert reply.warnings == []
+    assert desk.cluster.resource_version == before
+
+
+def test_an_empty_node_name_is_none(desk: Desk) -> None:
+    assert desk.create_pod(requests={"cpu": "5"}, nodeName="").decision == "not-assigned"
+
+
+def test_a_pod_that_waits_needs_no_ledger(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("p1"), with_tracker=False)
+    assert desk.create_pod(requests={"cpu": "2"}).allowed
+
+
+def test_a_pod_that_can_never_fit_is_warned_of(open_desk: OpenDesk) -> None:
+    desk = open_desk(
+        a_quota("small", uid="s", hard={"requests.cpu": "1", "limits.cpu": "9"}),
+        a_quota("large", uid="l", hard={"requests.cpu": "9"}),
+        a_quota("other", uid="o", hard={"requests.cpu": "0"}, scopes=["Terminating"]),
+    )
+    reply = desk.create_pod(requests={"cpu": "5"}, limits={"cpu": "5"})
+    assert reply.allowed
+    assert reply.warnings == [
+        "can never fit quota small: requested requests.cpu=5, limited requests.cpu=1"
+    ]
+
+
+def test_a_gated_pod_waits_like_any_other(desk: Desk) -> None:
+    gates = [{"name": "example.com/hold"}]
+    assert desk.create_pod(requests={"cpu": "1"}, schedulingGates=gates).allowed
+
+
+def test_the_mutating_webhook_leaves_new_pods_alone(desk: Desk) -> None:
+    pod = a_pod(requests={"cpu": "1"})
+    cast("dict[str, object]", pod["metadata"]).pop("uid")
+    reply = desk.mutate(a_review("CREATE", "pods", pod))
+    assert (reply.allowed, reply.patch) == (True, [])
+
+
+# -- containers that do not say what they need ---------------------------------------------
+
+
+@pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "with a node"])
+@pytest.mark.parametrize(
+    ("setting", "refused"),
+    [("create", ("", "node-1")), ("bind", ("node-1",)), ("off", ())],
+    ids=["create", "bind", "off"],
+)
+def test_containers_must_specify_what_a_quota_limits(
+    open_desk: OpenDesk, setting: str, refused: tuple[str, ...], node: str
+) -> None:
+    hard = {"requests.cpu": "2", "limits.memory": "1Gi", "requests.ephemeral-storage": "1"}
+    desk = open_desk(a_quota("p1", hard=hard), settings={"mustSpecify": setting})
+    reply = desk.create_pod(
+        a_container("b", requests={"cpu": "1"}),
+        init=[a_container("a", limits={"memory": "1Mi"})],
+        node=node,
+    )
+    if node not in refused:
+        assert reply.allowed
+        return
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    assert reply.message == (
+        "failed quota: p1: must specify limits.memory for: b; requests.cpu for: a"
+    )
+    assert [reason for reason, _, _ in reply.causes] == ["MustSpecify", "MustSpecify"]
+
+
+def test_the_first_quota_by_name_says_what_is_missing(open_desk: OpenDesk) -> None:
+    desk = open_desk(
+        a_quota("zz", uid="z", hard={"limits.cpu": "2"}),
+        a_quota("mm", uid="m", hard={"pods": "2", "requests.memory": "1"}),
+        a_quota("aa", uid="a", hard={"requests.cpu": "2"}, scopes=["Terminating"]),
+    )
+    reply = desk.create_pod(requests={"cpu": "1"})
+    assert reply.message == "failed quota: mm: must specify requests.memory for: main"
+
+
+def test_what_a_pod_says_as_a_whole_excuses_its_containers(desk: Desk) -> None:
+    assert desk.create_pod(resources={"requests": {"memory": "1Gi"}}).allowed
+
+
+def test_keys_that_stay_with_the_api_server_oblige_nobody_here(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("p1", hard={"pods": "1", "requests.storage": "1"}))
+    assert desk.create_pod().allowed
+
+
+# -- a forged class ------------------------------------------------------------------------
+
+FORGED = {
+    "BestEffort of a pod that asks for cpu": ("BestEffort", {"cpu": "5"}, "Burstable"),
+    "Guaranteed of one that asks for nothing": ("Guaranteed", {}, "BestEffort"),
+    "a class that does not exist": ("Platinum", {"cpu": "5"}, "Burstable"),
+}
+
+
+@pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "with a node"])
+@pytest.mark.parametrize(("claimed", "requests", "truly"), FORGED.values(), ids=FORGED.keys())
+def test_a_qos_class_that_the_client_wrote_is_refused(
+    open_desk: OpenDesk, claimed: str, requests: dict[str, str], truly: str, node: str
+) -> None:
+    desk = open_desk(a_quota("p1", hard={"requests.cpu": "2"}, scopes=["NotBestEffort"]))
+    reply = desk.create_pod(requests=requests, status={"qosClass": claimed}, node=node)
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    assert reply.message == (
+        f"status.qosClass: {claimed} is not what the pod's resources make it: {truly}"
+    )
+
+
+QOS = {
+    "BestEffort": {},
+    "Burstable": {"requests": {"cpu": "1"}},
+    "Guaranteed": {
+        "requests": {"cpu": "1", "memory": "1Gi"},
+        "limits": {"cpu": "1", "memory": "1Gi"},
+    },
+}
+
+
+@pytest.mark.parametrize(("qos", "resources"), QOS.items(), ids=QOS.keys())
+def test_the_class_that_the_api_server_computes_is_taken(
+    open_desk: OpenDesk, qos: str, resources: dict[str, dict[str, str]]
+) -> None:
+    desk = open_desk()
+    assert desk.create_pod(status={"qosClass": qos}, **resources).allowed
+    assert desk.create_pod(status={"qosClass": ""}, **resources).allowed
+
+
+# -- mirror pods ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", ["charge", "enforce"])
+def test_a_mirror_pod_over_quota_is_charged_or_refused(open_desk: OpenDesk, setting: str) -> None:
+    desk = open_desk(a_quota("p1"), settings={"mirrorPods": setting})
+    reply = pinned(desk, "3", metadata=MIRROR)
+    if setting == "enforce":
+        assert reply.code == 403
+        assert str(reply.message).startswith("exceeded quota: p1")
+        return
+    assert (reply.allowed, reply.decision) == (True, "reserved")
+    assert desk.reserved() == {"requests.cpu": "3"}
+    assert pinned(desk, "1m", uid="other").code == 403  # it runs, so it counts
+
+
+@pytest.mark.parametrize("setting", ["charge", "enforce"])
+def test_a_mirror_pod_has_to_specify_only_where_it_is_enforced(
+    open_desk: OpenDesk, setting: str
+) -> None:
+    desk = open_desk(
+        a_quota("p1"),
+        settings={"mirrorPods": setting, "requireQuotaForPriority": [PRIORITY]},
+    )
+    for fields in ({"requests": {}}, {"priorityClassName": "gold"}):
+        reply = pinned(desk, **{"metadata": MIRROR, **fields})
+        assert reply.allowed == (setting == "charge")
+
+
+def test_a_mirror_pod_in_a_dry_run_is_admitted_and_written_nowhere(desk: Desk) -> None:
+    desk.settle()
+    before = desk.cluster.resource_version
+    assert pinned(desk, "3", metadata=MIRROR, dry_run=True).decision == "would-reserve"
+    assert desk.cluster.resource_version == before
+
+
+# -- what only a quota's consent allows ----------------------------------------------------
+
+NODES = pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "with a node"])
+
+
+@NODES
+def test_limited_resources_need_a_quota_that_limits_them(open_desk: OpenDesk, node: str) -> None:
+    limited = [{"resource": "pods", "matchContains": ["nvidia.com", "requests.cpu"]}]
+    desk = open_desk(
+        a_quota("p1", hard={"requests.memory": "1Gi"}), settings={"limitedResources": limited}
+    )
+    amounts = {"cpu": "1", "memory": "1Mi", "nvidia.com/gpu": "1"}
+    reply = desk.create_pod(requests=amounts, limits={"nvidia.com/gpu": "1"}, node=node)
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    assert reply.message == (
+        "insufficient quota to consume: requests.cpu,requests.nvidia.com/gpu"
+    )
+    assert desk.create_pod(requests={"memory": "1Mi"}, node=node).allowed
+
+
+@NODES
+def test_an_excluded_quota_and_a_native_one_cover_what_is_limited(
+    open_desk: OpenDesk, node: str
+) -> None:
+    limited = [{"resource": "pods", "matchContains": ["requests.cpu"]}]
+    excluded = {"annotations": {"deferredquota.io/exclude": "true"}}
+    desk = open_desk(
+        a_quota("p1", hard={"requests.cpu": "1"}, metadata=excluded),
+        settings={"limitedResources": limited},
+    )
+    assert desk.create_pod(requests={"cpu": "9"}, node=node).allowed
+
+
+@NODES
+def test_limited_scopes_need_a_quota_with_an_expression_of_that_scope(
+    open_desk: OpenDesk, node: str
+) -> None:
+    limited = [{"resource": "pods", "matchScopes": [PRIORITY]}]
+    desk = open_desk(a_quota("p1"), settings={"limitedResources": limited})
+    asked = {"requests": {"cpu": "1"}, "node": node}
+    reply = desk.create_pod(priorityClassName="gold", **asked)  # type: ignore[arg-type]
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    assert reply.message == "insufficient quota to match these scopes: [{PriorityClass In [gold]}]"
+    assert reply.causes == [("InsufficientQuota", "PriorityClass", "{PriorityClass In [gold]}")]
+    assert desk.create_pod(priorityClassName="silver", **asked).allowed  # type: ignore[arg-type]
+
+
+@NODES
+def test_a_priority_class_that_needs_a_quota_is_refused_without_one(
+    open_desk: OpenDesk, node: str
+) -> None:
+    desk = open_desk(
+        a_quota("plain", uid="p"),
+        a_quota("unfit", uid="u", hard={"configmaps": "1"}, expressions=[PRIORITY]),
+        settings={"requireQuotaForPriority": [PRIORITY]},
+    )
+    asked = {"requests": {"cpu": "1"}, "node": node, "priorityClassName": "gold"}
+    reply = desk.create_pod(**asked)  # type: ignore[arg-type]
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    assert reply.message == "insufficient quota to match these scopes: [{PriorityClass In [gold]}]"
+    desk.create(a_quota("gold", expressions=[PRIORITY], hard={"pods": "1"}))
+    desk.catch_up()
+    assert desk.create_pod(**asked).allowed  # type: ignore[arg-type]
+
+
+# -- scopes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("quota", "inside", "outside"),
+    [
+        ({"expressions": [PRIORITY]}, {"priorityClassName": "gold"}, {}),
+        (
+            {"expressions": [an_expression("PriorityClass", "DoesNotExist")]},
+            {},
+            {"priorityClassName": "gold"},
+        ),
+        ({"scopes": ["Terminating"]}, {"activeDeadlineSeconds": 5}, {}),
+        ({"scopes": ["NotTerminating"]}, {}, {"activeDeadlineSeconds": 5}),
+        ({"scopes": ["NotBestEffort"]}, {}, {"resources": {}}),
+        ({"scopes": ["BestEffort"], "hard": {"pods": "0"}}, None, {}),
+    ],
+    ids=["class", "no class", "Terminating", "NotTerminating", "NotBestEffort", "BestEffort"],
+)
+def test_a_scoped_quota_judges_the_pods_it_is_about(
+    open_desk: OpenDesk,
+    quota: dict[str, object],
+    inside: dict[str, object] | None,
+    outside: dict[str, object],
+) -> None:
+    desk = open_desk(a_quota("p1", **quota))  # type: ignore[arg-type]
+    if inside is not None:
+        assert pinned(desk, "3", **inside).code == 403
+    assert pinned(desk, "3", uid="outside", **outside).allowed
+
+
+# -- what is not ours, and what cannot be decided ------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["", "shadow"])
+def test_a_namespace_that_has_not_opted_in_is_not_touched(open_desk: OpenDesk, mode: str) -> None:
+    desk = open_desk(a_quota("p1"), mode=mode)
+    reply = pinned(desk, "9", status={"qosClass": "Platinum"})
+    assert (reply.allowed, reply.audit) == (True, {"decision": "not-opted-in"})
+
+
+def test_a_namespace_that_nobody_knows_is_asked_for_and_not_touched(desk: Desk) -> None:
+    pod = a_pod(namespace="elsewhere", node="node-1", requests={"cpu": "9"})
+    review = a_review("CREATE", "pods", pod, namespace="elsewhere")
+    assert desk.validate(review).decision == "not-opted-in"
+    assert ("get", "namespaces", "elsewhere") in desk.line.calls
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_namespace_that_cannot_be_asked_for_is_undecided(desk: Desk, phase: Phase) -> None:
+    desk.line.broken.add(("get", "namespaces"))
+    resource, subresource = ("pods", "") if phase is Phase.VALIDATING else ("pods", "binding")
+    pod = a_pod(namespace="elsewhere", node="node-1", requests={"cpu": "9"})
+    review = a_review("CREATE", resource, pod, subresource=subresource, namespace="elsewhere")
+    reply = desk.post(review, phase)
+    assert (reply.code, reply.reason) == (429, "TooManyRequests")
+    assert reply.message == "the API server does not answer: no route to the namespaces"
+
+
+def test_exempt_namespaces_are_not_touched(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("p1"), settings={"exemptNamespaces": [NAMESPACE]})
+    assert pinned(desk, "9").decision == "exempt"
+
+
+def test_without_a_ledger_a_pod_with_a_node_is_undecided(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("p1"), with_tracker=False)
+    reply = pinned(desk)
+    assert (reply.code, reply.message) == (
+        429,
+        "the quota ledger of this namespace is not there yet",
+    )
+
+
+@NODES
+def test_a_quota_that_cannot_be_read_holds_pods_up_and_is_named(desk: Desk, node: str) -> None:
+    desk.create(a_quota("broken", hard={"requests.cpu": ["2"]}))
+    desk.catch_up()
+    reply = desk.create_pod(requests={"cpu": "1"}, node=node)
+    assert reply.code == 429
+    assert str(reply.message).startswith("quota broken cannot be read: spec.hard[requests.cpu]: ")
+
+
+@NODES
+def test_a_quota_whose_scopes_cannot_be_evaluated_is_named(
+    open_desk: OpenDesk, node: str
+) -> None:
+    bad = [an_expression("PriorityClass", "In", "bad value!")]
+    desk = open_desk(a_quota("odd", expressions=bad))
+    reply = desk.create_pod(requests={"cpu": "1"}, node=node)
+    assert (reply.code, reply.reason) == (429, "TooManyRequests")
+    assert str(reply.message).startswith("error matching scopes of quota odd, err: ")
+
+
+@NODES
+def test_a_quota_that_defers_nothing_holds_up_nobody_here(open_desk: OpenDesk, node: str) -> None:
+    bad = [an_expression("PriorityClass", "In", "bad value!")]
+    desk = open_desk(a_quota("p1"), a_quota("odd", uid="o", hard={"pods": "1"}, expressions=bad))
+    assert desk.create_pod(requests={"cpu": "1"}, node=node).allowed
+
+
+def test_where_something_is_limited_a_quota_that_cannot_be_evaluated_is_named(
+    open_desk: OpenDesk,
+) -> None:
+    bad = [an_expression("PriorityClass", "In", "bad value!")]
+    desk = open_desk(
+        a_quota("odd", hard={"pods": "1"}, expressions=bad),
+        settings={"limitedResources": [{"resource": "pods", "matchContains": ["requests.cpu"]}]},
+    )
+    reply = desk.create_pod(requests={"cpu": "1"})
+    assert reply.code == 429
+    assert str(reply.message).startswith("error matching scopes of quota odd, err: ")
+
+
+# -- fields that cannot be read ------------------------------------------------------------
+
+
+def _put(pod: dict[str, object], path: str, value: object) -> dict[str, object]:
+    """Set a value at a path such as `spec.containers.0.name`."""
+    *parents, last = path.split(".")
+    here: object = pod
+    for token in parents:
+        if isinstance(here, list):
+            here = here[int(token)]
+        else:
+            assert isinstance(here, dict)
+            here = here.setdefault(token, {})
+    if isinstance(here, list):
+        here[int(last)] = value
+    else:
+        cast("dict[str, object]", here)[last] = value
+    return pod
+
+
+def _field(path: str) -> str:
+    tokens = path.split(".")
+    return "".join(f"[{one}]" if one.isdecimal() else f".{one}" for one in tokens).lstrip(".")
+
+
+WRONG_TYPES = {
+    "metadata": 7,
+    "metadata.name": 7,
+    "metadata.uid": True,
+    "metadata.labels": [],
+    "metadata.labels.app": 7,
+    "metadata.annotations": "no",
+    "metadata.deletionTimestamp": "yesterday",
+    "metadata.deletionGracePeriodSeconds": "30",
+    "spec": [],
+    "spec.nodeName": 7,
+    "spec.priority": "high",
+    "spec.priorityClassName": False,
+    "spec.activeDeadlineSeconds": "10",
+    "spec.overhead": 7,
+    "spec.overhead.cpu": "one",
+    "spec.resources": 7,
+    "spec.resources.requests.cpu": [],
+    "spec.schedulingGates": {},
+    "spec.schedulingGates.0.name": 7,
+    "spec.containers": {},
+    "spec.containers.0": "main",
+    "spec.containers.0.name": 7,
+    "spec.containers.0.resources": [],
+    "spec.containers.0.resources.requests": [],
+    "spec.containers.0.resources.requests.cpu": "1 core",
+    "spec.containers.0.resources.limits.memory": True,
+    "spec.initContainers": 7,
+    "spec.affinity": [],
+    "status": 7,
+    "status.phase": 7,
+    "status.qosClass": 7,
+    "status.conditions": {},
+    "status.containerStatuses": 7,
+}
+
+
+@NODES
+@pytest.mark.parametrize(("path", "value"), WRONG_TYPES.items(), ids=WRONG_TYPES.keys())
+def test_a_field_of_the_wrong_type_is_refused_with_its_path(
+    desk: Desk, path: str, value: object, node: str
+) -> None:
+    gates = [{"name": "example.com/hold"}]
+    pod = a_pod(requests={"cpu": "1"}, node=node, schedulingGates=gates)
+    reply = desk.validate(a_review("CREATE", "pods", _put(pod, path, value), name="web-1"))
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    (cause,) = reply.causes
+    assert cause[:2] == ("FieldValueInvalid", _field(path))
+    assert reply.message == f"{_field(path)}: {cause[2]}"
+    assert (reply.details["name"], reply.details["kind"]) == ("web-1", "Pod")
+
+
+HOSTILE = ["1e999999999", "1e-999999999", "9" * 20000, "1" * 40 + "Ki", "0x10", "NaN", " 1 2 "]
+
+
+@pytest.mark.parametrize("amount", HOSTILE, ids=lambda text: text[:12])
+def test_a_hostile_amount_is_answered_and_never_crashes(desk: Desk, amount: str) -> None:
+    reply = pinned(desk, amount, status={"qosClass": ""})
+    assert reply.code == (403 if amount.startswith("1111") else 422)
+    assert pinned(desk).allowed
+
+
+def test_numbers_with_fractions_are_exact(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("p1", hard={"requests.cpu": "300m"}))
+    tenth = a_container(requests={"cpu": "0.1"})
+    review = a_review("CREATE", "pods", a_pod(tenth, tenth, tenth, node="node-1"))
+    assert desk.validate(review).allowed
+    assert desk.reserved() == {"requests.cpu": "300m"}
+
+
+def test_a_review_without_its_object_is_a_bad_request(desk: Desk) -> None:
+    reply = desk.validate(a_review("CREATE", "pods", None, name="web-1"))
+    assert (reply.code, reply.reason) == (400, "BadRequest")
+    assert reply.message == "request.object: must be present for CREATE of pods"
+
+
+def test_a_request_that_is_out_of_time_is_undecided(desk: Desk) -> None:
+    reply = desk.validate(a_review("CREATE", "pods", a_pod()), seconds=0)
+    assert (reply.code, reply.message) == (
+        429,
+        "the request's time ran out before it was decided",
+    )

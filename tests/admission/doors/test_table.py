@@ -1,0 +1,198 @@
+"""Which door a request goes through, and what stands before every door."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.admission.doors.conftest import OpenDesk
+from tests.admission.doors.desk import (
+    NAMESPACE,
+    Desk,
+    Line,
+    a_bind_review,
+    a_namespace,
+    a_review,
+    new_cluster,
+)
+from tests.builders import a_job, a_pod, a_quota
+from webhook.admission.deadline import Deadline
+from webhook.admission.doors.table import DOORS
+from webhook.admission.review import Denied, Phase, decode_review
+from webhook.cluster.api import (
+    NAMESPACES,
+    RESOURCE_QUOTAS,
+    Kind,
+    ObjectList,
+    UnreachableError,
+)
+from webhook.cluster.memory import MemoryCluster
+from webhook.encoding import encode_json
+from webhook.runtime import Engine, EngineOptions
+from webhook.telemetry.metrics import Metrics
+
+MUTATING, VALIDATING = Phase.MUTATING, Phase.VALIDATING
+
+EXPECTED = {
+    (MUTATING, "", "pods/binding", "CREATE"),
+    (MUTATING, "", "bindings", "CREATE"),
+    (MUTATING, "batch", "jobs", "CREATE"),
+    (MUTATING, "batch", "jobs", "UPDATE"),
+    (MUTATING, "", "resourcequotas/status", "UPDATE"),
+    (VALIDATING, "", "pods", "CREATE"),
+    (VALIDATING, "", "pods", "UPDATE"),
+    (VALIDATING, "", "pods/binding", "CREATE"),
+    (VALIDATING, "", "bindings", "CREATE"),
+    (VALIDATING, "", "pods/resize", "UPDATE"),
+    (VALIDATING, "batch", "jobs", "CREATE"),
+    (VALIDATING, "batch", "jobs", "UPDATE"),
+    (VALIDATING, "", "resourcequotas", "CREATE"),
+    (VALIDATING, "", "resourcequotas", "UPDATE"),
+}
+
+
+def test_every_door_of_this_release_is_in_the_table_and_no_other() -> None:
+    assert set(DOORS) == EXPECTED
+
+
+def test_no_validating_door_stands_before_a_quota_status() -> None:
+    assert (VALIDATING, "", "resourcequotas/status", "UPDATE") not in DOORS
+
+
+NEIGHBOURS = [
+    (MUTATING, "", "pods", "", "CREATE"),
+    (MUTATING, "", "pods", "", "DELETE"),
+    (VALIDATING, "", "pods", "", "DELETE"),
+    (VALIDATING, "", "pods", "eviction", "CREATE"),
+    (VALIDATING, "", "pods", "status", "UPDATE"),
+    (VALIDATING, "", "pods", "ephemeralcontainers", "UPDATE"),
+    (VALIDATING, "", "pods", "exec", "CONNECT"),
+    (VALIDATING, "", "resourcequotas", "", "DELETE"),
+    (VALIDATING, "batch", "jobs", "status", "UPDATE"),
+    (VALIDATING, "batch", "jobs", "", "DELETE"),
+]
+
+
+@pytest.mark.parametrize(
+    ("phase", "group", "resource", "subresource", "operation"),
+    NEIGHBOURS,
+    ids=[f"{one[0].value} {one[4]} {one[2]}/{one[3]}" for one in NEIGHBOURS],
+)
+def test_other_requests_about_these_resources_pass_without_a_word(
+    open_desk: OpenDesk,
+    phase: Phase,
+    group: str,
+    resource: str,
+    subresource: str,
+    operation: str,
+) -> None:
+    desk = open_desk(a_quota("p1", hard={"requests.cpu": "0"}), with_tracker=False)
+    pod = None if operation == "DELETE" else a_pod(node="n", requests={"cpu": "9"})
+    review = a_review(
+        operation, resource, pod, old=a_pod(), subresource=subresource, group=group, name="web-1"
+    )
+    reply = desk.post(review, phase)
+    assert (reply.allowed, reply.patch) == (True, [])
+    assert reply.audit == {"decision": "not-charged"}
+    assert reply.warnings == []
+
+
+UNKNOWN = {
+    "deployments.apps": ("apps", "deployments", ""),
+    "deployments/scale.apps": ("apps", "deployments", "scale"),
+    "secrets": ("", "secrets", ""),
+    "pods.metrics.k8s.io": ("metrics.k8s.io", "pods", ""),
+    "jobs": ("", "jobs", ""),
+}
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize(("shown", "asked"), UNKNOWN.items(), ids=UNKNOWN.keys())
+def test_a_resource_that_nobody_should_have_sent_passes_with_a_warning(
+    desk: Desk, shown: str, asked: tuple[str, str, str], phase: Phase
+) -> None:
+    group, resource, subresource = asked
+    review = a_review("CREATE", resource, a_pod(), subresource=subresource, group=group)
+    reply = desk.post(review, phase)
+    assert (reply.allowed, reply.decision) == (True, "unknown-resource")
+    assert reply.warnings == [
+        f"deferred-quota has no rule for {shown}: its registration is too wide"
+    ]
+
+
+def test_a_jobs_resource_of_another_group_is_no_job(desk: Desk) -> None:
+    review = a_review("UPDATE", "jobs", a_job(), old=a_job(suspend=False), group="example.com")
+    assert desk.mutate(review).decision == "unknown-resource"
+
+
+@pytest.mark.parametrize("label", ["deferred", "", "shadow"])
+def test_a_namespace_label_takes_effect_without_a_restart(
+    open_desk: OpenDesk, label: str
+) -> None:
+    desk = open_desk(a_quota("p1"), mode="")
+    patch = {"metadata": {"labels": {"deferredquota.io/mode": label}}}
+    desk.api.patch(NAMESPACES, NAMESPACE, patch)
+    if label == "deferred":
+        desk.settle()
+    desk.catch_up()
+    reply = desk.create_pod(node="n", requests={"cpu": "9"})
+    assert reply.allowed == (label != "deferred")
+
+
+def test_a_namespace_that_the_cache_has_not_seen_is_asked_for(desk: Desk) -> None:
+    desk.line.hold(NAMESPACES)
+    desk.line.hold(RESOURCE_QUOTAS)
+    desk.create(a_namespace("fresh"))
+    pod = a_pod(namespace="fresh", node="n", requests={"cpu": "9"})
+    reply = desk.validate(a_review("CREATE", "pods", pod, namespace="fresh"))
+    assert reply.decision == "nothing-charged"  # it is ours, and has no quota yet
+
+
+class Unlisted(Line):
+    """A line on which one kind cannot be listed."""
+
+    def __init__(self, cluster: MemoryCluster, kind: Kind) -> None:
+        super().__init__(cluster)
+        self._kind = kind
+
+    def list(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> ObjectList:
+        if kind == self._kind:
+            raise UnreachableError(f"no route to the {kind.plural}")
+        return super().list(
+            kind,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        )
+
+
+def test_before_the_quotas_are_listed_nothing_is_allowed_by_accident() -> None:
+    cluster = new_cluster()
+    cluster.load([(NAMESPACES, a_namespace()), (RESOURCE_QUOTAS, a_quota("p1"))])
+    engine = Engine(
+        Unlisted(cluster, RESOURCE_QUOTAS), Metrics(), EngineOptions(with_tracker=False)
+    )
+    engine.start()
+    try:
+        assert "resourcequotas have not been listed yet" in engine.not_ready()
+        pod = a_pod(node="n", requests={"cpu": "9"})
+        review = a_review("CREATE", "pods", pod)
+        answer = engine.decide(
+            decode_review(encode_json(review), VALIDATING), Deadline(float("inf"))
+        )
+        assert isinstance(answer, Denied)
+        assert (answer.code, answer.message) == (429, "the quotas have not been listed yet")
+    finally:
+        engine.stop()
+
+
+def test_a_bind_counts_from_the_moment_the_engine_is_ready(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("p1"))
+    desk.pod(requests={"cpu": "1"})
+    assert desk.validate(a_bind_review("web-1", uid="pod-uid-1")).decision == "reserved"

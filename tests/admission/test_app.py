@@ -1,0 +1,307 @@
+"""The WSGI application, called as any server would call it."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from tests.admission.reviews import a_review, encoded
+from webhook import __version__
+from webhook.admission.deadline import Deadline
+from webhook.admission.patches import add
+from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied, Phase
+from webhook.admission.serving.app import RECEIVED, create_app
+from webhook.telemetry.metrics import Metrics
+
+JSON = "application/json"
+
+
+class Door:
+    """A handler that remembers what it was asked, and answers what it is told to."""
+
+    def __init__(self) -> None:
+        self.answer: Answer = Allowed(decision="none")
+        self.fault: Exception | None = None
+        self.asked: list[tuple[AdmissionRequest, Deadline]] = []
+
+    def __call__(self, request: AdmissionRequest, deadline: Deadline) -> Answer:
+        self.asked.append((request, deadline))
+        if self.fault:
+            raise self.fault
+        return self.answer
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def client(door: Door, metrics: Metrics) -> Iterator[FlaskClient]:
+    with create_app(door, metrics=metrics, body_bytes=4096).test_client() as client:
+        yield client
+
+
+def post(client: FlaskClient, path: str = "/validate", **changes: Any) -> TestResponse:
+    return client.post(path, **{"data": encoded(a_review()), "content_type": JSON, **changes})
+
+
+def message(response: TestResponse) -> str:
+    """The message of an answer that is no decision; checks that it is a Status."""
+    status = json.loads(response.data)
+    assert response.content_type == JSON
+    assert (status["kind"], status["code"]) == ("Status", response.status_code)
+    text: str = status["message"]
+    return text
+
+
+def test_a_review_is_answered_with_its_uid(client: FlaskClient) -> None:
+    response = post(client)
+    assert (response.status_code, response.content_type) == (200, JSON)
+    assert json.loads(response.data)["response"]["uid"] == "uid-1"
+    assert response.content_length == len(response.data)
+
+
+@pytest.mark.parametrize(
+    ("path", "phase"), [("/mutate", Phase.MUTATING), ("/validate", Phase.VALIDATING)]
+)
+def test_the_path_says_the_phase(client: FlaskClient, door: Door, path: str, phase: Phase) -> None:
+    post(client, path)
+    assert [request.phase for request, _ in door.asked] == [phase]
+
+
+def test_the_deadline_counts_from_the_last_byte_of_the_request(
+    client: FlaskClient, door: Door
+) -> None:
+    received = time.monotonic() - 1
+    post(client, "/validate?timeout=5s", environ_overrides={RECEIVED: received})
+    assert door.asked[0][1] == Deadline(received + 4.5)
+
+
+def test_a_request_that_waited_too_long_is_not_decided(
+    client: FlaskClient, door: Door, metrics: Metrics
+) -> None:
+    late = {RECEIVED: time.monotonic() - 60}
+    response = post(client, "/validate?timeout=5s", environ_overrides=late)
+    assert response.status_code == 503
+    assert "over before" in message(response)
+    assert "Retry-After" not in response.headers
+    assert door.asked == []
+    assert sample(metrics, "turned_away_requests_total", reason="too_late") == 1
+
+
+REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
+    "no body": ({"data": b""}, 400, "not JSON"),
+    "not JSON": ({"data": b"{"}, 400, "not JSON"),
+    "no review": ({"data": b"{}"}, 400, "kind: must be AdmissionReview"),
+    "v1beta1": (
+        {"data": encoded(a_review(apiVersion="admission.k8s.io/v1beta1"))},
+        400,
+        "apiVersion: must be admission.k8s.io/v1",
+    ),
+    "no uid": ({"data": encoded(a_review({"uid": ""}))}, 400, "request.uid: must not be empty"),
+    "a wrong type": ({"data": encoded(a_review({"name": 1}))}, 400, "request.name: expected str"),
+    "beyond the limit": ({"data": b"x" * 4097}, 413, "larger than 4096 bytes"),
+    "compressed": (
+        {"headers": {"Content-Encoding": "gzip"}},
+        415,
+        "encoded bodies are not read",
+    ),
+    "another type": ({"content_type": "text/plain"}, 415, "application/json"),
+    "no type": ({"content_type": None}, 415, "application/json"),
+    "YAML": ({"content_type": "application/yaml"}, 415, "application/json"),
+}
+
+
+@pytest.mark.parametrize(("changes", "code", "text"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_not_a_review_is_refused_with_the_reason(
+    client: FlaskClient, door: Door, changes: dict[str, Any], code: int, text: str
+) -> None:
+    response = post(client, **changes)
+    assert response.status_code == code
+    assert text in message(response)
+    assert door.asked == []
+
+
+def test_refused_requests_are_counted_by_reason(client: FlaskClient, metrics: Metrics) -> None:
+    post(client, data=b"{")
+    post(client, data=b"x" * 5000)
+    post(client, content_type="text/plain")
+    assert sample(metrics, "malformed_requests_total", reason="json") == 1
+    assert sample(metrics, "malformed_requests_total", reason="too_large") == 1
+    assert sample(metrics, "malformed_requests_total", reason="content_type") == 1
+
+
+@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "Application/JSON"])
+def test_parameters_and_case_of_the_content_type_do_not_matter(
+    client: FlaskClient, content_type: str
+) -> None:
+    assert post(client, content_type=content_type).status_code == 200
+
+
+def test_identity_is_no_encoding(client: FlaskClient) -> None:
+    assert post(client, headers={"Content-Encoding": "identity"}).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_reviews_are_only_posted(client: FlaskClient, method: str) -> None:
+    response = client.open("/validate", method=method)
+    assert response.status_code == 405
+    assert response.headers["Allow"] == "POST"
+    assert "POST" in message(response)
+
+
+def post_with(client: FlaskClient, data: bytes, **environ: object) -> TestResponse:
+    """Post bytes whose length the server learned in another way, or not at all."""
+    return post(client, input_stream=io.BytesIO(data), data=None, environ_overrides=environ)
+
+
+def test_a_length_that_lies_is_found_out(client: FlaskClient) -> None:
+    data = encoded(a_review())
+    response = post_with(client, data, CONTENT_LENGTH=str(len(data) + 50))
+    assert response.status_code == 400
+    assert f"ends after {len(data)} of {len(data) + 50} bytes" in message(response)
+
+
+@pytest.mark.parametrize(("size", "code"), [(4096, 400), (4097, 413), (100_000, 413)])
+def test_a_body_without_a_length_is_read_up_to_the_limit(
+    client: FlaskClient, size: int, code: int
+) -> None:
+    chunked = {"CONTENT_LENGTH": "", "wsgi.input_terminated": True}
+    assert post_with(client, b" " * size, **chunked).status_code == code
+
+
+def test_a_chunked_review_is_answered(client: FlaskClient) -> None:
+    chunked = {"CONTENT_LENGTH": "", "wsgi.input_terminated": True}
+    assert post_with(client, encoded(a_review()), **chunked).status_code == 200
+
+
+def test_a_body_without_any_end_is_not_read(client: FlaskClient) -> None:
+    assert post_with(client, encoded(a_review()), CONTENT_LENGTH="").status_code == 400
+
+
+@pytest.mark.parametrize("length", ["-1", "1e3", "٣", "9" * 30, "0x10"])
+def test_a_length_that_is_no_number_is_refused(client: FlaskClient, length: str) -> None:
+    response = post(client, environ_overrides={"CONTENT_LENGTH": length})
+    assert response.status_code == 400
+    assert "not a number" in message(response)
+
+
+def test_the_last_of_repeated_keys_decides(client: FlaskClient) -> None:
+    data = encoded(a_review()).replace(b'"uid": "uid-1"', b'"uid": "a", "uid": "b"')
+    assert json.loads(post(client, data=data).data)["response"]["uid"] == "b"
+
+
+def test_a_fault_of_the_handler_is_500_and_not_an_answer(
+    client: FlaskClient, door: Door, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    door.fault = KeyError("secret detail")
+    response = post(client)
+    assert response.status_code == 500
+    assert message(response) == "internal error while reviewing the request 'uid-1'"
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert (record.message, vars(record)["uid"]) == ("review failed", "uid-1")
+    assert record.exc_info is not None
+    labels = {"door": "bind", "phase": "validating", "operation": "CREATE"}
+    labels |= {"outcome": "error", "dry_run": "false"}
+    assert sample(metrics, "admission_requests_total", **labels) == 1
+
+
+def test_an_answer_that_cannot_be_sent_is_a_fault(client: FlaskClient, door: Door) -> None:
+    door.answer = Allowed(decision="x", patch=(add(("a",), 1),))
+    assert post(client, "/validate").status_code == 500
+    assert post(client, "/mutate").status_code == 200
+
+
+OUTCOMES: dict[str, tuple[Answer, str]] = {
+    "allowed": (Allowed(decision="none"), "allowed"),
+    "patched": (Allowed(decision="stamped", patch=(add(("a",), 1),)), "patched"),
+    "denied": (Denied(code=403, reason="Forbidden", message="no"), "denied"),
+    "undecided": (Denied(code=429, reason="TooManyRequests", message="busy"), "undecided"),
+    "a fault as an answer": (Denied(code=500, reason="InternalError", message="x"), "error"),
+}
+
+
+@pytest.mark.parametrize(("answer", "outcome"), OUTCOMES.values(), ids=OUTCOMES.keys())
+def test_decisions_are_counted_by_their_outcome(
+    client: FlaskClient, door: Door, metrics: Metrics, answer: Answer, outcome: str
+) -> None:
+    door.answer = answer
+    assert post(client, "/mutate").status_code == 200
+    labels = {"door": "bind", "phase": "mutating", "operation": "CREATE"}
+    labels |= {"outcome": outcome, "dry_run": "false"}
+    assert sample(metrics, "admission_requests_total", **labels) == 1
+    assert sample(metrics, "admission_duration_seconds_count", door="bind", phase="mutating") == 1
+
+
+def test_labels_are_bounded_whatever_is_sent(
+    client: FlaskClient, door: Door, metrics: Metrics
+) -> None:
+    door.answer = Allowed(decision="none", door="a door nobody knows")
+    request = {"operation": "EXPLODE", "resource": {"resource": "secrets"}, "dryRun": True}
+    post(client, data=encoded(a_review(request)))
+    labels = {"door": "other", "phase": "validating", "operation": "other"}
+    labels |= {"outcome": "allowed", "dry_run": "true"}
+    assert sample(metrics, "admission_requests_total", **labels) == 1
+
+
+def test_a_decision_is_one_line_with_its_facts(
+    client: FlaskClient, door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    door.answer = Denied(
+        code=403, reason="Forbidden", message="exceeded quota: p1", audit={"quota": "p1"}
+    )
+    post(client)
+    (record,) = [record for record in caplog.records if record.message == "decided"]
+    facts = vars(record)
+    assert facts["duration_ms"] >= 0
+    assert {key: facts[key] for key in ("uid", "key", "door", "outcome", "code", "detail")} == {
+        "uid": "uid-1",
+        "key": "team-a/web-1",
+        "door": "bind",
+        "outcome": "denied",
+        "code": 403,
+        "detail": "exceeded quota: p1",
+    }
+    assert facts["audit"] == {"quota": "p1"}
+    assert "node-1" not in str(facts)  # nothing of the object's body
+
+
+def test_the_index_says_what_this_is(client: FlaskClient) -> None:
+    response = client.get("/")
+    assert json.loads(response.data) == {
+        "name": "deferred-quota",
+        "version": __version__,
+        "reviews": ["/mutate", "/validate"],
+    }
+
+
+def test_an_unknown_path_is_404_as_json(client: FlaskClient) -> None:
+    response = client.get("/nothing")
+    assert response.status_code == 404
+    assert message(response)
+
+
+def test_a_wrong_method_elsewhere_is_405_as_json(client: FlaskClient) -> None:
+    response = client.post("/")
+    assert response.status_code == 405
+    assert "GET" in response.headers["Allow"]
+    assert message(response)
+
+
+def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"deferred_quota_{name}", labels)

@@ -1,0 +1,118 @@
+"""Where a request ends, whatever pieces it comes in."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.admission.serving.framing import MAX_CHUNKS, Progress, RequestBuffer
+
+LIMIT = 1000
+HEAD = b"POST /validate HTTP/1.1\r\nHost: webhook\r\n"
+PLAIN = (HEAD + b"Content-Length: 5\r\n\r\n", b"12345")
+EMPTY = (HEAD + b"\r\n", b"")
+CHUNKED = (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n")
+TRAILED = (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n0\r\nA: b\r\nC: d\r\n\r\n")
+WHOLE = {"a length": PLAIN, "no body": EMPTY, "chunks": CHUNKED, "trailers": TRAILED}
+
+
+def fed(*pieces: bytes, limit: int = LIMIT) -> tuple[RequestBuffer, list[Progress]]:
+    buffer = RequestBuffer(limit)
+    return buffer, [buffer.feed(piece) for piece in pieces]
+
+
+@pytest.mark.parametrize("request_", WHOLE.values(), ids=WHOLE.keys())
+def test_a_request_is_complete_with_its_last_byte(request_: tuple[bytes, bytes]) -> None:
+    data = b"".join(request_)
+    buffer, progress = fed(*(data[at : at + 1] for at in range(len(data))))
+    assert progress == [Progress.MORE] * (len(data) - 1) + [Progress.COMPLETE]
+    assert buffer.take() == request_
+    assert len(buffer) == 0
+
+
+@given(
+    requests=st.lists(st.sampled_from(sorted(WHOLE)), min_size=1, max_size=4),
+    cuts=st.sets(st.integers(min_value=1, max_value=400)),
+)
+def test_pieces_make_no_difference(requests: list[str], cuts: set[int]) -> None:
+    data = b"".join(b"".join(WHOLE[name]) for name in requests)
+    edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    buffer = RequestBuffer(LIMIT)
+    found = []
+    for begin, end in pairwise(edges):
+        progress = buffer.feed(data[begin:end])
+        while progress is Progress.COMPLETE and len(buffer):
+            found.append(buffer.take())
+            progress = buffer.progress()
+    assert found == [WHOLE[name] for name in requests]
+
+
+def test_what_comes_behind_a_request_stays() -> None:
+    buffer, _ = fed(b"".join(PLAIN) + b"GET")
+    assert buffer.take() == PLAIN
+    assert len(buffer) == 3
+    assert buffer.progress() is Progress.MORE
+
+
+TOO_LARGE: dict[str, tuple[bytes, Progress]] = {
+    "a length beyond the limit, before any of it came": (
+        HEAD + b"Content-Length: 1001\r\n\r\n",
+        Progress.BODY_TOO_LARGE,
+    ),
+    "a chunk beyond it": (
+        CHUNKED[0] + b"fffffff\r\n",
+        Progress.BODY_TOO_LARGE,
+    ),
+    "a head without an end": (b"GET / HTTP/1.1\r\nA: " + b"a" * 70_000, Progress.HEAD_TOO_LARGE),
+}
+
+
+@pytest.mark.parametrize(("data", "progress"), TOO_LARGE.values(), ids=TOO_LARGE.keys())
+def test_what_is_too_large_is_seen_early(data: bytes, progress: Progress) -> None:
+    assert fed(data)[1] == [progress]
+
+
+def test_a_body_of_just_the_limit_is_fine() -> None:
+    assert fed(HEAD + b"Content-Length: 1000\r\n\r\n", b"x" * 1000)[1][-1] is Progress.COMPLETE
+
+
+FOR_THE_PARSER: dict[str, bytes] = {
+    "two lengths": HEAD + b"Content-Length: 5\r\nContent-Length: 50\r\n\r\n",
+    "a length and chunks": HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "a length that is no number": HEAD + b"Content-Length: -5\r\n\r\n",
+    "a length with a sign": HEAD + b"Content-Length: +5\r\n\r\n",
+    "lines that end with LF only": b"GET / HTTP/1.1\nHost: x\n\n",
+    "a chunk size that is no number": CHUNKED[0] + b"x\r\n",
+    "a chunk size with a sign": CHUNKED[0] + b"-5\r\n",
+    "a chunk size without an end": CHUNKED[0] + b"5" * 2000,
+}
+
+
+@pytest.mark.parametrize("data", FOR_THE_PARSER.values(), ids=FOR_THE_PARSER.keys())
+def test_what_looks_wrong_is_handed_on_at_once(data: bytes) -> None:
+    buffer, progress = fed(data)
+    assert progress == [Progress.COMPLETE]
+    assert data.startswith(b"".join(buffer.take()))
+
+
+def test_too_many_chunks_are_handed_on() -> None:
+    data = CHUNKED[0] + b"1\r\na\r\n" * (MAX_CHUNKS + 2)
+    assert fed(data, limit=10**9)[1] == [Progress.COMPLETE]
+
+
+@given(data=st.binary(max_size=300))
+def test_any_bytes_have_some_progress(data: bytes) -> None:
+    buffer, progress = fed(CHUNKED[0] + data)
+    if progress[0] is Progress.COMPLETE:
+        head, body = buffer.take()
+        assert (CHUNKED[0] + data).startswith(head + body)
+
+
+def test_a_client_that_waits_for_100_is_seen() -> None:
+    buffer, _ = fed(HEAD + b"Expect: 100-Continue\r\nContent-Length: 5\r\n\r\n")
+    assert buffer.expects_continue()
+    assert not fed(PLAIN[0])[0].expects_continue()
+    assert not fed(HEAD + b"Expect: 100-continue\r\nContent-")[0].expects_continue()

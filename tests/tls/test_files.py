@@ -1,0 +1,217 @@
+"""New files are taken up, bad ones are not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import stat
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.tls.certificates import CA, NOW, a_serving_certificate, written
+from webhook.telemetry.metrics import Metrics
+from webhook.tls.files import CertificateFiles, server_context, write_file
+from webhook.tls.issue import Issued
+from webhook.tls.pair import CertificateFileError
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def files(tmp_path: Path, clock: Clock, metrics: Metrics) -> CertificateFiles:
+    certificate, key = written(tmp_path, a_serving_certificate())
+    files = CertificateFiles(certificate, key, clock=clock)
+    files.observe(metrics)
+    return files
+
+
+def served(context: ssl.SSLContext) -> bytes:
+    """The certificate that a client of this context gets, as DER."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_mode = ssl.CERT_NONE
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(to_client, to_server)
+    theirs = context.wrap_bio(to_server, to_client, server_side=True)
+    for side in (ours, theirs, ours):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    shown = ours.getpeercert(binary_form=True)
+    assert shown is not None
+    return shown
+
+
+def der(issued: Issued) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(issued.certificate.decode())
+
+
+def reloads(metrics: Metrics, result: str) -> float:
+    name = "deferred_quota_tls_reloads_total"
+    return metrics.registry.get_sample_value(name, {"result": result}) or 0
+
+
+def test_the_context_is_kept_while_the_files_are_the_same(files: CertificateFiles) -> None:
+    assert files.context() is files.context()
+
+
+def test_new_files_are_taken_up_with_the_next_connection(
+    files: CertificateFiles, tmp_path: Path, metrics: Metrics
+) -> None:
+    files.context()
+    renewed = a_serving_certificate(lifetime=timedelta(days=30))
+    written(tmp_path, renewed)
+    assert served(files.context()) == der(renewed)
+    assert reloads(metrics, "loaded") == 2
+    not_after = metrics.registry.get_sample_value(
+        "deferred_quota_tls_certificate_not_after_seconds"
+    )
+    assert not_after == (NOW + timedelta(days=30)).timestamp()
+
+
+def test_a_swapped_link_is_a_change(tmp_path: Path, clock: Clock) -> None:
+    """A mounted Secret changes in this way: the files are links through a link."""
+    versions = {}
+    for version in ("one", "two"):
+        (tmp_path / version).mkdir()
+        versions[version] = a_serving_certificate()
+        written(tmp_path / version, versions[version])
+    data = tmp_path / "..data"
+    data.symlink_to("one")
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    files = CertificateFiles(tmp_path / "tls.crt", tmp_path / "tls.key", clock=clock)
+    assert served(files.context()) == der(versions["one"])
+    new = tmp_path / "..data_tmp"
+    new.symlink_to("two")
+    new.replace(data)
+    assert served(files.context()) == der(versions["two"])
+
+
+BROKEN: dict[str, Issued] = {
+    "a key of another": Issued(a_serving_certificate().certificate, a_serving_certificate().key),
+    "garbage": Issued(b"x", b"y"),
+    "empty files": Issued(b"", b""),
+    "ended": a_serving_certificate(now=NOW - timedelta(days=20), lifetime=timedelta(days=1)),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+def test_the_last_good_pair_stays_when_the_new_one_is_broken(
+    files: CertificateFiles,
+    tmp_path: Path,
+    metrics: Metrics,
+    caplog: pytest.LogCaptureFixture,
+    broken: Issued,
+) -> None:
+    good = files.context()
+    written(tmp_path, broken)
+    assert files.context() is good
+    assert files.context() is good
+    assert reloads(metrics, "refused") == 1  # told once, not with every connection
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert str(tmp_path) in str(vars(record)["problems"])
+    assert files.serving_problems() == ()
+
+
+def test_files_that_are_gone_leave_the_last_good_pair(
+    files: CertificateFiles, tmp_path: Path
+) -> None:
+    good = files.context()
+    (tmp_path / "tls.crt").unlink()
+    assert files.context() is good
+
+
+def test_a_repaired_pair_is_taken_up(files: CertificateFiles, tmp_path: Path) -> None:
+    files.context()
+    written(tmp_path, Issued(b"x", b"y"))
+    files.context()
+    repaired = a_serving_certificate()
+    written(tmp_path, repaired)
+    assert served(files.context()) == der(repaired)
+
+
+def test_a_pair_that_lacks_a_name_is_not_taken_up(tmp_path: Path, clock: Clock) -> None:
+    good = a_serving_certificate(names=["hook.quota.svc"])
+    certificate, key = written(tmp_path, good)
+    files = CertificateFiles(certificate, key, names=["hook.quota.svc"], clock=clock)
+    files.context()
+    written(tmp_path, a_serving_certificate(names=["localhost"]))
+    assert served(files.context()) == der(good)
+
+
+def test_without_any_good_pair_there_is_no_context(tmp_path: Path, clock: Clock) -> None:
+    certificate, key = written(tmp_path, Issued(b"x", b"y"))
+    files = CertificateFiles(certificate, key, clock=clock)
+    with pytest.raises(CertificateFileError, match="never usable"):
+        files.context()
+    assert files.serving_problems() == (f"{certificate}: was never usable",)
+    assert files.file_problems() == (f"{certificate}: holds no PEM certificate that can be read",)
+
+
+def test_a_certificate_that_ends_while_it_is_served_is_told(
+    files: CertificateFiles, clock: Clock
+) -> None:
+    files.context()
+    assert files.serving_problems() == ()
+    clock.now = NOW + timedelta(days=90)
+    assert files.serving_problems() == (
+        "the serving certificate ended at 2026-04-05T08:00:00+00:00",
+    )
+
+
+def test_checking_the_files_also_loads_them(files: CertificateFiles, tmp_path: Path) -> None:
+    assert files.file_problems() == ()
+    good = files.context()
+    written(tmp_path, Issued(b"x", b"y"))
+    assert files.context() is good
+
+
+def test_old_protocols_are_not_spoken(tmp_path: Path) -> None:
+    context = server_context(*written(tmp_path, a_serving_certificate()))
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+
+
+def test_files_are_written_whole_with_their_mode(tmp_path: Path) -> None:
+    path = tmp_path / "tls.key"
+    path.write_bytes(b"old")
+    before = path.stat().st_ino
+    mask = os.umask(0o077)
+    try:
+        write_file(path, b"new", mode=0o644)
+    finally:
+        os.umask(mask)
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert path.stat().st_ino != before  # replaced, never written in place
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_file(tmp_path / "nothing" / "tls.key", b"x", mode=0o600)
+
+
+def test_the_ca_signs_what_is_served(files: CertificateFiles) -> None:
+    assert served(files.context()) != der(CA)

@@ -1,0 +1,86 @@
+"""Answers that several doors give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from webhook.admission.review import Denied
+from webhook.cluster.api import ApiError
+from webhook.quota.deferral import QuotaScopeError
+from webhook.quota.fields import FieldError, InvalidFieldError
+from webhook.quota.refusals import Cause, QuotaExceeded, Refusal, ScopeFailure
+from webhook.quota.resources import render
+
+RETRY_SECONDS = 1
+
+
+def refused(refusal: Refusal, *, warnings: Sequence[str] = ()) -> Denied:
+    """Deny for good, in the API server's words."""
+    audit = {"reason": refusal.message}
+    if isinstance(refusal, QuotaExceeded):
+        audit = {
+            "quota": refusal.quota,
+            "requested": render(refusal.requested),
+            "used": render(refusal.used),
+            "limited": render(refusal.limited),
+        }
+    return Denied(
+        code=refusal.code,
+        reason=refusal.reason,
+        message=refusal.message,
+        causes=refusal.causes,
+        warnings=tuple(warnings),
+        audit=audit,
+    )
+
+
+def undecided(message: str) -> Denied:
+    """Deny for now: the same request may be admitted a second later."""
+    return Denied(
+        code=429,
+        reason="TooManyRequests",
+        message=message,
+        retry_after_seconds=RETRY_SECONDS,
+        decision="undecided",
+        audit={"reason": message},
+    )
+
+
+def unreachable(err: ApiError) -> Denied:
+    """Deny for now, because the API server was asked and did not answer."""
+    return undecided(f"the API server does not answer: {err.message}")
+
+
+def unmatchable(err: QuotaScopeError) -> Denied:
+    """Deny for now, because a quota's scopes cannot be evaluated."""
+    return undecided(ScopeFailure(err.quota, err.expression, err.detail).message)
+
+
+def unreadable(err: InvalidFieldError) -> Denied:
+    """Deny an object with a field that cannot be read."""
+    return invalid([FieldError("FieldValueInvalid", err.field, err.detail)])
+
+
+def invalid(errors: Iterable[FieldError], *, hint: str = "") -> Denied:
+    """Deny an object with faulty fields; every one is listed once, in order."""
+    once = [(error, error.detail or error.message) for error in dict.fromkeys(errors)]
+    text = "; ".join(f"{error.field}: {detail}" for error, detail in once)
+    return Denied(
+        code=422,
+        reason="Invalid",
+        message=f"{text}: {hint}" if hint else text,
+        causes=tuple(Cause(error.type, error.field, detail) for error, detail in once),
+        audit={"reason": text},
+    )
+
+
+def not_found(name: str) -> Denied:
+    """Deny as storage does where there is no such pod."""
+    message = f'pods "{name}" not found'
+    return Denied(code=404, reason="NotFound", message=message, audit={"reason": message})
+
+
+def gated(name: str) -> Denied:
+    """Deny as storage does where a pod may not be scheduled yet."""
+    message = f"pod {name} has non-empty .spec.schedulingGates"
+    return Denied(code=409, reason="Conflict", message=message, audit={"reason": message})

@@ -1,0 +1,128 @@
+"""A pod is given its node, through `pods/binding` or the older `bindings`.
+
+The object of the request is a Binding, so the pod has to be looked up. What a cache shows is good
+enough for a pod that waits; anything else is asked of the API server.
+
+Storage refuses to bind a pod that is assigned, being deleted or of another uid, and none of these
+can change back: such a request passes, uncharged, to get the platform's own words. A pod that is
+missing or gated may change before storage looks, and would then be bound uncharged: it is refused
+here, with the code and words of storage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.admission.deadline import Deadline
+from webhook.admission.doors import answers, charging
+from webhook.admission.doors.context import DoorContext
+from webhook.admission.patches import add, set_keys
+from webhook.admission.review import AdmissionRequest, Allowed, Answer
+from webhook.config import MustSpecify
+from webhook.quota.deferral import claim_of_assignment
+from webhook.quota.fields import mapping, text
+from webhook.quota.ledger import Door, Undecided
+from webhook.quota.objects import Pod
+from webhook.state.view import PodSeen
+
+GUARDED_ANNOTATION: Final = "deferredquota.io/guarded"
+"""Written on the Binding, it lands on the pod: this pod came through the guard."""
+
+_PASSED: Final = Allowed(decision="passthrough")
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """What a Binding says of the pod; an absent uid is empty."""
+
+    name: str
+    uid: str
+
+
+def stamp(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
+    """Pin the pod's uid, so that no other pod of that name is bound, and mark the Binding."""
+    raw = request.object or {}
+    binding = _read(request)
+    known = context.view.ledger(request.namespace)
+    version = "0" if known is None else str(known.resource_version)
+    patch = set_keys(raw, ("metadata", "annotations"), {GUARDED_ANNOTATION: version})
+    if not binding.uid:
+        pod = context.view.pod(request.namespace, binding.name).pod
+        if pod is not None:
+            patch = (*patch, add(("metadata", "uid"), pod.uid))
+    return Allowed(decision="stamped", patch=patch)
+
+
+def bind(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
+    """Charge the pod, if storage can bind it at all."""
+    binding = _read(request)
+    found = context.view.pod(request.namespace, binding.name)
+    if not found.is_live and not _waits(found, binding):
+        found = context.view.live_pod(request.namespace, binding.name)
+    answer = _bind(context, request, binding, found, deadline)
+    if answer is None:
+        found = context.view.live_pod(request.namespace, binding.name)
+        answer = _bind(context, request, binding, found, deadline)
+    return answer or answers.undecided("the pod keeps changing")
+
+
+def _bind(
+    context: DoorContext,
+    request: AdmissionRequest,
+    binding: _Binding,
+    found: PodSeen,
+    deadline: Deadline,
+) -> Answer | None:
+    """Decide for the pod as it was found; None when it has to be looked up again, live."""
+    pod = found.pod
+    if pod is None:
+        return answers.not_found(binding.name)
+    if pod.is_assigned or pod.is_deleting or binding.uid not in ("", pod.uid):
+        return _PASSED
+    if pod.is_gated:
+        return answers.gated(binding.name)
+    return _charge(context, request, pod, found.seen, deadline)
+
+
+def _charge(
+    context: DoorContext, request: AdmissionRequest, pod: Pod, seen: int, deadline: Deadline
+) -> Answer | None:
+    quotas = context.view.quotas(request.namespace)
+    if quotas.unreadable:
+        return answers.undecided(quotas.unreadable[0])
+    rules = context.current_rules()
+    if rules.must_specify is not MustSpecify.OFF:
+        missing = charging.unspecified(pod, quotas.deferred.applying_to(pod))
+        if missing is not None:
+            return answers.refused(missing)
+    claim = claim_of_assignment(
+        pod, quotas.deferred, rules.deferred_keys, door=Door.BIND, seen=seen
+    )
+    if claim is None:
+        return charging.NOTHING_CHARGED
+    outcome = charging.outcome_of(context, request, claim, quotas, deadline)
+    if isinstance(outcome, Undecided) and outcome.is_view_old:
+        return None
+    return charging.answer_of(outcome, claim, dry_run=request.dry_run)
+
+
+def _waits(found: PodSeen, binding: _Binding) -> bool:
+    """Say whether the cached pod is one that can be bound, and the one that is meant.
+
+    A Binding without uid means whatever pod has the name when storage looks, so the cache cannot
+    tell which one that is.
+    """
+    pod = found.pod
+    return (
+        pod is not None
+        and not (pod.is_assigned or pod.is_gated or pod.is_deleting)
+        and binding.uid == pod.uid
+    )
+
+
+def _read(request: AdmissionRequest) -> _Binding:
+    metadata = mapping((request.object or {}).get("metadata"), "metadata")
+    mapping(metadata.get("annotations"), "metadata.annotations")  # what the stamp is put into
+    name = text(metadata.get("name"), "metadata.name")
+    return _Binding(name or request.name, text(metadata.get("uid"), "metadata.uid"))

@@ -1,0 +1,75 @@
+"""Reserve for a request, and answer."""
+
+from __future__ import annotations
+
+import time
+
+from webhook.admission.deadline import Deadline
+from webhook.admission.doors import answers
+from webhook.admission.doors.context import DoorContext
+from webhook.admission.review import AdmissionRequest, Allowed, Answer
+from webhook.quota.constraints import missing_resources
+from webhook.quota.deferral import DeferredQuota
+from webhook.quota.ledger import Claim
+from webhook.quota.objects import Pod
+from webhook.quota.refusals import MustSpecify, QuotaExceeded
+from webhook.quota.resources import render
+from webhook.state.reserver import Outcome, Reserved
+from webhook.state.view import QuotasSeen
+
+NOTHING_CHARGED = Allowed(decision="nothing-charged")
+
+
+def outcome_of(
+    context: DoorContext,
+    request: AdmissionRequest,
+    claim: Claim,
+    quotas: QuotasSeen,
+    deadline: Deadline,
+) -> Outcome:
+    """Reserve what is claimed; a dry run only finds out what would happen."""
+    if request.dry_run:
+        return context.ledger.try_out(request.namespace, claim, quotas.deferred.observed)
+    give_up = min(deadline.at, time.monotonic() + context.current_rules().ledger_seconds)
+    return context.ledger.reserve(
+        request.namespace, claim, quotas.deferred.observed, deadline=give_up
+    )
+
+
+def answer_of(outcome: Outcome, claim: Claim, *, dry_run: bool) -> Answer:
+    """Put the outcome of a claim into words."""
+    if isinstance(outcome, QuotaExceeded):
+        return answers.refused(outcome)
+    if not isinstance(outcome, Reserved):
+        return answers.undecided(outcome.message)
+    return Allowed(
+        decision="would-reserve" if dry_run else "reserved",
+        audit={
+            "quota": ",".join(claim.quotas),
+            "requested": render(claim.usage),
+            "ledger": str(outcome.ledger_version),
+        },
+    )
+
+
+def charge(
+    context: DoorContext,
+    request: AdmissionRequest,
+    claim: Claim | None,
+    quotas: QuotasSeen,
+    deadline: Deadline,
+) -> Answer:
+    """Reserve what is claimed, if anything is, and answer."""
+    if claim is None:
+        return NOTHING_CHARGED
+    outcome = outcome_of(context, request, claim, quotas, deadline)
+    return answer_of(outcome, claim, dry_run=request.dry_run)
+
+
+def unspecified(pod: Pod, applying: tuple[DeferredQuota, ...]) -> MustSpecify | None:
+    """Refuse a pod whose containers do not name what a deferred quota limits."""
+    for quota in applying:
+        missing = missing_resources(pod, quota.hard)
+        if missing:
+            return MustSpecify(quota.name, missing)
+    return None

@@ -1,0 +1,63 @@
+"""What every door works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from webhook.admission.rules import Rules
+from webhook.quota.ledger import Claim, Observed
+from webhook.state.ledgers import LedgerVersion
+from webhook.state.reserver import Outcome
+from webhook.state.view import PodSeen, QuotasSeen
+
+
+class ClusterView(Protocol):
+    """What the doors know of the cluster."""
+
+    def is_opted_in(self, namespace: str) -> bool:
+        """Say whether the namespace defers its quotas."""
+
+    def quotas(self, namespace: str) -> QuotasSeen:
+        """Return the quotas of a namespace as last seen."""
+
+    def pod(self, namespace: str, name: str) -> PodSeen:
+        """Return a waiting pod as last seen; one that is not in the cache is looked up live.
+
+        Raises:
+            ApiError: The API server had to be asked and does not answer.
+            InvalidFieldError: The pod cannot be read.
+        """
+
+    def live_pod(self, namespace: str, name: str) -> PodSeen:
+        """Ask the API server for a pod.
+
+        Raises:
+            ApiError: It does not answer.
+            InvalidFieldError: The pod cannot be read.
+        """
+
+    def ledger(self, namespace: str) -> LedgerVersion | None:
+        """Return the namespace's ledger as last known; None when none is."""
+
+
+class LedgerGate(Protocol):
+    """Where claims are decided."""
+
+    def reserve(
+        self, namespace: str, claim: Claim, observed: frozenset[Observed], *, deadline: float
+    ) -> Outcome:
+        """Reserve what `claim` asks, or say why not; until `deadline` on the monotonic clock."""
+
+    def try_out(self, namespace: str, claim: Claim, observed: frozenset[Observed]) -> Outcome:
+        """Decide as `reserve` would and write nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorContext:
+    """The view of the cluster, the ledger, and the rules in force now."""
+
+    view: ClusterView
+    ledger: LedgerGate
+    current_rules: Callable[[], Rules]

@@ -1,0 +1,136 @@
+"""Pods that are created or updated.
+
+A pod without a node takes nothing yet: it is asked only what does not depend on usage. A pod that
+is created with a node is charged like one that is bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from webhook.admission.deadline import Deadline
+from webhook.admission.doors import answers, charging
+from webhook.admission.doors.context import DoorContext
+from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied
+from webhook.config import MustSpecify
+from webhook.quota.deferral import (
+    DeferredQuota,
+    claim_of_assignment,
+    claim_of_update,
+    deferred_part,
+    missing_coverage,
+)
+from webhook.quota.evaluation import over_hard
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.ledger import NEWEST, Door
+from webhook.quota.objects import Pod
+from webhook.quota.pods import usage_of
+from webhook.quota.qos import qos_class
+from webhook.quota.resources import render
+from webhook.quota.scopes import is_terminating
+from webhook.state.view import QuotasSeen
+
+
+def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
+    """Decide on a new pod."""
+    pod = Pod.from_object(request.object or {})
+    forged = _forged_qos_class(pod)
+    if forged is not None:
+        return forged
+    quotas = context.view.quotas(request.namespace)
+    if quotas.unreadable:
+        return answers.undecided(quotas.unreadable[0])
+    applying = quotas.deferred.applying_to(pod)
+    is_enforced = not pod.is_mirror or context.current_rules().enforces_mirror_pods
+    refusal = _static_refusal(context, pod, quotas, applying) if is_enforced else None
+    if refusal is not None:
+        return refusal
+    if not pod.is_assigned:
+        return Allowed(decision="not-assigned", warnings=_never_fits(context, pod, applying))
+    _require(pod.uid != "", "metadata.uid", "must be given")
+    keys = context.current_rules().deferred_keys
+    claim = claim_of_assignment(pod, quotas.deferred, keys, door=Door.CREATE, seen=NEWEST)
+    if claim is not None and not is_enforced:
+        claim = replace(claim, is_forced=True)
+    return charging.charge(context, request, claim, quotas, deadline)
+
+
+def update(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
+    """Decide on a change of a pod: only a deadline that comes or goes moves it between quotas."""
+    old = Pod.from_object(request.old_object or {}, field="oldObject")
+    new = Pod.from_object(request.object or {})
+    if is_terminating(old) == is_terminating(new):
+        return Allowed(decision="not-charged")
+    return charge_update(context, request, old, new, Door.UPDATE, deadline)
+
+
+def charge_update(
+    context: DoorContext,
+    request: AdmissionRequest,
+    old: Pod,
+    new: Pod,
+    door: Door,
+    deadline: Deadline,
+) -> Answer:
+    """Charge the growth of a stored pod; of a waiting one, remember it.
+
+    Raises:
+        InvalidFieldError: The stored pod has no uid or no version, so that nothing could be
+            remembered of it.
+    """
+    version = old.resource_version
+    is_version = version.isascii() and version.isdecimal() and len(version) <= 20
+    _require(old.uid != "", "oldObject.metadata.uid", "must be given")
+    _require(is_version, "oldObject.metadata.resourceVersion", "must be a resource version")
+    quotas = context.view.quotas(request.namespace)
+    if quotas.unreadable:
+        return answers.undecided(quotas.unreadable[0])
+    keys = context.current_rules().deferred_keys
+    claim = claim_of_update(old, new, quotas.deferred, keys, door=door)
+    return charging.charge(context, request, claim, quotas, deadline)
+
+
+def _require(condition: bool, field: str, rule: str) -> None:
+    """Refuse what no API server sends: a reservation made of it could not be read again."""
+    if not condition:
+        raise InvalidFieldError(field, rule)
+
+
+def _forged_qos_class(pod: Pod) -> Denied | None:
+    """Refuse a QoS class that the client wrote itself: it decides which quotas apply."""
+    computed = qos_class(pod)
+    if pod.qos_class in ("", computed):
+        return None
+    message = (
+        f"status.qosClass: {pod.qos_class} is not what the pod's resources make it: {computed}"
+    )
+    return Denied(code=403, reason="Forbidden", message=message, audit={"reason": message})
+
+
+def _static_refusal(
+    context: DoorContext, pod: Pod, quotas: QuotasSeen, applying: tuple[DeferredQuota, ...]
+) -> Denied | None:
+    """Apply the rules that compare nothing with usage."""
+    rules = context.current_rules()
+    uncovered = missing_coverage(pod, quotas.every, rules.limited, rules.priority)
+    if uncovered is not None:
+        return answers.refused(uncovered)
+    obliges = rules.must_specify is MustSpecify.CREATE or (
+        rules.must_specify is MustSpecify.BIND and pod.is_assigned
+    )
+    missing = charging.unspecified(pod, applying) if obliges else None
+    return None if missing is None else answers.refused(missing)
+
+
+def _never_fits(
+    context: DoorContext, pod: Pod, applying: tuple[DeferredQuota, ...]
+) -> tuple[str, ...]:
+    """Warn of quotas that are too small for the pod even when nothing else is used."""
+    usage = deferred_part(usage_of(pod, now=None), context.current_rules().deferred_keys)
+    found = [over_hard(quota.name, usage, {}, quota.hard) for quota in applying]
+    return tuple(
+        f"can never fit quota {over.quota}: requested {render(over.requested)},"
+        f" limited {render(over.limited)}"
+        for over in found
+        if over is not None
+    )

@@ -1,0 +1,100 @@
+"""Which door a request goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from webhook.admission.deadline import Deadline
+from webhook.admission.doors import answers, bindings, jobs, mask, pods, quotas, resize
+from webhook.admission.doors.context import DoorContext
+from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied, Phase
+from webhook.cluster.api import ApiError
+from webhook.quota.deferral import QuotaScopeError
+from webhook.quota.fields import InvalidFieldError
+
+Door: TypeAlias = Callable[[DoorContext, AdmissionRequest, Deadline], Answer]
+
+DOORS: Final[Mapping[tuple[Phase, str, str, str], Door]] = {
+    (Phase.MUTATING, "", "pods/binding", "CREATE"): bindings.stamp,
+    (Phase.MUTATING, "", "bindings", "CREATE"): bindings.stamp,
+    (Phase.MUTATING, "batch", "jobs", "CREATE"): jobs.create,
+    (Phase.MUTATING, "batch", "jobs", "UPDATE"): jobs.update,
+    (Phase.MUTATING, "", "resourcequotas/status", "UPDATE"): mask.update,
+    (Phase.VALIDATING, "", "pods", "CREATE"): pods.create,
+    (Phase.VALIDATING, "", "pods", "UPDATE"): pods.update,
+    (Phase.VALIDATING, "", "pods/binding", "CREATE"): bindings.bind,
+    (Phase.VALIDATING, "", "bindings", "CREATE"): bindings.bind,
+    (Phase.VALIDATING, "", "pods/resize", "UPDATE"): resize.update,
+    (Phase.VALIDATING, "batch", "jobs", "CREATE"): jobs.create,
+    (Phase.VALIDATING, "batch", "jobs", "UPDATE"): jobs.update,
+    (Phase.VALIDATING, "", "resourcequotas", "CREATE"): quotas.create,
+    (Phase.VALIDATING, "", "resourcequotas", "UPDATE"): quotas.update,
+}
+"""(phase, API group, resource/subresource, operation) → door."""
+
+_KNOWN_RESOURCES: Final = frozenset(
+    (group, resource.partition("/")[0]) for _, group, resource, _ in DOORS
+)
+
+
+def decide(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
+    """Answer a request.
+
+    What cannot be read is refused with the path of the field, what cannot be decided now is
+    refused for now, and what is none of our business is allowed.
+    """
+    door = DOORS.get((request.phase, request.group, request.path, request.operation))
+    if door is None:
+        return _no_door(request)
+    answer = _through(door, context, request, deadline)
+    if door is mask.update and isinstance(answer, Denied):
+        return mask.NOT_MASKED  # whatever kept the mask from being put on: it never refuses
+    return answer
+
+
+def _through(
+    door: Door, context: DoorContext, request: AdmissionRequest, deadline: Deadline
+) -> Answer:
+    try:
+        early = _not_ours(context, request) or _unanswerable(request, deadline)
+        return early or door(context, request, deadline)
+    except QuotaScopeError as err:
+        return answers.unmatchable(err)
+    except InvalidFieldError as err:
+        return answers.unreadable(err)
+    except ApiError as err:
+        return answers.unreachable(err)
+
+
+def _not_ours(context: DoorContext, request: AdmissionRequest) -> Allowed | None:
+    if request.namespace in context.current_rules().exempt_namespaces:
+        return Allowed(decision="exempt", door="exempt")
+    if not context.view.is_opted_in(request.namespace):
+        return Allowed(decision="not-opted-in", door="exempt")
+    return None
+
+
+def _no_door(request: AdmissionRequest) -> Allowed:
+    if (request.group, request.resource) in _KNOWN_RESOURCES:
+        return Allowed(decision="not-charged")
+    resource = f"{request.path}.{request.group}" if request.group else request.path
+    return Allowed(
+        decision="unknown-resource",
+        warnings=(f"deferred-quota has no rule for {resource}: its registration is too wide",),
+    )
+
+
+def _unanswerable(request: AdmissionRequest, deadline: Deadline) -> Denied | None:
+    """Refuse a request that came too late, or lacks what every one of its kind carries."""
+    if deadline.expired:
+        return answers.undecided("the request's time ran out before it was decided")
+    missing = ""
+    if request.object is None:
+        missing = "object"
+    elif request.operation == "UPDATE" and request.old_object is None:
+        missing = "oldObject"
+    if not missing:
+        return None
+    message = f"request.{missing}: must be present for {request.operation} of {request.path}"
+    return Denied(code=400, reason="BadRequest", message=message)

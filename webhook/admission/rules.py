@@ -1,0 +1,91 @@
+"""The rules that the doors decide by, read from the configuration once and then kept.
+
+The configuration package knows only plain values; what the core has to judge in them, it judges
+here, so that a rule which cannot be evaluated is an error at start and never at a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.config import Configuration, JobGates, MirrorPods, MustSpecify
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.jobs import JobGate
+from webhook.quota.limited import LimitedResource
+from webhook.quota.names import DEFERRED_KEYS, is_pod_quota_key
+from webhook.quota.objects import ScopeExpression
+from webhook.quota.scope_rules import read_legal_expressions
+
+_REQUESTS: Final = "requests."
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the doors decide by; `Rules()` is what an empty configuration means.
+
+    Attributes:
+        deferred_keys: Quota keys that are charged at the bind.
+        must_specify: When containers have to name what a quota limits.
+        enforces_mirror_pods: Whether mirror pods are refused like others.
+        limited: What may be used only where a quota limits it.
+        priority: Which pods need a quota with a PriorityClass scope.
+        exempt_namespaces: Never touched.
+        job_gates: Feature gates of the API server that are on.
+        ledger_seconds: How long one request may try to reserve.
+    """
+
+    deferred_keys: frozenset[str] = DEFERRED_KEYS
+    must_specify: MustSpecify = MustSpecify.CREATE
+    enforces_mirror_pods: bool = False
+    limited: tuple[LimitedResource, ...] = ()
+    priority: tuple[ScopeExpression, ...] = ()
+    exempt_namespaces: frozenset[str] = field(
+        default_factory=lambda: Configuration().exempt_namespaces
+    )
+    job_gates: frozenset[str] = frozenset(JobGate)
+    ledger_seconds: float = 3.0
+
+
+def rules_of(configuration: Configuration) -> Rules:
+    """Read the rules.
+
+    Raises:
+        InvalidFieldError: A rule cannot be evaluated; the error has its path.
+    """
+    return Rules(
+        deferred_keys=DEFERRED_KEYS | _extended_keys(configuration.deferred_resources),
+        must_specify=configuration.must_specify,
+        enforces_mirror_pods=configuration.mirror_pods is MirrorPods.ENFORCE,
+        limited=tuple(
+            LimitedResource.from_object(entry, field=f"limitedResources[{index}]", strict=True)
+            for index, entry in enumerate(configuration.limited_resources)
+        ),
+        priority=read_legal_expressions(
+            configuration.require_quota_for_priority, "requireQuotaForPriority"
+        ),
+        exempt_namespaces=configuration.exempt_namespaces,
+        job_gates=_job_gates(configuration.job_gates),
+        ledger_seconds=float(configuration.timeouts.ledger_seconds),
+    )
+
+
+def _extended_keys(names: tuple[str, ...]) -> frozenset[str]:
+    for index, name in enumerate(names):
+        is_extended = name.startswith(_REQUESTS) and "/" in name and is_pod_quota_key(name)
+        if not is_extended:
+            raise InvalidFieldError(
+                f"deferredResources[{index}]",
+                f"must be the quota key of an extended resource, such as"
+                f" requests.nvidia.com/gpu, not {name}",
+            )
+    return frozenset(names)
+
+
+def _job_gates(gates: JobGates) -> frozenset[str]:
+    enabled: Mapping[str, bool] = {
+        JobGate.MUTABLE_RESOURCES: gates.mutable_pod_resources,
+        JobGate.MUTABLE_SCHEDULING: gates.mutable_scheduling_directives,
+    }
+    return frozenset(name for name, is_on in enabled.items() if is_on)

@@ -1,0 +1,110 @@
+"""One connection of the webhook port, and the answer that is collected for it."""
+
+from __future__ import annotations
+
+import math
+import socket
+import ssl
+import threading
+from enum import Enum, auto
+from typing import NoReturn, TypeAlias
+
+from webhook.admission.serving.framing import RequestBuffer
+
+Address: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
+
+
+class State(Enum):
+    """What a connection waits for. All but BUSY belong to the event loop."""
+
+    HANDSHAKE = auto()
+    IDLE = auto()
+    """For the first byte of a request."""
+    READING = auto()
+    """For the rest of it."""
+    BUSY = auto()
+    """For a thread that answers; only that thread touches the socket."""
+    WRITING = auto()
+    """For the client to take the rest of an answer."""
+    CLOSING = auto()
+    """For the client to close, so that it is sure to read the answer first."""
+    CLOSED = auto()
+
+
+class Connection:
+    """A socket with its state; a plain record, changed by the worker."""
+
+    __slots__ = (
+        "buffer", "client", "continued", "deadline", "interest", "keep", "lock", "out", "parked",
+        "received", "request", "served", "server", "sock", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self, sock: socket.socket, client: Address, server: Address, body_bytes: int
+    ) -> None:
+        self.sock = sock
+        self.client = client
+        self.server = server
+        self.state = State.IDLE
+        self.deadline = math.inf
+        """On the monotonic clock: when the state has lasted too long."""
+        self.buffer = RequestBuffer(body_bytes)
+        self.interest = 0
+        """Events the poller watches for; 0 is not watched."""
+        self.served = False
+        """Whether it ever sent a whole request: strangers are the first to go."""
+        self.continued = False
+        """Whether "100 Continue" was sent for the request that is being read."""
+        self.request = (b"", b"")
+        self.received = 0.0
+        self.out = b""
+        self.keep = False
+        self.lock = threading.Lock()
+        """Guards `state` and `parked` where a thread hands the connection back."""
+        self.parked = False
+        """An event came while BUSY; the loop does not watch the socket until it is handed back."""
+
+    def handshake(self) -> None:
+        """Go on with the TLS handshake.
+
+        Raises:
+            ssl.SSLWantReadError, ssl.SSLWantWriteError: It waits for the socket.
+            OSError: It failed.
+        """
+        if isinstance(self.sock, ssl.SSLSocket):
+            self.sock.do_handshake()
+
+    def pending(self) -> bool:
+        """Say whether decrypted bytes wait inside the TLS layer, where no poller sees them."""
+        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+
+
+class Outbox:
+    """Stands in for the socket while gunicorn writes a response: collects it in memory.
+
+    The whole answer is then sent in one piece, by a thread that never waits for the client.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def sendall(self, data: bytes) -> None:
+        """Keep a piece of the response."""
+        self._parts.append(data)
+
+    def send(self, data: bytes) -> int:
+        """Drop "100 Continue": the event loop has sent it before the body came."""
+        return len(data)
+
+    def getvalue(self) -> bytes:
+        """Give all that was written."""
+        return b"".join(self._parts)
+
+    def shutdown(self, _how: int) -> NoReturn:
+        """Refuse: gunicorn gives up on a half-written response this way, and goes on."""
+        raise OSError("nothing was sent yet")
+
+    def close(self) -> None:
+        """Do nothing; the connection is the worker's."""

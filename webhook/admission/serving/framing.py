@@ -1,0 +1,148 @@
+"""Where a request ends: bytes in, "more" or "complete" out. No I/O, no parsing of meaning.
+
+The server collects a whole request before it gives it a thread, so it has to know where the
+request ends. What is allowed inside is not decided here: a head that looks wrong is handed on as
+complete, and the HTTP parser behind refuses it. The rules:
+
+- The head ends with an empty line and has at most HEAD_BYTES.
+- The body is as long as the one Content-Length says, or ends with the last chunk.
+- Both headers, or one of them twice, or a bare LF: complete as it is, for the parser to refuse.
+
+Source: RFC 9112 sections 2.2, 6.3 and 7.1.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final
+
+HEAD_BYTES: Final = 64 * 1024
+"""Longest head: request line and all headers."""
+
+CHUNK_LINE_BYTES: Final = 1024
+"""Longest line that gives the size of a chunk."""
+
+MAX_CHUNKS: Final = 8192
+"""Most chunks of one body: tiny ones would cost more to count than to read."""
+
+_LENGTH: Final = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
+_CODING: Final = re.compile(rb"\r\ntransfer-encoding[ \t]*:", re.IGNORECASE)
+_EXPECT: Final = re.compile(rb"\r\nexpect[ \t]*:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
+_CHUNK_SIZE: Final = re.compile(rb"([0-9a-fA-F]{1,12})[ \t]*(?:;.*)?", re.DOTALL)
+_DIGITS: Final = re.compile(rb"[0-9]{1,18}")
+_HEAD_END: Final = b"\r\n\r\n"
+
+
+class Progress(Enum):
+    """How far a request has come."""
+
+    MORE = "more"
+    COMPLETE = "complete"
+    HEAD_TOO_LARGE = "head too large"
+    BODY_TOO_LARGE = "body too large"
+
+
+class RequestBuffer:
+    """Collects the bytes of one connection and cuts requests from them, one at a time."""
+
+    __slots__ = ("_body_limit", "_chunks", "_data", "_end", "_head", "_next_chunk")
+
+    def __init__(self, body_limit: int) -> None:
+        self._data = bytearray()
+        self._body_limit = body_limit
+        self._forget()
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def feed(self, data: bytes) -> Progress:
+        """Add what was received, and say how far the request at the front is."""
+        self._data += data
+        return self.progress()
+
+    def progress(self) -> Progress:
+        """Say how far the request at the front is."""
+        if self._head == 0:
+            refused = self._find_head()
+            if refused is not None:
+                return refused
+        if self._end == 0:
+            return self._scan_chunks()
+        return Progress.COMPLETE if len(self._data) >= self._end else Progress.MORE
+
+    def expects_continue(self) -> bool:
+        """Say whether the client waits for "100 Continue" before it sends the body."""
+        return self._head > 0 and _EXPECT.search(self._data, 0, self._head) is not None
+
+    def take(self) -> tuple[bytes, bytes]:
+        """Cut the complete request off: its head with the empty line, and its body as sent."""
+        end = min(self._end, len(self._data))
+        head, body = bytes(self._data[: self._head]), bytes(self._data[self._head : end])
+        del self._data[:end]
+        self._forget()
+        return head, body
+
+    def _forget(self) -> None:
+        self._head = 0  # where the head ends; 0 is not known yet
+        self._end = 0  # where the request ends; 0 is not known yet
+        self._next_chunk = 0
+        self._chunks = 0
+
+    def _find_head(self) -> Progress | None:
+        """Look for the end of the head; None when it is found."""
+        found = self._data.find(_HEAD_END, 0, HEAD_BYTES)
+        if found < 0:
+            if len(self._data) > HEAD_BYTES:
+                return Progress.HEAD_TOO_LARGE
+            if self._data.count(b"\n") != self._data.count(b"\r\n"):
+                return self._hand_on()
+            return Progress.MORE
+        self._head = self._next_chunk = found + len(_HEAD_END)
+        return self._find_end()
+
+    def _find_end(self) -> Progress | None:
+        lengths = _LENGTH.findall(self._data, 0, self._head)
+        chunked = _CODING.search(self._data, 0, self._head)
+        if chunked and not lengths:
+            return None
+        self._end = self._head
+        if len(lengths) == 1 and not chunked and _DIGITS.fullmatch(lengths[0].strip()):
+            self._end += int(lengths[0])
+        too_large = self._end - self._head > self._body_limit
+        return Progress.BODY_TOO_LARGE if too_large else None
+
+    def _scan_chunks(self) -> Progress:
+        """Step over whole chunks; where it stopped is kept for the next time."""
+        while True:
+            line_end = self._data.find(b"\r\n", self._next_chunk)
+            if line_end < 0:
+                too_long = len(self._data) - self._next_chunk > CHUNK_LINE_BYTES
+                return self._hand_on() if too_long else Progress.MORE
+            size = _CHUNK_SIZE.fullmatch(self._data, self._next_chunk, line_end)
+            if size is None or self._chunks > MAX_CHUNKS:
+                return self._hand_on()
+            length = int(size[1], 16)
+            if length == 0:
+                return self._scan_trailers(line_end)
+            after = line_end + 2 + length + 2
+            if after - self._head > self._body_limit + HEAD_BYTES:
+                return Progress.BODY_TOO_LARGE
+            if after > len(self._data):
+                return Progress.MORE
+            self._next_chunk = after
+            self._chunks += 1
+
+    def _scan_trailers(self, line_end: int) -> Progress:
+        found = self._data.find(_HEAD_END, line_end)
+        if found >= 0:
+            self._end = found + len(_HEAD_END)
+            return Progress.COMPLETE
+        too_long = len(self._data) - line_end > HEAD_BYTES
+        return self._hand_on() if too_long else Progress.MORE
+
+    def _hand_on(self) -> Progress:
+        """Give up on finding the end: the parser is to see what there is, and refuse it."""
+        self._head = self._head or len(self._data)
+        self._end = len(self._data)
+        return Progress.COMPLETE

@@ -1,0 +1,137 @@
+"""What the server is told: addresses, limits and times, and where its certificate comes from."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from webhook.admission.serving.app import MAX_BODY_BYTES, ReviewHandler
+from webhook.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+_HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:]*)):([0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """Where to listen.
+
+    An empty host is every address of the machine, IPv6 and IPv4; port 0 is any free port, which
+    the announcement then tells.
+    """
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> ListenAddress:
+        """Read `host:port`, `[v6]:port` or `:port`.
+
+        Raises:
+            ValueError: The text is none of them, or the port is above 65535.
+        """
+        match = _HOST_PORT.fullmatch(text)
+        if match is None or int(match[3]) > 65535:
+            raise ValueError(f"{text!r} is not an address such as 127.0.0.1:9443, [::1]:0 or :9443")
+        return cls(match[1] or match[2], int(match[3]))
+
+
+class TlsSource(Protocol):
+    """Where the server's certificate comes from; `webhook.tls.files` implements it."""
+
+    @property
+    def certificate(self) -> Path:
+        """Give the file with the certificate chain."""
+
+    @property
+    def key(self) -> Path:
+        """Give the file with the private key."""
+
+    def file_problems(self) -> Sequence[str]:
+        """Say why the files as they are now cannot be served; each text names the file."""
+
+    def context(self) -> ssl.SSLContext:
+        """Give the context for a new connection, made of the newest usable files."""
+
+    def serving_problems(self) -> Sequence[str]:
+        """Say why clients refuse the certificate that is in use now, if they do."""
+
+    def observe(self, metrics: Metrics) -> None:
+        """Count reloads in `metrics` from now on."""
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _no_reasons() -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerParts:
+    """What the server runs; made inside the worker process, because threads do not survive a fork.
+
+    `start` is called before the first request and must not block; `stop` after the last one.
+    """
+
+    review_handler: ReviewHandler
+    readiness: Callable[[], Sequence[str]] = _no_reasons
+    """Why no requests should come now; empty means ready. Called often, must not block."""
+    start: Callable[[], None] = _nothing
+    stop: Callable[[], None] = _nothing
+    extra_wsgi: Mapping[str, WSGIApplication] = field(default_factory=dict)
+    """Applications for `ServerSettings.extra_listeners`, by the same names."""
+    metrics: Metrics = field(default_factory=Metrics)
+
+
+Build: TypeAlias = Callable[[Mapping[str, str]], ServerParts]
+"""Makes the parts; is given the URL of every listener by its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """How the server listens, and what a client may ask of it. Times are in seconds."""
+
+    tls: TlsSource | None
+    """None serves plain HTTP, which an API server does not call."""
+    webhook: ListenAddress = ListenAddress("", 9443)
+    ops: ListenAddress = ListenAddress("", 8080)
+    """Probes and metrics, always plain HTTP."""
+    extra_listeners: Mapping[str, ListenAddress] = field(default_factory=dict)
+    """Name → address of plain HTTP listeners for `ServerParts.extra_wsgi`."""
+    announce: Path | None = None
+    """A JSON file that is written when the server listens; see `serving.server`."""
+
+    threads: int = 16
+    """Requests that are answered at the same time."""
+    body_bytes: int = MAX_BODY_BYTES
+    max_connections: int = 1000
+    """Of the webhook port. All API servers of a cluster together need less than a hundred."""
+    keepalive_seconds: float = 150.0
+    """How long a connection may be idle. The API server keeps one for 90 s, and a server that
+    closes first loses the request that is on its way."""
+    handshake_seconds: float = 3.0
+    """For the whole TLS handshake; inside a cluster it takes milliseconds."""
+    request_seconds: float = 5.0
+    """From the first byte of a request to its last."""
+    write_seconds: float = 5.0
+    """For a client to take an answer."""
+    stuck_seconds: float = 60.0
+    """When every thread has been busy for that long, the process asks to be restarted: the API
+    server gives up on a review after 30 s at most."""
+    drain_seconds: float = 5.0
+    """Between SIGTERM and the end of service: not ready, but still answering, until every API
+    server has seen that this replica is going."""
+    graceful_seconds: float = 25.0
+    """For requests that are being answered when service ends."""
