@@ -102,9 +102,7 @@ def counted_ledger(pods: int) -> tuple[Ledger, Claim]:
         raw["metadata"]["resourceVersion"] = str(number + 1)
         count.put(Pod.from_object(raw))
     ledger = settle(None, count.count(pods))
-    claim = claim_of_assignment(
-        Pod.from_object(pod("ns", "new")), seen, DEFERRED_KEYS, door=Door.BIND, seen=0
-    )
+    claim = claim_of_assignment(Pod.from_object(pod("ns", "new")), seen, door=Door.BIND, seen=0)
     assert ledger is not None
     assert claim is not None
     return ledger, claim
@@ -117,7 +115,7 @@ def bench_core(seconds: float) -> None:
     parsed = Pod.from_object(raw)
 
     def decide(ledger: Ledger, one: Pod) -> None:
-        claim = claim_of_assignment(one, seen, DEFERRED_KEYS, door=Door.BIND, seen=0)
+        claim = claim_of_assignment(one, seen, door=Door.BIND, seen=0)
         assert claim is not None
         assert isinstance(admit(ledger, claim)[1], Admitted)
 

@@ -89,7 +89,7 @@ def test_a_lock_names_no_index(lock: str) -> None:
 
 
 def run_hatchling(folder: Path, *arguments: str, cwd: Path) -> Path:
-    subprocess.run(  # noqa: S603
+    subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-d", str(folder), *arguments],
         cwd=cwd,
         check=True,

@@ -26,7 +26,7 @@ def run(*args: str, env: dict[str, str | None] | None = None, color: bool = Fals
 def spawn(
     command: Sequence[str | Path], env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603
+    return subprocess.run(
         command, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
     )
 
@@ -170,7 +170,7 @@ def test_a_reader_that_was_never_there_is_no_error_message(args: list[str]) -> N
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb") as pipe:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             [sys.executable, "-m", "tests.cli.commands", *args],
             stdout=pipe,
             stderr=subprocess.PIPE,

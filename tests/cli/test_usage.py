@@ -367,7 +367,7 @@ def test_a_list_of_kubectl_is_read() -> None:
 
 
 def test_the_real_command_reads_a_pipe() -> None:
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [Path(sys.executable).parent / "deferred-quota", "usage", "-f", "-"],
         input=MANIFESTS,
         capture_output=True,
@@ -379,5 +379,5 @@ def test_the_real_command_reads_a_pipe() -> None:
 
 def test_a_closed_standard_input_is_bad_input() -> None:
     command = f"{Path(sys.executable).parent}/deferred-quota usage -f - <&-"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)  # noqa: S607
     assert (done.returncode, done.stderr) == (2, "Error: -: standard input is closed\n")

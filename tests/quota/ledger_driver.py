@@ -21,12 +21,14 @@ class Step:
 
 
 def _actor(world: World, step: Step) -> DoorActor | TrackerActor:
-    return [*world.doors, *world.trackers][step.second % 4]
+    actors: list[DoorActor | TrackerActor] = [*world.doors, *world.trackers]
+    return actors[step.second % 4]
 
 
 def _sync(world: World, _: Step) -> None:
-    for actor in [*world.doors, world.trackers[0]]:
-        world.catch_up(actor)
+    for door in world.doors:
+        world.catch_up(door)
+    world.catch_up(world.trackers[0])
     world.settle(0)
 
 

@@ -110,3 +110,23 @@ def test_a_ledger_that_somebody_broke_is_refused_by_field(
     with pytest.raises(InvalidFieldError) as refused:
         ledger_from_status({**WRITTEN, **change})
     assert refused.value.field == field
+
+
+HUGE = {
+    "beyond the last SI letter": ["1000E", "1"],
+    "beyond the last binary letter": ["7Ei", "7Ei", "7Ei"],
+    "ten thousand digits and a billionth": ["1e9999", "1n"],
+    "a fraction of a byte": ["0.1Ki", "1n"],
+}
+
+
+@pytest.mark.parametrize("texts", HUGE.values(), ids=HUGE.keys())
+def test_any_sum_of_amounts_survives_writing(texts: list[str]) -> None:
+    total = Quantity.parse(texts[0])
+    for text in texts[1:]:
+        total = total + Quantity.parse(text)
+    account = Account(Observed("q", "u", "h"), {"memory": total}, {"memory": total})
+    read = ledger_from_status(written(Ledger({"q": account}, {}, pods_resource_version=1)))
+    assert read is not None
+    assert read.accounts["q"].used == {"memory": total}
+    assert read.accounts["q"].hard == {"memory": total}

@@ -131,7 +131,7 @@ def test_the_hash_is_the_same_in_every_process() -> None:
         "from tests.quota.test_objects_quota import BASE, spec_hash\nprint(spec_hash(BASE), end='')"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.run(  # noqa: S603 - our own interpreter
+    run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, env=environment, check=True
     )
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import click
 
-from webhook.admission.server import serve as run_server
-from webhook.admission.settings import ListenAddress, ServerParts, ServerSettings
+from webhook.admission.serving.server import serve as run_server
+from webhook.admission.serving.settings import ListenAddress, ServerParts, ServerSettings
 from webhook.cli.exits import ExitCode, InputError
 from webhook.cli.options import Command
 from webhook.cli.snapshots import config_option, read_cluster, read_configuration

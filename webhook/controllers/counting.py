@@ -7,7 +7,7 @@ taking away never drifts. A change of the quotas counts everything again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from webhook.quota.deferral import DeferredQuota, NamespaceQuotas, deferred_part
 from webhook.quota.objects import Pod
@@ -35,6 +35,12 @@ class _Sum:
     def take(self, usage: ResourceList) -> None:
         self.pods -= 1
         self.amounts = subtract(self.amounts, usage) if self.pods else {}
+
+
+def _charged(pod: Pod) -> ResourceList:
+    """Return what a pod is charged, a resize that the node has not looked at yet included."""
+    seen = replace(pod, resize_infeasible=False) if pod.resize_verdict_outdated else pod
+    return usage_of(seen, now=None)
 
 
 class NamespaceCount:
@@ -144,7 +150,7 @@ class NamespaceCount:
             resource_version=int(pod.resource_version or 0),
             is_assigned=pod.is_assigned,
             is_live=is_live,
-            usage=deferred_part(usage_of(pod, now=None), self._keys) if is_live else {},
+            usage=deferred_part(_charged(pod), self._keys) if is_live else {},
             quotas=frozenset(self._applying(pod)),
         )
         self._seen[uid] = seen

@@ -8,7 +8,8 @@ configuration adds; the rest of a quota stays with the API server. Ceilings are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Final
 
 from webhook.quota.ledger import NEWEST, Claim, Door, Observed, excess
@@ -58,10 +59,11 @@ class DeferredQuota:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQuotas:
-    """The deferred quotas of one namespace, sorted by name."""
+    """The deferred quotas of one namespace, sorted by name; `keys` are the deferred resources."""
 
     quotas: tuple[DeferredQuota, ...]
     observed: frozenset[Observed]
+    keys: Set[str] = frozenset()
 
     def applying_to(self, pod: Pod) -> tuple[DeferredQuota, ...]:
         """Return the quotas whose scopes select `pod`.
@@ -85,38 +87,45 @@ def deferred_part(resources: ResourceList, keys: Set[str]) -> dict[str, Quantity
 def deferred_quotas(quotas: Iterable[ResourceQuota], keys: Set[str]) -> NamespaceQuotas:
     """Choose the quotas of a namespace that limit resources named in `keys`."""
     chosen = [
-        DeferredQuota(quota, hard, Observed(quota.name, quota.uid, quota.spec_hash))
+        DeferredQuota(quota, hard, Observed(quota.name, quota.uid, _counted_as(quota, hard)))
         for quota in sorted(quotas, key=lambda quota: quota.name)
         if not is_excluded(quota) and (hard := deferred_part(quota.hard, keys))
     ]
-    return NamespaceQuotas(tuple(chosen), frozenset(each.observed for each in chosen))
+    observed = frozenset(each.observed for each in chosen)
+    return NamespaceQuotas(tuple(chosen), observed, keys)
+
+
+def _counted_as(quota: ResourceQuota, hard: ResourceList) -> str:
+    """Hash what usage is counted for: the spec, and which of its resources are deferred.
+
+    Replicas whose configurations differ for a while then do not decide by each other's counts.
+    """
+    names = sha256(ascii(sorted(hard)).encode()).hexdigest()[:8]
+    return f"{quota.spec_hash}-{names}"
 
 
 def claim_of_assignment(
-    pod: Pod, quotas: NamespaceQuotas, keys: Set[str], *, door: Door, seen: int
+    pod: Pod, quotas: NamespaceQuotas, *, door: Door, seen: int
 ) -> Claim | None:
     """Return what giving `pod` a node claims; None when it takes nothing that is limited.
 
     Args:
         pod: The pod as it will run.
         quotas: The deferred quotas of its namespace.
-        keys: The deferred resources.
         door: BIND or CREATE.
         seen: How far the door had seen pods when it looked this one up (`Claim.seen`).
 
     Raises:
         QuotaScopeError: A quota's scopes cannot be evaluated.
     """
-    usage = deferred_part(usage_of(pod, now=None), keys)
+    usage = deferred_part(usage_of(pod, now=None), quotas.keys)
     if not usage or not quotas.quotas:
         return None
     applying = tuple([each.name for each in quotas.applying_to(pod)])
     return Claim(pod.uid, pod.name, door, usage, applying, seen=seen)
 
 
-def claim_of_update(
-    old: Pod, new: Pod, quotas: NamespaceQuotas, keys: Set[str], *, door: Door
-) -> Claim | None:
+def claim_of_update(old: Pod, new: Pod, quotas: NamespaceQuotas, *, door: Door) -> Claim | None:
     """Return what changing a stored pod claims; None when it grows in no quota.
 
     Growth is what the API server counts on an update: per resource the new usage above the old
@@ -125,8 +134,9 @@ def claim_of_update(
     Raises:
         QuotaScopeError: A quota's scopes cannot be evaluated.
     """
-    usage = deferred_part(usage_of(new, now=None), keys)
-    before = deferred_part(usage_of(old, now=None), keys)
+    # a verdict that a former resize cannot be granted says nothing of this one
+    usage = deferred_part(usage_of(replace(new, resize_infeasible=False), now=None), quotas.keys)
+    before = deferred_part(usage_of(old, now=None), quotas.keys)
     applied = {each.name for each in quotas.applying_to(old)}
     applying = tuple([each.name for each in quotas.applying_to(new)])
     grows = excess(usage, before) or (usage and not applied.issuperset(applying))

@@ -23,10 +23,22 @@ is derived (`reserved`, `summary`) is written for people and computed again when
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Final
 
 from webhook.encoding import encode_part
-from webhook.quota.fields import InvalidFieldError, boolean, integer, mapping, sequence, text
+from webhook.quota.fields import (
+    InvalidFieldError,
+    boolean,
+    integer,
+    key,
+    mapping,
+    sequence,
+    text,
+)
 from webhook.quota.ledger import (
     NOTHING,
     Account,
@@ -36,7 +48,8 @@ from webhook.quota.ledger import (
     Reservation,
     reserved_by,
 )
-from webhook.quota.resources import ResourceList, mask, parse_resource_list, to_text
+from webhook.quota.quantity import InvalidQuantityError, Quantity
+from webhook.quota.resources import ResourceList, mask
 
 
 def ledger_status(ledger: Ledger) -> dict[str, object]:
@@ -102,10 +115,48 @@ def _amounts(account: Account) -> str:
     return ", ".join(parts)
 
 
+_NANO: Final = re.compile(r"-?[0-9]{1,100000}n", re.ASCII)
+"""Amounts of pods have ten thousand digits at most; this leaves room for any sum of them."""
+
+
+def _amounts_out(resources: ResourceList) -> dict[str, str]:
+    return {name: _exact_text(amount) for name, amount in resources.items()}
+
+
+@lru_cache(maxsize=65536)
+def _says_it(amount: Quantity, text: str) -> bool:
+    try:
+        return Quantity.parse(text) == amount
+    except InvalidQuantityError:
+        return False
+
+
+def _exact_text(amount: Quantity) -> str:
+    """Write an amount so that it reads back as itself.
+
+    The platform's own text does not always: it leaves the suffix out where there is no letter for
+    it, and is read capped where it is binary and too large.
+    """
+    text = str(amount)
+    return text if _says_it(amount, text) else f"{Decimal(amount.nano):f}n"
+
+
+def _amounts_in(raw: object, *, field: str) -> dict[str, Quantity]:
+    return {
+        name: _exact_amount(value, key(field, name)) for name, value in mapping(raw, field).items()
+    }
+
+
+def _exact_amount(value: object, field: str) -> Quantity:
+    if isinstance(value, str) and len(value) > 64 and _NANO.fullmatch(value):
+        return Quantity.of_nano(int(Decimal(value[:-1])))
+    return Quantity.from_json(value, field=field)
+
+
 def _account_out(account: Account) -> dict[str, object]:
     rest = account._written or _write_account(account)  # noqa: SLF001 - kept for this module
     assert isinstance(rest, dict)  # noqa: S101 - only this module sets it
-    return {**rest, "reserved": to_text(mask(account.reserved, account.hard))}
+    return {**rest, "reserved": _amounts_out(mask(account.reserved, account.hard))}
 
 
 def _write_account(account: Account) -> dict[str, object]:
@@ -113,10 +164,10 @@ def _write_account(account: Account) -> dict[str, object]:
     written: dict[str, object] = {
         "name": observed.name,
         "observed": {"uid": observed.uid, "specHash": observed.spec_hash},
-        "hard": to_text(account.hard),
-        "used": to_text(account.used),
+        "hard": _amounts_out(account.hard),
+        "used": _amounts_out(account.used),
         "reserved": {},
-        "pending": to_text(account.pending),
+        "pending": _amounts_out(account.pending),
     }
     object.__setattr__(account, "_written", written)
     return written
@@ -132,10 +183,10 @@ def _account_in(item: object, reserved: Mapping[str, ResourceList], field: str) 
             uid=text(observed.get("uid"), f"{field}.observed.uid"),
             spec_hash=text(observed.get("specHash"), f"{field}.observed.specHash"),
         ),
-        hard=parse_resource_list(raw.get("hard"), field=f"{field}.hard"),
-        used=parse_resource_list(raw.get("used"), field=f"{field}.used"),
+        hard=_amounts_in(raw.get("hard"), field=f"{field}.hard"),
+        used=_amounts_in(raw.get("used"), field=f"{field}.used"),
         reserved=reserved.get(name, NOTHING),
-        pending=parse_resource_list(raw.get("pending"), field=f"{field}.pending"),
+        pending=_amounts_in(raw.get("pending"), field=f"{field}.pending"),
     )
 
 
@@ -150,14 +201,14 @@ def _reservation_out(one: Reservation) -> dict[str, object]:
         "uid": one.uid,
         "pod": one.pod,
         "door": one.door.value,
-        "usage": to_text(one.usage),
+        "usage": _amounts_out(one.usage),
         "quotas": list(one.quotas),
         "serial": one.serial,
     }
     if one.is_intent:
         out["intent"] = True
     elif any(one.charges.get(name) != one.usage for name in one.quotas):
-        out["charges"] = {name: to_text(charge) for name, charge in one.charges.items()}
+        out["charges"] = {name: _amounts_out(charge) for name, charge in one.charges.items()}
     if one.after:
         out["after"] = str(one.after)
     return out
@@ -165,7 +216,7 @@ def _reservation_out(one: Reservation) -> dict[str, object]:
 
 def _reservation_in(item: object, field: str) -> Reservation:
     raw = mapping(item, field)
-    usage = parse_resource_list(raw.get("usage"), field=f"{field}.usage")
+    usage = _amounts_in(raw.get("usage"), field=f"{field}.usage")
     quotas = tuple(
         text(name, f"{field}.quotas[{index}]")
         for index, name in enumerate(sequence(raw.get("quotas"), f"{field}.quotas"))
@@ -191,8 +242,7 @@ def _charges_in(
         return dict.fromkeys(quotas, usage)
     charges = mapping(raw["charges"], f"{field}.charges")
     return {
-        name: parse_resource_list(charges.get(name), field=f"{field}.charges.{name}")
-        for name in quotas
+        name: _amounts_in(charges.get(name), field=f"{field}.charges.{name}") for name in quotas
     }
 
 

@@ -87,6 +87,8 @@ class Pod:
     """Whether the node has said that it can never grant the resize that was asked for."""
     statuses: Mapping[str, ContainerStatus]
     """By container name; only containers whose status has `resources`."""
+    resize_verdict_outdated: bool = False
+    """Whether `resize_infeasible` was said of an earlier resize than the one asked for now."""
     _usage: ResourceList | None = dataclass_field(
         default=None, init=False, repr=False, compare=False
     )
@@ -158,6 +160,7 @@ class Pod:
             phase=status.text("phase"),
             qos_class=status.text("qosClass"),
             resize_infeasible=_is_resize_infeasible(status),
+            resize_verdict_outdated=_is_resize_verdict_outdated(meta, status),
             statuses=_statuses(status),
         )
 
@@ -309,6 +312,18 @@ def _is_resize_infeasible(status: Node) -> bool:
     for condition in status.children("conditions"):
         if condition.text("type") == "PodResizePending":
             return condition.text("reason") == "Infeasible"
+    return False
+
+
+def _is_resize_verdict_outdated(meta: Node, status: Node) -> bool:
+    """Compare generations; a node that names none is taken to speak of the present resize."""
+    if not status.has("conditions"):
+        return False
+    generation = meta.integer("generation")
+    for condition in status.children("conditions"):
+        if condition.text("type") == "PodResizePending":
+            observed = condition.integer("observedGeneration")
+            return None not in (observed, generation) and (observed or 0) < (generation or 0)
     return False
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.cluster.api import (
@@ -20,7 +20,7 @@ from webhook.cluster.api import (
     Object,
     Revision,
 )
-from webhook.quota.fields import mapping, text
+from webhook.quota.fields import InvalidFieldError, mapping, text
 from webhook.quota.ledger import Ledger
 from webhook.quota.ledger_codec import ledger_from_status, ledger_status
 
@@ -118,7 +118,22 @@ def read_ledger(raw: Object) -> LedgerVersion:
     metadata = mapping(raw.get("metadata"), "metadata")
     version = text(metadata.get("resourceVersion"), "metadata.resourceVersion")
     uid = text(metadata.get("uid"), "metadata.uid")
-    return LedgerVersion(int(version), uid, ledger_from_status(raw.get("status")))
+    if not (version.isascii() and version.isdecimal()):
+        raise InvalidFieldError("metadata.resourceVersion", "must be a resource version")
+    number = int(version)
+    ledger = ledger_from_status(raw.get("status"))
+    return LedgerVersion(number, uid, None if ledger is None else _believable(ledger, number))
+
+
+def _believable(ledger: Ledger, version: int) -> Ledger:
+    """Bring what somebody wrote by hand back to what can be: nothing is newer than the object."""
+    if max(ledger.pods_resource_version, ledger.barrier) <= version:
+        return ledger
+    return replace(
+        ledger,
+        pods_resource_version=min(ledger.pods_resource_version, version),
+        barrier=min(ledger.barrier, version),
+    )
 
 
 def _version_of(revision: Revision, ledger: Ledger | None) -> LedgerVersion:

@@ -153,16 +153,16 @@ class NamespaceCache:
             ApiError: The namespace is not in the cache and the API server does not answer.
         """
         entry = self.informer.entry(namespace)
-        if entry is not None:
-            return entry.value is True
+        if entry is not None and entry.value is True:
+            return True
+        # The API server only calls where its own view of the labels says so: a cache that says
+        # no is behind, or the registration is too wide.
         try:
             return is_deferred(self._api.get(NAMESPACES, namespace))
-        except (NotFoundError, InvalidFieldError):
+        except NotFoundError:
             return False
-
-    def opted_in(self) -> list[str]:
-        """Return the names of the namespaces that do, sorted."""
-        return sorted(name for name, is_in in self.informer.items().items() if is_in)
+        except InvalidFieldError:
+            return True  # whatever its labels say, the API server took them for a yes
 
 
 class CachedView:

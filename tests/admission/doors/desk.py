@@ -404,13 +404,19 @@ class Desk:
             self.api.bind(a_binding(pod, namespace=namespace, uid=uid))
         return reply
 
-    def create_pod(self, *containers: Object, dry_run: bool = False, **fields: object) -> Reply:
+    def create_pod(
+        self,
+        *containers: Object,
+        dry_run: bool = False,
+        user: str = "alice",
+        **fields: object,
+    ) -> Reply:
         """Ask to create a pod (see `a_pod`), as the validating webhook sees it."""
         pod = a_pod(*containers, **fields)  # type: ignore[arg-type]
         status = cast("Object", pod["status"])
         if "qosClass" not in status:
             status["qosClass"] = qos_of(pod)
-        return self.validate(a_review("CREATE", "pods", pod, dry_run=dry_run))
+        return self.validate(a_review("CREATE", "pods", pod, dry_run=dry_run, user=user))
 
     def change_pod(
         self,
@@ -423,6 +429,11 @@ class Desk:
         """Ask to update a pod, or with "resize" its resources."""
         review = a_review("UPDATE", "pods", new, old=old, subresource=subresource, dry_run=dry_run)
         return self.validate(review)
+
+
+def _groups(user: str) -> list[str]:
+    kind = "system:nodes" if user.startswith("system:node:") else "devs"
+    return [kind, "system:authenticated"]
 
 
 def _account(ledger: Object | None, quota: str) -> dict[str, dict[str, str]]:
@@ -499,7 +510,7 @@ def a_review(
         "requestResource": plural,
         "namespace": namespace,
         "operation": operation,
-        "userInfo": {"username": user, "uid": "a-1", "groups": ["devs", "system:authenticated"]},
+        "userInfo": {"username": user, "uid": "a-1", "groups": _groups(user)},
         "object": obj,
         "oldObject": old,
         "dryRun": dry_run,

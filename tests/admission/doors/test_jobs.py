@@ -18,7 +18,7 @@ SUSPENDED = {"conditions": [{"type": "Suspended", "status": "True"}]}
 TEMPLATE = "spec.template.spec"
 SUSPEND = (
     "the Job is not suspended; suspend it and wait until its pods are gone:"
-    " kubectl patch job train -n team-a --type=merge -p '{\"spec\":{\"suspend\":true}}'"
+    ' kubectl patch job train -n team-a --type=merge -p \'{"spec":{"suspend":true}}\''
 )
 ONLY = (
     "of a suspended Job, only the resources of containers and the scheduling directives"
@@ -104,8 +104,7 @@ def test_faults_of_the_new_template_are_told_without_advice_about_suspending(des
     new = a_job(a_container(requests={"cpu": "2"}, limits={"cpu": "1"}))
     reply = change(desk, sized("1"), new)
     assert reply.message == (
-        f"{TEMPLATE}.containers[0].resources.requests:"
-        " must be less than or equal to cpu limit of 1"
+        f"{TEMPLATE}.containers[0].resources.requests: must be less than or equal to cpu limit of 1"
     )
     assert len(reply.causes) == 1  # the API server lists it twice
 

@@ -16,9 +16,7 @@ Object = dict[str, object]
 EVERY = dict.fromkeys(sorted(DEFERRED_KEYS), "5")
 
 
-def write_status(
-    desk: Desk, quota: Object, *, dry_run: bool = False, seconds: float = 10
-) -> Reply:
+def write_status(desk: Desk, quota: Object, *, dry_run: bool = False, seconds: float = 10) -> Reply:
     old = {**quota, "status": {}}
     review = a_review(
         "UPDATE",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -11,8 +11,9 @@ from tests.admission.doors.desk import NAMESPACE, Desk, Reply, a_review
 from tests.builders import a_container, a_pod, a_quota, an_expression
 from webhook.admission.review import Phase
 
+KUBELET = "system:node:node-1"
 MIRROR = {"annotations": {"kubernetes.io/config.mirror": "abc"}}
-PRIORITY = {"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}
+PRIORITY: dict[str, object] = {"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}
 
 
 def pinned(desk: Desk, cpu: str = "1", **fields: object) -> Reply:
@@ -218,7 +219,7 @@ QOS = {
 
 @pytest.mark.parametrize(("qos", "resources"), QOS.items(), ids=QOS.keys())
 def test_the_class_that_the_api_server_computes_is_taken(
-    open_desk: OpenDesk, qos: str, resources: dict[str, dict[str, str]]
+    open_desk: OpenDesk, qos: str, resources: dict[str, Any]
 ) -> None:
     desk = open_desk()
     assert desk.create_pod(status={"qosClass": qos}, **resources).allowed
@@ -231,7 +232,7 @@ def test_the_class_that_the_api_server_computes_is_taken(
 @pytest.mark.parametrize("setting", ["charge", "enforce"])
 def test_a_mirror_pod_over_quota_is_charged_or_refused(open_desk: OpenDesk, setting: str) -> None:
     desk = open_desk(a_quota("p1"), settings={"mirrorPods": setting})
-    reply = pinned(desk, "3", metadata=MIRROR)
+    reply = pinned(desk, "3", metadata=MIRROR, user=KUBELET)
     if setting == "enforce":
         assert reply.code == 403
         assert str(reply.message).startswith("exceeded quota: p1")
@@ -249,15 +250,22 @@ def test_a_mirror_pod_has_to_specify_only_where_it_is_enforced(
         a_quota("p1"),
         settings={"mirrorPods": setting, "requireQuotaForPriority": [PRIORITY]},
     )
-    for fields in ({"requests": {}}, {"priorityClassName": "gold"}):
-        reply = pinned(desk, **{"metadata": MIRROR, **fields})
+    cases: list[dict[str, Any]] = [{"requests": {}}, {"priorityClassName": "gold"}]
+    for fields in cases:
+        reply = pinned(desk, **{"metadata": MIRROR, "user": KUBELET, **fields})
         assert reply.allowed == (setting == "charge")
+
+
+def test_a_pod_that_only_claims_to_be_a_mirror_is_refused_like_any_other(desk: Desk) -> None:
+    assert pinned(desk, "3", metadata=MIRROR, user="mallory").code == 403
 
 
 def test_a_mirror_pod_in_a_dry_run_is_admitted_and_written_nowhere(desk: Desk) -> None:
     desk.settle()
     before = desk.cluster.resource_version
-    assert pinned(desk, "3", metadata=MIRROR, dry_run=True).decision == "would-reserve"
+    assert (
+        pinned(desk, "3", metadata=MIRROR, user=KUBELET, dry_run=True).decision == "would-reserve"
+    )
     assert desk.cluster.resource_version == before
 
 
@@ -275,9 +283,7 @@ def test_limited_resources_need_a_quota_that_limits_them(open_desk: OpenDesk, no
     amounts = {"cpu": "1", "memory": "1Mi", "nvidia.com/gpu": "1"}
     reply = desk.create_pod(requests=amounts, limits={"nvidia.com/gpu": "1"}, node=node)
     assert (reply.code, reply.reason) == (403, "Forbidden")
-    assert reply.message == (
-        "insufficient quota to consume: requests.cpu,requests.nvidia.com/gpu"
-    )
+    assert reply.message == ("insufficient quota to consume: requests.cpu,requests.nvidia.com/gpu")
     assert desk.create_pod(requests={"memory": "1Mi"}, node=node).allowed
 
 
@@ -409,9 +415,7 @@ def test_a_quota_that_cannot_be_read_holds_pods_up_and_is_named(desk: Desk, node
 
 
 @NODES
-def test_a_quota_whose_scopes_cannot_be_evaluated_is_named(
-    open_desk: OpenDesk, node: str
-) -> None:
+def test_a_quota_whose_scopes_cannot_be_evaluated_is_named(open_desk: OpenDesk, node: str) -> None:
     bad = [an_expression("PriorityClass", "In", "bad value!")]
     desk = open_desk(a_quota("odd", expressions=bad))
     reply = desk.create_pod(requests={"cpu": "1"}, node=node)

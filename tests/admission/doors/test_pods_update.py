@@ -48,9 +48,7 @@ def flip_in_fact(desk: Desk, old: Object, seconds: object) -> Reply:
 
 
 @pytest.mark.parametrize("seconds", [0, 60])
-def test_a_deadline_moves_all_of_an_assigned_pod_into_its_quota(
-    scoped: Desk, seconds: int
-) -> None:
+def test_a_deadline_moves_all_of_an_assigned_pod_into_its_quota(scoped: Desk, seconds: int) -> None:
     old = a_stored(scoped)
     reply = flip(scoped, old, seconds)
     assert (reply.allowed, reply.decision, reply.audit["quota"]) == (True, "reserved", "short")

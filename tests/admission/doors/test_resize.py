@@ -18,9 +18,8 @@ def resized(old: Object, **fields: object) -> Object:
     """The pod `old` as an API server passes it on when its resources are changed."""
     made = a_pod(**fields)  # type: ignore[arg-type]
     spec, new_spec = cast("Object", old["spec"]), cast("Object", made["spec"])
-    kept = {name: new_spec[name] for name in ("containers", "initContainers") if name in new_spec}
-    if "resources" in new_spec:
-        kept["resources"] = new_spec["resources"]
+    names = ("containers", "initContainers", "resources")
+    kept = {name: new_spec[name] for name in names if name in new_spec}
     return {**old, "spec": {**spec, **kept}}
 
 
@@ -205,13 +204,14 @@ def test_sidecars_and_what_the_node_reports_count(open_desk: OpenDesk) -> None:
     )
 
 
-def test_a_resize_that_the_node_will_never_grant_is_not_charged(desk: Desk) -> None:
+def test_a_resize_after_one_that_the_node_could_not_grant_is_charged(desk: Desk) -> None:
     infeasible = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
     reported = [a_container_status(requests={"cpu": "1"}, allocated={"cpu": "1"})]
     status = {"phase": "Running", "containerStatuses": reported, "conditions": [infeasible]}
     old = running(desk, "400", status=status)
     assert desk.used() == {"requests.cpu": "1"}
-    assert resize(desk, old, "500").decision == "nothing-charged"
+    assert resize(desk, old, "500").code == 403
+    assert resize(desk, old, "2").decision == "reserved"
 
 
 def test_a_finished_pod_is_not_charged(desk: Desk) -> None:
@@ -234,6 +234,7 @@ SCOPES = {
 def test_a_scoped_quota_judges_the_pods_it_is_about(
     open_desk: OpenDesk, quota: Object, spec: Object
 ) -> None:
+    others: dict[str, object]
     others = {"activeDeadlineSeconds": 9} if quota.get("scopes") == ["NotTerminating"] else {}
     others |= {"resources": {}} if quota.get("scopes") == ["NotBestEffort"] else {}
     desk = open_desk(a_quota("p1", **quota))  # type: ignore[arg-type]
@@ -316,7 +317,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("where", "error"), WRONG.items(), ids=lambda value: ".".join(value))
+@pytest.mark.parametrize(("where", "error"), WRONG.items(), ids=".".join)
 def test_a_field_of_the_wrong_type_is_refused_with_its_path(
     desk: Desk, where: tuple[str, str], error: tuple[str, str]
 ) -> None:

@@ -125,9 +125,7 @@ def test_a_jobs_resource_of_another_group_is_no_job(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("label", ["deferred", "", "shadow"])
-def test_a_namespace_label_takes_effect_without_a_restart(
-    open_desk: OpenDesk, label: str
-) -> None:
+def test_a_namespace_label_takes_effect_without_a_restart(open_desk: OpenDesk, label: str) -> None:
     desk = open_desk(a_quota("p1"), mode="")
     patch = {"metadata": {"labels": {"deferredquota.io/mode": label}}}
     desk.api.patch(NAMESPACES, NAMESPACE, patch)

@@ -96,9 +96,7 @@ def _charge(
         missing = charging.unspecified(pod, quotas.deferred.applying_to(pod))
         if missing is not None:
             return answers.refused(missing)
-    claim = claim_of_assignment(
-        pod, quotas.deferred, rules.deferred_keys, door=Door.BIND, seen=seen
-    )
+    claim = claim_of_assignment(pod, quotas.deferred, door=Door.BIND, seen=seen)
     if claim is None:
         return charging.NOTHING_CHARGED
     outcome = charging.outcome_of(context, request, claim, quotas, deadline)

@@ -7,6 +7,7 @@ is created with a node is charged like one that is bound.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from webhook.admission.deadline import Deadline
 from webhook.admission.doors import answers, charging
@@ -30,6 +31,9 @@ from webhook.quota.resources import render
 from webhook.quota.scopes import is_terminating
 from webhook.state.view import QuotasSeen
 
+NODES_GROUP: Final = "system:nodes"
+"""The group of kubelets."""
+
 
 def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
     """Decide on a new pod."""
@@ -41,15 +45,14 @@ def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     if quotas.unreadable:
         return answers.undecided(quotas.unreadable[0])
     applying = quotas.deferred.applying_to(pod)
-    is_enforced = not pod.is_mirror or context.current_rules().enforces_mirror_pods
+    is_enforced = not _is_mirror(pod, request) or context.current_rules().enforces_mirror_pods
     refusal = _static_refusal(context, pod, quotas, applying) if is_enforced else None
     if refusal is not None:
         return refusal
     if not pod.is_assigned:
         return Allowed(decision="not-assigned", warnings=_never_fits(context, pod, applying))
     _require(pod.uid != "", "metadata.uid", "must be given")
-    keys = context.current_rules().deferred_keys
-    claim = claim_of_assignment(pod, quotas.deferred, keys, door=Door.CREATE, seen=NEWEST)
+    claim = claim_of_assignment(pod, quotas.deferred, door=Door.CREATE, seen=NEWEST)
     if claim is not None and not is_enforced:
         claim = replace(claim, is_forced=True)
     return charging.charge(context, request, claim, quotas, deadline)
@@ -85,8 +88,7 @@ def charge_update(
     quotas = context.view.quotas(request.namespace)
     if quotas.unreadable:
         return answers.undecided(quotas.unreadable[0])
-    keys = context.current_rules().deferred_keys
-    claim = claim_of_update(old, new, quotas.deferred, keys, door=door)
+    claim = claim_of_update(old, new, quotas.deferred, door=door)
     return charging.charge(context, request, claim, quotas, deadline)
 
 
@@ -94,6 +96,11 @@ def _require(condition: bool, field: str, rule: str) -> None:
     """Refuse what no API server sends: a reservation made of it could not be read again."""
     if not condition:
         raise InvalidFieldError(field, rule)
+
+
+def _is_mirror(pod: Pod, request: AdmissionRequest) -> bool:
+    """Say whether a kubelet mirrors a pod that runs already; others can write the annotation."""
+    return pod.is_mirror and NODES_GROUP in request.groups
 
 
 def _forged_qos_class(pod: Pod) -> Denied | None:

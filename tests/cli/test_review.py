@@ -1,0 +1,155 @@
+"""`deferred-quota review`: a snapshot, reviews, answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from webhook.cli.app import cli
+
+CLUSTER = """\
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: compute, namespace: team-a}
+spec: {hard: {requests.cpu: 1.5}}
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: a, namespace: team-a}
+  spec: {containers: [{name: c, image: x, resources: {requests: {cpu: 1}}}]}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: b, namespace: team-a}
+  spec: {containers: [{name: c, image: x, resources: {limits: {cpu: 1000m}}}]}
+"""
+
+
+def bind(pod: str, **changes: object) -> dict[str, Any]:
+    kind = {"group": "", "version": "v1", "kind": "Binding"}
+    request = {
+        "uid": f"review-{pod}",
+        "kind": kind,
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "subResource": "binding",
+        "name": pod,
+        "namespace": "team-a",
+        "operation": "CREATE",
+        "userInfo": {"username": "system:kube-scheduler"},
+        "object": {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": "team-a"},
+            "target": {"kind": "Node", "name": "node-1"},
+        },
+        **changes,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(CLUSTER)
+    return path
+
+
+def review(cluster: Path, *arguments: str, given: str = "") -> Result:
+    return CliRunner().invoke(cli, ["review", "--snapshot", str(cluster), *arguments], input=given)
+
+
+def answers(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line)["response"] for line in result.stdout.splitlines()]
+
+
+def test_one_review_from_standard_input_is_answered(cluster: Path) -> None:
+    result = review(cluster, given=json.dumps(bind("a")))
+    (answer,) = answers(result)
+    assert (answer["uid"], answer["allowed"]) == ("review-a", True)
+    assert result.exit_code == 0
+
+
+def test_reviews_share_one_ledger_and_the_second_is_refused(cluster: Path) -> None:
+    lines = "\n".join(json.dumps(bind(name)) for name in ("a", "b"))
+    result = review(cluster, "--jsonl", given=lines)
+    first, second = answers(result)
+    assert first["allowed"]
+    assert second["status"]["message"] == (
+        "exceeded quota: compute, requested: requests.cpu=1, used: requests.cpu=1,"
+        " limited: requests.cpu=1500m"
+    )
+    assert result.exit_code == 1
+
+
+def test_the_mutating_phase_pins_the_pod(cluster: Path) -> None:
+    result = review(cluster, "--phase", "mutate", given=json.dumps(bind("a")))
+    (answer,) = answers(result)
+    assert answer["patchType"] == "JSONPatch"
+
+
+def test_a_configuration_is_followed(cluster: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\nexemptNamespaces: [team-a]\n"
+    )
+    result = review(cluster, "--config", str(config), given=json.dumps(bind("a")))
+    assert answers(result)[0]["auditAnnotations"]["decision"] == "exempt"
+
+
+def test_a_line_that_is_no_review_is_named_and_the_others_are_answered(cluster: Path) -> None:
+    lines = "\n".join([json.dumps(bind("a")), "{", json.dumps(bind("missing"))])
+    result = review(cluster, "--jsonl", given=lines)
+    replies = [json.loads(line) for line in result.stdout.splitlines()]
+    assert replies[0]["response"]["allowed"]
+    assert replies[1]["line"] == 2
+    assert replies[2]["response"]["status"]["code"] == 404
+    assert result.exit_code == 2
+    assert "line 2" in result.stderr
+
+
+BROKEN = {
+    "an amount": (
+        CLUSTER.replace("requests: {cpu: 1}", "requests: {cpu: 1x}"),
+        "document 2: items[0].spec.containers[0].resources.requests.cpu:",
+    ),
+    "a limit": (CLUSTER.replace("1.5", "one"), "document 1: spec.hard[requests.cpu]:"),
+    "no YAML": (CLUSTER + "---\n{", "document 3"),
+    "a key twice": (CLUSTER.replace("spec: {hard", "kind: X\nspec: {hard"), "document 1"),
+}
+
+
+@pytest.mark.parametrize(("text", "place"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_snapshot_is_named_by_file_document_and_field(
+    cluster: Path, text: str, place: str
+) -> None:
+    cluster.write_text(text)
+    result = review(cluster, given=json.dumps(bind("a")))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert str(cluster) in result.stderr
+    assert place in result.stderr
+
+
+def test_a_missing_snapshot_is_named(tmp_path: Path) -> None:
+    result = review(tmp_path / "none.yaml", given="{}")
+    assert result.exit_code == 2
+    assert "none.yaml" in result.stderr
+
+
+def test_a_rule_that_cannot_be_evaluated_is_refused_at_the_start(
+    cluster: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+        "requireQuotaForPriority: [{scopeName: PriorityClass, operator: in, values: [gold]}]\n"
+    )
+    result = review(cluster, "--config", str(config), given="{}")
+    assert result.exit_code == 2
+    assert "requireQuotaForPriority[0].operator" in result.stderr

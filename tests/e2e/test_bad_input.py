@@ -1,0 +1,172 @@
+"""What bad input gets from the running server, with everything real behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.embedded import Embedded, serving
+
+SNAPSHOT = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: team-a, labels: {deferredquota.io/mode: deferred}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: broken, labels: {deferredquota.io/mode: deferred}}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: compute, namespace: team-a}
+spec: {hard: {requests.cpu: "2"}}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: unmatchable, namespace: broken}
+spec:
+  hard: {requests.cpu: "2"}
+  scopeSelector:
+    matchExpressions: [{scopeName: PriorityClass, operator: In, values: ["bad value!"]}]
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    with serving(tmp_path_factory.mktemp("bad-input"), SNAPSHOT) as running:
+        yield running
+
+
+def a_pod(cpu: object = "1", **changes: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "team-a", "uid": "uid-p"},
+        "spec": {"nodeName": "node-1", "containers": [container]},
+        **changes,
+    }
+
+
+def review(obj: object, **changes: Any) -> dict[str, Any]:
+    kind = {"group": "", "version": "v1", "kind": "Pod"}
+    request = {
+        "uid": "bad-input",
+        "kind": kind,
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": "p",
+        "namespace": "team-a",
+        "operation": "CREATE",
+        "userInfo": {"username": "alice"},
+        "object": obj,
+        **changes,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def answer(server: Embedded, sent: object) -> dict[str, Any]:
+    reply = server.webhook.post(sent)
+    assert reply.status == 200, reply.body
+    response = reply.json["response"]
+    assert response["uid"] == "bad-input"
+    return dict(response)
+
+
+UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "no quantity": (a_pod("2x"), "spec.containers[0].resources.requests.cpu"),
+    "an endless exponent": (a_pod("1e999999999"), "spec.containers[0].resources.requests.cpu"),
+    "a list for an amount": (a_pod([]), "spec.containers[0].resources.requests.cpu"),
+    "a yes for an amount": (a_pod(True), "spec.containers[0].resources.requests.cpu"),
+    "a text for the spec": (a_pod(spec="none"), "spec"),
+    "a map for the containers": (a_pod(spec={"containers": {}}), "spec.containers"),
+    "a number for a name": (a_pod(metadata={"name": 7}), "metadata.name"),
+    "a list for the labels": (a_pod(metadata={"labels": []}), "metadata.labels"),
+    "a text for the deadline": (
+        a_pod(spec={"containers": [], "activeDeadlineSeconds": "soon"}),
+        "spec.activeDeadlineSeconds",
+    ),
+    "a number for the phase": (a_pod(status={"phase": 1}), "status.phase"),
+}
+
+
+@pytest.mark.parametrize(("pod", "field"), UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_what_cannot_be_read_is_422_with_its_path(
+    server: Embedded, pod: dict[str, Any], field: str
+) -> None:
+    denied = answer(server, review(pod))
+    assert not denied["allowed"]
+    assert (denied["status"]["code"], denied["status"]["reason"]) == (422, "Invalid")
+    assert denied["status"]["details"]["causes"][0]["field"] == field
+    assert denied["status"]["message"].startswith(f"{field}: ")
+
+
+def test_a_number_that_is_no_integer_is_read_from_its_text(server: Embedded) -> None:
+    body = json.dumps(review(a_pod("CPU"))).replace('"CPU"', "2.0000000010").encode()
+    denied = answer(server, body)
+    assert "requested: requests.cpu=2000000001n" in denied["status"]["message"]
+
+
+def test_unknown_fields_are_not_looked_at(server: Embedded) -> None:
+    sent = review(a_pod("3", future={"deep": [1]}), future="x")
+    assert answer(server, sent)["status"]["code"] == 403
+
+
+def test_of_a_repeated_key_the_last_stands_as_in_the_api_server(server: Embedded) -> None:
+    body = json.dumps(review(a_pod("1"))).replace('"cpu": "1"', '"cpu": "1", "cpu": "9"').encode()
+    assert "requested: requests.cpu=9" in answer(server, body)["status"]["message"]
+
+
+def test_control_characters_in_a_name_stay_inside_their_texts(server: Embedded) -> None:
+    name = "a\x1b[31m\nb\x00"
+    pod = a_pod("9", metadata={"name": name, "uid": "u"})
+    reply = server.webhook.post(review(pod, name=name))
+    assert reply.json["response"]["status"]["code"] == 403
+    assert reply.json["response"]["status"]["details"]["name"] == name
+    assert all(byte >= 0x20 for byte in reply.body)
+    assert server.webhook.ops("/readyz").status == 200
+
+
+def test_an_unknown_resource_is_allowed_with_a_warning(server: Embedded) -> None:
+    resource = {"group": "example.com", "version": "v1", "resource": "widgets"}
+    allowed = answer(server, review({"kind": "Widget"}, resource=resource))
+    assert allowed["allowed"]
+    assert allowed["warnings"] == [
+        "deferred-quota has no rule for widgets.example.com: its registration is too wide"
+    ]
+
+
+def test_a_request_without_its_object_is_refused(server: Embedded) -> None:
+    denied = answer(server, review(None))
+    assert denied["status"]["code"] == 400
+    assert "request.object" in denied["status"]["message"]
+
+
+def test_a_quota_that_cannot_be_read_holds_up_its_namespace_and_no_other(
+    server: Embedded,
+) -> None:
+    pod = a_pod(metadata={"name": "p", "namespace": "broken", "uid": "u"})
+    held_up = answer(server, review(pod, namespace="broken", dryRun=True))
+    assert held_up["status"]["code"] == 429
+    assert held_up["status"]["details"]["retryAfterSeconds"] == 1
+    assert "unmatchable" in held_up["status"]["message"]
+    assert answer(server, review(a_pod(), dryRun=True))["allowed"]
+
+
+def test_a_request_whose_time_is_over_is_refused_for_now(server: Embedded) -> None:
+    reply = server.webhook.post(review(a_pod()), "/validate?timeout=1us")
+    if reply.status == 200:
+        assert reply.json["response"]["status"]["code"] == 429
+        assert "time ran out" in reply.json["response"]["status"]["message"]
+    else:
+        assert reply.status == 503  # turned away before it reached a thread
+
+
+def test_the_api_server_in_memory_refuses_a_bad_amount_in_its_own_words(
+    server: Embedded,
+) -> None:
+    refused = server.api("POST", "/api/v1/namespaces/team-a/pods", a_pod("2x"))
+    assert refused.status == 400
+    assert "quantities must match the regular expression" in refused.json["message"]
