@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.cluster.documents import MAX_DEPTH, Document, SnapshotError, read_documents
-from webhook.cluster.yaml_values import ALIAS_BUDGET
+from webhook.cluster.files.documents import MAX_DEPTH, Document, SnapshotError, read_documents
+from webhook.cluster.files.yaml_values import ALIAS_BUDGET
 from webhook.encoding import NumberText
 
 

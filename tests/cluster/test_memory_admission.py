@@ -20,8 +20,8 @@ from webhook.cluster.api import (
     ForbiddenError,
     Object,
 )
-from webhook.cluster.interception import WriteRequest
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.cluster.memory.interception import WriteRequest
 
 
 class Recording:

@@ -19,9 +19,9 @@ from webhook.cluster.api import (
     WatchEvent,
     WatchStream,
 )
-from webhook.cluster.history import Change, History
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.cluster.stored import read_object
+from webhook.cluster.memory.history import Change, History
+from webhook.cluster.memory.stored import read_object
 
 START = 1000
 

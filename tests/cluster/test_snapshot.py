@@ -11,8 +11,8 @@ import yaml
 from tests.builders import a_pod, a_quota
 from tests.cluster.builders import a_cluster, a_config_map, a_ledger, mapping, meta
 from webhook.cluster.api import NAMESPACES, PODS, Object
+from webhook.cluster.files.snapshot import SnapshotError, SnapshotObject, read_files, read_snapshot
 from webhook.cluster.memory import MemoryClient
-from webhook.cluster.snapshot import SnapshotError, SnapshotObject, read_files, read_snapshot
 
 WIDGET = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}
 

@@ -30,8 +30,8 @@ from webhook.cluster.api import (
     Object,
     TooManyRequestsError,
 )
-from webhook.cluster.interception import Operation, WriteRequest
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.cluster.memory.interception import Operation, WriteRequest
 from webhook.embedded.admission import AdmissionChain, Hook, Passage, Rule
 from webhook.embedded.calls import WebhookCaller
 from webhook.embedded.reviews import Phase, UserInfo

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.cluster.api import Kind, Object, kind_of, kind_of_resource
-from webhook.cluster.interception import Operation, WriteRequest
+from webhook.cluster.memory.interception import Operation, WriteRequest
 from webhook.embedded.reviews import (
     InvalidAnswerError,
     Phase,

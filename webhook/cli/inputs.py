@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from webhook.cli.exits import InputError
-from webhook.cluster.documents import Document, SnapshotError, read_documents, unpacked
+from webhook.cluster.files.documents import Document, SnapshotError, read_documents, unpacked
 from webhook.quota.fields import InvalidFieldError
 
 _T = TypeVar("_T")

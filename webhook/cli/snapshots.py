@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from webhook.cli.exits import InputError
+from webhook.cluster.files.snapshot import SnapshotError
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.cluster.snapshot import SnapshotError
 from webhook.config import ConfigurationError, ConfigurationFile
 from webhook.embedded.snapshots import embedded_cluster
 from webhook.runtime import Engine, EngineOptions, check_configuration

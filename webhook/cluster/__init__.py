@@ -1,12 +1,10 @@
 """The API server as a port: objects and versions, nothing about quota.
 
-Belongs here: the `ClusterApi` protocol with its kinds and errors (`api`), what implements it
-(`memory`), what follows it (`informer`), and what reads objects from files (`snapshot`).
-
-The twin in memory, from the outside in: `memory` (clients), `writing` (how a write passes admission
-and rules), `rules` and `pod_rules` (what the API server makes of an object), `watching`,
-`memory_cluster`, `store` and `history` (versions, compare-and-swap, what happened), `stored`
-(one revision as bytes).
+- `api`: the `ClusterApi` protocol with its `kinds` and `errors`.
+- `memory`: the API server in memory.
+- `informer`: follows a kind into a `cache`, however often the connection breaks.
+- `files`: objects from files.
+- `codec`, `metadata`, `patches`, `selectors`: what these share.
 
 Does not belong here: what a pod is charged, what a quota means, HTTP servers, settings.
 """

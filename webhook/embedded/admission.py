@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from webhook.cluster.api import ApiError, BadRequestError, InternalError, Kind, Object
-from webhook.cluster.interception import WriteRequest
 from webhook.cluster.kinds import NAMESPACES
+from webhook.cluster.memory.interception import WriteRequest
 from webhook.cluster.selectors import Term, parse_labels
 from webhook.embedded.calls import CallError, WebhookCaller
 from webhook.embedded.patching import patched

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from webhook.cluster.api import Object
-from webhook.cluster.interception import WriteRequest
+from webhook.cluster.memory.interception import WriteRequest
 from webhook.embedded.admission import Hook, Rule
 
 OPTED_IN: Final = "deferredquota.io/mode=deferred"

@@ -22,10 +22,10 @@ from webhook.cluster.api import (
 from webhook.cluster.codec import decode_object, encode
 from webhook.cluster.errors import resource_details
 from webhook.cluster.memory import MemoryClient
+from webhook.cluster.memory.stored import Stored
+from webhook.cluster.memory.watching import MemoryWatch
 from webhook.cluster.metadata import parse_version
 from webhook.cluster.patches import apply_patch
-from webhook.cluster.stored import Stored
-from webhook.cluster.watching import MemoryWatch
 from webhook.embedded.routing import Route
 from webhook.embedded.strategic import apply_strategic
 from webhook.encoding import InvalidJsonError, decode_json

@@ -15,7 +15,7 @@ import msgspec
 
 from webhook.cluster.api import Kind
 from webhook.cluster.codec import encode
-from webhook.cluster.interception import WriteRequest
+from webhook.cluster.memory.interception import WriteRequest
 from webhook.encoding import decode_json
 
 Phase = Literal["mutating", "validating"]

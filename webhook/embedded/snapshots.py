@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from webhook.cluster.api import PODS, RESOURCE_QUOTAS, BadRequestError, Kind, Object
+from webhook.cluster.files.snapshot import SnapshotError, SnapshotObject, read_files, read_snapshot
 from webhook.cluster.memory import MemoryCluster
-from webhook.cluster.snapshot import SnapshotError, SnapshotObject, read_files, read_snapshot
 from webhook.quota.defaults import default_pod, default_quota
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod, ResourceQuota

@@ -37,7 +37,7 @@ from webhook.cluster.api import Object as ApiObject
 from webhook.cluster.informer import Informer, Timing
 from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.cluster.watching import MemoryWatch
+from webhook.cluster.memory.watching import MemoryWatch
 from webhook.config import ConfigurationFile
 from webhook.encoding import encode_json
 from webhook.quota.deferral import deferred_part, deferred_quotas

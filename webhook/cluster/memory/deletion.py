@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from webhook.cluster.rules import grace_seconds
-from webhook.cluster.stored import Stored
+from webhook.cluster.memory.rules import grace_seconds
+from webhook.cluster.memory.stored import Stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from webhook.cluster.api import (
     Object,
     ObjectList,
 )
-from webhook.cluster.pod_rules import Qos, selectable_field
-from webhook.cluster.rules import Surroundings, check_readable, with_name_label
+from webhook.cluster.memory.pod_rules import Qos, selectable_field
+from webhook.cluster.memory.rules import Surroundings, check_readable, with_name_label
+from webhook.cluster.memory.store import Store
+from webhook.cluster.memory.stored import Stored, read_object
+from webhook.cluster.memory.watching import MemoryWatch
 from webhook.cluster.selectors import Selector, parse_selector
-from webhook.cluster.store import Store
-from webhook.cluster.stored import Stored, read_object
-from webhook.cluster.watching import MemoryWatch
 
 _NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATED_LETTERS: Final = 5

@@ -26,7 +26,7 @@ from yaml.events import (
     StreamStartEvent,
 )
 
-from webhook.cluster.yaml_scalars import TAGS, Scalar, key_text, plain_value
+from webhook.cluster.files.yaml_scalars import TAGS, Scalar, key_text, plain_value
 
 ALIAS_BUDGET: Final = 100_000
 """How many values all aliases of a text may stand for."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.cluster.api import AlreadyExistsError, ApiError, EventType
-from webhook.cluster.history import Change, History
 from webhook.cluster.kinds import KNOWN_KINDS, Kind
-from webhook.cluster.stored import Stored
+from webhook.cluster.memory.history import Change, History
+from webhook.cluster.memory.stored import Stored
 
 
 @dataclass(slots=True)

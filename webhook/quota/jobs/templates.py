@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from webhook.quota.equality import canonical_members
 from webhook.quota.fields import FieldError, InvalidFieldError, child, mapping, sequence
+from webhook.quota.jobs.equality import canonical_members
 
 _Members: TypeAlias = Mapping[str, object]
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from webhook.cluster import pod_rules
 from webhook.cluster.api import InvalidError, NotFoundError
 from webhook.cluster.codec import decode_object, encode
 from webhook.cluster.errors import FieldCause, invalid_field
 from webhook.cluster.kinds import NAMESPACES, PODS, Kind
+from webhook.cluster.memory import pod_rules
+from webhook.cluster.memory.pod_rules import Qos
+from webhook.cluster.memory.stored import Stored
 from webhook.cluster.metadata import name_causes
-from webhook.cluster.pod_rules import Qos
-from webhook.cluster.stored import Stored
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _EMPTY: Final = b"{}"

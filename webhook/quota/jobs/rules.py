@@ -22,17 +22,17 @@ from webhook.quota.fields import (
     string_map,
     text,
 )
-from webhook.quota.label_selectors import read_label_selector
-from webhook.quota.names import is_hugepages
-from webhook.quota.objects import Pod
-from webhook.quota.pod_requests import container_limits, container_requests
-from webhook.quota.resource_rules import (
+from webhook.quota.jobs.label_selectors import read_label_selector
+from webhook.quota.jobs.resource_rules import (
     Requirements,
     has_torn_pages,
     pod_name_errors,
     read_requirements,
     requirement_errors,
 )
+from webhook.quota.names import is_hugepages
+from webhook.quota.objects import Pod
+from webhook.quota.pod_requests import container_limits, container_requests
 from webhook.quota.resources import exceeding, parse_resource_list
 
 _Members: TypeAlias = Mapping[str, object]

@@ -23,15 +23,15 @@ from webhook.cluster.api import (
     ObjectList,
     Revision,
 )
-from webhook.cluster.interception import Admission
-from webhook.cluster.memory_cluster import MemoryCluster
+from webhook.cluster.memory.cluster import MemoryCluster
+from webhook.cluster.memory.interception import Admission
+from webhook.cluster.memory.stored import Stored, read_object
+from webhook.cluster.memory.watching import MemoryWatch
+from webhook.cluster.memory.write_checks import Preconditions
+from webhook.cluster.memory.writing import Target, Writer
 from webhook.cluster.patches import apply_patch
-from webhook.cluster.stored import Stored, read_object
-from webhook.cluster.watching import MemoryWatch
-from webhook.cluster.write_checks import Preconditions
-from webhook.cluster.writing import Target, Writer
 
-__all__ = ["MemoryClient", "MemoryCluster"]
+__all__ = ["MemoryClient"]
 
 
 class MemoryClient:

@@ -33,8 +33,8 @@ from webhook.quota.fields import (
     text,
     timestamp,
 )
-from webhook.quota.job_rules import INDEXED, job_errors, uses_torn_pages
-from webhook.quota.job_templates import (
+from webhook.quota.jobs.rules import INDEXED, job_errors, uses_torn_pages
+from webhook.quota.jobs.templates import (
     TEMPLATE,
     immutable_errors,
     read_job_template,

@@ -16,8 +16,8 @@ import msgspec
 from webhook.cluster.api import Object
 from webhook.cluster.codec import decode_object, encode, unreadable
 from webhook.cluster.errors import FieldCause, forbidden_field
+from webhook.cluster.memory.stored import Stored
 from webhook.cluster.metadata import Timestamp
-from webhook.cluster.stored import Stored
 
 Qos = Callable[[Object], str]
 """Names the QoS class of a pod; an empty answer leaves the field out."""

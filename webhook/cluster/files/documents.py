@@ -14,8 +14,8 @@ from typing import Final, NoReturn
 
 import yaml
 
-from webhook.cluster.yaml_scalars import check_length
-from webhook.cluster.yaml_values import YamlReader, YamlValueError
+from webhook.cluster.files.yaml_scalars import check_length
+from webhook.cluster.files.yaml_values import YamlReader, YamlValueError
 from webhook.encoding import NumberText
 
 MAX_DEPTH: Final = 128

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from webhook.cluster import pod_rules
 from webhook.cluster.api import (
     BINDINGS,
     NAMESPACES,
@@ -20,12 +19,13 @@ from webhook.cluster.api import (
     ConflictError,
     Kind,
 )
-from webhook.cluster.deletion import Step, is_due, next_step
-from webhook.cluster.interception import Admission, Operation, WriteRequest
-from webhook.cluster.memory_cluster import MemoryCluster
-from webhook.cluster.rules import check_version_named, prepare_create, prepare_update
-from webhook.cluster.stored import Stored, read_object
-from webhook.cluster.write_checks import (
+from webhook.cluster.memory import pod_rules
+from webhook.cluster.memory.cluster import MemoryCluster
+from webhook.cluster.memory.deletion import Step, is_due, next_step
+from webhook.cluster.memory.interception import Admission, Operation, WriteRequest
+from webhook.cluster.memory.rules import check_version_named, prepare_create, prepare_update
+from webhook.cluster.memory.stored import Stored, read_object
+from webhook.cluster.memory.write_checks import (
     Preconditions,
     check_binding,
     check_place,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from webhook.cluster.api import EventType
-from webhook.cluster.stored import Stored
+from webhook.cluster.memory.stored import Stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from webhook.cluster import pod_rules
 from webhook.cluster.api import BINDINGS, PODS, ApiError, BadRequestError, ConflictError
 from webhook.cluster.codec import unreadable
-from webhook.cluster.stored import Stored
+from webhook.cluster.memory import pod_rules
+from webhook.cluster.memory.stored import Stored
 
 
 @dataclass(frozen=True, slots=True)

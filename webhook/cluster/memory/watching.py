@@ -10,11 +10,11 @@ from typing import Final, Self
 from webhook.cluster.api import ApiError, EventType, ExpiredError, WatchEvent
 from webhook.cluster.codec import encode
 from webhook.cluster.errors import RequestTimeoutError
-from webhook.cluster.history import Change
-from webhook.cluster.pod_rules import selectable_field
+from webhook.cluster.memory.history import Change
+from webhook.cluster.memory.pod_rules import selectable_field
+from webhook.cluster.memory.store import Store, Table
+from webhook.cluster.memory.stored import Stored
 from webhook.cluster.selectors import Selector
-from webhook.cluster.store import Store, Table
-from webhook.cluster.stored import Stored
 
 BOOKMARK_SECONDS: Final = 60.0
 DEFAULT_TIMEOUT_SECONDS: Final = 1800.0

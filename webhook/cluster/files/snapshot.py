@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from webhook.cluster.api import NAMESPACES, BadRequestError, Kind, Object, kind_of
-from webhook.cluster.documents import Document, SnapshotError, read_documents, unpacked
 from webhook.cluster.errors import FieldCause
+from webhook.cluster.files.documents import Document, SnapshotError, read_documents, unpacked
+from webhook.cluster.memory.rules import check_readable
+from webhook.cluster.memory.stored import read_object
 from webhook.cluster.metadata import ObjectMeta, name_causes
-from webhook.cluster.rules import check_readable
-from webhook.cluster.stored import read_object
 
 __all__ = ["SnapshotError", "SnapshotObject", "parse_snapshot", "read_files", "read_snapshot"]
 
