@@ -105,7 +105,12 @@ def _counted_as(quota: ResourceQuota, hard: ResourceList) -> str:
 
 
 def claim_of_assignment(
-    pod: Pod, quotas: NamespaceQuotas, *, door: Door, seen: int
+    pod: Pod,
+    quotas: NamespaceQuotas,
+    *,
+    door: Door,
+    seen: int,
+    applying: tuple[DeferredQuota, ...] | None = None,
 ) -> Claim | None:
     """Return what giving `pod` a node claims; None when it takes nothing that is limited.
 
@@ -114,6 +119,7 @@ def claim_of_assignment(
         quotas: The deferred quotas of its namespace.
         door: BIND or CREATE.
         seen: How far the door had seen pods when it looked this one up (`Claim.seen`).
+        applying: The quotas that apply to the pod, if the caller knows them already.
 
     Raises:
         QuotaScopeError: A quota's scopes cannot be evaluated.
@@ -121,8 +127,10 @@ def claim_of_assignment(
     usage = deferred_part(usage_of(pod, now=None), quotas.keys)
     if not usage or not quotas.quotas:
         return None
-    applying = tuple([each.name for each in quotas.applying_to(pod)])
-    return Claim(pod.uid, pod.name, door, usage, applying, seen=seen)
+    if applying is None:
+        applying = quotas.applying_to(pod)
+    names = tuple([each.name for each in applying])
+    return Claim(pod.uid, pod.name, door, usage, names, seen=seen)
 
 
 def claim_of_update(old: Pod, new: Pod, quotas: NamespaceQuotas, *, door: Door) -> Claim | None:

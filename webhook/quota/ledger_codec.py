@@ -26,7 +26,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from functools import lru_cache
 from typing import Final
 
 from webhook.encoding import encode_part
@@ -48,7 +47,7 @@ from webhook.quota.ledger import (
     Reservation,
     reserved_by,
 )
-from webhook.quota.quantity import InvalidQuantityError, Quantity
+from webhook.quota.quantity import Quantity
 from webhook.quota.resources import ResourceList, mask
 
 
@@ -118,27 +117,22 @@ def _amounts(account: Account) -> str:
 _NANO: Final = re.compile(r"-?[0-9]{1,100000}n", re.ASCII)
 """Amounts of pods have ten thousand digits at most; this leaves room for any sum of them."""
 
+_INT64_NANO: Final = 2**63 * 10**9
+
 
 def _amounts_out(resources: ResourceList) -> dict[str, str]:
     return {name: _exact_text(amount) for name, amount in resources.items()}
 
 
-@lru_cache(maxsize=65536)
-def _says_it(amount: Quantity, text: str) -> bool:
-    try:
-        return Quantity.parse(text) == amount
-    except InvalidQuantityError:
-        return False
-
-
 def _exact_text(amount: Quantity) -> str:
     """Write an amount so that it reads back as itself.
 
-    The platform's own text does not always: it leaves the suffix out where there is no letter for
-    it, and is read capped where it is binary and too large.
+    The platform's own text does not always, above what an int64 holds: it leaves the suffix out
+    where there is no letter for it, and is read capped where it is binary.
     """
-    text = str(amount)
-    return text if _says_it(amount, text) else f"{Decimal(amount.nano):f}n"
+    if abs(amount.nano) < _INT64_NANO:
+        return str(amount)
+    return f"{Decimal(amount.nano):f}n"
 
 
 def _amounts_in(raw: object, *, field: str) -> dict[str, Quantity]:

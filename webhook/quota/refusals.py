@@ -39,8 +39,20 @@ class Cause:
     message: str
 
 
+class _Refusing:
+    """What all refusals have in common."""
+
+    __slots__ = ()
+    code: int
+
+    @property
+    def reason(self) -> str:
+        """Give the Status reason; empty for the platform's 500."""
+        return "Forbidden" if self.code == FORBIDDEN else ""
+
+
 @dataclass(frozen=True, slots=True)
-class QuotaExceeded:
+class QuotaExceeded(_Refusing):
     """A request that would lift `used` above `limited`; the three lists hold the same keys.
 
     Only keys that are exceeded are named.
@@ -51,11 +63,6 @@ class QuotaExceeded:
     used: ResourceList
     limited: ResourceList
     code: int = FORBIDDEN
-
-    @property
-    def reason(self) -> str:
-        """Give the Status reason."""
-        return _reason(self.code)
 
     @property
     def message(self) -> str:
@@ -79,17 +86,12 @@ class QuotaExceeded:
 
 
 @dataclass(frozen=True, slots=True)
-class MustSpecify:
+class MustSpecify(_Refusing):
     """A quota counts amounts that some containers do not state: key → container names."""
 
     quota: str
     missing: Mapping[str, tuple[str, ...]]
     code: int = FORBIDDEN
-
-    @property
-    def reason(self) -> str:
-        """Give the Status reason."""
-        return _reason(self.code)
 
     @property
     def message(self) -> str:
@@ -110,17 +112,12 @@ class MustSpecify:
 
 
 @dataclass(frozen=True, slots=True)
-class StatusUnknown:
+class StatusUnknown(_Refusing):
     """A quota limits keys whose use nobody has counted yet; `keys` are all it limits of pods."""
 
     quota: str
     keys: tuple[str, ...]
     code: int = FORBIDDEN
-
-    @property
-    def reason(self) -> str:
-        """Give the Status reason."""
-        return _reason(self.code)
 
     @property
     def message(self) -> str:
@@ -137,16 +134,11 @@ class StatusUnknown:
 
 
 @dataclass(frozen=True, slots=True)
-class InsufficientQuota:
+class InsufficientQuota(_Refusing):
     """Keys that may only be used where a quota limits them, and no matching quota does."""
 
     keys: tuple[str, ...]
     code: int = FORBIDDEN
-
-    @property
-    def reason(self) -> str:
-        """Give the Status reason."""
-        return _reason(self.code)
 
     @property
     def message(self) -> str:
@@ -163,7 +155,7 @@ class InsufficientQuota:
 
 
 @dataclass(frozen=True, slots=True)
-class UncoveredScopes:
+class UncoveredScopes(_Refusing):
     """Scopes a pod may only be in where a quota covers them, and none does.
 
     The API server answers this with 500 and no reason, which reads like an outage; a rule of
@@ -172,11 +164,6 @@ class UncoveredScopes:
 
     expressions: tuple[ScopeExpression, ...]
     code: int = SERVER_ERROR
-
-    @property
-    def reason(self) -> str:
-        """Give the Status reason; empty for the platform's 500."""
-        return _reason(self.code)
 
     @property
     def message(self) -> str:
@@ -194,16 +181,11 @@ class UncoveredScopes:
 
 
 @dataclass(frozen=True, slots=True)
-class NegativeUsage:
+class NegativeUsage(_Refusing):
     """A pod that would give quota back by asking for less than nothing."""
 
     keys: tuple[str, ...]
     code: int = FORBIDDEN
-
-    @property
-    def reason(self) -> str:
-        """Give the Status reason."""
-        return _reason(self.code)
 
     @property
     def message(self) -> str:
@@ -217,15 +199,10 @@ class NegativeUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class PreviousUnknown:
+class PreviousUnknown(_Refusing):
     """A change whose starting point is not there, so that its growth cannot be told."""
 
     code: int = FORBIDDEN
-
-    @property
-    def reason(self) -> str:
-        """Give the Status reason."""
-        return _reason(self.code)
 
     @property
     def message(self) -> str:
@@ -239,7 +216,7 @@ class PreviousUnknown:
 
 
 @dataclass(frozen=True, slots=True)
-class ScopeFailure:
+class ScopeFailure(_Refusing):
     """A quota whose scopes cannot be evaluated; at the platform it fails every pod created.
 
     `detail` is what was wrong with `expression`.
@@ -249,11 +226,6 @@ class ScopeFailure:
     expression: ScopeExpression
     detail: str
     code: int = SERVER_ERROR
-
-    @property
-    def reason(self) -> str:
-        """Give the Status reason; empty for the platform's 500."""
-        return _reason(self.code)
 
     @property
     def message(self) -> str:
@@ -289,10 +261,6 @@ def full_message(refusal: Refusal, name: str) -> str:
     if refusal.code != FORBIDDEN:
         return refusal.message
     return f'pods "{name}" is forbidden: {refusal.message}'
-
-
-def _reason(code: int) -> str:
-    return "Forbidden" if code == FORBIDDEN else ""
 
 
 def _joined(keys: tuple[str, ...]) -> str:

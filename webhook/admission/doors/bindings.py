@@ -91,12 +91,12 @@ def _charge(
     quotas = context.view.quotas(request.namespace)
     if quotas.unreadable:
         return answers.undecided(quotas.unreadable[0])
-    rules = context.current_rules()
-    if rules.must_specify is not MustSpecify.OFF:
-        missing = charging.unspecified(pod, quotas.deferred.applying_to(pod))
+    applying = quotas.deferred.applying_to(pod)
+    if context.current_rules().must_specify is not MustSpecify.OFF:
+        missing = charging.unspecified(pod, applying)
         if missing is not None:
             return answers.refused(missing)
-    claim = claim_of_assignment(pod, quotas.deferred, door=Door.BIND, seen=seen)
+    claim = claim_of_assignment(pod, quotas.deferred, door=Door.BIND, seen=seen, applying=applying)
     if claim is None:
         return charging.NOTHING_CHARGED
     outcome = charging.outcome_of(context, request, claim, quotas, deadline)

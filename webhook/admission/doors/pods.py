@@ -52,7 +52,9 @@ def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     if not pod.is_assigned:
         return Allowed(decision="not-assigned", warnings=_never_fits(context, pod, applying))
     _require(pod.uid != "", "metadata.uid", "must be given")
-    claim = claim_of_assignment(pod, quotas.deferred, door=Door.CREATE, seen=NEWEST)
+    claim = claim_of_assignment(
+        pod, quotas.deferred, door=Door.CREATE, seen=NEWEST, applying=applying
+    )
     if claim is not None and not is_enforced:
         claim = replace(claim, is_forced=True)
     return charging.charge(context, request, claim, quotas, deadline)

@@ -26,7 +26,7 @@ from webhook.cluster.selectors import Selector, parse_selector
 
 _NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATED_LETTERS: Final = 5
-_HISTORY_BYTES: Final = 64 * 1024 * 1024
+_HISTORY_BYTES: Final = 8 * 1024 * 1024
 _LONGEST_PREFIX: Final = 63 - _GENERATED_LETTERS
 
 
@@ -60,7 +60,7 @@ class MemoryCluster:
                 server does.
             start_version: The resourceVersion to count from.
             history_limit: How many changes of a kind a watch can go back, if they take no more
-                than 64 MiB.
+                than 8 MiB.
         """
         self.store: Final = Store(
             start_version=start_version, history_limit=history_limit, history_bytes=_HISTORY_BYTES
