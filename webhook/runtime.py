@@ -224,7 +224,13 @@ class Engine:
             informer=self._options.informer,
         )
         return Tracker(
-            api, ledgers, self._quotas, self._namespaces, self._deferred_keys, timing=timing
+            api,
+            ledgers,
+            self._quotas,
+            self._namespaces,
+            self._deferred_keys,
+            exempt=lambda: self._rules.exempt_namespaces,
+            timing=timing,
         )
 
     def _configuration(self) -> Configuration:

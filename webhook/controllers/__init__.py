@@ -2,6 +2,7 @@
 
 - `counting`: what the pods of a namespace use, kept up to date pod by pod.
 - `expiry`: which reservations nobody can be using any more.
+- `tracked`: one namespace, and when something is to be done about it.
 - `tracker`: writes what was counted into each namespace's ledger.
 
 What a step decides is decided by the core (`webhook.quota.settlement`); these loops gather what

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from webhook.quota.deferral import DeferredQuota, NamespaceQuotas, deferred_part
 from webhook.quota.objects import Pod
 from webhook.quota.pods import is_terminal, usage_of
-from webhook.quota.quantity import Quantity
+from webhook.quota.quantity import ZERO, Quantity
 from webhook.quota.resources import ResourceList, add, subtract
 from webhook.quota.scopes import ScopeError, matches
 from webhook.quota.settlement import Count, CountedQuota, SeenPod
@@ -136,7 +136,7 @@ class NamespaceCount:
         return CountedQuota(
             observed=quota.observed,
             hard=quota.hard,
-            used={name: used.get(name, _NONE) for name in quota.hard},
+            used={name: used.get(name, ZERO) for name in quota.hard},
             pending={
                 **{name: amount for name, amount in pending.amounts.items() if name in quota.hard},
                 **({"pods": Quantity.parse(str(pending.pods))} if pending.pods else {}),
@@ -178,6 +178,3 @@ class NamespaceCount:
             if applies:
                 applying.append(quota.name)
         return applying
-
-
-_NONE = Quantity.parse("0")

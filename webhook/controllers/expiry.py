@@ -9,13 +9,18 @@ time that passes here is measured; no clock of another machine is compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from webhook.cluster.api import PODS, ApiError, ClusterApi, NotFoundError
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import Ledger, Reservation
 from webhook.quota.objects import Pod
 from webhook.quota.settlement import Expiry, SeenPod
+
+_MOST_QUESTIONS: Final = 50
+"""Reservations that the API server is asked about in one go; other namespaces wait meanwhile."""
+_ASK_AGAIN_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class _Watched:
 
     serial: int
     since: float
+    not_before: float = 0.0
+    """When the API server may be asked about it again."""
 
 
 class ReservationWatch:
@@ -40,19 +47,35 @@ class ReservationWatch:
         self._seconds = seconds
         self._clock = clock
         self._watched: dict[str, _Watched] = {}
+        self._ledger_uid = ""
+        self._next_due: float | None = None
 
-    def look(self, ledger: Ledger) -> None:
-        """Note which reservations there are; one written again is watched from now on."""
+    def look(self, ledger: Ledger, ledger_uid: str) -> None:
+        """Note which reservations there are; one written again is watched from now on.
+
+        Serial numbers begin anew with another ledger object, so nothing of the former one counts.
+        """
+        if ledger_uid != self._ledger_uid:
+            self.forget()
+            self._ledger_uid = ledger_uid
         now = self._clock()
         self._watched = {
             uid: self._follow(uid, one, now) for uid, one in ledger.reservations.items()
         }
+        self._note_next_due()
+
+    def forget(self) -> None:
+        """Watch everything from the beginning, because the ledger was lost or emptied."""
+        self._watched = {}
+        self._next_due = None
 
     def next_due(self) -> float | None:
-        """Return when the next reservation has been watched long enough; None without any."""
-        if not self._watched:
-            return None
-        return min(watched.since for watched in self._watched.values()) + self._seconds
+        """Return when a reservation is next to be asked about; None without any."""
+        return self._next_due
+
+    def _note_next_due(self) -> None:
+        asked = [max(one.since + self._seconds, one.not_before) for one in self._watched.values()]
+        self._next_due = min(asked, default=None)
 
     def expired(
         self,
@@ -62,21 +85,35 @@ class ReservationWatch:
     ) -> Mapping[str, Expiry]:
         """Return the reservations of `ledger` that are proved to be unused.
 
+        The API server is asked about some at a time, and about the same one not all the time.
+
         Args:
             namespace: The ledger's namespace.
             ledger: The ledger that was last looked at.
             seen: The pods as they are counted, by uid.
         """
-        now = self._clock()
         expired: dict[str, Expiry] = {}
-        for uid, watched in self._watched.items():
-            reservation = ledger.reservations.get(uid)
-            if reservation is None or now - watched.since <= self._seconds:
-                continue
-            version = self._agreed_version(namespace, reservation, seen(uid))
+        for uid in self._overdue(ledger)[:_MOST_QUESTIONS]:
+            watched = self._watched[uid]
+            self._watched[uid] = replace(watched, not_before=self._clock() + _ASK_AGAIN_SECONDS)
+            try:
+                version = self._agreed_version(namespace, ledger.reservations[uid], seen(uid))
+            except ApiError:
+                break  # it does not answer for the others either
             if version is not None:
                 expired[uid] = Expiry(watched.serial, version)
+        self._note_next_due()
         return expired
+
+    def _overdue(self, ledger: Ledger) -> list[str]:
+        now = self._clock()
+        return [
+            uid
+            for uid, watched in self._watched.items()
+            if now - watched.since > self._seconds
+            and now >= watched.not_before
+            and uid in ledger.reservations
+        ]
 
     def _follow(self, uid: str, one: Reservation, now: float) -> _Watched:
         watched = self._watched.get(uid)
@@ -89,14 +126,17 @@ class ReservationWatch:
     ) -> int | None:
         """Return the pod's version if the API server shows what is counted, 0 for no pod.
 
-        None when they differ, or the API server does not answer: then it is asked again later.
+        None when they differ: then it is asked again later.
+
+        Raises:
+            ApiError: The API server does not answer.
         """
         try:
             raw = self._api.get(PODS, reservation.pod, namespace=namespace)
             pod = Pod.from_object(raw)
         except NotFoundError:
             return 0 if seen is None else None
-        except (ApiError, InvalidFieldError):
+        except InvalidFieldError:
             return None
         if pod.uid != reservation.uid:
             return 0 if seen is None else None

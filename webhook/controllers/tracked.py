@@ -19,13 +19,17 @@ class TrackerTiming:
         settle_seconds: Between two writes of one ledger.
         resync_seconds: Between two looks at a ledger where nothing happens.
         expire_seconds: How long a reservation is watched before it can expire.
+        waits_at_start: Whether namespaces that are opted in when the tracker starts, and have no
+            ledger, get one only after `expire_seconds`: it may have been lost, and with it what
+            was reserved in it. False where the cluster begins with this process.
         clock: The monotonic clock.
         informer: Clock and pauses of the informer of pods.
     """
 
     settle_seconds: float = 0.1
-    resync_seconds: float = 60.0
+    resync_seconds: float = 10.0
     expire_seconds: float = 45.0
+    waits_at_start: bool = False
     clock: Callable[[], float] = time.monotonic
     informer: Timing = field(default_factory=Timing)
 
@@ -43,6 +47,7 @@ class Tracked:
         is_settled: All has been said at least once since the namespace is tracked, or that has
             failed for a reason that waiting does not cure.
         has_ledger: There has been a ledger since then.
+        release_at: Uid of a pod that is being deleted → when it is no longer charged.
         lost_since: When it was found to be gone.
         is_leaving: It has opted out.
     """
@@ -54,6 +59,7 @@ class Tracked:
     due: float = 0.0
     is_settled: bool = False
     has_ledger: bool = False
+    release_at: dict[str, float] = field(default_factory=dict)
     lost_since: float | None = None
     is_leaving: bool = False
 

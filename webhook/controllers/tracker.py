@@ -18,16 +18,24 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 import threading
-import time
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
-from webhook.cluster.api import PODS, ApiError, ClusterApi, ConflictError, NotFoundError
-from webhook.cluster.informer import Change, Informer, Timing
+from webhook.cluster.api import (
+    PODS,
+    ApiError,
+    ClusterApi,
+    ConflictError,
+    NotFoundError,
+    UnavailableError,
+)
+from webhook.cluster.informer import Change, Informer
 from webhook.controllers.counting import NamespaceCount
 from webhook.controllers.expiry import ReservationWatch
+from webhook.controllers.tracked import Tracked, TrackerTiming
 from webhook.quota.deferral import NamespaceQuotas
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import Ledger
@@ -43,50 +51,6 @@ _LONGEST_WAIT_SECONDS: Final = 5.0
 _NO_QUOTAS: Final = NamespaceQuotas((), frozenset())
 
 
-@dataclass(frozen=True, slots=True)
-class TrackerTiming:
-    """When the tracker acts; all times are seconds.
-
-    Attributes:
-        settle_seconds: Between two writes of one ledger.
-        resync_seconds: Between two looks at a ledger where nothing happens.
-        expire_seconds: How long a reservation is watched before it can expire.
-        clock: The monotonic clock.
-        informer: Clock and pauses of the informer of pods.
-    """
-
-    settle_seconds: float = 0.1
-    resync_seconds: float = 60.0
-    expire_seconds: float = 45.0
-    clock: Callable[[], float] = time.monotonic
-    informer: Timing = field(default_factory=Timing)
-
-
-@dataclass(slots=True, eq=False)
-class _Tracked:
-    """A namespace that is opted in, or that has opted out and is to be left in order.
-
-    Attributes:
-        count: What its pods use.
-        watch: Its reservations.
-        unreadable_pods: Pod uid → why its usage is not known.
-        is_dirty: There is something to settle.
-        due: Not to be settled before.
-        is_settled: The ledger has been written, or found right, since the namespace is tracked.
-        lost_since: When that ledger was found to be gone.
-        is_leaving: It has opted out.
-    """
-
-    count: NamespaceCount
-    watch: ReservationWatch
-    unreadable_pods: dict[str, str] = field(default_factory=dict)
-    is_dirty: bool = True
-    due: float = 0.0
-    is_settled: bool = False
-    lost_since: float | None = None
-    is_leaving: bool = False
-
-
 class Tracker:
     """Counts and settles all opted-in namespaces.
 
@@ -96,6 +60,7 @@ class Tracker:
         quotas: The cached quotas.
         namespaces: The cached namespaces.
         deferred_keys: Tells which resources are deferred now.
+        exempt: Tells which namespaces are never touched.
         timing: When to act.
     """
 
@@ -107,6 +72,7 @@ class Tracker:
         namespaces: NamespaceCache,
         deferred_keys: Callable[[], Set[str]],
         *,
+        exempt: Callable[[], Set[str]] = frozenset,
         timing: TrackerTiming | None = None,
     ) -> None:
         self._api = api
@@ -114,11 +80,13 @@ class Tracker:
         self._quotas = quotas
         self._namespaces = namespaces
         self._keys = deferred_keys
+        self._exempt = exempt
+        self._has_been_ready = False
         self._timing = timing or TrackerTiming()
         self.pods: Final = Informer(
             api, PODS, transform=Pod.from_object, timing=self._timing.informer
         )
-        self._tracked: dict[str, _Tracked] = {}
+        self._tracked: dict[str, Tracked] = {}
         self._newest_change = 0
         self._stuck: list[tuple[float, str, str]] = []
         self._changed = threading.Condition()
@@ -151,11 +119,17 @@ class Tracker:
                     self._track(namespace)
 
     def not_ready(self) -> list[str]:
-        """Say what keeps the tracker from having settled every namespace; nothing when it has."""
+        """Say what keeps the tracker from having settled every namespace; nothing when it has.
+
+        A namespace that comes later holds up its own requests, not this process.
+        """
         if not self._is_synced():
             return ["the tracker has not seen all pods yet"]
+        if self._has_been_ready:
+            return []
         with self._changed:
             waiting = sorted(name for name, one in self._tracked.items() if not one.is_settled)
+        self._has_been_ready = not waiting
         return [f"the ledger of namespace {name} has not been counted yet" for name in waiting]
 
     # -- events, on the informers' threads ---------------------------------------------------
@@ -166,8 +140,13 @@ class Tracker:
             self._newest_change = max(self._newest_change, change.resource_version)
             tracked = self._tracked.get(namespace)
             if tracked is not None:
-                self._count_pod(namespace, tracked, change)
-                self._mark(tracked)
+                try:
+                    self._count_pod(namespace, tracked, change)
+                except Exception as err:
+                    tracked.unreadable_pods[change.uid] = f"{change.key}: {err}"
+                    raise
+                finally:
+                    self._mark(tracked)
 
     def _on_quota(self, change: Change[ResourceQuota]) -> None:
         namespace = change.key.partition("/")[0]
@@ -183,7 +162,8 @@ class Tracker:
             if change.type == "DELETED":
                 self._tracked.pop(change.key, None)
             elif change.new is True and (tracked is None or tracked.is_leaving):
-                self._track(change.key)
+                if change.key not in self._exempt():
+                    self._track(change.key)
             elif change.new is not True and tracked is not None:
                 tracked.is_leaving = True
                 tracked.count.set_quotas(_NO_QUOTAS)
@@ -195,9 +175,11 @@ class Tracker:
             self._api, seconds=self._timing.expire_seconds, clock=self._timing.clock
         )
         former = self._tracked.get(namespace)
-        tracked = _Tracked(NamespaceCount(self._keys()), watch)
+        tracked = Tracked(NamespaceCount(self._keys()), watch)
         if former is not None:
-            tracked.is_settled, tracked.lost_since = former.is_settled, former.lost_since
+            tracked.has_ledger, tracked.lost_since = former.has_ledger, former.lost_since
+        elif self._timing.waits_at_start and not self._namespaces.informer.has_synced:
+            tracked.has_ledger = True  # if there is none, it was lost
         tracked.count.set_quotas(self._quotas.in_namespace(namespace).deferred)
         self._tracked[namespace] = tracked
         for pod in self.pods.in_namespace(namespace):
@@ -208,25 +190,30 @@ class Tracker:
                 tracked.unreadable_pods[entry.uid] = f"{key}: {error}"
         self._mark(tracked)
 
-    def _count_pod(self, namespace: str, tracked: _Tracked, change: Change[Pod]) -> None:
+    def _count_pod(self, namespace: str, tracked: Tracked, change: Change[Pod]) -> None:
         tracked.unreadable_pods.pop(change.uid, None)
         if change.type == "DELETED":
             tracked.count.remove(change.uid)
+            tracked.release_at.pop(change.uid, None)
         elif change.new is None:
             tracked.unreadable_pods[change.uid] = f"{change.key}: {change.error}"
         else:
             self._put(namespace, tracked, change.new)
 
-    def _put(self, namespace: str, tracked: _Tracked, pod: Pod) -> None:
+    def _put(self, namespace: str, tracked: Tracked, pod: Pod) -> None:
+        # a cache can be ahead of its handlers, so what is counted may be newer than any change
+        self._newest_change = max(self._newest_change, int(pod.resource_version or 0))
         tracked.count.put(pod)
         grace = pod.deletion_grace_period_seconds
         if pod.is_deleting and grace is not None:
             # The deletion was asked for no later than now, and the platform stops charging when
             # twice the grace period has passed since. Measured here, no clock has to agree.
             release = self._timing.clock() + 2 * max(grace, 0) + 1
-            heapq.heappush(self._stuck, (release, namespace, pod.uid))
+            if release < tracked.release_at.get(pod.uid, math.inf):
+                tracked.release_at[pod.uid] = release
+                heapq.heappush(self._stuck, (release, namespace, pod.uid))
 
-    def _mark(self, tracked: _Tracked) -> None:
+    def _mark(self, tracked: Tracked) -> None:
         tracked.is_dirty = True
         self._has_news = True
         self._changed.notify_all()
@@ -251,7 +238,8 @@ class Tracker:
         now = self._timing.clock()
         with self._changed:
             self._release_stuck(now)
-            due = [name for name, one in self._tracked.items() if self._is_due(one, now)]
+            resync = self._timing.resync_seconds
+            due = [name for name, one in self._tracked.items() if one.is_due(now, resync)]
         for namespace in due:
             self._settle(namespace)
         with self._changed:
@@ -264,33 +252,17 @@ class Tracker:
             and self._namespaces.informer.has_synced
         )
 
-    def _is_due(self, tracked: _Tracked, now: float) -> bool:
-        if tracked.due > now:
-            return False
-        expiry = tracked.watch.next_due()
-        return (
-            tracked.is_dirty
-            or tracked.due + self._timing.resync_seconds <= now
-            or (expiry is not None and expiry < now)
-        )
-
     def _release_stuck(self, now: float) -> None:
         while self._stuck and self._stuck[0][0] <= now:
-            _, namespace, uid = heapq.heappop(self._stuck)
+            release, namespace, uid = heapq.heappop(self._stuck)
             tracked = self._tracked.get(namespace)
-            if tracked is not None:
+            if tracked is not None and tracked.release_at.get(uid) == release:
                 tracked.count.release(uid)
                 self._mark(tracked)
 
     def _idle_seconds(self) -> float:
-        now = self._timing.clock()
-        resync = self._timing.resync_seconds
-        moments = [one.due if one.is_dirty else one.due + resync for one in self._tracked.values()]
-        moments += [
-            max(one.due, expiry)
-            for one in self._tracked.values()
-            if (expiry := one.watch.next_due()) is not None
-        ]
+        now, resync = self._timing.clock(), self._timing.resync_seconds
+        moments = [one.next_moment(resync) for one in self._tracked.values()]
         if self._stuck:
             moments.append(self._stuck[0][0])
         if not moments:
@@ -298,10 +270,10 @@ class Tracker:
         return min(_LONGEST_WAIT_SECONDS, max(0.001, min(moments) - now))
 
     def _settle(self, namespace: str) -> None:
-        tracked = self._tracked.get(namespace)
-        if tracked is None:
-            return
         with self._changed:
+            tracked = self._tracked.get(namespace)
+            if tracked is None:
+                return
             tracked.is_dirty = False
             if not tracked.is_leaving:
                 # what the cache showed when the namespace came may have been before its first list
@@ -311,29 +283,27 @@ class Tracker:
             retry = self._write(namespace, tracked)
         except (ApiError, InvalidFieldError) as err:
             _log.warning("settling failed", extra={"namespace": namespace, "error": str(err)})
+            # its doors say that they cannot decide; those of the other namespaces can
+            tracked.is_settled = tracked.is_settled or not isinstance(err, UnavailableError)
         finally:
             with self._changed:
-                self._note(namespace, tracked, retry)
+                pause = self._timing.settle_seconds if retry is None else retry
+                tracked.note(self._timing.clock() + pause, is_done=retry is None)
+                if tracked.has_left and self._tracked.get(namespace) is tracked:
+                    del self._tracked[namespace]
 
-    def _note(self, namespace: str, tracked: _Tracked, retry: float | None) -> None:
-        pause = self._timing.settle_seconds if retry is None else retry
-        tracked.due = self._timing.clock() + pause
-        tracked.is_dirty = tracked.is_dirty or retry is not None
-        if tracked.is_leaving and not tracked.is_dirty and self._tracked.get(namespace) is tracked:
-            del self._tracked[namespace]
-
-    def _write(self, namespace: str, tracked: _Tracked) -> float | None:
+    def _write(self, namespace: str, tracked: Tracked) -> float | None:
         """Write what follows from the count; return when to try again, None when all is said."""
         if tracked.unreadable_pods and not tracked.is_leaving:
             # what such a pod takes is not known, and usage is never counted too low
             for reason in tracked.unreadable_pods.values():
                 _log.error("usage cannot be counted", extra={"pod": reason})
             raise InvalidFieldError("", next(iter(tracked.unreadable_pods.values())))
-        version = self._ledgers.fetch(namespace)
+        version = self._fetch(namespace, tracked)
         if version is None or version.ledger is None:
             wait = self._seconds_until_new(namespace, tracked)
             if wait:
-                return wait
+                return min(wait, _RETRY_SECONDS)  # it may come back by itself
             if version is None and not tracked.count.quotas.quotas:
                 return None
             version = version or self._ledgers.create(namespace)
@@ -341,9 +311,20 @@ class Tracker:
                 return self._timing.settle_seconds
         return self._replace(namespace, tracked, version)
 
-    def _seconds_until_new(self, namespace: str, tracked: _Tracked) -> float:
+    def _fetch(self, namespace: str, tracked: Tracked) -> LedgerVersion | None:
+        """Read the ledger; one that somebody made unreadable is lost, and will be replaced."""
+        try:
+            return self._ledgers.fetch(namespace)
+        except InvalidFieldError as err:
+            _log.error(
+                "the ledger cannot be read", extra={"namespace": namespace, "error": str(err)}
+            )
+            tracked.has_ledger = tracked.is_settled = True  # the doors say that they cannot decide
+            return self._ledgers.fetch_blank(namespace)
+
+    def _seconds_until_new(self, namespace: str, tracked: Tracked) -> float:
         """Return how long there may be no ledger, because the former one was lost; 0 for none."""
-        if not tracked.is_settled:
+        if not tracked.has_ledger:
             return 0.0
         now = self._timing.clock()
         if tracked.lost_since is None:
@@ -354,36 +335,46 @@ class Tracker:
             tracked.lost_since = now
         return max(0.0, tracked.lost_since + self._timing.expire_seconds - now)
 
-    def _replace(self, namespace: str, tracked: _Tracked, version: LedgerVersion) -> float | None:
+    def _replace(self, namespace: str, tracked: Tracked, version: LedgerVersion) -> float | None:
         """Write what follows from the count and this version; return as `_write`."""
         expired: Mapping[str, Expiry] = {}
-        if version.ledger is not None:
-            tracked.watch.look(version.ledger)
+        if version.ledger is None:
+            tracked.watch.forget()
+        else:
+            tracked.watch.look(version.ledger, version.uid)
             expired = tracked.watch.expired(namespace, version.ledger, tracked.count.seen)
-        following = self._following(tracked, version.ledger, expired)
+        following = self._following(namespace, tracked, version.ledger, expired)
         if following is None:
+            _log.info("the count is too old to be written", extra={"namespace": namespace})
             return _RETRY_SECONDS
         if version.ledger is None or not _says_the_same(version.ledger, following):
             try:
                 self._ledgers.write(namespace, version, following)
             except (ConflictError, NotFoundError):
                 return self._timing.settle_seconds
-        tracked.watch.look(following)
+        tracked.watch.look(following, version.uid)
         with self._changed:
             tracked.count.forget_gone(following.reservations)
-            tracked.is_settled, tracked.lost_since = True, None
+            tracked.has_ledger, tracked.lost_since = True, None
         return None
 
     def _following(
-        self, tracked: _Tracked, ledger: Ledger | None, expired: Mapping[str, Expiry]
+        self,
+        namespace: str,
+        tracked: Tracked,
+        ledger: Ledger | None,
+        expired: Mapping[str, Expiry],
     ) -> Ledger | None:
         """Return the ledger that follows; None while the cache is older than what was counted.
 
+        None too when the namespace is counted anew meanwhile: this count gets no more changes.
         While a change, or a whole list, is being taken in, what is counted can be newer than the
         version up to which the cache is complete. The older of the two is what may be written
         over, the newer what is said to have been counted.
         """
         with self._changed:
+            if self._tracked.get(namespace) is not tracked:
+                return None
             complete = self.pods.resource_version
             if ledger is not None and complete < ledger.pods_resource_version:
                 return None

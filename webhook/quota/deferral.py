@@ -25,7 +25,7 @@ from webhook.quota.pods import usage_of
 from webhook.quota.quantity import Quantity
 from webhook.quota.refusals import FORBIDDEN, InsufficientQuota, UncoveredScopes
 from webhook.quota.resources import ResourceList
-from webhook.quota.scopes import ScopeError, matches, quota_matching_expressions
+from webhook.quota.scopes import ScopeError, is_terminating, matches, quota_matching_expressions
 
 EXCLUDE_ANNOTATION: Final = "deferredquota.io/exclude"
 """Set to "true" on a ResourceQuota, it leaves all of that quota to the API server."""
@@ -147,8 +147,10 @@ def claim_of_update(old: Pod, new: Pod, quotas: NamespaceQuotas, *, door: Door) 
     before = deferred_part(usage_of(old, now=None), quotas.keys)
     applied = {each.name for each in quotas.applying_to(old)}
     applying = tuple([each.name for each in quotas.applying_to(new)])
-    grows = excess(usage, before) or (usage and not applied.issuperset(applying))
-    if not quotas.quotas or not grows:
+    # a deadline moves the pod into quotas that may come while the update is on its way
+    moves = is_terminating(old) != is_terminating(new)
+    grows = excess(usage, before) or not applied.issuperset(applying)
+    if not usage or not quotas.quotas or not (grows or moves):
         return None
     counted: Mapping[str, ResourceList] = {}
     if old.is_assigned:

@@ -68,6 +68,23 @@ class LedgerStore:
             return None
         return self._keep(namespace, read_ledger(found))
 
+    def fetch_blank(self, namespace: str) -> LedgerVersion | None:
+        """Read only which object there is, to replace what it says; None when there is none.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
+        try:
+            found = self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+        except NotFoundError:
+            return None
+        return read_ledger({**found, "status": None})
+
+    def forget(self, namespace: str) -> None:
+        """Forget a namespace that is gone."""
+        with self._lock:
+            self._known.pop(namespace, None)
+
     def write(self, namespace: str, version: LedgerVersion, ledger: Ledger) -> LedgerVersion:
         """Write `ledger` in the place of `version`.
 

@@ -30,7 +30,6 @@ from webhook.quota.ledger import (
     Refused,
     Undecided,
     Verdict,
-    admit,
     admit_all,
     final_verdicts,
     not_counted,
@@ -133,12 +132,13 @@ class Reserver:
             ticket.leads = not lane.is_busy
             lane.is_busy = True
         if not ticket.leads:
-            ticket.woken.acquire(timeout=max(0.0, deadline - time.monotonic()))
+            is_woken = ticket.woken.acquire(timeout=max(0.0, deadline - time.monotonic()))
             if ticket.outcome is not None:
                 return ticket.outcome
             if not self._takes_over(lane, ticket):
                 return _LATE
-            ticket.woken.acquire(blocking=False)
+            if not is_woken:
+                ticket.woken.acquire()  # who handed the lead over is about to wake it
         return self._lead(namespace, lane, ticket)
 
     def try_out(self, namespace: str, claim: Claim, observed: frozenset[Observed]) -> Outcome:
@@ -147,12 +147,10 @@ class Reserver:
             version = self._ledgers.fetch(namespace)
         except (ApiError, InvalidFieldError) as err:
             return _unreachable(err)
-        known = None if version is None else version.ledger
-        undecided = not_counted(known, observed)
-        if undecided is not None or known is None or version is None:
-            return undecided or _BUSY
-        _, verdict = admit(known, claim)
-        return _outcome(verdict, version.resource_version)
+        ticket = _Ticket(claim, observed, deadline=0.0)
+        known, number = (version.ledger, version.resource_version) if version else (None, 0)
+        _, verdicts = self._verdicts(known, [ticket])
+        return _outcome(verdicts[0], number)
 
     def _lane(self, namespace: str) -> _Lane:
         lane = self._lanes.get(namespace)

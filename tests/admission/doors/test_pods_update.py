@@ -102,8 +102,18 @@ def test_a_deadline_that_moves_the_pod_nowhere_is_not_charged(
 
 
 def test_an_unscoped_quota_does_not_charge_a_deadline(desk: Desk) -> None:
-    reply = flip(desk, a_stored(desk, "2"), 60)
-    assert (reply.allowed, reply.decision) == (True, "nothing-charged")
+    assert flip(desk, a_stored(desk, "2"), 60).allowed
+    assert desk.reserved() == {}
+    assert desk.used() == {"requests.cpu": "2"}
+
+
+def test_a_deadline_is_remembered_for_a_quota_that_comes_while_it_is_on_its_way(
+    desk: Desk,
+) -> None:
+    assert flip(desk, a_stored(desk, "2"), 60).allowed
+    desk.create(a_quota("short", scopes=["Terminating"]))
+    desk.settle()
+    assert desk.reserved("short") == {"requests.cpu": "2"}
 
 
 def test_a_pod_that_waits_may_get_any_deadline_and_is_charged_at_its_bind(scoped: Desk) -> None:

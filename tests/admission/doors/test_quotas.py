@@ -50,8 +50,10 @@ UNSOUND: dict[str, tuple[Object, list[tuple[str, str, str]]]] = {
             (
                 "FieldValueInvalid",
                 "spec.hard[requests.cpu]",
-                ("'many' is not a quantity: quantities must match the regular expression"
-                " '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
+                (
+                    "'many' is not a quantity: quantities must match the regular expression"
+                    " '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                ),
             )
         ],
     ),

@@ -1,0 +1,245 @@
+"""A tracker that takes its steps when a test says so, on a clock that a test moves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import cast
+
+from tests.admission.doors.desk import (
+    NAMESPACE,
+    Line,
+    a_namespace,
+    accounts_in,
+    eventually,
+    new_cluster,
+    recount,
+)
+from tests.builders import a_binding, a_pod
+from webhook.cluster.api import NAMESPACES, PODS, QUOTA_LEDGERS, NotFoundError, known_kind
+from webhook.cluster.informer import Change, Informer, Timing
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.controllers.tracked import TrackerTiming
+from webhook.controllers.tracker import Tracker
+from webhook.quota.deferral import claim_of_assignment, claim_of_update
+from webhook.quota.ledger import NEWEST, Door, Ledger, Reservation
+from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.objects import Pod
+from webhook.quota.resources import mask, to_text
+from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.reserver import Outcome, Reserver
+from webhook.state.view import NamespaceCache, QuotaCache
+
+Object = dict[str, object]
+
+EXPIRE_SECONDS = 45.0
+RESYNC_SECONDS = 60.0
+_QUICK = Timing(first_pause=0.01, longest_pause=0.05)
+
+
+@dataclass
+class Rig:
+    """One tracker on a cluster, with caches that follow it; nothing settles but in `step`."""
+
+    cluster: MemoryCluster
+    clock: list[float] = field(default_factory=lambda: [1000.0])
+    line: Line = field(init=False)
+    api: MemoryClient = field(init=False)
+    tracker: Tracker = field(init=False)
+    quotas: QuotaCache = field(init=False)
+    namespaces: NamespaceCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.api = MemoryClient(self.cluster)
+        self.line = Line(self.cluster)
+        self.quotas = QuotaCache(self.line, lambda: DEFERRED_KEYS, timing=_QUICK)
+        self.namespaces = NamespaceCache(self.line, timing=_QUICK)
+        timing = TrackerTiming(
+            settle_seconds=0.0,
+            resync_seconds=RESYNC_SECONDS,
+            expire_seconds=EXPIRE_SECONDS,
+            clock=lambda: self.clock[0],
+            informer=_QUICK,
+        )
+        self.tracker = Tracker(
+            self.line,
+            LedgerStore(self.line),
+            self.quotas,
+            self.namespaces,
+            lambda: DEFERRED_KEYS,
+            timing=timing,
+        )
+
+    # -- time and steps --------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Let the caches follow the cluster; the tracker's own thread does not run."""
+        for informer in self.informers():
+            informer.start()
+        for informer in self.informers():
+            assert informer.wait_for_sync(5)
+
+    def stop(self) -> None:
+        """Let go of the cluster."""
+        self.line.resume()
+        for informer in self.informers():
+            informer.stop()
+
+    def informers(self) -> list[Informer[Pod]]:
+        """The caches, whatever they hold."""
+        found = [self.namespaces.informer, self.quotas.informer, self.tracker.pods]
+        return cast("list[Informer[Pod]]", found)
+
+    def catch_up(self) -> None:
+        """Wait until the caches have seen all that is stored."""
+        version = self.cluster.resource_version
+
+        def has_seen_all() -> bool:
+            self.cluster.send_bookmarks()
+            return all(one.wait_for_version(version, 0.02) for one in self.informers())
+
+        eventually(has_seen_all, f"the caches are at version {version}")
+
+    def step(self) -> float:
+        """Let the tracker see everything and settle what is due; return how long it would wait."""
+        self.catch_up()
+        return self.tracker._step()
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock."""
+        self.clock[0] += seconds
+
+    # -- the cluster -----------------------------------------------------------------------
+
+    def create(self, obj: Mapping[str, object]) -> Object:
+        """Store a new object."""
+        kind = known_kind(str(obj["apiVersion"]), str(obj["kind"]))
+        assert kind is not None
+        return dict(self.api.create(kind, obj).object)
+
+    def pod(self, name: str, cpu: str = "1", namespace: str = NAMESPACE, **fields: object) -> None:
+        """Store a pod of uid `uid-<name>`."""
+        fields = {"requests": {"cpu": cpu}, **fields}
+        made = a_pod(name=name, namespace=namespace, uid=f"uid-{name}", **fields)  # type: ignore[arg-type]
+        self.cluster.load([(PODS, made)])
+
+    def bind(self, name: str, namespace: str = NAMESPACE) -> None:
+        """Give a pod its node, unasked."""
+        self.api.bind(a_binding(name, namespace=namespace))
+
+    def finish(self, name: str, namespace: str = NAMESPACE) -> None:
+        """Let a pod succeed."""
+        patch = {"status": {"phase": "Succeeded"}}
+        self.api.patch(PODS, name, patch, namespace=namespace, subresource="status")
+
+    def delete(self, name: str, grace: int = 0, namespace: str = NAMESPACE) -> None:
+        """Delete a pod, at once or after a grace period."""
+        self.api.delete(PODS, name, namespace=namespace, grace_period_seconds=grace)
+
+    # -- the ledger ------------------------------------------------------------------------
+
+    def version(self, namespace: str = NAMESPACE) -> LedgerVersion | None:
+        """Read the ledger object."""
+        return LedgerStore(self.api).fetch(namespace)
+
+    def ledger(self, namespace: str = NAMESPACE) -> Ledger:
+        """Read the ledger, which must have been counted."""
+        version = self.version(namespace)
+        assert version is not None
+        assert version.ledger is not None
+        return version.ledger
+
+    def used(self, quota: str = "p1", namespace: str = NAMESPACE) -> dict[str, str]:
+        return to_text(self.ledger(namespace).accounts[quota].used)
+
+    def reserved(self, quota: str = "p1", namespace: str = NAMESPACE) -> dict[str, str]:
+        account = self.ledger(namespace).accounts[quota]
+        return to_text(mask(account.reserved, account.hard))
+
+    def pending(self, quota: str = "p1", namespace: str = NAMESPACE) -> dict[str, str]:
+        return to_text(self.ledger(namespace).accounts[quota].pending)
+
+    def held(self, namespace: str = NAMESPACE) -> dict[str, Reservation]:
+        """Return the reservations by pod name."""
+        return {one.pod: one for one in self.ledger(namespace).reservations.values()}
+
+    def is_exact(self, namespace: str = NAMESPACE) -> bool:
+        """Say whether the ledger's quotas are as a recount finds them."""
+        status = self.api.get(QUOTA_LEDGERS, "ledger", namespace=namespace).get("status")
+        return accounts_in(cast("Object", status)) == recount(self.api, namespace)
+
+    def has_ledger(self, namespace: str = NAMESPACE) -> bool:
+        """Say whether there is a ledger object."""
+        try:
+            self.api.get(QUOTA_LEDGERS, "ledger", namespace=namespace)
+        except NotFoundError:
+            return False
+        return True
+
+    # -- doors -----------------------------------------------------------------------------
+
+    def reserve(self, name: str, namespace: str = NAMESPACE) -> Outcome:
+        """Reserve for the bind of a pod, as a door of another replica does."""
+        pod = self._stored(name, namespace)
+        quotas = self.quotas.in_namespace(namespace).deferred
+        claim = claim_of_assignment(pod, quotas, door=Door.BIND, seen=NEWEST)
+        assert claim is not None
+        give_up = time.monotonic() + 5
+        return _elsewhere(self.cluster).reserve(namespace, claim, quotas.observed, deadline=give_up)
+
+    def reserve_resize(self, name: str, cpu: str, namespace: str = NAMESPACE) -> Outcome:
+        """Reserve for a resize of a pod to `cpu`, and store nothing."""
+        old = self._stored(name, namespace)
+        quotas = self.quotas.in_namespace(namespace).deferred
+        new = Pod.from_object(a_pod(name=name, node=old.node_name, requests={"cpu": cpu}))
+        claim = claim_of_update(old, new, quotas, door=Door.RESIZE)
+        assert claim is not None
+        give_up = time.monotonic() + 5
+        return _elsewhere(self.cluster).reserve(namespace, claim, quotas.observed, deadline=give_up)
+
+    def _stored(self, name: str, namespace: str) -> Pod:
+        return Pod.from_object(self.api.get(PODS, name, namespace=namespace))
+
+
+def _elsewhere(cluster: MemoryCluster) -> Reserver:
+    return Reserver(LedgerStore(MemoryClient(cluster)))
+
+
+@contextmanager
+def a_rig(*objects: Mapping[str, object], mode: str = "deferred") -> Iterator[Rig]:
+    """Set up a tracker whose first step is still to come; `team-a` has the label `mode`."""
+    cluster = new_cluster()
+    stored = [a_namespace(mode=mode), *objects]
+    loaded = [(known_kind(str(one["apiVersion"]), str(one["kind"])), one) for one in stored]
+    cluster.load([(kind, one) for kind, one in loaded if kind is not None])
+    rig = Rig(cluster)
+    rig.start()
+    try:
+        yield rig
+    finally:
+        rig.stop()
+
+
+@contextmanager
+def another_rig(rig: Rig) -> Iterator[Rig]:
+    """Set up a second tracker on the cluster of `rig`: another replica, on the same clock."""
+    other = Rig(rig.cluster, rig.clock)
+    other.start()
+    try:
+        yield other
+    finally:
+        other.stop()
+
+
+__all__ = [
+    "EXPIRE_SECONDS",
+    "NAMESPACE",
+    "NAMESPACES",
+    "RESYNC_SECONDS",
+    "Change",
+    "Rig",
+    "a_rig",
+    "another_rig",
+]
