@@ -18,7 +18,7 @@ from webhook.admission.review import AdmissionRequest, Answer
 from webhook.admission.rules import Rules, rules_of
 from webhook.admission.serving.settings import ServerParts
 from webhook.cluster.api import NAMESPACES, ClusterApi, NotFoundError
-from webhook.cluster.informer import Timing
+from webhook.cluster.informer import Change, Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.config import Configuration, ConfigurationFile
 from webhook.controllers.tracked import TrackerTiming
@@ -163,6 +163,7 @@ class Engine:
         ledgers = LedgerStore(api)
         self._quotas = QuotaCache(api, self._deferred_keys, timing=options.informer)
         self._namespaces = NamespaceCache(api, timing=options.informer)
+        self._namespaces.informer.add_handler(partial(_forget_deleted, ledgers))
         self._view = CachedView(
             api, ledgers, self._quotas, self._namespaces, timing=options.informer
         )
@@ -276,6 +277,11 @@ class Engine:
             self._relists[kind] = informer.relists
             if informer.has_synced:
                 cache.age_seconds.labels(kind).set(informer.last_event_age_seconds)
+
+
+def _forget_deleted(ledgers: LedgerStore, change: Change[bool]) -> None:
+    if change.type == "DELETED":
+        ledgers.forget(change.key)
 
 
 def _stats(metrics: Metrics) -> ReserverStats:

@@ -65,7 +65,7 @@ def prepare_update(old: Stored, new: Stored, subresource: str) -> Stored:
     merged, causes = merge(old, new)
     _refuse(new, causes)
     changed = _with_kept_meta(old, merged)
-    return _with_generation(old, changed)
+    return changed if subresource == "status" else _with_generation(old, changed)
 
 
 def check_version_named(kind: Kind, new: Stored) -> None:
