@@ -20,6 +20,8 @@ import time
 from collections import deque
 from typing import Final, TextIO
 
+import msgspec
+
 MAX_FIELD_CHARACTERS: Final = 1024
 """Longest text of a field; the rest is cut."""
 
@@ -40,6 +42,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 _OWN_ATTRIBUTES: Final = frozenset(
     vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "color_message"}
 )
+_ENCODER: Final = msgspec.json.Encoder()
 _PLAIN_TYPES: Final = (bool, int, float, type(None))
 
 
@@ -59,8 +62,19 @@ class JsonFormatter(logging.Formatter):
                 line[name] = _plain(value)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)[-MAX_TRACEBACK_CHARACTERS:]
-        # DEL is the one control character that JSON leaves as it is
-        return json.dumps(line, ensure_ascii=True, allow_nan=True).replace("\x7f", "\\u007f")
+        return _as_ascii(line)
+
+
+def _as_ascii(line: dict[str, object]) -> str:
+    """Write a line as JSON; quickly, when it needs no escapes."""
+    try:
+        data = _ENCODER.encode(line)
+    except (UnicodeEncodeError, TypeError, msgspec.MsgspecError):
+        data = b"\x7f"
+    if data.isascii() and b"\x7f" not in data:
+        return data.decode("ascii")
+    # DEL is the one control character that JSON leaves as it is
+    return json.dumps(line, ensure_ascii=True, allow_nan=True).replace("\x7f", "\\u007f")
 
 
 class BatchHandler(logging.Handler):
@@ -196,6 +210,9 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
             former.close()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # no line says where in the code, or on which thread, it was logged; finding out takes time
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # noqa: SLF001 - as its manual advises
     # a reader that went away must not turn every log call into a traceback
     logging.raiseExceptions = False
     logging.captureWarnings(capture=True)
