@@ -8,6 +8,7 @@ differs ends it with an error.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -458,6 +459,7 @@ def _is_ready(url: str) -> bool:
 
 
 def main() -> int:
+    argparse.ArgumentParser(prog="scripts/demo", description="Play the story.").parse_args()
     began = time.monotonic()
     try:
         with served() as cluster:
@@ -466,6 +468,9 @@ def main() -> int:
     except StoryError as err:
         print(f"\ndemo: {err}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever read it has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     print(f"\nAll {story.checks} answers were as told, in {time.monotonic() - began:.1f} s.")
     return 0
 

@@ -34,7 +34,8 @@ class MustSpecify(StrEnum):
     """When every container has to name the compute resources that a quota limits."""
 
     CREATE = "create"
-    """As the API server: a pod that leaves one out is refused when it is created."""
+    """As the API server: a pod that leaves one out is refused when it is created. One that is
+    there already, because its namespace opted in later, is refused at its bind."""
 
     BIND = "bind"
     """Such a pod is created and waits; it is refused at the bind."""
@@ -75,7 +76,7 @@ class Limits:
     """`limits.bodyBytes`, 64 KiB to 64 MiB: the largest request body. The default holds two
     objects of the API server's own limit of 3 MiB, the new one and the old one."""
 
-    threads: int = 16
+    threads: int = 8
     """`limits.threads`, 1 to 64: requests answered at the same time. A change takes a restart."""
 
     reservations_per_namespace: int = 4000

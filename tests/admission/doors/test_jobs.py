@@ -88,10 +88,11 @@ def test_a_closed_job_is_refused_with_what_to_do(
     reply = change(desk, old, sized("2", suspend=suspend, status=status), phase)
     assert (reply.code, reply.reason) == (422, "Invalid")
     assert reply.message == f"spec.template: field is immutable: {hint}"
-    assert reply.causes == [("FieldValueInvalid", "spec.template", "field is immutable")]
+    told = f"field is immutable: {hint}"  # where kubectl shows it
+    assert reply.causes == [("FieldValueInvalid", "spec.template", told)]
     assert reply.details["name"] == "train"
     assert (reply.details["kind"], reply.details["group"]) == ("Job", "batch")
-    assert reply.audit == {"decision": "denied", "reason": "spec.template: field is immutable"}
+    assert reply.audit == {"decision": "denied", "reason": f"spec.template: {told}"}
 
 
 def test_of_a_suspended_job_only_resources_and_directives_may_change(desk: Desk) -> None:

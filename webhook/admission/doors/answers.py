@@ -61,14 +61,14 @@ def unreadable(err: InvalidFieldError) -> Denied:
     return invalid([FieldError("FieldValueInvalid", err.field, err.detail)])
 
 
-def invalid(errors: Iterable[FieldError], *, hint: str = "") -> Denied:
+def invalid(errors: Iterable[FieldError]) -> Denied:
     """Deny an object with faulty fields; every one is listed once, in order."""
     once = [(error, error.detail or error.message) for error in dict.fromkeys(errors)]
     text = "; ".join(f"{error.field}: {detail}" for error, detail in once)
     return Denied(
         code=422,
         reason="Invalid",
-        message=f"{text}: {hint}" if hint else text,
+        message=text,
         causes=tuple(Cause(error.type, error.field, detail) for error, detail in once),
         audit={"reason": text},
     )

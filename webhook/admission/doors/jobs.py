@@ -11,6 +11,7 @@ from webhook.admission.deadline import Deadline
 from webhook.admission.doors import answers
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer
+from webhook.quota.fields import FieldError
 from webhook.quota.jobs import JobState, job_state, job_update_errors
 
 _TEMPLATE = "spec.template"
@@ -28,11 +29,19 @@ def update(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
     errors = job_update_errors(old, new, context.current_rules().job_gates)
     if not errors:
         return Allowed(decision="not-charged")
-    is_template_fixed = any(
-        error.field.startswith(_TEMPLATE) and error.detail == _IMMUTABLE for error in errors
-    )
-    hint = _hint(job_state(old), request) if is_template_fixed else ""
-    return answers.invalid(errors, hint=hint)
+    if any(_is_of_template(error) for error in errors):
+        # in the error itself: kubectl shows the causes of what is invalid, not the message
+        hint = _hint(job_state(old), request)
+        errors = [_explained(error, hint) if _is_of_template(error) else error for error in errors]
+    return answers.invalid(errors)
+
+
+def _is_of_template(error: FieldError) -> bool:
+    return error.field.startswith(_TEMPLATE) and error.detail == _IMMUTABLE
+
+
+def _explained(error: FieldError, hint: str) -> FieldError:
+    return FieldError(error.type, error.field, f"{error.detail}: {hint}")
 
 
 def _hint(state: JobState, request: AdmissionRequest) -> str:

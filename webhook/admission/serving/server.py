@@ -96,6 +96,8 @@ def _run(application: _Application) -> int:
 def _check(settings: ServerSettings) -> None:
     if settings.threads < 1 or settings.max_connections <= settings.threads:
         raise StartError("threads must be at least 1 and fewer than the connections")
+    if settings.announce and not settings.announce.parent.is_dir():
+        raise StartError(f"{settings.announce}: there is no directory to announce in")
     problems = settings.tls.file_problems() if settings.tls else ()
     if problems:
         raise StartError("; ".join(problems))

@@ -1,0 +1,173 @@
+"""Every review that a real API server sent is answered as it should be, and validly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import pytest
+
+from tests.admission.doors.desk import Desk, Line, Reply, a_namespace, new_cluster
+from tests.admission.reviews import phase_of, recorded, recorded_names
+from webhook.cluster.api import NAMESPACES, PODS, RESOURCE_QUOTAS
+from webhook.cluster.kinds import Kind
+from webhook.runtime import Engine
+from webhook.telemetry.metrics import Metrics
+
+Object = dict[str, object]
+NAMESPACE = "rec"
+
+ALLOWED: Mapping[str, str] = {
+    "mutate.create.bindings": "stamped",
+    "mutate.create.jobs": "not-charged",
+    "mutate.create.pods": "not-charged",
+    "mutate.create.pods-binding": "stamped",
+    "mutate.create.pods-eviction": "not-charged",
+    "mutate.create.resourcequotas": "not-charged",
+    "mutate.delete.jobs": "not-charged",
+    "mutate.delete.pods": "not-charged",
+    "mutate.delete.resourcequotas": "not-charged",
+    "mutate.update.jobs": "not-charged",
+    "mutate.update.jobs-status": "not-charged",
+    "mutate.update.pods": "not-charged",
+    "mutate.update.pods-resize": "not-charged",
+    "mutate.update.pods-status": "not-charged",
+    "mutate.update.resourcequotas": "not-charged",
+    "mutate.update.resourcequotas-status": "masked",
+    "validate.create.jobs": "not-charged",
+    "validate.create.pods-binding": "reserved",
+    "validate.create.pods-eviction": "not-charged",
+    "validate.create.resourcequotas": "valid",
+    "validate.delete.jobs": "not-charged",
+    "validate.delete.pods": "not-charged",
+    "validate.delete.resourcequotas": "not-charged",
+    "validate.update.jobs": "not-charged",
+    "validate.update.jobs-status": "not-charged",
+    "validate.update.pods": "not-charged",
+    "validate.update.pods-resize": "reserved",
+    "validate.update.pods-status": "not-charged",
+    "validate.update.resourcequotas": "valid",
+    "validate.update.resourcequotas-status": "not-charged",
+}
+"""Phase, operation and resource → the decision, unless it is told apart below."""
+
+
+def sent(name: str) -> Object:
+    """The request of a recorded review."""
+    return cast("Object", json.loads(recorded(name))["request"])
+
+
+def stored() -> list[tuple[Kind, Object]]:
+    """The pods that wait and the quotas that the reviews mention, as they were stored then."""
+    pods = [
+        cast("Object", sent(name)["object"])
+        for name in recorded_names()
+        if name.startswith("validate.create.pods.") and not sent(name).get("dryRun")
+    ]
+    waiting = [pod for pod in pods if not cast("Object", pod["spec"]).get("nodeName")]
+    compute = cast("Object", sent("validate.update.resourcequotas.compute")["oldObject"])
+    return [(PODS, pod) for pod in waiting] + [(RESOURCE_QUOTAS, compute)]
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[Desk]:
+    cluster = new_cluster()
+    cluster.load([(NAMESPACES, a_namespace(NAMESPACE)), *stored()])
+    line = Line(cluster)
+    engine = Engine(line, Metrics())
+    engine.start()
+    try:
+        assert engine.wait_until_ready(10) == []
+        yield Desk(cluster, line, engine)
+    finally:
+        engine.stop()
+
+
+def answered(desk: Desk, name: str) -> Reply:
+    return desk.post_text(recorded(name), phase_of(name))
+
+
+def test_all_recorded_reviews_are_there() -> None:
+    assert len(recorded_names()) == 82
+
+
+@pytest.mark.parametrize("name", recorded_names())
+def test_a_recorded_review_is_answered_validly(desk: Desk, name: str) -> None:
+    answered(desk, name)  # an answer that an API server would not take fails in there
+
+
+REFUSED = {
+    # the API server refused these itself, after the mutating webhooks
+    "mutate.update.jobs.sus.3",
+    "mutate.update.jobs.sus.6",
+    "validate.create.bindings.gated",
+}
+
+
+def kinds() -> list[tuple[str, str]]:
+    return [
+        (name, ALLOWED[kind])
+        for name in recorded_names()
+        if name not in REFUSED and (kind := ".".join(name.split(".")[:3])) in ALLOWED
+    ]
+
+
+@pytest.mark.parametrize(("name", "decision"), kinds(), ids=[name for name, _ in kinds()])
+def test_each_kind_of_door_decides_as_it_should(desk: Desk, name: str, decision: str) -> None:
+    reply = answered(desk, name)
+    assert reply.allowed
+    assert reply.decision == decision
+
+
+PODS_CREATED = {
+    "assigned": "reserved",
+    "podlevel": "reserved",
+    "dry.dryrun": "would-reserve",
+    "gated": "not-assigned",
+    "gen-pod": "not-assigned",
+    "sched2": "not-assigned",
+    "scheduled": "not-assigned",
+    "sus-pod": "not-assigned",
+    "unassigned": "not-assigned",
+}
+
+
+@pytest.mark.parametrize(("name", "decision"), PODS_CREATED.items(), ids=PODS_CREATED.keys())
+def test_a_new_pod_is_charged_if_it_has_a_node(desk: Desk, name: str, decision: str) -> None:
+    reply = answered(desk, f"validate.create.pods.{name}")
+    assert (reply.allowed, reply.decision) == (True, decision)
+
+
+def test_a_bind_by_a_person_is_pinned_and_one_by_the_scheduler_keeps_its_uid(desk: Desk) -> None:
+    person = answered(desk, "mutate.create.pods-binding.unassigned").object
+    scheduler = answered(desk, "mutate.create.pods-binding.scheduled").object
+    pod = sent("validate.create.pods.unassigned")["object"]
+    uid = cast("Object", cast("Object", pod)["metadata"])["uid"]
+    assert cast("Object", person["metadata"])["uid"] == uid
+    assert cast("Object", scheduler["metadata"])["labels"] == {"topology.kubernetes.io/zone": "z1"}
+
+
+def test_the_bind_of_a_gated_pod_is_refused_as_storage_refused_it(desk: Desk) -> None:
+    reply = answered(desk, "validate.create.bindings.gated")
+    assert (reply.code, reply.message) == (409, "pod gated has non-empty .spec.schedulingGates")
+
+
+def test_a_status_is_masked_down_to_what_is_native(desk: Desk) -> None:
+    status = answered(desk, "mutate.update.resourcequotas-status.compute").object["status"]
+    assert status == {"hard": {"pods": "50"}, "used": {"pods": "0"}}
+
+
+def test_a_resize_is_charged_with_its_growth(desk: Desk) -> None:
+    assert answered(desk, "validate.update.pods-resize.unassigned").audit["requested"] == (
+        "cpu=800m,limits.cpu=1,limits.memory=512Mi,memory=256Mi,requests.cpu=800m,"
+        "requests.memory=256Mi"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(one for one in REFUSED if ".jobs." in one))
+def test_a_job_that_the_api_server_refused_is_refused_with_a_reason(desk: Desk, name: str) -> None:
+    reply = answered(desk, name)
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert str(reply.message).startswith("spec.template")
+    assert "field is immutable: " in str(reply.message)

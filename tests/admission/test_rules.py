@@ -1,0 +1,82 @@
+"""The rules that the doors decide by: what an empty configuration means, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.admission.rules import Rules, rules_of
+from webhook.config import Configuration, JobGates, MirrorPods, MustSpecify
+from webhook.config.settings import Timeouts
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.objects import ScopeExpression
+from webhook.runtime import check_configuration
+
+GOLD = {"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}
+
+
+def test_an_empty_configuration_means_the_default_rules() -> None:
+    assert rules_of(Configuration()) == Rules()
+
+
+def test_every_setting_becomes_a_rule() -> None:
+    configuration = Configuration(
+        deferred_resources=("requests.nvidia.com/gpu",),
+        must_specify=MustSpecify.BIND,
+        mirror_pods=MirrorPods.ENFORCE,
+        limited_resources=({"resource": "pods", "matchContains": ["cpu"]},),
+        require_quota_for_priority=(GOLD,),
+        exempt_namespaces=frozenset({"infra"}),
+        timeouts=Timeouts(ledger_seconds=7),
+        job_gates=JobGates(mutable_pod_resources=False),
+    )
+    rules = rules_of(configuration)
+    assert rules.deferred_keys == DEFERRED_KEYS | {"requests.nvidia.com/gpu"}
+    assert (rules.must_specify, rules.enforces_mirror_pods) == (MustSpecify.BIND, True)
+    assert rules.limited[0].match_contains == ("cpu",)
+    assert rules.priority == (ScopeExpression("PriorityClass", "In", ("gold",)),)
+    assert rules.exempt_namespaces == {"infra"}
+    assert rules.ledger_seconds == pytest.approx(7)
+    assert rules.job_gates == {"MutableSchedulingDirectivesForSuspendedJobs"}
+
+
+WRONG = {
+    "a native key": (
+        Configuration(deferred_resources=("requests.a.com/b", "pods")),
+        "deferredResources[1]",
+    ),
+    "a bare resource": (
+        Configuration(deferred_resources=("nvidia.com/gpu",)),
+        "deferredResources[0]",
+    ),
+    "a native domain": (
+        Configuration(deferred_resources=("requests.kubernetes.io/x",)),
+        "deferredResources[0]",
+    ),
+    "an operator that is none": (
+        Configuration(
+            limited_resources=(
+                {"resource": "pods"},
+                {"resource": "pods", "matchScopes": [{**GOLD, "operator": "in"}]},
+            )
+        ),
+        "limitedResources[1].matchScopes[0].operator",
+    ),
+    "a value that no label can have": (
+        Configuration(require_quota_for_priority=({**GOLD, "values": ["bad value!"]},)),
+        "requireQuotaForPriority[0].values[0]",
+    ),
+    "a scope that is none": (
+        Configuration(require_quota_for_priority=({**GOLD, "scopeName": "Golden"},)),
+        "requireQuotaForPriority[0].scopeName",
+    ),
+}
+
+
+@pytest.mark.parametrize(("configuration", "field"), WRONG.values(), ids=WRONG.keys())
+def test_a_rule_that_cannot_be_evaluated_is_refused_at_the_start(
+    configuration: Configuration, field: str
+) -> None:
+    with pytest.raises(InvalidFieldError) as caught:
+        check_configuration(configuration)
+    assert caught.value.field == field

@@ -1,0 +1,48 @@
+"""Reviews that a real API server sent, posted to the running server, which knows its objects."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.admission.doors.desk import a_namespace
+from tests.admission.reviews import phase_of, recorded, recorded_names
+from tests.admission.test_recorded_reviews import NAMESPACE, PODS_CREATED, REFUSED, kinds, stored
+from tests.admission.validity import response_of
+from tests.e2e.embedded import serving
+from tests.e2e.harness import Server, post
+from webhook.admission.review import Phase
+
+PATHS = {Phase.MUTATING: "/mutate?timeout=10s", Phase.VALIDATING: "/validate?timeout=10s"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    objects = [a_namespace(NAMESPACE), *(obj for _, obj in stored())]
+    snapshot = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    with serving(tmp_path_factory.mktemp("recorded"), snapshot) as served:
+        yield served.webhook
+
+
+def decisions() -> dict[str, str]:
+    """What is answered, where it is an allow."""
+    created = {f"validate.create.pods.{name}": one for name, one in PODS_CREATED.items()}
+    return {**dict(kinds()), **created}
+
+
+def test_every_recorded_review_is_answered_validly_and_as_it_should_be(server: Server) -> None:
+    expected = decisions()
+    with contextlib.closing(server.connect()) as connection:
+        for name in recorded_names():
+            phase = phase_of(name)
+            reply = post(connection, recorded(name), PATHS[phase])
+            assert reply.status == 200, name
+            response = response_of(reply.body, json.loads(recorded(name)), phase)
+            assert response["allowed"] == (name not in REFUSED), name
+            if name in expected:
+                audit = response["auditAnnotations"]
+                assert isinstance(audit, dict)
+                assert audit["decision"] == expected[name], name

@@ -1,0 +1,182 @@
+"""Which quotas are deferred, and what a request claims of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import a_pod, a_quota, an_expression
+from webhook.quota.deferral import (
+    NamespaceQuotas,
+    QuotaScopeError,
+    claim_of_assignment,
+    claim_of_update,
+    deferred_quotas,
+    missing_coverage,
+)
+from webhook.quota.ledger import NEWEST, Claim, Door
+from webhook.quota.limited import LimitedResource
+from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.objects import Pod, ResourceQuota
+from webhook.quota.resources import to_text
+
+Object = dict[str, object]
+KEYS = DEFERRED_KEYS
+
+
+def quotas(*made: Object, keys: frozenset[str] = KEYS) -> NamespaceQuotas:
+    return deferred_quotas(map(ResourceQuota.from_object, made), keys)
+
+
+def pod(**fields: object) -> Pod:
+    made = a_pod(**fields)  # type: ignore[arg-type]
+    metadata = made["metadata"]
+    assert isinstance(metadata, dict)
+    return Pod.from_object({**made, "metadata": {**metadata, "resourceVersion": "41"}})
+
+
+def assigned(taken: Pod, found: NamespaceQuotas) -> Claim | None:
+    return claim_of_assignment(taken, found, door=Door.BIND, seen=3)
+
+
+CHOSEN: dict[str, tuple[Object, dict[str, str] | None]] = {
+    "compute": (
+        a_quota(hard={"cpu": "1", "limits.memory": "2"}),
+        {"cpu": "1", "limits.memory": "2"},
+    ),
+    "mixed": (a_quota(hard={"requests.cpu": "1", "pods": "2"}), {"requests.cpu": "1"}),
+    "native": (a_quota(hard={"pods": "2", "requests.ephemeral-storage": "1"}), None),
+    "empty": (a_quota(hard={}), None),
+    "excluded": (a_quota(metadata={"annotations": {"deferredquota.io/exclude": "true"}}), None),
+    "excluded by another word": (
+        a_quota(metadata={"annotations": {"deferredquota.io/exclude": "True"}}),
+        {"requests.cpu": "2"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("quota", "hard"), CHOSEN.values(), ids=CHOSEN.keys())
+def test_the_deferred_part_of_a_quota(quota: Object, hard: dict[str, str] | None) -> None:
+    found = quotas(quota).quotas
+    assert [to_text(one.hard) for one in found] == ([] if hard is None else [hard])
+
+
+def test_quotas_are_sorted_by_name() -> None:
+    found = quotas(a_quota("b"), a_quota("a"), a_quota("c"))
+    assert [one.name for one in found.quotas] == ["a", "b", "c"]
+
+
+def test_what_was_counted_is_another_thing_when_another_resource_is_deferred() -> None:
+    quota = a_quota(hard={"requests.cpu": "1", "requests.nvidia.com/gpu": "1"})
+    more = KEYS | {"requests.nvidia.com/gpu"}
+    assert quotas(quota).observed != quotas(quota, keys=more).observed
+    plain = a_quota(hard={"requests.cpu": "1"})
+    assert quotas(plain).observed == quotas(plain, keys=more).observed
+
+
+def test_an_assignment_claims_the_deferred_part_in_the_quotas_that_apply() -> None:
+    found = quotas(
+        a_quota("all"), a_quota("gold", expressions=[an_expression("PriorityClass", "In", "gold")])
+    )
+    claim = assigned(pod(requests={"cpu": "1", "ephemeral-storage": "1"}), found)
+    assert claim is not None
+    assert to_text(claim.usage) == {"cpu": "1", "requests.cpu": "1"}
+    assert (claim.uid, claim.pod, claim.quotas, claim.seen) == ("pod-uid-1", "web-1", ("all",), 3)
+    gold = assigned(pod(requests={"cpu": "1"}, priorityClassName="gold"), found)
+    assert gold is not None
+    assert gold.quotas == ("all", "gold")
+
+
+NO_CLAIM = {
+    "no deferred quota": (pod(requests={"cpu": "1"}), quotas(a_quota(hard={"pods": "1"}))),
+    "no compute": (pod(), quotas(a_quota())),
+    "an ended pod": (pod(requests={"cpu": "1"}, status={"phase": "Failed"}), quotas(a_quota())),
+}
+
+
+@pytest.mark.parametrize(("taken", "found"), NO_CLAIM.values(), ids=NO_CLAIM.keys())
+def test_what_takes_nothing_that_is_limited_claims_nothing(
+    taken: Pod, found: NamespaceQuotas
+) -> None:
+    assert assigned(taken, found) is None
+
+
+def test_a_pod_that_no_quota_applies_to_claims_all_the_same() -> None:
+    found = quotas(a_quota(scopes=["Terminating"]))
+    claim = assigned(pod(requests={"cpu": "1"}), found)
+    assert claim is not None
+    assert claim.quotas == ()
+
+
+def resized(old: str, new: str, *, node: str = "n", found: NamespaceQuotas) -> Claim | None:
+    before = pod(node=node, requests={"cpu": old})
+    after = pod(node=node, requests={"cpu": new})
+    return claim_of_update(before, after, found, door=Door.RESIZE)
+
+
+def test_growth_of_an_assigned_pod_claims_all_of_it_beside_what_is_counted() -> None:
+    claim = resized("1", "3", found=quotas(a_quota("q")))
+    assert claim is not None
+    assert to_text(claim.usage)["requests.cpu"] == "3"
+    assert to_text(claim.counted["q"])["requests.cpu"] == "1"
+    assert (claim.after, claim.seen, claim.is_intent) == (41, NEWEST, False)
+
+
+def test_growth_of_a_pod_that_waits_is_an_intent() -> None:
+    claim = resized("1", "3", node="", found=quotas(a_quota("q")))
+    assert claim is not None
+    assert (claim.is_intent, claim.counted) == (True, {})
+
+
+@pytest.mark.parametrize(("old", "new"), [("2", "1"), ("1", "1"), ("1", "1000m")])
+def test_shrinking_and_standing_still_claim_nothing(old: str, new: str) -> None:
+    assert resized(old, new, found=quotas(a_quota())) is None
+
+
+def test_without_deferred_quotas_growth_claims_nothing() -> None:
+    assert resized("1", "9", found=quotas()) is None
+
+
+def test_a_deadline_claims_everything_in_the_quota_that_the_pod_moves_into() -> None:
+    found = quotas(
+        a_quota("all"),
+        a_quota("short", scopes=["Terminating"]),
+        a_quota("long", scopes=["NotTerminating"]),
+    )
+    old = pod(node="n", requests={"cpu": "1"})
+    new = pod(node="n", requests={"cpu": "1"}, activeDeadlineSeconds=5)
+    claim = claim_of_update(old, new, found, door=Door.UPDATE)
+    assert claim is not None
+    assert claim.quotas == ("all", "short")
+    assert set(claim.counted) == {"all"}
+
+
+BAD = a_quota("odd", expressions=[an_expression("PriorityClass", "In", "bad value!")])
+
+
+def test_a_quota_that_cannot_be_matched_is_named() -> None:
+    with pytest.raises(QuotaScopeError) as caught:
+        assigned(pod(requests={"cpu": "1"}), quotas(a_quota("fine"), BAD))
+    assert caught.value.quota == "odd"
+
+
+LIMITED = (LimitedResource("pods", match_contains=("requests.cpu",)),)
+
+
+def covered(limited: tuple[LimitedResource, ...], *made: Object) -> str:
+    every = [ResourceQuota.from_object(one) for one in made]
+    refusal = missing_coverage(pod(requests={"cpu": "1"}), every, limited, ())
+    return "" if refusal is None else refusal.message
+
+
+def test_what_is_limited_needs_a_matching_quota_that_names_it() -> None:
+    refused = "insufficient quota to consume: requests.cpu"
+    assert covered(LIMITED) == refused
+    assert covered(LIMITED, a_quota(hard={"cpu": "1"})) == refused
+    assert covered(LIMITED, a_quota(scopes=["Terminating"])) == refused
+    assert covered(LIMITED, a_quota(hard={"requests.cpu": "0"})) == ""
+
+
+def test_where_nothing_is_limited_no_quota_is_looked_at() -> None:
+    assert covered((), BAD) == ""
+    with pytest.raises(QuotaScopeError, match="bad value!"):
+        covered(LIMITED, BAD)

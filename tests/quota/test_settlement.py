@@ -1,0 +1,208 @@
+"""What becomes of a ledger when its pods have been counted: one table per rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from webhook.quota.ledger import Account, Door, Ledger, Observed, Reservation
+from webhook.quota.quantity import Quantity
+from webhook.quota.resources import ResourceList
+from webhook.quota.settlement import Count, CountedQuota, Expiry, SeenPod, settle
+
+Amounts = Mapping[str, str]
+
+
+def cpu(text: str) -> ResourceList:
+    return {"requests.cpu": Quantity.parse(text)}
+
+
+def observed(name: str = "q", spec: str = "s1") -> Observed:
+    return Observed(name, f"uid-{name}", spec)
+
+
+def held(
+    *quotas: str,
+    usage: str = "1",
+    charges: Amounts | None = None,
+    after: int = 0,
+    is_intent: bool = False,
+    serial: int = 1,
+) -> Reservation:
+    """A reservation of pod `a`, which holds all of its usage in each of its quotas."""
+    amounts = dict.fromkeys(quotas, usage) if charges is None else charges
+    return Reservation(
+        uid="a",
+        pod="pod-a",
+        door=Door.BIND,
+        usage=cpu(usage),
+        charges={} if is_intent else {name: cpu(text) for name, text in amounts.items()},
+        quotas=quotas,
+        serial=serial,
+        after=after,
+        is_intent=is_intent,
+    )
+
+
+def ledger(*reservations: Reservation, version: int = 10, barrier: int = 0) -> Ledger:
+    account = Account(observed(), cpu("5"), cpu("0"))
+    return Ledger(
+        {"q": account},
+        {one.uid: one for one in reservations},
+        pods_resource_version=version,
+        serial=7,
+        barrier=barrier,
+    )
+
+
+def seen(
+    *quotas: str,
+    version: int = 5,
+    assigned: bool = False,
+    live: bool = True,
+    usage: str = "1",
+) -> SeenPod:
+    return SeenPod(version, assigned, live, cpu(usage) if live else {}, frozenset(quotas))
+
+
+def count(
+    pod: SeenPod | None = None, quotas: Mapping[str, str] | None = None, *, version: int = 20
+) -> Count:
+    """A count of quota `q`, or of those given as name → spec."""
+    specs = {"q": "s1"} if quotas is None else quotas
+    counted = {
+        name: CountedQuota(observed(name, spec), cpu("5"), cpu("3")) for name, spec in specs.items()
+    }
+    return Count(version, counted, {} if pod is None else {"a": pod})
+
+
+def test_the_first_ledger_holds_what_was_counted_and_no_reservation() -> None:
+    made = settle(None, count())
+    assert made is not None
+    assert made.accounts["q"] == Account(observed(), cpu("5"), cpu("3"))
+    assert (made.reservations, made.pods_resource_version, made.serial) == ({}, 20, 0)
+
+
+@pytest.mark.parametrize(("version", "is_used"), [(9, False), (10, True), (11, True)])
+def test_a_count_older_than_the_last_one_is_not_used(version: int, is_used: bool) -> None:
+    following = settle(ledger(), count(version=version))
+    assert (following is not None) == is_used
+    if following is not None:
+        assert following.pods_resource_version == version
+        assert following.serial == 7
+
+
+KEPT: dict[str, tuple[Reservation, SeenPod | None, Mapping[str, str] | None]] = {
+    "a pod that is not seen yet": (held("q"), None, {"q": "1"}),
+    "a pod that waits": (held("q"), seen("q"), {"q": "1"}),
+    "an intent of a pod that waits": (held("q", is_intent=True), seen("q"), {}),
+    "a pod that has ended": (held("q"), seen("q", assigned=True, live=False), None),
+    "a pod that ended before it got a node": (held("q"), seen("q", live=False), None),
+    "a pod that is assigned": (held("q"), seen("q", assigned=True), None),
+    "an intent of a pod that is assigned": (
+        held("q", is_intent=True, after=9),
+        seen("q", assigned=True),
+        None,
+    ),
+    "a resize that is not stored": (
+        held("q", usage="3", charges={"q": "2"}, after=5),
+        seen("q", assigned=True),
+        {"q": "2"},
+    ),
+    "a resize that is stored": (
+        held("q", usage="3", charges={"q": "2"}, after=4),
+        seen("q", assigned=True, usage="3"),
+        None,
+    ),
+    "a deadline that is not stored": (
+        held("q", after=5),
+        seen(assigned=True),
+        {"q": "1"},
+    ),
+    "a bind and a resize of which only the bind is stored": (
+        held("q", usage="3", after=5),
+        seen("q", assigned=True),
+        {"q": "2"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "pod", "after"), KEPT.values(), ids=KEPT.keys())
+def test_a_reservation_is_folded_or_kept(
+    before: Reservation, pod: SeenPod | None, after: Mapping[str, str] | None
+) -> None:
+    following = settle(ledger(before), count(pod))
+    assert following is not None
+    if after is None:
+        assert following.reservations == {}
+        assert following.accounts["q"].reserved == {}
+        return
+    charges = following.reservations["a"].charges
+    assert charges == {name: cpu(text) for name, text in after.items()}
+    assert following.accounts["q"].reserved == (cpu(after["q"]) if after else {})
+
+
+def test_the_reservation_of_a_deleted_pod_goes() -> None:
+    gone = replace(count(), gone=frozenset({"a"}))
+    following = settle(ledger(held("q")), gone)
+    assert following is not None
+    assert following.reservations == {}
+
+
+@pytest.mark.parametrize("serial", [1, 2], ids=["as watched", "written again"])
+def test_a_reservation_expires_only_as_it_was_watched(serial: int) -> None:
+    before = ledger(held("q", serial=serial), barrier=3)
+    following = settle(before, count(seen("q")), expired={"a": Expiry(1, 5)})
+    assert following is not None
+    assert ("a" in following.reservations) == (serial == 2)
+    assert following.barrier == (5 if serial == 1 else 3)
+
+
+def test_the_barrier_never_falls() -> None:
+    following = settle(ledger(held("q"), barrier=8), count(), expired={"a": Expiry(1, 0)})
+    assert following is not None
+    assert following.barrier == 8
+
+
+QUOTAS: dict[str, tuple[dict[str, str], SeenPod | None, Mapping[str, str]]] = {
+    "an edited quota is charged with everything": (
+        {"q": "s2"},
+        seen("q"),
+        {"q": "1"},
+    ),
+    "a new quota that applies is charged": (
+        {"q": "s1", "new": "s1"},
+        seen("q", "new"),
+        {"q": "1", "new": "1"},
+    ),
+    "a new quota that does not apply is not": ({"q": "s1", "new": "s1"}, seen("q"), {"q": "1"}),
+    "a new quota is charged for a pod that is not seen": (
+        {"q": "s1", "new": "s1"},
+        None,
+        {"q": "1", "new": "1"},
+    ),
+    "a quota that is gone is charged nothing": ({"new": "s1"}, seen("new"), {"new": "1"}),
+}
+
+
+@pytest.mark.parametrize(("quotas", "pod", "charges"), QUOTAS.values(), ids=QUOTAS.keys())
+def test_reservations_follow_the_quotas(
+    quotas: dict[str, str], pod: SeenPod | None, charges: Mapping[str, str]
+) -> None:
+    following = settle(ledger(held("q")), count(pod, quotas))
+    assert following is not None
+    assert following.reservations["a"].charges == {
+        name: cpu(text) for name, text in charges.items()
+    }
+    assert {name: one.reserved for name, one in following.accounts.items()} == {
+        name: cpu(charges[name]) if name in charges else {} for name in quotas
+    }
+
+
+def test_a_quota_that_came_while_a_resize_was_on_its_way_is_charged_with_all_of_it() -> None:
+    before = ledger(held("q", usage="3", charges={"q": "2"}, after=5))
+    following = settle(before, count(seen("q", assigned=True), {"q": "s1", "new": "s1"}))
+    assert following is not None
+    assert following.reservations["a"].charges == {"q": cpu("2"), "new": cpu("3")}

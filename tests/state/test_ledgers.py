@@ -1,0 +1,121 @@
+"""Ledger objects: compare-and-swap, and what was seen last kept aside."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.admission.doors.desk import Line, a_namespace, new_cluster
+from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS, ConflictError, NotFoundError
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.ledger import Account, Ledger, Observed
+from webhook.quota.quantity import Quantity
+from webhook.state.ledgers import LedgerStore, LedgerVersion, read_ledger
+
+NS = "team-a"
+
+
+def counted(used: str) -> Ledger:
+    cpu = {"requests.cpu": Quantity.parse(used)}
+    hard = {"requests.cpu": Quantity.parse("5")}
+    return Ledger({"q": Account(Observed("q", "u", "s"), hard, cpu)}, {}, pods_resource_version=5)
+
+
+@pytest.fixture
+def line() -> Line:
+    cluster = new_cluster()
+    cluster.load([(NAMESPACES, a_namespace())])
+    return Line(cluster)
+
+
+def made(store: LedgerStore) -> LedgerVersion:
+    version = store.create(NS)
+    assert version is not None
+    return version
+
+
+def test_nothing_is_known_before_anything_was_read(line: Line) -> None:
+    store = LedgerStore(line)
+    assert (store.known(NS), store.fetch(NS)) == (None, None)
+
+
+def test_a_new_ledger_has_nothing_counted(line: Line) -> None:
+    store = LedgerStore(line)
+    version = made(store)
+    assert (version.ledger, version.barrier) == (None, 0)
+    assert store.known(NS) == version == store.fetch(NS)
+
+
+def test_creating_what_somebody_else_created_reads_it(line: Line) -> None:
+    first = LedgerStore(line)
+    written = first.write(NS, made(first), counted("1"))
+    assert made(LedgerStore(line)) == written
+
+
+def test_what_is_written_is_read_and_known_without_asking(line: Line) -> None:
+    store = LedgerStore(line)
+    written = store.write(NS, made(store), counted("1"))
+    line.calls.clear()
+    assert store.known(NS) == written
+    assert line.calls == []
+    assert LedgerStore(line).fetch(NS) == written
+    assert written.ledger == counted("1")
+
+
+def test_a_write_over_another_version_changes_nothing(line: Line) -> None:
+    store, other = LedgerStore(line), LedgerStore(line)
+    old = made(store)
+    newest = other.write(NS, old, counted("1"))
+    with pytest.raises(ConflictError):
+        store.write(NS, old, counted("2"))
+    assert store.fetch(NS) == newest
+
+
+def test_an_older_read_does_not_replace_what_is_known(line: Line) -> None:
+    store = LedgerStore(line)
+    old = made(store)
+    newest = store.write(NS, old, counted("1"))
+    assert store._keep(NS, old) == old  # a reader that was overtaken
+    assert store.known(NS) == newest
+
+
+def test_a_deleted_ledger_is_forgotten_and_a_new_one_is_another(line: Line) -> None:
+    store = LedgerStore(line)
+    old = store.write(NS, made(store), counted("1"))
+    line.delete(QUOTA_LEDGERS, "ledger", namespace=NS)
+    assert store.fetch(NS) is None
+    assert store.known(NS) is None
+    with pytest.raises(NotFoundError):
+        store.write(NS, old, counted("1"))
+    new = made(store)
+    assert new.uid != old.uid
+    with pytest.raises(ConflictError):
+        store.write(NS, old, counted("1"))
+
+
+def test_namespaces_have_ledgers_of_their_own(line: Line) -> None:
+    store = LedgerStore(line)
+    version = made(store)
+    line.create(NAMESPACES, a_namespace("team-b"))
+    assert store.fetch("team-b") is None
+    assert store.known(NS) == version
+
+
+UNREADABLE = {
+    "a version that is none": (
+        {"metadata": {"resourceVersion": "new", "uid": "u"}},
+        "metadata.resourceVersion",
+    ),
+    "no version": ({"metadata": {"uid": "u"}}, "metadata.resourceVersion"),
+    "metadata that is text": ({"metadata": "x"}, "metadata"),
+    "a status that is text": (
+        {"metadata": {"resourceVersion": "7", "uid": "u"}, "status": "x"},
+        "status",
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "field"), UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_an_object_that_cannot_be_read_names_the_field(raw: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidFieldError) as caught:
+        read_ledger(raw)
+    assert caught.value.field == field

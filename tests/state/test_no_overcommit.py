@@ -1,0 +1,95 @@
+"""Nothing is ever given twice: replicas, trackers, people and faults, on real threads."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from tests.admission.doors.desk import Desk, Line, a_namespace, eventually, new_cluster
+from tests.cluster.faults import Call, Fault, FlakyClient
+from tests.state.crowd import REQUEST_SECONDS, Crowd, Journal, Replicas, quotas
+from tests.state.replay import Recorder, Replay
+from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS
+from webhook.cluster.informer import Timing
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.runtime import Engine, EngineOptions
+from webhook.telemetry.metrics import Metrics
+
+RUN_SECONDS = 3.0
+EXPIRE_SECONDS = 2 * REQUEST_SECONDS + 0.1
+_QUICK = Timing(first_pause=0.005, longest_pause=0.02)
+
+
+@contextmanager
+def an_engine(cluster: MemoryCluster, seed: int, *, with_tracker: bool) -> Iterator[Engine]:
+    """Run a replica whose connection to the API server is a bad one."""
+    rng = random.Random(seed)  # noqa: S311 - repeatable, not secret
+
+    def plan(call: Call) -> Fault | None:
+        chance = rng.random()
+        if call.verb == "watch":
+            return Fault.EXPIRE if chance < 0.2 else None
+        # a tracker waits for a second after a failure: with many of them it would never count
+        scale = 0.1 if with_tracker else 1
+        if call.verb == "update_status" and chance < 0.01 * scale:
+            return Fault.LOSE_ANSWER
+        if call.verb in {"get", "update_status"} and chance < 0.02 * scale:
+            return Fault.FAIL_BEFORE
+        return None
+
+    options = EngineOptions(with_tracker=with_tracker, informer=_QUICK, settle_seconds=0.005)
+    engine = Engine(FlakyClient(MemoryClient(cluster), plan), Metrics(), options)
+    if engine._tracker is not None:
+        # shorter than any configuration may be: requests are shorter here, too
+        timing = engine._tracker._timing
+        engine._tracker._timing = replace(timing, expire_seconds=EXPIRE_SECONDS, resync_seconds=0.3)
+    engine.start()
+    try:
+        assert engine.wait_until_ready(10) == []
+        yield engine
+    finally:
+        engine.stop()
+
+
+@pytest.mark.parametrize(
+    ("seed", "trackers"), [(1, 1), (2, 2)], ids=["one tracker", "two trackers"]
+)
+def test_pods_never_take_more_than_their_quotas_allow(seed: int, trackers: int) -> None:
+    cluster = new_cluster()
+    cluster.load([(NAMESPACES, a_namespace())])
+    recorder = Recorder(cluster)
+    cluster.load([(RESOURCE_QUOTAS, quota) for quota in quotas()])
+    journal = Journal()
+    print(f"seed {seed}")
+    with (
+        an_engine(cluster, seed, with_tracker=True) as first,
+        an_engine(cluster, seed + 1, with_tracker=trackers > 1) as second,
+        an_engine(cluster, seed + 2, with_tracker=False) as third,
+    ):
+        replicas = Replicas([first, second, third], journal, seed)
+        crowd = Crowd(cluster, replicas, seed)
+        crowd.start()
+        give_up = time.monotonic() + RUN_SECONDS
+        while time.monotonic() < give_up:
+            time.sleep(0.3)
+            cluster.cut_watches()
+        crowd.stop()
+        replay = Replay(journal.admissions)
+        try:
+            desk = Desk(cluster, Line(cluster), first)
+            eventually(
+                lambda: desk.is_settled() and not desk.reservations(),
+                "the ledger is quiet and exact",
+            )
+        finally:
+            replay.run(recorder.stop())
+    print(dict(journal.outcomes), replay.commits, replay.judged, replay.tight)
+    assert crowd.faults == []
+    # otherwise nobody would have noticed
+    assert replay.judged > 50
+    assert replay.tight > 5

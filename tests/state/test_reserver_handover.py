@@ -1,0 +1,137 @@
+"""The lead of a lane is handed over once, also to a request that runs out of time just then."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+import pytest
+
+from webhook.cluster.api import NAMESPACES, Object, Revision
+from webhook.cluster.kinds import Kind
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.quota.ledger import Account, Claim, Door, Ledger, Observed, Undecided
+from webhook.quota.quantity import Quantity
+from webhook.state.ledgers import LedgerStore
+from webhook.state.reserver import Outcome, Reserved, Reserver
+
+NS = "team-a"
+OBSERVED = Observed("q", "uid-q", "hash")
+ONE_CPU = {"requests.cpu": Quantity.parse("1")}
+
+
+class SlowToWrite(MemoryClient):
+    """A client whose writes of a status wait for `may_write`."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        super().__init__(cluster)
+        self.writes = threading.Semaphore(0)
+        self.may_write = threading.Event()
+
+    def update_status(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
+        self.writes.release()
+        assert self.may_write.wait(10)
+        return super().update_status(kind, obj, dry_run=dry_run)
+
+
+class Turnstile:
+    """A lock that calls `left` after each release, on the thread that released it."""
+
+    def __init__(self, lock: threading.Lock, left: Callable[[], None]) -> None:
+        self._lock = lock
+        self._left = left
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+        self._left()
+
+
+@pytest.fixture
+def client() -> Iterator[SlowToWrite]:
+    cluster = MemoryCluster()
+    plain = MemoryClient(cluster)
+    plain.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
+    store = LedgerStore(plain)
+    version = store.create(NS)
+    assert version is not None
+    store.write(NS, version, Ledger({"q": Account(OBSERVED, _cpu("9"), _cpu("0"))}, {}))
+    slow = SlowToWrite(cluster)
+    yield slow
+    slow.may_write.set()
+
+
+def _cpu(text: str) -> dict[str, Quantity]:
+    return {"requests.cpu": Quantity.parse(text)}
+
+
+def ask(reserver: Reserver, uid: str, seconds: float = 10) -> Outcome:
+    claim = Claim(uid, uid, Door.BIND, ONE_CPU, ("q",))
+    deadline = time.monotonic() + seconds
+    return reserver.reserve(NS, claim, frozenset({OBSERVED}), deadline=deadline)
+
+
+def test_a_request_that_times_out_while_it_gets_the_lead_breaks_nothing(
+    client: SlowToWrite,
+) -> None:
+    store = LedgerStore(client)
+    store.fetch(NS)
+    reserver = Reserver(store)
+    lane = reserver._lane(NS)
+    late_is_done = threading.Event()
+    first_thread = threading.Event()
+
+    def left() -> None:
+        is_handing_over = bool(lane.waiting) and lane.waiting[0].leads
+        if is_handing_over and threading.current_thread().name.startswith("first"):
+            # the one that waits is told that it leads, but not woken yet: its time runs out now
+            first_thread.set()
+            late_is_done.wait(0.3)
+
+    lane.lock = Turnstile(threading.Lock(), left)  # type: ignore[assignment]
+
+    def ask_late() -> Outcome:
+        try:
+            return ask(reserver, "late", 0.15)
+        finally:
+            late_is_done.set()
+
+    with (
+        ThreadPoolExecutor(1, "first") as first_pool,
+        ThreadPoolExecutor(1, "late") as late_pool,
+    ):
+        first = first_pool.submit(ask, reserver, "first")
+        assert client.writes.acquire(timeout=10)
+        late = late_pool.submit(ask_late)
+        while not lane.waiting:
+            time.sleep(0.001)
+        client.may_write.set()
+        assert isinstance(first.result(10), Reserved)
+        assert isinstance(late.result(10), Undecided)
+    assert first_thread.is_set()
+    assert isinstance(ask(reserver, "next"), Reserved)
+
+
+def test_many_requests_with_short_deadlines_leave_the_lane_idle(client: SlowToWrite) -> None:
+    client.may_write.set()
+    reserver = Reserver(LedgerStore(client))
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(
+            pool.map(
+                lambda number: ask(reserver, f"pod-{number % 5}", number % 7 / 4000), range(400)
+            )
+        )
+    assert all(isinstance(one, (Reserved, Undecided)) for one in outcomes)
+    lane = reserver._lane(NS)
+    assert (lane.is_busy, lane.waiting) == (False, [])
+    assert isinstance(ask(reserver, "last"), Reserved)
