@@ -38,7 +38,7 @@ requireQuotaForPriority:
 - {scopeName: PriorityClass, operator: Exists}
 exemptNamespaces: [kube-system, platform]
 timeouts: {ledgerSeconds: 2, expireReservationSeconds: 60}
-limits: {bodyBytes: 3145728, threads: 8, reservationsPerNamespace: 1000}
+limits: {bodyBytes: 3145728, threads: 4, reservationsPerNamespace: 1000}
 jobGates:
   MutablePodResourcesForSuspendedJobs: false
   MutableSchedulingDirectivesForSuspendedJobs: false
@@ -100,7 +100,7 @@ def test_every_setting_can_be_set() -> None:
         require_quota_for_priority=({"scopeName": "PriorityClass", "operator": "Exists"},),
         exempt_namespaces=frozenset({"kube-system", "platform"}),
         timeouts=Timeouts(ledger_seconds=2, expire_reservation_seconds=60),
-        limits=Limits(body_bytes=3_145_728, threads=8, reservations_per_namespace=1000),
+        limits=Limits(body_bytes=3_145_728, threads=4, reservations_per_namespace=1000),
         job_gates=JobGates(mutable_pod_resources=False, mutable_scheduling_directives=False),
     )
 
