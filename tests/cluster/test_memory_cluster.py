@@ -221,7 +221,7 @@ def deep(levels: int) -> object:
 NOT_JSON: dict[str, object] = {
     "a surrogate": "\ud800",
     "an object of Python": object(),
-    "deep": deep(5_000),
+    "deep": deep(100_000),
     "a key of two parts": {("a",): 1},
 }
 

@@ -235,4 +235,6 @@ def test_after_a_fork_both_sides_write_each_line_once() -> None:
         assert [text for text in messages if text.startswith(name)] == [
             f"{name} {number}" for number in range(200)
         ]
-    assert len(messages) == 600
+    # from Python 3.12 on, the interpreter itself warns of a fork beside threads
+    ours = [text for text in messages if "multi-threaded" not in text]
+    assert len(ours) == 600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
 
 import pytest
@@ -30,8 +31,9 @@ class ClusterContract:
     """The contract; see the module."""
 
     @pytest.fixture
+    @abstractmethod
     def api(self) -> ClusterApi:
-        raise NotImplementedError
+        """The cluster that has to keep the contract."""
 
     @pytest.fixture
     def namespace(self) -> str:
