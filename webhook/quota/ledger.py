@@ -220,10 +220,13 @@ class Undecided:
 Verdict: TypeAlias = Admitted | Refused | Undecided
 
 
+NO_LEDGER: Final = Undecided("the quota ledger of this namespace is not there yet")
+
+
 def not_counted(ledger: Ledger | None, observed: frozenset[Observed]) -> Undecided | None:
     """Say why `ledger` cannot decide for a door that knows the quotas as `observed`, if so."""
     if ledger is None:
-        return Undecided("the quota ledger of this namespace is not there yet")
+        return NO_LEDGER
     if ledger.observed == observed:
         return None
     differing = {one.name for one in ledger.observed ^ observed}

@@ -23,6 +23,7 @@ from typing import TypeAlias
 from webhook.cluster.api import ApiError, ConflictError, NotFoundError
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import (
+    NO_LEDGER,
     Admitted,
     Claim,
     Ledger,
@@ -223,16 +224,16 @@ class Reserver:
             _close(tickets, _unreachable(err))
             return None
         if version is None:
-            _close(tickets, not_counted(None, frozenset()) or _BUSY)
+            _close(tickets, NO_LEDGER)
         return version
 
     def _verdicts(
         self, known: Ledger | None, tickets: Sequence[_Ticket]
     ) -> tuple[Ledger | None, list[Verdict]]:
         """Decide the tickets in their order on one running ledger."""
-        kept_out = [self._kept_out(known, ticket) for ticket in tickets]
         if known is None:
-            return None, [reason or _BUSY for reason in kept_out]
+            return None, [NO_LEDGER for _ in tickets]
+        kept_out = [self._kept_out(known, ticket) for ticket in tickets]
         claims = [
             ticket.claim for ticket, reason in zip(tickets, kept_out, strict=True) if reason is None
         ]
@@ -240,8 +241,8 @@ class Reserver:
         rest = iter(decided)
         return following, [next(rest) if reason is None else reason for reason in kept_out]
 
-    def _kept_out(self, known: Ledger | None, ticket: _Ticket) -> Undecided | None:
-        reservations = {} if known is None else known.reservations
+    def _kept_out(self, known: Ledger, ticket: _Ticket) -> Undecided | None:
+        reservations = known.reservations
         if len(reservations) >= self._capacity and ticket.claim.uid not in reservations:
             return Undecided("the quota ledger holds as many reservations as it can")
         return not_counted(known, ticket.observed)

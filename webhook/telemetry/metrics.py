@@ -117,20 +117,17 @@ class ConnectionMetrics:
 
 
 class LedgerMetrics:
-    """Writes of the ledger at the doors and by the controller."""
+    """Writes of the ledger at the doors."""
 
     def __init__(self, declare: _Declare) -> None:
         self.writes = declare.counter(
-            "ledger_writes", "Writes of a ledger: written, conflict or error.", "result"
+            "ledger_writes", "Writes of a ledger at the doors: written or conflict.", "result"
         )
         self.conflicts = declare.counter(
             "ledger_conflicts", "Ledger writes that met a newer ledger and were decided again."
         )
         self.batch_size = declare.histogram(
             "ledger_batch_size", "Requests decided by one ledger write.", BATCH
-        )
-        self.reservations = declare.gauge(
-            "ledger_reservations", "Reservations in the ledgers this process has seen."
         )
 
 
