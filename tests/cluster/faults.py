@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeVar
@@ -20,6 +20,7 @@ from webhook.cluster.api import (
     MergePatch,
     Object,
     ObjectList,
+    Page,
     Revision,
     TooManyRequestsError,
     UnavailableError,
@@ -157,6 +158,48 @@ class FlakyClient:
             label_selector,
             field_selector,
         )
+
+    def pages(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> Iterator[Page]:
+        """Read objects in parts.
+
+        The plan sees a "list", and then a "continue" for each further page. A stale list is all
+        of what the last such list that was read to its end showed.
+        """
+        call = self._call("list", kind, namespace or "")
+        self.before(call)
+        fault = self.plan(call)
+        _raise_before(fault, call)
+        place = ("pages", call.kind, call.key, label_selector, field_selector, limit)
+        with self._lock:
+            earlier = self._read.get(place)
+        if fault is Fault.STALE and isinstance(earlier, list):
+            yield from earlier
+            return
+        if fault is Fault.LOSE_ANSWER:
+            raise UnreachableError(f"the answer to {call.verb} {call.key} is lost")
+        pages = self._api.pages(
+            kind,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            limit=limit,
+        )
+        read: list[Page] = []
+        for page in pages:
+            if read:
+                self._spoil(self._call("continue", kind, namespace or ""), lambda: None)
+            read.append(page)
+            yield page
+        with self._lock:
+            self._read[place] = read
 
     def watch(
         self,

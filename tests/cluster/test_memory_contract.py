@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.builders import a_cluster
+from tests.cluster.builders import a_cluster, a_config_map
 from tests.cluster.contract.base import ClusterContract
 from tests.cluster.contract.deletes import DeleteContract
 from tests.cluster.contract.pods import BindContract, PodContract
-from tests.cluster.contract.reads import ReadContract
+from tests.cluster.contract.reads import PagesContract, ReadContract
 from tests.cluster.contract.watches import WatchContract
 from tests.cluster.contract.writes import CreateContract, PatchContract, UpdateContract
-from webhook.cluster.api import ClusterApi
+from webhook.cluster.api import CONFIG_MAPS, ClusterApi, ExpiredError
 from webhook.cluster.memory import MemoryClient
 
 
@@ -27,6 +27,19 @@ class TestCreate(OnMemory, CreateContract):
 
 class TestRead(OnMemory, ReadContract):
     pass
+
+
+class TestPages(OnMemory, PagesContract):
+    def test_a_moment_that_is_forgotten_cannot_be_continued(self, api: ClusterApi) -> None:
+        assert isinstance(api, MemoryClient)
+        for name in "abc":
+            api.create(CONFIG_MAPS, a_config_map(name))
+        pages = api.pages(CONFIG_MAPS, limit=2)
+        next(pages)
+        api.create(CONFIG_MAPS, a_config_map("d"))
+        api.cluster.compact()
+        with pytest.raises(ExpiredError):
+            next(pages)
 
 
 class TestUpdate(OnMemory, UpdateContract):

@@ -17,7 +17,7 @@ from tests.state.replay import Recorder, Replay
 from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS
 from webhook.cluster.informer import Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.runtime import Engine, EngineOptions
+from webhook.runtime import ControlOptions, Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
 
 RUN_SECONDS = 3.0
@@ -42,12 +42,15 @@ def an_engine(cluster: MemoryCluster, seed: int, *, with_tracker: bool) -> Itera
             return Fault.FAIL_BEFORE
         return None
 
-    options = EngineOptions(with_tracker=with_tracker, informer=_QUICK, settle_seconds=0.005)
+    control = ControlOptions(settle_seconds=0.005) if with_tracker else None
+    options = EngineOptions(control=control, informer=_QUICK)
     engine = Engine(FlakyClient(MemoryClient(cluster), plan), Metrics(), options)
-    if engine._tracker is not None:
+    if engine.control is not None:
         # shorter than any configuration may be: requests are shorter here, too
-        timing = engine._tracker._timing
-        engine._tracker._timing = replace(timing, expire_seconds=EXPIRE_SECONDS, resync_seconds=0.3)
+        timing = engine.control.tracker._timing
+        engine.control.tracker._timing = replace(
+            timing, expire_seconds=EXPIRE_SECONDS, resync_seconds=0.3
+        )
     engine.start()
     try:
         assert engine.wait_until_ready(10) == []

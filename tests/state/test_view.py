@@ -23,7 +23,9 @@ def desk() -> Iterator[Desk]:
 
 
 def view_of(desk: Desk) -> CachedView:
-    return desk.engine._view
+    view = desk.engine.view
+    assert view is not None
+    return view
 
 
 def test_quotas_are_derived_once_until_they_change(desk: Desk) -> None:

@@ -19,6 +19,7 @@ from webhook.cli.options import SHARED, Session, version_option
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "serve": ("webhook.cli.serve:serve", "Run the admission webhook."),
+    "controller": ("webhook.cli.controller:controller", "Run the controller beside the webhook."),
     "review": ("webhook.cli.review:review", "Answer AdmissionReviews without a server."),
     "usage": ("webhook.cli.usage:usage", "Show what the pods of manifests are charged."),
     "certs": ("webhook.cli.certs:certs", "Make and show serving certificates."),

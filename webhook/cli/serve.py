@@ -1,10 +1,10 @@
-"""`deferred-quota serve`: run the admission webhook."""
+"""`deferred-quota serve`: run the admission webhook, and the controller if asked to."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -12,12 +12,24 @@ from typing import Final
 import click
 
 from webhook.admission.serving.server import serve as run_server
-from webhook.admission.serving.settings import ListenAddress, ServerParts, ServerSettings
+from webhook.admission.serving.settings import Build, ListenAddress, ServerParts, ServerSettings
 from webhook.cli.exits import ExitCode, InputError
+from webhook.cli.access import cluster_options, read_access
 from webhook.cli.options import Command
+from webhook.cli.process import (
+    Address,
+    announce_option,
+    candidate_options,
+    control_options,
+    log_level_option,
+    ops_option,
+)
 from webhook.cli.snapshots import config_option, read_cluster, read_configuration
+from webhook.cluster.live import Access
 from webhook.config import Configuration, ConfigurationFile
-from webhook.runtime import embedded_server
+from webhook.runtime.control import ControlOptions
+from webhook.runtime.embedded import embedded_server
+from webhook.runtime.live import live_server
 from webhook.telemetry import logs
 from webhook.tls.bootstrap import CertificateDirectory, Wanted, bootstrap
 from webhook.tls.files import CertificateFiles
@@ -25,27 +37,12 @@ from webhook.tls.files import CertificateFiles
 _API: Final = "api"
 
 
-class _Address(click.ParamType[ListenAddress]):
-    """An address to listen on."""
-
-    name = "HOST:PORT"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> ListenAddress:
-        """Read `host:port`; a port of 0 is any free one."""
-        if isinstance(value, ListenAddress):
-            return value
-        try:
-            return ListenAddress.parse(str(value))
-        except ValueError as err:
-            self.fail(str(err), param, ctx)
-
-
 @click.command(
     cls=Command,
     epilog="""\b
 Examples:
+  deferred-quota serve --certs /etc/deferred-quota/tls          # inside a cluster
+  deferred-quota serve --kubeconfig admin.conf --certs certs/made --with-controller
   deferred-quota serve --embedded cluster.yaml
   deferred-quota serve --embedded cluster.yaml --embedded-api 127.0.0.1:8001
   kubectl get ns,quota,pods -A -o yaml > cluster.yaml
@@ -53,32 +50,26 @@ Examples:
 Reviews are posted to /mutate and /validate. /livez, /readyz and /metrics are on the plain port.
 """,
 )
+@cluster_options
 @click.option(
     "--embedded",
     "snapshots",
     type=click.Path(path_type=Path),
     multiple=True,
-    required=True,
     metavar="SNAPSHOT",
     help="Serve a cluster in memory, loaded from objects as kubectl prints them. Repeatable.",
 )
 @click.option(
     "--listen",
-    type=_Address(),
+    type=Address(),
     default="127.0.0.1:9443",
     show_default=True,
     help="Where reviews are answered, over TLS; port 0 is any free one.",
 )
-@click.option(
-    "--ops",
-    type=_Address(),
-    default="127.0.0.1:8080",
-    show_default=True,
-    help="Where probes and metrics are, plain HTTP.",
-)
+@ops_option
 @click.option(
     "--embedded-api",
-    type=_Address(),
+    type=Address(),
     help="Also serve the cluster in memory through Kubernetes' REST paths, plain HTTP. Its writes"
     " are asked of the webhook as an API server asks.",
 )
@@ -86,43 +77,49 @@ Reviews are posted to /mutate and /validate. /livez, /readyz and /metrics are on
     "--certs",
     "directory",
     type=click.Path(path_type=Path),
-    help="Directory with ca.crt, tls.crt and tls.key, read again when they change. Without it,"
-    " certificates for this machine are made for this run.",
+    help="Directory with ca.crt, tls.crt and tls.key, read again when they change. With"
+    " --embedded it may be left out: certificates for this machine are made for this run.",
 )
-@click.option("--announce", type=click.Path(path_type=Path), help="Write the addresses here, JSON.")
 @click.option(
-    "--log-level",
-    type=click.Choice(("debug", "info", "warning", "error")),
-    default="info",
-    show_default=True,
-    help="How much is logged, as JSON lines on standard error.",
+    "--with-controller",
+    is_flag=True,
+    help="Be the controller too. With --embedded that is always so.",
 )
+@candidate_options
+@announce_option
+@log_level_option
 @config_option
 def serve(  # noqa: PLR0913, PLR0917 - one for each option
+    kubeconfig: Path | None,
+    context: str | None,
     snapshots: tuple[Path, ...],
     listen: ListenAddress,
     ops: ListenAddress,
     embedded_api: ListenAddress | None,
     directory: Path | None,
+    with_controller: bool,
+    lease_namespace: str,
+    identity: str,
     announce: Path | None,
     log_level: str,
     config: Path | None,
 ) -> ExitCode:
-    """Answer AdmissionReviews over HTTPS, deciding on a cluster in memory.
+    """Answer AdmissionReviews over HTTPS, for the cluster of the kubeconfig or the one around.
 
-    A namespace that the snapshot mentions without holding its Namespace object counts as one
-    that has opted in.
+    With --embedded, decide on a cluster in memory. A namespace that the snapshot mentions without
+    holding its Namespace object then counts as one that has opted in.
     """
     logs.configure(log_level)
     configuration = read_configuration(config)
-    cluster = read_cluster(snapshots)
-    with _certificates(directory) as certificates:
-        ca = _read(certificates.ca_certificate) if embedded_api is not None else ""
-
-        def build(urls: Mapping[str, str]) -> ServerParts:
-            own = urls["webhook"] if embedded_api is not None else ""
-            return embedded_server(cluster, configuration, webhook_url=own, ca_pem=ca)
-
+    with ExitStack() as stack:
+        if snapshots:
+            _refuse_both(kubeconfig, context)
+            certificates = stack.enter_context(_certificates(directory))
+            build = _embedded(snapshots, configuration, certificates, is_api=embedded_api is not None)
+        else:
+            certificates = _given(directory, embedded_api)
+            control = control_options(lease_namespace, identity) if with_controller else None
+            build = _live(read_access(kubeconfig, context), configuration, control)
         settings = ServerSettings(
             tls=CertificateFiles(certificates.certificate, certificates.key),
             webhook=listen,
@@ -133,6 +130,45 @@ def serve(  # noqa: PLR0913, PLR0917 - one for each option
             body_bytes=_settings(configuration).limits.body_bytes,
         )
         return ExitCode(run_server(build, settings))
+
+
+def _refuse_both(kubeconfig: Path | None, context: str | None) -> None:
+    if kubeconfig is not None or context is not None:
+        raise InputError("--embedded serves a cluster in memory; leave --kubeconfig and --context out")
+
+
+def _given(directory: Path | None, embedded_api: ListenAddress | None) -> CertificateDirectory:
+    if embedded_api is not None:
+        raise InputError("--embedded-api serves the cluster of --embedded, which is missing")
+    if directory is None:
+        raise InputError(
+            "--certs is missing: an API server calls a webhook only with a certificate of the CA"
+            " that it was registered with (`deferred-quota certs --help`)"
+        )
+    return CertificateDirectory(directory)
+
+
+def _embedded(
+    snapshots: tuple[Path, ...],
+    configuration: ConfigurationFile | None,
+    certificates: CertificateDirectory,
+    *,
+    is_api: bool,
+) -> Build:
+    cluster = read_cluster(snapshots)
+    ca = _read(certificates.ca_certificate) if is_api else ""
+
+    def build(urls: Mapping[str, str]) -> ServerParts:
+        own = urls["webhook"] if is_api else ""
+        return embedded_server(cluster, configuration, webhook_url=own, ca_pem=ca)
+
+    return build
+
+
+def _live(
+    access: Access, configuration: ConfigurationFile | None, control: ControlOptions | None
+) -> Build:
+    return lambda _urls: live_server(access, configuration, control)
 
 
 def _settings(configuration: ConfigurationFile | None) -> Configuration:

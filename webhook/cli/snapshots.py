@@ -14,7 +14,7 @@ from webhook.cluster.files.snapshot import SnapshotError
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.config import ConfigurationError, ConfigurationFile
 from webhook.embedded.snapshots import embedded_cluster
-from webhook.runtime import Engine, EngineOptions, check_configuration
+from webhook.runtime import ControlOptions, Engine, EngineOptions, check_configuration
 from webhook.telemetry.metrics import Metrics
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -67,7 +67,9 @@ def running_engine(
         InputError: The cluster holds something that keeps quotas from being counted.
     """
     engine = Engine(
-        MemoryClient(cluster), Metrics(), EngineOptions(configuration, settle_seconds=0.001)
+        MemoryClient(cluster),
+        Metrics(),
+        EngineOptions(configuration, control=ControlOptions(settle_seconds=0.001)),
     )
     engine.start()
     try:

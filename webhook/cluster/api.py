@@ -108,6 +108,7 @@ __all__ = [
     "NotFoundError",
     "Object",
     "ObjectList",
+    "Page",
     "RequestTimeoutError",
     "Revision",
     "TooLargeError",
@@ -186,6 +187,20 @@ class ObjectList:
     resource_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of the objects of a list that is read in parts.
+
+    Attributes:
+        items: Their revisions, to be decoded one by one.
+        resource_version: The moment of the whole list, the same on all its pages; a watch from
+            it misses nothing.
+    """
+
+    items: tuple[Revision, ...]
+    resource_version: int
+
+
 class WatchStream(Protocol):
     """A running watch: an iterator of events that ends when the server or `close` ends it."""
 
@@ -244,6 +259,26 @@ class ClusterApi(Protocol):
 
         Raises:
             BadRequestError: A selector cannot be read, or its field is not served.
+        """
+
+    def pages(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> Iterator[Page]:
+        """Read all objects of a kind as they are at one moment, `limit` at a time, sorted by key.
+
+        The server is asked when the iterator is advanced; there is always a first page. A list
+        of everything, however long, is never in memory as a whole.
+
+        Raises:
+            ExpiredError: The server no longer knows that moment; what was read so far is part of
+                no whole list: begin again.
+            BadRequestError: As in `list`.
         """
 
     def watch(

@@ -8,6 +8,8 @@ Rules:
    growing, jittered pauses. When the server has forgotten where it was (410), it lists anew and
    hands on the differences.
 3. One object that cannot be read stops nothing: its value goes, its error is kept and handed on.
+4. A list is taken in page by page, decoded one object at a time. Single objects may then be newer
+   than `resource_version`; what the list does not show goes when all of it has been seen.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
 from webhook.cluster.api import (
@@ -24,12 +26,14 @@ from webhook.cluster.api import (
     ExpiredError,
     Kind,
     Object,
+    Page,
+    Revision,
     UnavailableError,
     WatchEvent,
     WatchStream,
-    object_key,
 )
 from webhook.cluster.cache import BY_NAMESPACE, Entry, IndexedCache
+from webhook.cluster.codec import decode_object
 from webhook.cluster.following import Change, Handler, Scope, Timing
 
 __all__ = ["Change", "Entry", "Handler", "Indexers", "Informer", "Scope", "Timing"]
@@ -53,6 +57,7 @@ class Informer(Generic[T]):
         scope: Scope | None = None,
         indexers: Indexers[T] | None = None,
         timing: Timing | None = None,
+        decode: Callable[[bytes], Object] = decode_object,
     ) -> None:
         """Prepare to follow a kind; nothing happens before `start`.
 
@@ -64,6 +69,8 @@ class Informer(Generic[T]):
             scope: Which objects of the kind; by default all.
             indexers: Further ways to find items; by namespace there is always one.
             timing: The clock and the pauses; by default real ones.
+            decode: Makes plain values of an object's JSON; by default of all of it. What it
+                raises is kept as the object's error too.
         """
         self._api = api
         self._kind = kind
@@ -71,6 +78,7 @@ class Informer(Generic[T]):
         self._scope = scope or Scope()
         self._indexers = indexers or {}
         self._timing = timing or Timing()
+        self._decode = decode
         self._cache: IndexedCache[T] = IndexedCache()
         self._handlers: list[Handler[T]] = []
         self._moved = threading.Condition()
@@ -78,10 +86,12 @@ class Informer(Generic[T]):
         self._thread: threading.Thread | None = None
         self._stream: WatchStream | None = None
         self._version = 0
+        self._listed_version = 0
         self._last_event: float | None = None
         self._must_list = True
         self._synced = False
         self._relists = 0
+        self._last_error: ApiError | None = None
 
     def add_handler(self, handler: Handler[T]) -> None:
         """Call `handler` for every change, in order, on the informer's thread.
@@ -130,6 +140,11 @@ class Informer(Generic[T]):
     def relists(self) -> int:
         """Return how many lists have been taken in, the first one included."""
         return self._relists
+
+    @property
+    def last_error(self) -> ApiError | None:
+        """Return what the last attempt to list or watch ended with; None when it went well."""
+        return self._last_error
 
     @property
     def last_event_age_seconds(self) -> float:
@@ -200,10 +215,11 @@ class Informer(Generic[T]):
     def _attempt(self) -> bool:
         """List if that is needed, then follow until the watch ends; tell whether it went well."""
         try:
-            if self._must_list:
-                self._list()
-            return self._follow()
+            if self._must_list and not self._list():
+                return False
+            went_well = self._follow()
         except ApiError as err:
+            self._last_error = err
             self._must_list = self._must_list or isinstance(err, ExpiredError)
             log.warning(
                 "watch failed",
@@ -212,30 +228,53 @@ class Informer(Generic[T]):
         except Exception:  # the thread's outermost frame: start over from a list
             self._must_list = True
             log.exception("informer failed", extra={"kind": self._kind.plural})
+        else:
+            self._last_error = None
+            return went_well
         return False
 
-    def _list(self) -> None:
-        found = self._api.list(
+    def _list(self) -> bool:
+        """Take in a whole list page by page; False if the informer is stopped meanwhile."""
+        keys: set[str] = set()
+        for page in self._pages():
+            for one in page.items:
+                self._take_in(one)
+            keys.update(one.key for one in page.items)
+            if self._stopping.is_set():
+                return False
+        for key, entry in self._cache.entries().items():
+            if key not in keys:
+                self._forget(key, entry.uid, self._listed_version)
+        self._must_list = False
+        self._relists += 1
+        self._advance(self._listed_version, synced=True)
+        return True
+
+    def _pages(self) -> Iterator[Page]:
+        """Yield the pages of a list, all of one version that is no older than any seen before."""
+        version: int | None = None
+        for page in self._api.pages(
             self._kind,
             namespace=self._scope.namespace,
             label_selector=self._scope.label_selector,
             field_selector=self._scope.field_selector,
-        )
-        if found.resource_version < self._version:
-            raise UnavailableError(
-                f"the list of {self._kind.plural} is at version {found.resource_version}, older "
-                f"than {self._version} which has been seen"
-            )
-        listed = [_identify(obj) for obj in found.items]
-        keys = {key for key, *_ in listed}
-        for key, entry in self._cache.entries().items():
-            if key not in keys:
-                self._forget(key, entry.uid, found.resource_version)
-        for key, uid, version, obj in listed:
-            self._take_in(key, uid, version, obj)
-        self._must_list = False
-        self._relists += 1
-        self._advance(found.resource_version, synced=True)
+        ):
+            if version not in (None, page.resource_version):
+                raise UnavailableError(
+                    f"the list of {self._kind.plural} is at version {page.resource_version} on "
+                    f"one page and at {version} on those before"
+                )
+            version = page.resource_version
+            newest = max(self._version, self._listed_version)
+            if version < newest:
+                raise UnavailableError(
+                    f"the list of {self._kind.plural} is at version {version}, older than "
+                    f"{newest} which has been seen"
+                )
+            self._listed_version = version
+            yield page
+        if version is None:
+            raise UnavailableError(f"the list of {self._kind.plural} has no page")
 
     def _follow(self) -> bool:
         """Follow one watch to its end; tell whether the server was heard of in it."""
@@ -272,23 +311,25 @@ class Informer(Generic[T]):
         if event.type == "DELETED":
             self._forget(event.key, event.uid, event.resource_version)
         elif event.type != "BOOKMARK":
-            self._take_in(event.key, event.uid, event.resource_version, event.object)
+            self._take_in(event)
         self._advance(event.resource_version)
 
     def _advance(self, version: int, *, synced: bool = False) -> None:
         with self._moved:
             self._version = max(self._version, version)
             self._last_event = self._timing.clock()
+            self._last_error = None
             self._synced = self._synced or synced
             self._moved.notify_all()
 
-    def _take_in(self, key: str, uid: str, version: int, obj: Object) -> None:
+    def _take_in(self, revision: Revision) -> None:
+        key, uid, version = revision.key, revision.uid, revision.resource_version
         known = self._cache.entry(key)
         if known is not None and known.uid == uid and known.resource_version >= version:
             return
         if known is not None and known.uid != uid:
             self._forget(key, known.uid, version)
-        entry = self._read(uid, version, obj)
+        entry = self._read(revision)
         if entry.error is not None:
             log.error("object cannot be read", extra={"key": key, "error": str(entry.error)})
         old = self._cache.put(key, entry)
@@ -304,9 +345,10 @@ class Informer(Generic[T]):
             )
         )
 
-    def _read(self, uid: str, version: int, obj: Object) -> Entry[T]:
+    def _read(self, revision: Revision) -> Entry[T]:
+        uid, version = revision.uid, revision.resource_version
         try:
-            value = self._transform(obj)
+            value = self._transform(self._decode(revision.data))
             indexed = {name: tuple(index(value)) for name, index in self._indexers.items()}
         except Exception as err:  # noqa: BLE001 - whatever reading one object raises is its own
             return Entry(uid, version, error=err)
@@ -323,23 +365,3 @@ class Informer(Generic[T]):
                 handler(change)
             except Exception:  # a handler's failure must not keep the copy from moving on
                 log.exception("handler failed", extra={"key": change.key})
-
-
-def _identify(obj: Object) -> tuple[str, str, int, Object]:
-    """Return key, uid and version of a listed object, and the object."""
-    meta = obj.get("metadata")
-    if not isinstance(meta, Mapping):
-        raise UnavailableError("the list holds an object without metadata")
-    version = _text(meta, "resourceVersion")
-    number = int(version) if version.isascii() and version.isdigit() else 0
-    return (
-        object_key(_text(meta, "namespace"), _text(meta, "name")),
-        _text(meta, "uid"),
-        number,
-        obj,
-    )
-
-
-def _text(meta: Mapping[str, object], name: str) -> str:
-    value = meta.get(name)
-    return value if isinstance(value, str) else ""

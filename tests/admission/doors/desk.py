@@ -48,7 +48,7 @@ from webhook.quota.qos import qos_class
 from webhook.quota.quantity import ZERO
 from webhook.quota.resources import ResourceList, add, parse_resource_list
 from webhook.quota.scopes import matches
-from webhook.runtime import Engine, EngineOptions, check_configuration
+from webhook.runtime import ControlOptions, Engine, EngineOptions, check_configuration
 from webhook.telemetry.metrics import Metrics
 
 Object = dict[str, object]
@@ -307,8 +307,7 @@ class Desk:
     def informers(self) -> list[Informer[Pod]]:
         """All caches of the engine, whatever they hold."""
         engine = self.engine
-        found = [engine._namespaces.informer, engine._quotas.informer, engine._view.pods]
-        found += [] if engine._tracker is None else [engine._tracker.pods]
+        found = list(engine.informers.values())
         return cast("list[Informer[Pod]]", found)
 
     def settle(self, *namespaces: str) -> None:
@@ -572,9 +571,8 @@ def a_desk(
     cluster.load([(kind, one) for kind, one in loaded if kind is not None])
     options = EngineOptions(
         configuration=None if settings is None else _configuration(directory, settings),
-        with_tracker=with_tracker,
+        control=ControlOptions(settle_seconds=0.005) if with_tracker else None,
         informer=_QUICK,
-        settle_seconds=0.005,
     )
     engine = Engine(line, Metrics(), options)
     engine.start()

@@ -714,11 +714,13 @@ def test_a_quota_whose_scopes_cannot_be_evaluated_holds_binds_up_and_is_named(
 def test_a_quota_that_was_not_counted_yet_holds_binds_up(desk: Desk) -> None:
     uid = waiting(desk)
     desk.settle()
-    with_lag = desk.engine._tracker
-    assert with_lag is not None
-    with_lag.stop()
+    control = desk.engine.control
+    assert control is not None
+    control.stop()
     desk.create(a_quota("new", hard={"requests.cpu": "9"}))
-    eventually(lambda: len(desk.engine._quotas.informer) == 2, "the doors know the quota")
+    eventually(
+        lambda: len(desk.engine.informers["resourcequotas"]) == 2, "the doors know the quota"
+    )
     assert is_undecided(desk.bind("web-1", uid=uid), "usage is being counted for quota: new")
     assert is_undecided(
         desk.bind("web-1", uid=uid, dry_run=True), "usage is being counted for quota: new"

@@ -173,9 +173,7 @@ class Unlisted(Line):
 def test_before_the_quotas_are_listed_nothing_is_allowed_by_accident() -> None:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace()), (RESOURCE_QUOTAS, a_quota("p1"))])
-    engine = Engine(
-        Unlisted(cluster, RESOURCE_QUOTAS), Metrics(), EngineOptions(with_tracker=False)
-    )
+    engine = Engine(Unlisted(cluster, RESOURCE_QUOTAS), Metrics(), EngineOptions(control=None))
     engine.start()
     try:
         assert "resourcequotas have not been listed yet" in engine.not_ready()

@@ -7,13 +7,16 @@ import pytest
 from tests.builders import a_pod
 from tests.cluster.builders import (
     a_config_map,
+    first,
+    lines,
     mapping,
     meta,
     names,
 )
-from tests.cluster.contract.base import ClusterContract
+from tests.cluster.contract.base import SOON, ClusterContract
 from webhook.cluster.api import (
     CONFIG_MAPS,
+    NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
     BadRequestError,
@@ -41,6 +44,85 @@ FIELDS = {
     "by another phase": ("status.phase=Running", []),
     "by name": ("metadata.name=waiting", ["waiting"]),
 }
+
+
+class PagesContract(ClusterContract):
+    """Lists in parts; every page shows the same moment."""
+
+    @pytest.fixture
+    def five(self, api: ClusterApi, namespace: str) -> list[Revision]:
+        """Five ConfigMaps, by name."""
+        return [
+            api.create(CONFIG_MAPS, a_config_map(name, namespace=namespace, text=name))
+            for name in "abcde"
+        ]
+
+    def test_pages_hold_what_a_list_holds_in_the_same_order(
+        self, api: ClusterApi, namespace: str, five: list[Revision]
+    ) -> None:
+        pages = list(api.pages(CONFIG_MAPS, namespace=namespace, limit=2))
+        assert [len(page.items) for page in pages] == [2, 2, 1]
+        items = [one for page in pages for one in page.items]
+        assert [one.key for one in items] == [one.key for one in five]
+        assert [one.uid for one in items] == [one.uid for one in five]
+        assert [one.resource_version for one in items] == [one.resource_version for one in five]
+        assert [mapping(one.object, "data")["text"] for one in items] == list("abcde")
+        assert [meta(one.object)["uid"] for one in items] == [one.uid for one in five]
+
+    def test_all_pages_are_of_one_version_from_which_a_watch_goes_on(
+        self, api: ClusterApi, namespace: str, five: list[Revision]
+    ) -> None:
+        pages = api.pages(CONFIG_MAPS, namespace=namespace, limit=2)
+        versions = [next(pages).resource_version]
+        api.delete(CONFIG_MAPS, "e", namespace=namespace)
+        later = api.create(CONFIG_MAPS, a_config_map("f", namespace=namespace))
+        rest = list(pages)
+        versions += [page.resource_version for page in rest]
+        assert len(set(versions)) == 1
+        assert five[-1].resource_version <= versions[0] < later.resource_version
+        assert [one.key for page in rest for one in page.items] == [one.key for one in five[2:]]
+        with api.watch(
+            CONFIG_MAPS, resource_version=versions[0], namespace=namespace, timeout_seconds=SOON
+        ) as stream:
+            assert lines(first(stream, 2)) == [
+                ("DELETED", f"{namespace}/e"),
+                ("ADDED", f"{namespace}/f"),
+            ]
+
+    def test_a_list_that_fits_is_one_page(
+        self, api: ClusterApi, namespace: str, five: list[Revision]
+    ) -> None:
+        (page,) = api.pages(CONFIG_MAPS, namespace=namespace, limit=len(five))
+        assert len(page.items) == len(five)
+
+    def test_a_list_of_nothing_is_one_empty_page(self, api: ClusterApi, five: object) -> None:
+        del five
+        (page,) = api.pages(CONFIG_MAPS, namespace="nowhere")
+        assert page.items == ()
+        assert page.resource_version > 0
+
+    def test_pages_are_selected_as_lists_are(
+        self, api: ClusterApi, namespace: str, five: list[Revision]
+    ) -> None:
+        labelled = a_config_map("x", namespace=namespace, metadata={"labels": {"app": "web"}})
+        api.create(CONFIG_MAPS, labelled)
+        (page,) = api.pages(CONFIG_MAPS, namespace=namespace, label_selector="app=web")
+        assert [one.key for one in page.items] == [f"{namespace}/x"]
+        (page,) = api.pages(CONFIG_MAPS, namespace=namespace, field_selector="metadata.name=c")
+        assert [one.key for one in page.items] == [five[2].key]
+
+    def test_objects_without_namespace_come_in_pages_too(self, api: ClusterApi) -> None:
+        for name in ("page-a", "page-b"):
+            api.create(NAMESPACES, {"metadata": {"name": name}})
+        keys = [one.key for page in api.pages(NAMESPACES, limit=1) for one in page.items]
+        assert {"page-a", "page-b"} <= set(keys)
+        assert keys == sorted(keys)
+
+    def test_a_selector_that_cannot_be_read_is_refused_by_the_first_page(
+        self, api: ClusterApi, namespace: str
+    ) -> None:
+        with pytest.raises(BadRequestError):
+            next(api.pages(PODS, namespace=namespace, field_selector="spec.x=1"))
 
 
 class ReadContract(ClusterContract):

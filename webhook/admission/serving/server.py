@@ -13,7 +13,6 @@ says "Connection: close", then finishes what was begun. SIGINT and SIGQUIT stop 
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import socket
@@ -30,9 +29,10 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from webhook.admission.serving.app import create_app
+from webhook.admission.serving.listening import StartError, listen, place, write_whole
 from webhook.admission.serving.ops import OpsServer, ops_pages
 from webhook.admission.serving.plain import PlainServer
-from webhook.admission.serving.settings import Build, ListenAddress, ServerParts, ServerSettings
+from webhook.admission.serving.settings import Build, ServerParts, ServerSettings
 from webhook.admission.serving.worker import GuardedWorker
 from webhook.encoding import encode_json
 
@@ -45,7 +45,6 @@ EXIT_USAGE: Final = 2
 EXIT_FAULT: Final = 5
 """The worker could not be built, or the server itself failed."""
 
-BACKLOG: Final = 1024
 HEARTBEAT_SECONDS: Final = 30
 """gunicorn replaces a worker whose event loop stands still for that long."""
 STALLED_SECONDS: Final = 15.0
@@ -53,10 +52,6 @@ STALLED_SECONDS: Final = 15.0
 STOP_MARGIN_SECONDS: Final = 3.0
 
 log = logging.getLogger(__name__)
-
-
-class StartError(Exception):
-    """The server cannot start; the text says what to change."""
 
 
 def serve(build: Build, settings: ServerSettings) -> int:
@@ -112,40 +107,10 @@ def _open_sockets(settings: ServerSettings) -> dict[str, socket.socket]:
     wanted = {**settings.extra_listeners, "webhook": settings.webhook, "ops": settings.ops}
     with ExitStack() as opened:
         sockets = {
-            name: opened.enter_context(_listen(name, address)) for name, address in wanted.items()
+            name: opened.enter_context(listen(name, address)) for name, address in wanted.items()
         }
         opened.pop_all()
     return sockets
-
-
-def _listen(name: str, address: ListenAddress) -> socket.socket:
-    try:
-        return _listen_on(address) if address.host else _listen_everywhere(address.port)
-    except OSError as err:
-        # create_server puts the address into its text, getaddrinfo has only a code and a text
-        reason = os.strerror(err.errno) if err.errno and err.errno > 0 else err.strerror
-        raise StartError(f"{name}: cannot listen on {address}: {reason}") from err
-
-
-def _listen_everywhere(port: int) -> socket.socket:
-    """Listen on IPv6 and IPv4, or on IPv4 alone where the machine has no other."""
-    if socket.has_dualstack_ipv6():
-        try:
-            return socket.create_server(
-                ("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
-            )
-        except OSError as err:
-            if err.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
-                raise
-    return socket.create_server(("", port), backlog=BACKLOG)
-
-
-def _listen_on(address: ListenAddress) -> socket.socket:
-    family, _, _, _, target = socket.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    host, port = str(target[0]), int(target[1])
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
 class _Application(BaseApplication):  # type: ignore[misc]
@@ -156,7 +121,7 @@ class _Application(BaseApplication):  # type: ignore[misc]
     ) -> None:
         self.build = build
         self.settings = settings
-        self.places = {name: _place(name, sock, settings) for name, sock in sockets.items()}
+        self.places = {name: place(sock, _scheme(name, settings)) for name, sock in sockets.items()}
         self.sockets = dict(sockets)
         # gunicorn takes the descriptor over, and closes it
         self.descriptor = self.sockets.pop("webhook").detach()
@@ -204,7 +169,7 @@ class _Application(BaseApplication):  # type: ignore[misc]
 
     def _load(self) -> WSGIApplication:
         parts = self.parts = self.build(
-            {name: str(place["url"]) for name, place in self.places.items()}
+            {name: str(each["url"]) for name, each in self.places.items()}
         )
         missing = sorted(self.settings.extra_listeners.keys() ^ parts.extra_wsgi.keys())
         if missing:
@@ -252,7 +217,7 @@ class _Application(BaseApplication):  # type: ignore[misc]
         }
         log.info("listening", extra=announcement)
         if self.settings.announce:
-            _write_whole(self.settings.announce, encode_json(announcement))
+            write_whole(self.settings.announce, encode_json(announcement))
 
     def _stopped(self, _arbiter: object, _worker: object) -> None:
         """Stop what runs beside the worker; gunicorn also calls this in the parent."""
@@ -295,11 +260,8 @@ def _context_hook(
     return hook
 
 
-def _place(name: str, sock: socket.socket, settings: ServerSettings) -> dict[str, object]:
-    host, port = sock.getsockname()[:2]
-    shown = ListenAddress("localhost" if host in {"0.0.0.0", "::"} else host, port)  # noqa: S104
-    scheme = "https" if name == "webhook" and settings.tls else "http"
-    return {"url": f"{scheme}://{shown}", "host": host, "port": port}
+def _scheme(name: str, settings: ServerSettings) -> str:
+    return "https" if name == "webhook" and settings.tls else "http"
 
 
 def _problems_of_life(worker: GuardedWorker) -> Sequence[str]:
@@ -316,10 +278,3 @@ def _memory_directory() -> str | None:
     """Give a directory in memory for gunicorn's heartbeat: a slow disk looks like a dead worker."""
     shm = Path("/dev/shm")  # noqa: S108
     return str(shm) if shm.is_dir() and os.access(shm, os.W_OK) else None
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_bytes(data)
-    part.replace(path)

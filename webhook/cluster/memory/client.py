@@ -10,7 +10,7 @@ Jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from webhook.cluster.api import (
@@ -21,6 +21,7 @@ from webhook.cluster.api import (
     MergePatch,
     Object,
     ObjectList,
+    Page,
     Revision,
 )
 from webhook.cluster.memory.cluster import MemoryCluster
@@ -56,6 +57,18 @@ class MemoryClient:
     ) -> ObjectList:
         """Read objects; see `ClusterApi.list`."""
         return self.cluster.read_list(kind, namespace, label_selector, field_selector)
+
+    def pages(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> Iterator[Page]:
+        """Read objects in parts; see `ClusterApi.pages`."""
+        return self.cluster.read_pages(kind, namespace, label_selector, field_selector, limit)
 
     def watch(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
@@ -16,12 +16,13 @@ from webhook.cluster.api import (
     NotFoundError,
     Object,
     ObjectList,
+    Page,
 )
 from webhook.cluster.memory.pod_rules import Qos, selectable_field
 from webhook.cluster.memory.rules import Surroundings, check_readable, with_name_label
 from webhook.cluster.memory.store import Store
 from webhook.cluster.memory.stored import Stored, read_object
-from webhook.cluster.memory.watching import MemoryWatch
+from webhook.cluster.memory.watching import MemoryWatch, too_old
 from webhook.cluster.selectors import Selector, parse_selector
 
 _NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -156,6 +157,22 @@ class MemoryCluster:
         """Return the selected objects decoded, for one caller; see `select`."""
         chosen, version = self.select(kind, namespace, labels, fields)
         return ObjectList(tuple(stored.decode() for stored in chosen), version)
+
+    def read_pages(
+        self, kind: Kind, namespace: str | None, labels: str, fields: str, limit: int
+    ) -> Iterator[Page]:
+        """Yield the selected objects in parts, all as they were at the first one; see `select`.
+
+        Raises:
+            ExpiredError: The history no longer goes back to that moment.
+        """
+        chosen, version = self.select(kind, namespace, labels, fields)
+        table = self.store.table(kind)
+        for start in range(0, max(len(chosen), 1), limit):
+            if start and table.history.floor > version:
+                raise too_old(version, table.history.floor)
+            some = chosen[start : start + limit]
+            yield Page(tuple(stored.revision() for stored in some), version)
 
     def watch(
         self,

@@ -1,12 +1,11 @@
-"""Build and wire the objects of one process; nothing is decided here."""
+"""One process' view of a cluster: its doors, its controller, or both, over shared caches."""
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
@@ -16,19 +15,10 @@ from webhook.admission.doors.context import DoorContext
 from webhook.admission.doors.table import decide
 from webhook.admission.review import AdmissionRequest, Answer
 from webhook.admission.rules import Rules, rules_of
-from webhook.admission.serving.settings import ServerParts
-from webhook.cluster.api import NAMESPACES, ClusterApi, NotFoundError
+from webhook.cluster.api import QUOTA_LEDGERS, ApiError, ClusterApi, NotFoundError
 from webhook.cluster.informer import Change, Timing
-from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.config import Configuration, ConfigurationFile
-from webhook.controllers.tracked import TrackerTiming
-from webhook.controllers.tracker import Tracker
-from webhook.embedded import registration
-from webhook.embedded.admission import AdmissionChain
-from webhook.embedded.apiserver import ApiServer
-from webhook.embedded.calls import WebhookCaller
-from webhook.embedded.snapshots import with_defaults
-from webhook.quota.fields import mapping
+from webhook.runtime.control import Control, ControlOptions, Current, Known
 from webhook.state.ledgers import LedgerStore
 from webhook.state.reserver import Reserver, ReserverStats
 from webhook.state.view import CachedView, NamespaceCache, QuotaCache
@@ -56,6 +46,10 @@ class Follower(Protocol):
         """Whether a whole list has been taken in."""
 
     @property
+    def last_error(self) -> ApiError | None:
+        """What the last attempt ended with; None when it went well."""
+
+    @property
     def relists(self) -> int:
         """How many lists have been taken in."""
 
@@ -79,72 +73,21 @@ class EngineOptions:
 
     Attributes:
         configuration: The file to keep up with; None means the defaults.
-        with_tracker: Whether this process also counts pods and writes ledgers.
+        with_doors: Whether this process answers admission requests.
+        control: How this process also counts pods and writes ledgers; None if another one does.
+        follow_ledgers: Whether other processes write ledgers too, so that they have to be watched.
         informer: Clock and pauses of all informers.
-        settle_seconds: Between two writes of one ledger by the tracker.
     """
 
     configuration: ConfigurationFile | None = None
-    with_tracker: bool = True
+    with_doors: bool = True
+    control: ControlOptions | None = field(default_factory=ControlOptions)
+    follow_ledgers: bool = False
     informer: Timing = field(default_factory=Timing)
-    settle_seconds: float = 0.1
-
-
-def embedded_server(
-    cluster: MemoryCluster,
-    configuration: ConfigurationFile | None,
-    *,
-    webhook_url: str = "",
-    ca_pem: str = "",
-) -> ServerParts:
-    """Build what a server with an embedded cluster runs.
-
-    Args:
-        cluster: The cluster to decide on.
-        configuration: The file to keep up with; None means the defaults.
-        webhook_url: Where this very webhook serves, if the cluster is to be served as well, as
-            `api`: its writes are then asked of the webhook.
-        ca_pem: The CA that signed the webhook's certificate.
-    """
-    metrics = Metrics()
-    engine = Engine(MemoryClient(cluster), metrics, EngineOptions(configuration))
-    listeners = {}
-    if webhook_url:
-        chain = AdmissionChain(
-            registration.hooks(webhook_url),
-            WebhookCaller(ca_pem),
-            namespace_labels=partial(_namespace_labels, MemoryClient(cluster)),
-            defaults=with_defaults,
-        )
-        listeners = {"api": ApiServer(cluster, chain)}
-    return ServerParts(
-        review_handler=engine.decide,
-        readiness=engine.not_ready,
-        start=partial(_start, engine),
-        stop=engine.stop,
-        extra_wsgi=listeners,
-        metrics=metrics,
-    )
-
-
-def _start(engine: Engine) -> None:
-    # Caches hold many objects that live on; the collector's usual pace would go through the
-    # young ones every few requests, and takes a tenth of the processor.
-    gc.set_threshold(50_000, 50, 100)
-    engine.start()
-
-
-def _namespace_labels(client: MemoryClient, namespace: str) -> Mapping[str, str]:
-    try:
-        found = client.get(NAMESPACES, namespace)
-    except NotFoundError:
-        return {}
-    labels = mapping(mapping(found.get("metadata"), "metadata").get("labels"), "metadata.labels")
-    return {name: str(value) for name, value in labels.items()}
 
 
 class Engine:
-    """Everything that answers admission requests about one cluster.
+    """Everything that answers admission requests about one cluster, and keeps its ledgers.
 
     Args:
         api: The cluster.
@@ -159,50 +102,58 @@ class Engine:
         self._options = options
         self._metrics = metrics
         self._rules = rules_of(self._configuration())
-        limits = self._configuration().limits
-        ledgers = LedgerStore(api)
-        self._quotas = QuotaCache(api, self._deferred_keys, timing=options.informer)
-        self._namespaces = NamespaceCache(api, timing=options.informer)
-        self._namespaces.informer.add_handler(partial(_forget_deleted, ledgers))
-        self._view = CachedView(
-            api, ledgers, self._quotas, self._namespaces, timing=options.informer
+        known = Known(
+            api=api,
+            ledgers=LedgerStore(api),
+            quotas=QuotaCache(api, self._deferred_keys, timing=options.informer),
+            namespaces=NamespaceCache(api, timing=options.informer),
         )
-        reserver = Reserver(
-            ledgers, capacity=limits.reservations_per_namespace, stats=_stats(metrics)
-        )
-        self._context = DoorContext(self._view, reserver, self._current_rules)
-        self._tracker = self._make_tracker(api, ledgers) if options.with_tracker else None
+        known.namespaces.informer.add_handler(partial(_forget_deleted, known.ledgers))
+        self._informers: dict[str, Follower] = {
+            "namespaces": known.namespaces.informer,
+            "resourcequotas": known.quotas.informer,
+        }
+        if options.follow_ledgers:
+            self._informers["quotaledgers"] = known.ledgers.follow(options.informer)
+        self.view: Final = self._make_view(known) if options.with_doors else None
+        self._context = None if self.view is None else self._doors(known, self.view)
+        self.control: Final = self._controller(known, options.control)
         self._relists: dict[str, int] = {}
         self._stopping = threading.Event()
         self._housekeeper = threading.Thread(
             target=self._keep_house, name="housekeeping", daemon=True
         )
 
+    @property
+    def informers(self) -> dict[str, Follower]:
+        """All caches, by what they hold."""
+        return {**self._informers, **({} if self.control is None else self.control.informers)}
+
     def start(self) -> None:
         """Start to follow the cluster; returns at once."""
-        for informer in self._informers().values():
+        for informer in self._informers.values():
             informer.start()
-        if self._tracker is not None:
-            self._tracker.start()
+        if self.control is not None:
+            self.control.start()
         self._housekeeper.start()
 
     def stop(self) -> None:
         """Stop all threads."""
         self._stopping.set()
-        if self._tracker is not None:
-            self._tracker.stop()
-        for informer in self._informers().values():
+        if self.control is not None:
+            self.control.stop()
+        for informer in self._informers.values():
             informer.stop()
 
     def not_ready(self) -> list[str]:
-        """Say why requests cannot be decided yet; nothing when they can."""
+        """Say why this process cannot do its work yet; nothing when it can."""
         reasons = [
-            f"{name} have not been listed yet"
-            for name, informer in self._informers().items()
+            _not_listed(name, informer)
+            for name, informer in self._informers.items()
             if not informer.has_synced
         ]
-        if self._tracker is not None:
-            reasons += self._tracker.not_ready()
+        if self.control is not None:
+            reasons += self.control.not_ready()
         return reasons
 
     def wait_until_ready(self, seconds: float) -> list[str]:
@@ -213,26 +164,37 @@ class Engine:
         return reasons
 
     def decide(self, request: AdmissionRequest, deadline: Deadline) -> Answer:
-        """Answer one admission request."""
+        """Answer one admission request.
+
+        Raises:
+            RuntimeError: The engine was built without doors.
+        """
+        if self._context is None:
+            raise RuntimeError("this engine answers no admission requests")
         return decide(self._context, request, deadline)
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _make_tracker(self, api: ClusterApi, ledgers: LedgerStore) -> Tracker:
-        timing = TrackerTiming(
-            settle_seconds=self._options.settle_seconds,
-            expire_seconds=float(self._configuration().timeouts.expire_reservation_seconds),
-            informer=self._options.informer,
+    def _make_view(self, known: Known) -> CachedView:
+        view = CachedView(
+            known.api,
+            known.ledgers,
+            known.quotas,
+            known.namespaces,
+            timing=self._options.informer,
         )
-        return Tracker(
-            api,
-            ledgers,
-            self._quotas,
-            self._namespaces,
-            self._deferred_keys,
-            exempt=lambda: self._rules.exempt_namespaces,
-            timing=timing,
-        )
+        self._informers["pods"] = view.pods
+        return view
+
+    def _doors(self, known: Known, view: CachedView) -> DoorContext:
+        reserver = Reserver(known.ledgers, capacity=self._capacity(), stats=_stats(self._metrics))
+        return DoorContext(view, reserver, self._current_rules)
+
+    def _controller(self, known: Known, options: ControlOptions | None) -> Control | None:
+        if options is None:
+            return None
+        current = Current(self._configuration, self._current_rules)
+        return Control(known, current, self._metrics, options, self._options.informer)
 
     def _configuration(self) -> Configuration:
         source = self._options.configuration
@@ -244,12 +206,8 @@ class Engine:
     def _deferred_keys(self) -> Set[str]:
         return self._rules.deferred_keys
 
-    def _informers(self) -> dict[str, Follower]:
-        return {
-            "namespaces": self._namespaces.informer,
-            "resourcequotas": self._quotas.informer,
-            "pods": self._view.pods,
-        }
+    def _capacity(self) -> int:
+        return self._configuration().limits.reservations_per_namespace
 
     def _keep_house(self) -> None:
         """Keep up with the configuration file and show the state of the caches."""
@@ -265,18 +223,27 @@ class Engine:
         if source is None or not source.poll():
             return
         former, self._rules = self._rules, rules_of(source.current)
-        if self._tracker is not None and former.deferred_keys != self._rules.deferred_keys:
-            self._tracker.recount()
+        if self.control is not None and former.deferred_keys != self._rules.deferred_keys:
+            self.control.recount()
 
     def _show_caches(self) -> None:
         cache = self._metrics.cache
-        for kind, informer in self._informers().items():
+        for kind, informer in self.informers.items():
             cache.synced.labels(kind).set(int(informer.has_synced))
             cache.objects.labels(kind).set(len(informer))
             cache.relists.labels(kind).inc(informer.relists - self._relists.get(kind, 0))
             self._relists[kind] = informer.relists
             if informer.has_synced:
                 cache.age_seconds.labels(kind).set(informer.last_event_age_seconds)
+
+
+def _not_listed(name: str, informer: Follower) -> str:
+    error: ApiError | None = getattr(informer, "last_error", None)
+    if error is None:
+        return f"{name} have not been listed yet"
+    if name == QUOTA_LEDGERS.plural and isinstance(error, NotFoundError):
+        return f"the CustomResourceDefinition {QUOTA_LEDGERS.resource} is not installed"
+    return f"{name} cannot be listed: {error}"
 
 
 def _forget_deleted(ledgers: LedgerStore, change: Change[bool]) -> None:

@@ -1,0 +1,12 @@
+"""A real control plane under load and faults, and an observer that nobody can talk out of a fact.
+
+```
+amounts, usage     what a pod takes and which quotas select it, written anew: no code of the product
+facts, recorder    what etcd's history says of pods, quotas and ledgers, revision by revision
+replay             the judge: was more assigned than a quota allowed, at any revision?
+proxy, links       TCP in between: delays, lost answers, cut and dead connections
+wire, shapes, load binders that create, bind, resize, end and delete pods
+faults, driver     what is broken on purpose, when, and for how long
+plane, run, report everything together; `scripts/torture --help`
+```
+"""

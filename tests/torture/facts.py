@@ -1,0 +1,213 @@
+"""What one revision says of one pod, quota or ledger, as small as the judge needs it.
+
+Facts travel from the recorder to the judge as lines of JSON. `at` is the machine's monotonic
+clock, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tests.torture.amounts import Amounts, read_amounts
+from tests.torture.usage import (
+    DEFERRED_KEYS,
+    ENDED_PHASES,
+    Expression,
+    Traits,
+    expressions,
+    pod_usage,
+    traits_of,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFact:
+    """A pod from this revision on.
+
+    Attributes:
+        is_assigned: Whether it has a node.
+        is_live: Whether it is there and has not ended.
+        released_at: When it is no longer charged, although it is still there; see
+            `usage` rule of pods that should long be gone.
+    """
+
+    revision: int
+    at: float
+    namespace: str
+    name: str
+    uid: str
+    is_assigned: bool = False
+    is_live: bool = True
+    released_at: float | None = None
+    traits: Traits = field(default_factory=Traits)
+    usage: Amounts = field(default_factory=dict)
+
+    def says_the_same_as(self, other: PodFact | None) -> bool:
+        """Say whether nothing that matters differs."""
+        return other is not None and self == replace(
+            other, revision=self.revision, at=self.at, released_at=self.released_at
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaFact:
+    """A quota from this revision on.
+
+    Attributes:
+        hard: Its deferred keys in `spec.hard`.
+        unmasked: Deferred keys that its status shows.
+    """
+
+    revision: int
+    at: float
+    namespace: str
+    name: str
+    uid: str
+    is_there: bool = True
+    hard: Amounts = field(default_factory=dict)
+    conditions: tuple[Expression, ...] = ()
+    unmasked: tuple[str, ...] = ()
+
+    def selects(self, traits: Traits) -> bool:
+        """Say whether the quota charges pods with these traits."""
+        return self.is_there and all(each.selects(traits) for each in self.conditions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What a ledger says of one quota."""
+
+    uid: str
+    used: Amounts
+    reserved: Amounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerFact:
+    """A namespace's ledger from this revision on; without accounts where it says nothing."""
+
+    revision: int
+    at: float
+    namespace: str
+    is_there: bool = True
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    reservations: int = 0
+
+
+Fact: TypeAlias = PodFact | QuotaFact | LedgerFact
+
+_KINDS: Mapping[str, type[PodFact] | type[QuotaFact] | type[LedgerFact]] = {
+    "pod": PodFact,
+    "quota": QuotaFact,
+    "ledger": LedgerFact,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def pod_fact(
+    pod: Mapping[str, Any], *, revision: int, at: float, wall: float, is_deleted: bool = False
+) -> PodFact:
+    """Read a pod.
+
+    Args:
+        pod: The object, as it is or last was.
+        revision: The revision that made it so.
+        at: When that was seen, on the monotonic clock.
+        wall: The same moment as seconds since 1970.
+        is_deleted: Whether this revision removed it.
+    """
+    metadata = pod["metadata"]
+    phase = (pod.get("status") or {}).get("phase")
+    return PodFact(
+        revision=revision,
+        at=at,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        is_assigned=bool(pod["spec"].get("nodeName")),
+        is_live=not is_deleted and phase not in ENDED_PHASES,
+        released_at=_released_at(metadata, at, wall),
+        traits=traits_of(pod),
+        usage=pod_usage(pod),
+    )
+
+
+def _released_at(metadata: Mapping[str, Any], at: float, wall: float) -> float | None:
+    """A whole grace period after `deletionTimestamp`, which is the end of the grace period."""
+    deleted, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
+    if deleted is None or grace is None:
+        return None
+    moment = datetime.fromisoformat(deleted.replace("Z", "+00:00")).timestamp()
+    return at + moment + float(grace) - wall
+
+
+def quota_fact(
+    quota: Mapping[str, Any], *, revision: int, at: float, is_deleted: bool = False
+) -> QuotaFact:
+    """Read a ResourceQuota."""
+    metadata, spec = quota["metadata"], quota.get("spec") or {}
+    status = quota.get("status") or {}
+    shown = {*(status.get("hard") or ()), *(status.get("used") or ())}
+    return QuotaFact(
+        revision=revision,
+        at=at,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        is_there=not is_deleted,
+        hard=_deferred(read_amounts(spec.get("hard"))),
+        conditions=expressions(spec),
+        unmasked=tuple(sorted(shown.intersection(DEFERRED_KEYS))),
+    )
+
+
+def ledger_fact(
+    ledger: Mapping[str, Any], *, revision: int, at: float, is_deleted: bool = False
+) -> LedgerFact:
+    """Read a QuotaLedger; a status that cannot be read says nothing."""
+    namespace = ledger["metadata"]["namespace"]
+    status = ledger.get("status")
+    if is_deleted or not isinstance(status, Mapping):
+        return LedgerFact(
+            revision=revision, at=at, namespace=namespace, is_there=not is_deleted
+        )
+    try:
+        accounts = {each["name"]: _account(each) for each in status.get("quotas") or ()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        accounts = {}
+    reservations = status.get("reservations")
+    return LedgerFact(
+        revision=revision,
+        at=at,
+        namespace=namespace,
+        accounts=accounts,
+        reservations=len(reservations) if isinstance(reservations, list) else 0,
+    )
+
+
+def _account(raw: Mapping[str, Any]) -> Account:
+    return Account(
+        uid=raw["observed"]["uid"],
+        used=_deferred(read_amounts(raw.get("used"))),
+        reserved=_deferred(read_amounts(raw.get("reserved"))),
+    )
+
+
+def _deferred(amounts: Amounts) -> dict[str, int]:
+    return {key: amount for key, amount in amounts.items() if key in DEFERRED_KEYS}
+
+
+def to_line(fact: Fact) -> bytes:
+    """Write a fact as one line."""
+    return msgspec.json.encode([_NAMES[type(fact)], fact]) + b"\n"
+
+
+def from_line(line: bytes) -> Fact:
+    """Read a line of `to_line`."""
+    kind, raw = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
+    return msgspec.json.decode(raw, type=_KINDS[kind])

@@ -1,0 +1,99 @@
+"""Processes over an API server: the admission server, and the controller on its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from webhook import __version__
+from webhook.admission.serving.listening import listen, place, write_whole
+from webhook.admission.serving.ops import OpsServer, ops_pages
+from webhook.admission.serving.settings import ListenAddress, ServerParts
+from webhook.cluster.live import Access, LiveClient
+from webhook.config import ConfigurationFile
+from webhook.encoding import encode_json
+from webhook.runtime.control import ControlOptions
+from webhook.runtime.engine import Engine, EngineOptions
+from webhook.runtime.parts import server_parts, start
+from webhook.telemetry.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+_USER_AGENT: Final = f"deferred-quota/{__version__}"
+
+
+def live_server(
+    access: Access, configuration: ConfigurationFile | None, control: ControlOptions | None
+) -> ServerParts:
+    """Build what the admission server of a cluster runs.
+
+    Args:
+        access: How to reach the API server.
+        configuration: The file to keep up with; None means the defaults.
+        control: How this process is the controller as well; None if another one is.
+    """
+    metrics = Metrics()
+    options = EngineOptions(configuration, control=control, follow_ledgers=True)
+    engine = Engine(LiveClient(access, user_agent=_USER_AGENT), metrics, options)
+    return server_parts(engine, metrics)
+
+
+def run_controller(
+    access: Access,
+    configuration: ConfigurationFile | None,
+    control: ControlOptions,
+    *,
+    ops: ListenAddress,
+    announce: Path | None = None,
+) -> None:
+    """Run the controller until SIGTERM or SIGINT; its lease is then given back.
+
+    Args:
+        access: How to reach the API server.
+        configuration: The file to keep up with; None means the defaults.
+        control: How the controller is built.
+        ops: Where probes and metrics are served, plain HTTP.
+        announce: A JSON file that is written when it listens: `{"pid": 7, "ops": {"url": ...}}`.
+
+    Raises:
+        StartError: The address cannot be listened on.
+    """
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stopping.set())
+    listener = listen("ops", ops)
+    metrics = Metrics()
+    options = EngineOptions(configuration, with_doors=False, control=control, follow_ledgers=True)
+    engine = Engine(LiveClient(access, user_agent=_USER_AGENT), metrics, options)
+    server = OpsServer(
+        listener,
+        ops_pages(
+            problems_of_life=list,
+            problems_of_readiness=lambda: _not_ready(engine, stopping),
+            metrics=metrics.text,
+        ),
+    )
+    start(engine)
+    server.start()
+    _announce(listener, announce)
+    stopping.wait()
+    _log.info("stopping")
+    engine.stop()
+    server.stop()
+
+
+def _not_ready(engine: Engine, stopping: threading.Event) -> Sequence[str]:
+    return [*engine.not_ready(), *(["stopping"] if stopping.is_set() else [])]
+
+
+def _announce(listener: socket.socket, file: Path | None) -> None:
+    announcement = {"pid": os.getpid(), "ops": place(listener, "http")}
+    _log.info("listening", extra=announcement)
+    if file is not None:
+        write_whole(file, encode_json(announcement))
