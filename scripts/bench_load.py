@@ -74,10 +74,11 @@ def _is_complete(answer: bytes) -> bool:
         return False
     lower = head.lower()
     at = lower.find(b"content-length:")
-    if at < 0:
-        raise ConnectionError("an answer without Content-Length")
-    length = int(lower[at + 15 :].split(b"\r\n", 1)[0])
-    return len(body) >= length
+    if at >= 0:
+        return len(body) >= int(lower[at + 15 :].split(b"\r\n", 1)[0])
+    if b"transfer-encoding: chunked" in lower:
+        return body.endswith(b"\r\n0\r\n\r\n")
+    raise ConnectionError("an answer without Content-Length")
 
 
 def request_bytes(path: str, body: bytes) -> bytes:
@@ -90,10 +91,16 @@ def request_bytes(path: str, body: bytes) -> bytes:
 
 def run(url: str, ca: str, requests: Sequence[bytes], clients: int, expected: bytes) -> Result:
     """Send all requests over `clients` connections; every answer has to contain `expected`."""
+    return run_with(ssl.create_default_context(cafile=ca), url, requests, clients, expected)
+
+
+def run_with(
+    context: ssl.SSLContext, url: str, requests: Sequence[bytes], clients: int, expected: bytes
+) -> Result:
+    """Do as `run`, with a context that may carry a client certificate."""
     place = urlsplit(url)
     assert place.hostname is not None
     assert place.port is not None
-    context = ssl.create_default_context(cafile=ca)
     connections = []
     for number in range(clients):
         sock = context.wrap_socket(

@@ -284,8 +284,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each figure of the core")
     parser.add_argument("--binds", type=int, default=16_000, help="over HTTPS, in all")
     parser.add_argument("--only", choices=("core", "https"), help="measure one part")
+    parser.add_argument("--cluster", action="store_true", help="measure on a real control plane")
+    parser.add_argument("--pods", type=int, default=50_000, help="of the controller, --cluster")
+    parser.add_argument("--requests", type=int, default=3_000, help="of each rate, --cluster")
     options = parser.parse_args()
     print(f"Python {sys.version.split()[0]}, {ssl.OPENSSL_VERSION}, {os.cpu_count()} processors\n")
+    if options.cluster:
+        import bench_cluster  # noqa: PLC0415 - needs a control plane, which the rest does not
+
+        bench_cluster.bench_rates(options.requests)
+        if options.pods:
+            bench_cluster.bench_controller(options.pods, namespaces=500)
+        return
     if options.only != "https":
         bench_core(options.seconds)
     if options.only != "core":

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from tests.admission.doors.desk import (
@@ -18,24 +19,28 @@ from tests.admission.doors.desk import (
     recount,
 )
 from tests.builders import a_binding, a_pod
-from webhook.cluster.api import NAMESPACES, PODS, QUOTA_LEDGERS, NotFoundError, known_kind
+from webhook.cluster.api import EVENTS, NAMESPACES, PODS, QUOTA_LEDGERS, NotFoundError, known_kind
 from webhook.cluster.informer import Change, Informer, Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.controllers.tracked import TrackerTiming
+from webhook.controllers.events import EventRecorder
+from webhook.controllers.tracked import Tracked, TrackerTiming
 from webhook.controllers.tracker import Tracker
 from webhook.quota.deferral import claim_of_assignment, claim_of_update
 from webhook.quota.ledger import NEWEST, Door, Ledger, Reservation
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod
 from webhook.quota.resources import mask, to_text
+from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.reserver import Outcome, Reserver
 from webhook.state.view import NamespaceCache, QuotaCache
+from webhook.telemetry.metrics import Metrics
 
 Object = dict[str, object]
 
 EXPIRE_SECONDS = 45.0
 RESYNC_SECONDS = 60.0
+NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 _QUICK = Timing(first_pause=0.01, longest_pause=0.05)
 
 
@@ -45,11 +50,21 @@ class Rig:
 
     cluster: MemoryCluster
     clock: list[float] = field(default_factory=lambda: [1000.0])
+    waits_at_start: bool = False
+    exempt: frozenset[str] = frozenset()
+    term: list[int] = field(default_factory=lambda: [1])
+    """The leadership of this tracker; 0 while it is a standby."""
+    follows: bool = False
+    """Whether the tracker is told of changes of ledgers."""
     line: Line = field(init=False)
     api: MemoryClient = field(init=False)
+    ledgers: LedgerStore = field(init=False)
+    followed: Informer[LedgerText] | None = field(init=False)
     tracker: Tracker = field(init=False)
     quotas: QuotaCache = field(init=False)
     namespaces: NamespaceCache = field(init=False)
+    events: EventRecorder = field(init=False)
+    metrics: Metrics = field(init=False)
 
     def __post_init__(self) -> None:
         self.api = MemoryClient(self.cluster)
@@ -59,17 +74,29 @@ class Rig:
         timing = TrackerTiming(
             settle_seconds=0.0,
             resync_seconds=RESYNC_SECONDS,
+            followed_resync_seconds=RESYNC_SECONDS,
             expire_seconds=EXPIRE_SECONDS,
+            waits_at_start=self.waits_at_start,
             clock=lambda: self.clock[0],
+            now=lambda: NOON + timedelta(seconds=self.clock[0]),
             informer=_QUICK,
         )
+        self.metrics = Metrics()
+        self.events = EventRecorder(self.api, metrics=self.metrics)
+        self.ledgers = LedgerStore(self.line)
+        self.followed = self.ledgers.follow(_QUICK) if self.follows else None
         self.tracker = Tracker(
             self.line,
-            LedgerStore(self.line),
+            self.ledgers,
             self.quotas,
             self.namespaces,
             lambda: DEFERRED_KEYS,
+            exempt=lambda: self.exempt,
             timing=timing,
+            is_leader=lambda: self.term[0],
+            events=self.events,
+            metrics=self.metrics,
+            ledger_informer=self.followed,
         )
 
     # -- time and steps --------------------------------------------------------------------
@@ -89,7 +116,8 @@ class Rig:
 
     def informers(self) -> list[Informer[Pod]]:
         """The caches, whatever they hold."""
-        found = [self.namespaces.informer, self.quotas.informer, self.tracker.pods]
+        found: list[object] = [self.namespaces.informer, self.quotas.informer, self.tracker.pods]
+        found += [] if self.followed is None else [self.followed]
         return cast("list[Informer[Pod]]", found)
 
     def catch_up(self) -> None:
@@ -102,10 +130,28 @@ class Rig:
 
         eventually(has_seen_all, f"the caches are at version {version}")
 
-    def step(self) -> float:
-        """Let the tracker see everything and settle what is due; return how long it would wait."""
+    def step(self) -> None:
+        """Let the tracker see everything and settle what is due."""
         self.catch_up()
-        return self.tracker._step()
+        self.round()
+
+    def round(self) -> None:
+        """Let the tracker settle what is due by what it has seen, each namespace once."""
+        tracker = self.tracker
+        tracker._look_around()
+        for _ in range(tracker._agenda.due()):
+            namespace = tracker._agenda.take(0)
+            assert namespace is not None
+            tracker._settle(namespace)
+
+    def poke(self, namespace: str = NAMESPACE) -> None:
+        """Let the tracker believe that something has changed."""
+        with self.tracker._counts.lock:
+            self.tracker._counts.mark(namespace, self.tracked(namespace))
+
+    def tracked(self, namespace: str = NAMESPACE) -> Tracked:
+        """Return a namespace as the tracker keeps it."""
+        return self.tracker._counts.tracked[namespace]
 
     def pass_time(self, seconds: float) -> None:
         """Move the clock."""
@@ -137,6 +183,29 @@ class Rig:
     def delete(self, name: str, grace: int = 0, namespace: str = NAMESPACE) -> None:
         """Delete a pod, at once or after a grace period."""
         self.api.delete(PODS, name, namespace=namespace, grace_period_seconds=grace)
+
+    # -- what is told ------------------------------------------------------------------------
+
+    def told(self) -> list[str]:
+        """Return the reasons of all events so far, in their order, and write them."""
+        while self.events._queue:
+            series = self.events._next()
+            assert series is not None
+            self.events._write(series)
+        found = self.api.list(EVENTS).items
+        return [
+            str(one["reason"])
+            for one in sorted(found, key=lambda one: int(str(one["metadata"]["resourceVersion"])))  # type: ignore[index]
+        ]
+
+    def counted(self, name: str, **labels: str) -> float:
+        """Return the value of a metric."""
+        found = self.metrics.registry.get_sample_value(f"deferred_quota_{name}", labels)
+        return 0.0 if found is None else found
+
+    def conditions(self, namespace: str = NAMESPACE) -> dict[str, tuple[str, str]]:
+        """Return status and reason of the ledger's conditions, by type."""
+        return {one.type: (one.status, one.reason) for one in self.ledger(namespace).conditions}
 
     # -- the ledger ------------------------------------------------------------------------
 
@@ -208,13 +277,15 @@ def _elsewhere(cluster: MemoryCluster) -> Reserver:
 
 
 @contextmanager
-def a_rig(*objects: Mapping[str, object], mode: str = "deferred") -> Iterator[Rig]:
+def a_rig(
+    *objects: Mapping[str, object], mode: str = "deferred", **fields: object
+) -> Iterator[Rig]:
     """Set up a tracker whose first step is still to come; `team-a` has the label `mode`."""
     cluster = new_cluster()
     stored = [a_namespace(mode=mode), *objects]
     loaded = [(known_kind(str(one["apiVersion"]), str(one["kind"])), one) for one in stored]
     cluster.load([(kind, one) for kind, one in loaded if kind is not None])
-    rig = Rig(cluster)
+    rig = Rig(cluster, **fields)  # type: ignore[arg-type]
     rig.start()
     try:
         yield rig
@@ -223,9 +294,9 @@ def a_rig(*objects: Mapping[str, object], mode: str = "deferred") -> Iterator[Ri
 
 
 @contextmanager
-def another_rig(rig: Rig) -> Iterator[Rig]:
+def another_rig(rig: Rig, **fields: object) -> Iterator[Rig]:
     """Set up a second tracker on the cluster of `rig`: another replica, on the same clock."""
-    other = Rig(rig.cluster, rig.clock)
+    other = Rig(rig.cluster, rig.clock, **fields)  # type: ignore[arg-type]
     other.start()
     try:
         yield other

@@ -109,7 +109,7 @@ def test_the_reservation_of_a_deleted_pod_goes_also_when_the_write_meets_another
     rig.delete("web")
     rig.catch_up()
     rig.line.before_write = lambda: rig.reserve("other")
-    rig.tracker._step()  # a door was faster
+    rig.round()  # a door was faster
     rig.line.before_write = None
     rig.step()
     assert set(rig.held()) == {"other"}
@@ -217,13 +217,15 @@ def test_a_repeated_request_starts_the_watch_again(rig: Rig) -> None:
     assert set(rig.held()) == {"web"}
 
 
-def test_the_step_tells_when_the_next_one_is_needed(rig: Rig) -> None:
-    assert rig.step() == pytest.approx(5)  # it looks at the clock that often anyway
-    rig.pod("web", node="node-1")
-    rig.delete("web", grace=1)
-    assert rig.step() == pytest.approx(3)
-    rig.pass_time(1)
-    assert rig.step() == pytest.approx(2)
+def test_nothing_is_looked_at_before_it_is_needed(rig: Rig) -> None:
+    agenda = rig.tracker._agenda
+    assert agenda.next_moment() - rig.clock[0] == pytest.approx(RESYNC_SECONDS)
+    rig.pod("web")
+    rig.step()
+    rig.reserve("web")
+    rig.poke()
+    rig.step()
+    assert agenda.next_moment() - rig.clock[0] == pytest.approx(EXPIRE_SECONDS)
 
 
 # -- quotas --------------------------------------------------------------------------------
@@ -484,7 +486,7 @@ def test_a_ledger_that_cannot_be_read_stops_its_namespace_only_and_is_tried_agai
     rig.step()
     assert rig.used(namespace="team-b") == {"requests.cpu": "0"}
     hand_edit(rig, [{"op": "replace", "path": "/status/podsResourceVersion", "value": "1"}])
-    rig.pass_time(1.1)
+    rig.pass_time(5.1)
     rig.step()
     assert rig.used() == {"requests.cpu": "1"}
 
@@ -576,7 +578,7 @@ def test_nothing_expires_while_the_cache_has_not_seen_the_bind(rig: Rig) -> None
     rig.bind("web")
     for _ in range(4):
         rig.pass_time(RESYNC_SECONDS)
-        rig.tracker._step()
+        rig.round()
     assert set(rig.held()) == {"web"}
     rig.line.resume()
     rig.step()
@@ -612,7 +614,7 @@ def test_a_tracker_that_lags_does_not_lower_what_another_has_counted(rig: Rig) -
             lambda: str(rig.quotas.in_namespace(NS).every[0].hard["requests.cpu"]) == "3",
             "the edit is seen",
         )
-        rig.tracker._step()
+        rig.round()
         assert ahead.used() == {"requests.cpu": "2"}
 
 
@@ -629,7 +631,7 @@ def test_a_tracker_that_lagged_settles_by_itself_once_it_has_caught_up(rig: Rig)
         lambda: str(rig.quotas.in_namespace(NS).every[0].hard["requests.cpu"]) == "9",
         "the edit is seen",
     )
-    rig.tracker._step()
+    rig.round()
     assert not rig.is_exact()
     rig.line.resume()  # what comes now is about another namespace
     rig.catch_up()
@@ -660,7 +662,7 @@ def test_what_was_counted_is_never_said_to_be_older_than_it_is(rig: Rig) -> None
         rig.bind("web")
         bound = rig.cluster.resource_version
         assert reached.wait(5)
-        rig.tracker._step()  # counts the bind, though the cache is not said to be that far yet
+        rig.round()  # counts the bind, though the cache is not said to be that far yet
         assert rig.used() == {"requests.cpu": "2"}
         # otherwise a tracker that has not seen the bind could write over this
         assert rig.ledger().pods_resource_version >= bound
@@ -688,7 +690,7 @@ def test_half_a_new_list_does_not_lower_what_another_has_counted(rig: Rig) -> No
             rig.line.broken.clear()
             assert reached.wait(5)  # of the new list, only the deletion of `a` is taken in
             rig.pass_time(1.1)
-            rig.tracker._step()
+            rig.round()
             assert ahead.used() == {"requests.cpu": "1"}
         finally:
             may_go.set()
@@ -701,20 +703,21 @@ def test_half_a_new_list_does_not_lower_what_another_has_counted(rig: Rig) -> No
 
 def test_the_thread_settles_what_changes_and_ends_when_told() -> None:
     with a_rig(a_quota("p1")) as rig:
-        rig.tracker._thread.start()
+        for thread in rig.tracker._threads:
+            thread.start()
         eventually(rig.has_ledger, "the first count is written")
         rig.pod("web", node="node-1")
         eventually(lambda: rig.used() == {"requests.cpu": "1"}, "the pod is counted")
         assert rig.tracker.not_ready() == []
         rig.tracker.stop()
-        assert not rig.tracker._thread.is_alive()
+        assert not any(thread.is_alive() for thread in rig.tracker._threads)
 
 
 def test_before_the_pods_are_listed_the_tracker_is_not_ready_and_writes_nothing() -> None:
     with a_rig(a_quota("p1")) as rig:
         late = Rig(rig.cluster, rig.clock)
         assert late.tracker.not_ready() == ["the tracker has not seen all pods yet"]
-        assert late.tracker._step() == pytest.approx(0.05)
+        late.round()
         assert not rig.has_ledger()
         assert rig.tracker.not_ready() == [
             "the ledger of namespace team-a has not been counted yet"

@@ -33,19 +33,20 @@ def test_a_count_that_was_replaced_while_it_was_settled_is_not_written(
     one.step()
     other.step()
     assert isinstance(one.reserve("web"), Reserved)
-    fetch = one.tracker._ledgers.fetch
+    fetch = one.ledgers.fetch
 
     def while_the_configuration_is_reloaded(namespace: str) -> LedgerVersion | None:
-        one.tracker._ledgers.fetch = fetch  # type: ignore[method-assign]
+        one.ledgers.fetch = fetch  # type: ignore[method-assign]
         one.tracker.recount()
         one.bind("web")
         one.catch_up()
         other.step()
         return fetch(namespace)
 
-    one.tracker._ledgers.fetch = while_the_configuration_is_reloaded  # type: ignore[method-assign]
+    one.ledgers.fetch = while_the_configuration_is_reloaded  # type: ignore[method-assign]
     one.pass_time(1)
-    one.tracker._settle(NAMESPACE)
+    one.poke()
+    one.round()
     assert one.used() == {"requests.cpu": "2"}
     one.pod("more", "2")
     assert isinstance(one.reserve("more"), QuotaExceeded)
@@ -57,8 +58,9 @@ def test_what_is_counted_is_never_said_to_be_older_than_it_is(pair: tuple[Rig, R
     one.step()
     pod = one.tracker.pods.in_namespace(NAMESPACE)[0]
     ahead = replace(pod, resource_version=str(int(pod.resource_version) + 1))
-    one.tracker._put(NAMESPACE, one.tracker._tracked[NAMESPACE], ahead)
-    one.tracker._tracked[NAMESPACE].is_dirty = True
+    with one.tracker._counts.lock:
+        one.tracker._counts.put(NAMESPACE, one.tracked(), ahead)
+    one.poke()
     edited = {"spec": {"hard": {"requests.cpu": "3"}}}  # so that there is something to write
     one.api.patch(RESOURCE_QUOTAS, "p1", edited, namespace=NAMESPACE)
     one.pass_time(1)
@@ -77,12 +79,12 @@ def test_a_reservation_in_a_new_ledger_is_watched_from_the_beginning(
     one.step()
     one.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     for _ in range(2):  # the other tracker finds it gone, waits, and makes a new one
-        other.tracker._tracked[NAMESPACE].is_dirty = True
+        other.poke()
         other.pass_time(EXPIRE_SECONDS + 1)
         other.step()
     assert isinstance(one.reserve("web"), Reserved)
     assert other.held()["web"].serial == 1  # as in the ledger before
-    one.tracker._tracked[NAMESPACE].is_dirty = True
+    one.poke()
     one.pass_time(1)
     one.step()
     assert set(one.held()) == {"web"}
@@ -91,18 +93,12 @@ def test_a_reservation_in_a_new_ledger_is_watched_from_the_beginning(
 def test_a_tracker_that_finds_no_ledger_at_its_start_can_wait_for_what_may_be_on_its_way() -> None:
     with a_rig(a_quota("p1")) as rig:
         assert not rig.has_ledger()
-        timing = replace(rig.tracker._timing, waits_at_start=True)
-        late = Rig(rig.cluster, rig.clock)
-        late.tracker._timing = timing
-        late.start()
-        try:
+        with another_rig(rig, waits_at_start=True) as late:
             late.step()
             assert not late.has_ledger()
             late.pass_time(EXPIRE_SECONDS + 1)
             late.step()
             assert late.has_ledger()
-        finally:
-            late.stop()
 
 
 def test_a_ledger_that_stays_unreadable_is_replaced_after_the_time_of_a_request() -> None:
@@ -129,8 +125,7 @@ def test_a_namespace_that_opts_in_later_does_not_make_the_process_unready() -> N
 
 
 def test_an_exempt_namespace_gets_no_ledger() -> None:
-    with a_rig(a_quota("p1")) as rig:
-        rig.tracker._exempt = lambda: frozenset({"kube-system"})
+    with a_rig(a_quota("p1"), exempt=frozenset({"kube-system"})) as rig:
         rig.create(a_namespace("kube-system"))
         rig.create(a_quota("p1", namespace="kube-system"))
         rig.step()
@@ -151,7 +146,7 @@ def test_pods_of_expired_reservations_are_not_asked_about_all_the_time() -> None
         rig.line.broken.add(("get", "pods"))
         rig.line.calls.clear()
         for _ in range(20):
-            rig.tracker._tracked[NAMESPACE].is_dirty = True
+            rig.poke()
             rig.pass_time(0.01)
             rig.step()
         assert sum(call[:2] == ("get", "pods") for call in rig.line.calls) <= 5
@@ -167,4 +162,4 @@ def test_updates_of_a_pod_that_is_being_deleted_do_not_pile_up() -> None:
                 PODS, "web", {"metadata": {"labels": {"n": str(number)}}}, namespace=NAMESPACE
             )
             rig.catch_up()
-        assert len(rig.tracker._stuck) == 1
+        assert len(rig.tracker._counts._stuck) == 1

@@ -118,7 +118,7 @@ def _run_with_progress(command: Sequence[str], total: int, say: Say) -> None:
         reporter.start()
         try:
             assert process.stderr is not None
-            lines.extend(process.stderr)
+            lines.extend(process.stderr)  # one by one, as they come
             code = process.wait()
         except BaseException:
             process.terminate()

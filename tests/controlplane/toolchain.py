@@ -83,7 +83,7 @@ def wheel_name() -> str:
 
 
 def _install(place: Path, module: Module) -> None:
-    part = place.with_suffix(f".part{os.getpid()}")
+    part = place.with_name(f"{place.name}.part-{os.getpid()}")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--no-input", "--require-hashes", "--only-binary", ":all:"]
     command += ["--target", str(part), "--requirement", str(_WHEEL)]

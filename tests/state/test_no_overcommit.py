@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.state.replay import Recorder, Replay
 from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS
 from webhook.cluster.informer import Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.controllers.tracked import TrackerTiming
 from webhook.runtime import ControlOptions, Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
 
@@ -42,15 +42,11 @@ def an_engine(cluster: MemoryCluster, seed: int, *, with_tracker: bool) -> Itera
             return Fault.FAIL_BEFORE
         return None
 
-    control = ControlOptions(settle_seconds=0.005) if with_tracker else None
+    # shorter than any configuration may be: requests are shorter here, too
+    timing = TrackerTiming(settle_seconds=0.005, resync_seconds=0.3, informer=_QUICK)
+    control = ControlOptions(timing=timing, expire_seconds=EXPIRE_SECONDS) if with_tracker else None
     options = EngineOptions(control=control, informer=_QUICK)
     engine = Engine(FlakyClient(MemoryClient(cluster), plan), Metrics(), options)
-    if engine.control is not None:
-        # shorter than any configuration may be: requests are shorter here, too
-        timing = engine.control.tracker._timing
-        engine.control.tracker._timing = replace(
-            timing, expire_seconds=EXPIRE_SECONDS, resync_seconds=0.3
-        )
     engine.start()
     try:
         assert engine.wait_until_ready(10) == []

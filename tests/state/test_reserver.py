@@ -158,7 +158,7 @@ def test_requests_that_arrive_together_are_written_together(client: Faulty) -> N
         first = pool.submit(ask, reserver, "first")
         assert entered.wait(10)
         rest = [pool.submit(ask, reserver, f"pod-{number}") for number in range(20)]
-        lane = reserver._lanes[NS]
+        lane = reserver._lanes.of(NS)
         while len(lane.waiting) < 20:
             time.sleep(0.001)
         may_go.set()
@@ -261,7 +261,7 @@ def test_a_quota_in_another_state_than_counted_holds_decisions_up(client: Faulty
 
 
 def test_a_full_ledger_takes_no_new_pod_and_still_knows_the_old(client: Faulty) -> None:
-    reserver = Reserver(counted(client, hard="9"), capacity=1)
+    reserver = Reserver(counted(client, hard="9"), capacity=lambda: 1)
     assert isinstance(ask(reserver, "a"), Reserved)
     assert isinstance(ask(reserver, "b"), Undecided)
     assert isinstance(ask(reserver, "a"), Reserved)

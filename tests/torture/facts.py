@@ -32,8 +32,8 @@ class PodFact:
     Attributes:
         is_assigned: Whether it has a node.
         is_live: Whether it is there and has not ended.
-        released_at: When it is no longer charged, although it is still there; see
-            `usage` rule of pods that should long be gone.
+        released_at: When it ceases to be charged although it is still there, because it should
+            long be gone.
     """
 
     revision: int
@@ -49,9 +49,17 @@ class PodFact:
 
     def says_the_same_as(self, other: PodFact | None) -> bool:
         """Say whether nothing that matters differs."""
-        return other is not None and self == replace(
+        if other is None or not _same_moment(self.released_at, other.released_at):
+            return False
+        return self == replace(
             other, revision=self.revision, at=self.at, released_at=self.released_at
         )
+
+
+def _same_moment(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) < 0.5  # computed anew from whole seconds each time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +150,7 @@ def _released_at(metadata: Mapping[str, Any], at: float, wall: float) -> float |
     deleted, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
     if deleted is None or grace is None:
         return None
-    moment = datetime.fromisoformat(deleted.replace("Z", "+00:00")).timestamp()
+    moment = datetime.fromisoformat(deleted).timestamp()
     return at + moment + float(grace) - wall
 
 
@@ -173,9 +181,7 @@ def ledger_fact(
     namespace = ledger["metadata"]["namespace"]
     status = ledger.get("status")
     if is_deleted or not isinstance(status, Mapping):
-        return LedgerFact(
-            revision=revision, at=at, namespace=namespace, is_there=not is_deleted
-        )
+        return LedgerFact(revision=revision, at=at, namespace=namespace, is_there=not is_deleted)
     try:
         accounts = {each["name"]: _account(each) for each in status.get("quotas") or ()}
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -112,9 +112,7 @@ def pod_usage(pod: Mapping[str, Any]) -> dict[str, int]:
 
 def _reported(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     lists = (status.get("containerStatuses") or (), status.get("initContainerStatuses") or ())
-    return {
-        each["name"]: each for several in lists for each in several if each.get("resources")
-    }
+    return {each["name"]: each for several in lists for each in several if each.get("resources")}
 
 
 def _peak(

@@ -22,6 +22,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "controller": ("webhook.cli.controller:controller", "Run the controller beside the webhook."),
     "review": ("webhook.cli.review:review", "Answer AdmissionReviews without a server."),
     "usage": ("webhook.cli.usage:usage", "Show what the pods of manifests are charged."),
+    "enable": ("webhook.cli.enable:enable", "Opt namespaces in."),
+    "disable": ("webhook.cli.disable:disable", "Opt namespaces out."),
+    "doctor": ("webhook.cli.doctor:doctor", "Look a cluster over."),
     "certs": ("webhook.cli.certs:certs", "Make and show serving certificates."),
     "version": ("webhook.cli.version:version", "Show the version."),
 }

@@ -14,9 +14,9 @@ from webhook.cli.options import Command
 from webhook.cli.process import (
     announce_option,
     candidate_options,
-    control_options,
     log_level_option,
     ops_option,
+    unique_identity,
 )
 from webhook.cli.snapshots import config_option, read_configuration
 from webhook.runtime.live import run_controller
@@ -56,7 +56,7 @@ def controller(  # noqa: PLR0913, PLR0917 - one for each option
         run_controller(
             read_access(kubeconfig, context),
             read_configuration(config),
-            control_options(lease_namespace, identity),
+            unique_identity(lease_namespace, identity),
             ops=ops,
             announce=announce,
         )

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from webhook.admission.serving.settings import ListenAddress
-from webhook.runtime.control import Candidate, ControlOptions
+from webhook.runtime.live import Identity
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -86,7 +86,6 @@ def candidate_options(command: _F) -> _F:
     return namespace(identity(command))
 
 
-def control_options(lease_namespace: str, identity: str) -> ControlOptions:
-    """Make of the options how the controller stands for election."""
-    unique = f"{identity}-{os.getpid()}-{secrets.token_hex(4)}"
-    return ControlOptions(candidate=Candidate(namespace=lease_namespace, identity=unique))
+def unique_identity(lease_namespace: str, name: str) -> Identity:
+    """Make of the options as whom this process stands for election."""
+    return Identity(lease_namespace, f"{name}-{os.getpid()}-{secrets.token_hex(4)}")

@@ -13,23 +13,22 @@ import click
 
 from webhook.admission.serving.server import serve as run_server
 from webhook.admission.serving.settings import Build, ListenAddress, ServerParts, ServerSettings
-from webhook.cli.exits import ExitCode, InputError
 from webhook.cli.access import cluster_options, read_access
+from webhook.cli.exits import ExitCode, InputError
 from webhook.cli.options import Command
 from webhook.cli.process import (
     Address,
     announce_option,
     candidate_options,
-    control_options,
     log_level_option,
     ops_option,
+    unique_identity,
 )
 from webhook.cli.snapshots import config_option, read_cluster, read_configuration
 from webhook.cluster.live import Access
 from webhook.config import Configuration, ConfigurationFile
-from webhook.runtime.control import ControlOptions
 from webhook.runtime.embedded import embedded_server
-from webhook.runtime.live import live_server
+from webhook.runtime.live import Identity, live_server
 from webhook.telemetry import logs
 from webhook.tls.bootstrap import CertificateDirectory, Wanted, bootstrap
 from webhook.tls.files import CertificateFiles
@@ -115,11 +114,13 @@ def serve(  # noqa: PLR0913, PLR0917 - one for each option
         if snapshots:
             _refuse_both(kubeconfig, context)
             certificates = stack.enter_context(_certificates(directory))
-            build = _embedded(snapshots, configuration, certificates, is_api=embedded_api is not None)
+            build = _embedded(
+                snapshots, configuration, certificates, is_api=embedded_api is not None
+            )
         else:
             certificates = _given(directory, embedded_api)
-            control = control_options(lease_namespace, identity) if with_controller else None
-            build = _live(read_access(kubeconfig, context), configuration, control)
+            candidate = unique_identity(lease_namespace, identity) if with_controller else None
+            build = _live(read_access(kubeconfig, context), configuration, candidate)
         settings = ServerSettings(
             tls=CertificateFiles(certificates.certificate, certificates.key),
             webhook=listen,
@@ -134,7 +135,9 @@ def serve(  # noqa: PLR0913, PLR0917 - one for each option
 
 def _refuse_both(kubeconfig: Path | None, context: str | None) -> None:
     if kubeconfig is not None or context is not None:
-        raise InputError("--embedded serves a cluster in memory; leave --kubeconfig and --context out")
+        raise InputError(
+            "--embedded serves a cluster in memory; leave --kubeconfig and --context out"
+        )
 
 
 def _given(directory: Path | None, embedded_api: ListenAddress | None) -> CertificateDirectory:
@@ -166,9 +169,9 @@ def _embedded(
 
 
 def _live(
-    access: Access, configuration: ConfigurationFile | None, control: ControlOptions | None
+    access: Access, configuration: ConfigurationFile | None, candidate: Identity | None
 ) -> Build:
-    return lambda _urls: live_server(access, configuration, control)
+    return lambda _urls: live_server(access, configuration, candidate)
 
 
 def _settings(configuration: ConfigurationFile | None) -> Configuration:

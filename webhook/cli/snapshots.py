@@ -13,6 +13,7 @@ from webhook.cli.exits import InputError
 from webhook.cluster.files.snapshot import SnapshotError
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.config import ConfigurationError, ConfigurationFile
+from webhook.controllers.tracked import TrackerTiming
 from webhook.embedded.snapshots import embedded_cluster
 from webhook.runtime import ControlOptions, Engine, EngineOptions, check_configuration
 from webhook.telemetry.metrics import Metrics
@@ -69,7 +70,9 @@ def running_engine(
     engine = Engine(
         MemoryClient(cluster),
         Metrics(),
-        EngineOptions(configuration, control=ControlOptions(settle_seconds=0.001)),
+        EngineOptions(
+            configuration, control=ControlOptions(timing=TrackerTiming(settle_seconds=0.001))
+        ),
     )
     engine.start()
     try:

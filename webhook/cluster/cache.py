@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from webhook.cluster.kinds import split_key
@@ -13,6 +14,10 @@ T = TypeVar("T")
 
 BY_NAMESPACE: Final = "namespace"
 """The index that every cache has."""
+
+
+NOT_INDEXED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+"""Of an entry that is in no index but that of its namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class Entry(Generic[T]):
     resource_version: int
     value: T | None = None
     error: Exception | None = None
-    indexed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    indexed: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: NOT_INDEXED)
 
 
 @dataclass(slots=True)
@@ -107,5 +112,6 @@ class IndexedCache(Generic[T]):
 
 def _places(key: str, entry: Entry[T]) -> Iterable[tuple[str, str]]:
     places = {(BY_NAMESPACE, split_key(key)[0])}
-    places |= {(index, value) for index, values in entry.indexed.items() for value in values}
-    return places
+    if not entry.indexed:
+        return places
+    return places | {(index, value) for index, values in entry.indexed.items() for value in values}

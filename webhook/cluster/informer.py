@@ -32,7 +32,7 @@ from webhook.cluster.api import (
     WatchEvent,
     WatchStream,
 )
-from webhook.cluster.cache import BY_NAMESPACE, Entry, IndexedCache
+from webhook.cluster.cache import BY_NAMESPACE, NOT_INDEXED, Entry, IndexedCache
 from webhook.cluster.codec import decode_object
 from webhook.cluster.following import Change, Handler, Scope, Timing
 
@@ -349,10 +349,15 @@ class Informer(Generic[T]):
         uid, version = revision.uid, revision.resource_version
         try:
             value = self._transform(self._decode(revision.data))
-            indexed = {name: tuple(index(value)) for name, index in self._indexers.items()}
+            indexed = self._indexed(value)
         except Exception as err:  # noqa: BLE001 - whatever reading one object raises is its own
             return Entry(uid, version, error=err)
         return Entry(uid, version, value, indexed=indexed)
+
+    def _indexed(self, value: T) -> Mapping[str, tuple[str, ...]]:
+        if not self._indexers:
+            return NOT_INDEXED
+        return {name: tuple(index(value)) for name, index in self._indexers.items()}
 
     def _forget(self, key: str, uid: str, version: int) -> None:
         known = self._cache.remove(key)

@@ -2,11 +2,14 @@
 
 A change of one pod costs the same however many pods there are. Amounts are exact, so adding and
 taking away never drifts. A change of the quotas counts everything again.
+
+Of each pod only the pod itself is kept: what it was charged follows from it and from the quotas,
+which do not change in between, and is worked out again when it is taken away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from webhook.quota.deferral import DeferredQuota, NamespaceQuotas, deferred_part
@@ -44,7 +47,7 @@ def _charged(pod: Pod) -> ResourceList:
 
 
 class NamespaceCount:
-    """The running count of one namespace. Not safe to use from several threads.
+    """The running count of one namespace. Not safe to use from several threads, save `seen`.
 
     Args:
         keys: The deferred resources.
@@ -56,7 +59,6 @@ class NamespaceCount:
         self._unmatchable: dict[str, str] = {}
         self._pods: dict[str, Pod] = {}
         self._released: set[str] = set()
-        self._seen: dict[str, SeenPod] = {}
         self._used: dict[str, _Sum] = {}
         self._pending: dict[str, _Sum] = {}
         self._gone: set[str] = set()
@@ -76,9 +78,19 @@ class NamespaceCount:
         """Quotas whose scopes cannot be evaluated: name → why. They are charged nothing."""
         return dict(self._unmatchable)
 
+    @property
+    def released(self) -> frozenset[str]:
+        """Uids of pods that are known and no longer charged."""
+        return frozenset(self._released)
+
+    def versions(self) -> dict[str, int]:
+        """Return the version of every pod that is counted, by uid."""
+        return {uid: int(pod.resource_version or 0) for uid, pod in self._pods.items()}
+
     def seen(self, uid: str) -> SeenPod | None:
         """Return a pod as counted."""
-        return self._seen.get(uid)
+        pod = self._pods.get(uid)
+        return None if pod is None else self._seen(pod)
 
     def set_quotas(self, quotas: NamespaceQuotas) -> None:
         """Count for other quotas; the same ones change nothing."""
@@ -88,31 +100,27 @@ class NamespaceCount:
         self._unmatchable = {}
         self._used = {each.name: _Sum() for each in quotas.quotas}
         self._pending = {each.name: _Sum() for each in quotas.quotas}
-        self._seen = {}
-        for uid in self._pods:
-            self._put(uid)
+        for pod in self._pods.values():
+            self._put(pod)
 
     def put(self, pod: Pod) -> None:
         """Count a pod that is new or has changed."""
-        if pod.uid in self._seen:
-            self._take(pod.uid)
+        self._take(pod.uid)
         self._pods[pod.uid] = pod
-        self._put(pod.uid)
+        self._put(pod)
 
     def remove(self, uid: str) -> None:
         """Stop counting a pod that was deleted."""
-        if uid in self._seen:
-            self._take(uid)
+        self._take(uid)
         self._pods.pop(uid, None)
         self._released.discard(uid)
         self._gone.add(uid)
 
     def release(self, uid: str) -> None:
         """Stop charging a pod that is stuck terminating; it stays known."""
-        pod = self._pods.get(uid)
-        if pod is not None:
+        if uid in self._pods:
+            self._take(uid)
             self._released.add(uid)
-            self.put(pod)
 
     def forget_gone(self, kept: Iterable[str]) -> None:
         """Forget deleted pods, except those of `kept`, which still have a reservation."""
@@ -126,7 +134,7 @@ class NamespaceCount:
         return Count(
             pods_resource_version=pods_resource_version,
             quotas={each.name: self._counted(each) for each in self._quotas.quotas},
-            pods=self._seen,
+            pods=_SeenPods(self._pods, self._seen),
             gone=frozenset(self._gone),
         )
 
@@ -143,38 +151,65 @@ class NamespaceCount:
             },
         )
 
-    def _put(self, uid: str) -> None:
-        pod = self._pods[uid]
-        is_live = not is_terminal(pod) and uid not in self._released
-        seen = SeenPod(
+    def _put(self, pod: Pod) -> None:
+        if self._is_live(pod):
+            usage, sums = self._usage(pod), self._sums(pod)
+            for name in self._applying(pod, self._unmatchable):
+                sums[name].put(usage)
+
+    def _take(self, uid: str) -> None:
+        """Take a pod out of the sums as it was put in: nothing that decides this has changed."""
+        pod = self._pods.get(uid)
+        if pod is not None and self._is_live(pod):
+            usage, sums = self._usage(pod), self._sums(pod)
+            for name in self._applying(pod, {}):
+                sums[name].take(usage)
+
+    def _seen(self, pod: Pod) -> SeenPod:
+        is_live = self._is_live(pod)
+        return SeenPod(
             resource_version=int(pod.resource_version or 0),
             is_assigned=pod.is_assigned,
             is_live=is_live,
-            usage=deferred_part(_charged(pod), self._keys) if is_live else {},
-            quotas=frozenset(self._applying(pod)),
+            usage=self._usage(pod) if is_live else {},
+            quotas=frozenset(self._applying(pod, {})),
         )
-        self._seen[uid] = seen
-        if is_live:
-            for name in seen.quotas:
-                self._sums(seen)[name].put(seen.usage)
 
-    def _take(self, uid: str) -> None:
-        seen = self._seen.pop(uid)
-        if seen.is_live:
-            for name in seen.quotas:
-                self._sums(seen)[name].take(seen.usage)
+    def _is_live(self, pod: Pod) -> bool:
+        return not is_terminal(pod) and pod.uid not in self._released
 
-    def _sums(self, seen: SeenPod) -> dict[str, _Sum]:
-        return self._used if seen.is_assigned else self._pending
+    def _usage(self, pod: Pod) -> ResourceList:
+        return deferred_part(_charged(pod), self._keys)
 
-    def _applying(self, pod: Pod) -> list[str]:
+    def _sums(self, pod: Pod) -> dict[str, _Sum]:
+        return self._used if pod.is_assigned else self._pending
+
+    def _applying(self, pod: Pod, unmatchable: dict[str, str]) -> list[str]:
+        """Return the quotas that apply to a pod; those that cannot say are noted."""
         applying: list[str] = []
         for quota in self._quotas.quotas:
             try:
                 applies = matches(quota.quota, pod)
             except ScopeError as err:
-                self._unmatchable[quota.name] = str(err)
+                unmatchable[quota.name] = str(err)
                 continue
             if applies:
                 applying.append(quota.name)
         return applying
+
+
+class _SeenPods(Mapping[str, SeenPod]):
+    """The pods as counted, each made when it is asked for: few have a reservation."""
+
+    def __init__(self, pods: Mapping[str, Pod], seen: Callable[[Pod], SeenPod]) -> None:
+        self._pods = pods
+        self._seen = seen
+
+    def __getitem__(self, uid: str) -> SeenPod:
+        return self._seen(self._pods[uid])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pods)
+
+    def __len__(self) -> int:
+        return len(self._pods)

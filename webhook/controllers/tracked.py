@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from webhook.cluster.informer import Timing
 from webhook.controllers.counting import NamespaceCount
 from webhook.controllers.expiry import ReservationWatch
+from webhook.quota.ledger import Account, Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,20 +20,60 @@ class TrackerTiming:
     Attributes:
         settle_seconds: Between two writes of one ledger.
         resync_seconds: Between two looks at a ledger where nothing happens.
+        followed_resync_seconds: The same where every change of a ledger is seen by a watch.
+        look_seconds: From a change of a ledger that somebody else made to the look at it.
         expire_seconds: How long a reservation is watched before it can expire.
-        waits_at_start: Whether namespaces that are opted in when the tracker starts, and have no
-            ledger, get one only after `expire_seconds`: it may have been lost, and with it what
-            was reserved in it. False where the cluster begins with this process.
+        recount_seconds: Between two comparisons of the count with a fresh list of the pods.
+        longest_retry: Between two attempts at a namespace that fails again and again.
+        waits_at_start: Whether namespaces that are opted in when this process begins to lead, and
+            have no ledger, get one only after `expire_seconds`: it may have been lost, and with it
+            what was reserved in it. False where the cluster begins with this process.
+        workers: How many namespaces are settled at the same time.
         clock: The monotonic clock.
+        now: The time of day, for people.
         informer: Clock and pauses of the informer of pods.
     """
 
     settle_seconds: float = 0.1
     resync_seconds: float = 10.0
+    followed_resync_seconds: float = 120.0
+    look_seconds: float = 0.5
     expire_seconds: float = 45.0
+    recount_seconds: float = 600.0
+    longest_retry: float = 30.0
     waits_at_start: bool = False
+    workers: int = 4
     clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
     informer: Timing = field(default_factory=Timing)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What this process wrote into a ledger last.
+
+    Attributes:
+        uid: Of the ledger object.
+        resource_version: That its write gave it.
+        accounts: The quotas as they were counted; doors only add to what is reserved in them.
+    """
+
+    uid: str
+    resource_version: int
+    accounts: Mapping[str, Account]
+
+    def edited(self, uid: str, found: Ledger) -> list[str]:
+        """Return the quotas of `found` that somebody else counted, or edited, since."""
+        if uid != self.uid:
+            return []
+        names = self.accounts.keys() | found.accounts.keys()
+        return sorted(name for name in names if self._differs(name, found))
+
+    def _differs(self, name: str, found: Ledger) -> bool:
+        one, other = self.accounts.get(name), found.accounts.get(name)
+        if one is None or other is None:
+            return True
+        return (one.observed, one.hard, one.used) != (other.observed, other.hard, other.used)
 
 
 @dataclass(slots=True, eq=False)
@@ -43,12 +85,15 @@ class Tracked:
         watch: Its reservations.
         unreadable_pods: Pod uid → why its usage is not known.
         is_dirty: There is something to settle.
+        dirty_since: Since when; None when there is nothing.
+        taken_since: Since when there was what is being settled.
         due: Not to be settled before.
+        failures: How often settling has failed in a row.
         is_settled: All has been said at least once since the namespace is tracked, or that has
             failed for a reason that waiting does not cure.
-        has_ledger: There has been a ledger since then.
+        written: What this process wrote last in this leadership; None when that is not known.
         release_at: Uid of a pod that is being deleted → when it is no longer charged.
-        lost_since: When it was found to be gone.
+        lost_since: When the ledger was found to be gone in this leadership.
         is_leaving: It has opted out.
     """
 
@@ -56,9 +101,12 @@ class Tracked:
     watch: ReservationWatch
     unreadable_pods: dict[str, str] = field(default_factory=dict)
     is_dirty: bool = True
+    dirty_since: float | None = None
+    taken_since: float | None = None
     due: float = 0.0
+    failures: int = 0
     is_settled: bool = False
-    has_ledger: bool = False
+    written: Written | None = None
     release_at: dict[str, float] = field(default_factory=dict)
     lost_since: float | None = None
     is_leaving: bool = False
@@ -68,17 +116,6 @@ class Tracked:
         """Whether it has opted out and nothing is left to say."""
         return self.is_leaving and not self.is_dirty
 
-    def is_due(self, now: float, resync_seconds: float) -> bool:
-        """Say whether it is to be settled now."""
-        if self.due > now:
-            return False
-        expiry = self.watch.next_due()
-        return (
-            self.is_dirty
-            or self.due + resync_seconds <= now
-            or (expiry is not None and expiry < now)
-        )
-
     def next_moment(self, resync_seconds: float) -> float:
         """Return when it is to be settled if nothing changes."""
         if self.is_dirty:
@@ -87,8 +124,27 @@ class Tracked:
         resync = self.due + resync_seconds
         return resync if expiry is None else min(resync, max(self.due, expiry))
 
+    def begin_term(self) -> None:
+        """Forget what an earlier leadership has seen: others may have led since.
+
+        Reservations are watched from now on, and a ledger that is gone is waited for from now on.
+        """
+        self.watch.forget()
+        self.lost_since = self.written = self.dirty_since = None
+        self.failures = 0
+        self.due = 0.0
+
+    def begin(self) -> None:
+        """Take down that it is being settled: what changes from now on is to be settled again."""
+        self.is_dirty = False
+        self.taken_since, self.dirty_since = self.dirty_since, None
+
     def note(self, due: float, *, is_done: bool) -> None:
         """Take down that it was settled, or has to be again, but not before `due`."""
         self.due = due
-        self.is_dirty = self.is_dirty or not is_done
+        if not is_done:
+            self.is_dirty = True
+            self.dirty_since = (
+                self.taken_since if self.taken_since is not None else self.dirty_since
+            )
         self.is_settled = self.is_settled or is_done

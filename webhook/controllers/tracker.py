@@ -1,58 +1,59 @@
 """Keep every namespace's ledger true to its pods.
 
-The tracker counts pods from its cache and, whenever the count of a namespace changes, writes what
-follows from it (`quota.settlement`). It also takes care of what no event announces: reservations
-that expire, and pods that are stuck terminating.
+The tracker counts pods from its cache (`counts`) and, whenever the count of a namespace changes,
+writes what follows from it (`settling`, `quota.settlement`). It also takes care of what no event
+announces: reservations that expire, and pods that are stuck terminating.
 
-One thread settles; the informers' threads only count and wake it. A namespace that changes all the
-time is settled at most every `settle_seconds`, one that was quiet at once. One in which nothing
-happens is looked at every `resync_seconds`: a reservation whose request came to nothing leaves no
-other trace, and somebody may have edited the ledger.
+Every process counts, and the one that leads writes. Some threads settle different namespaces at the
+same time, never one namespace in two of them; the informers' threads only count and put what they
+changed on the agenda. A namespace that changes all the time is settled at most every
+`settle_seconds`, one that was quiet at once, and one that fails is tried again after growing
+pauses, so that none keeps the others waiting. One in which nothing happens is looked at every
+`resync_seconds`: a reservation whose request came to nothing leaves no other trace, and somebody
+may have edited the ledger.
 
-A ledger that is gone took its reservations with it. Until no request that was admitted by it can
-be on its way any more, none is made, so that nothing is admitted either. A namespace that opts
-out leaves a ledger in which nothing is counted: what happens there from then on is not seen.
+When a leadership begins, everything is looked at anew. Ledgers that are missing in namespaces that
+were opted in by then count as lost, and reservations are watched from then on: what an earlier
+leader saw is not known.
 """
 
 from __future__ import annotations
 
-import heapq
 import logging
 import math
+import random
 import threading
-from collections.abc import Callable, Mapping, Set
-from dataclasses import replace
+import time
+from collections.abc import Callable, Set
 from typing import Final
 
-from webhook.cluster.api import (
-    PODS,
-    ApiError,
-    ClusterApi,
-    ConflictError,
-    NotFoundError,
-    UnavailableError,
-)
+from webhook.cluster.api import NAMESPACES, ApiError, ClusterApi, UnavailableError
 from webhook.cluster.informer import Change, Informer
-from webhook.controllers.counting import NamespaceCount
-from webhook.controllers.expiry import ReservationWatch
+from webhook.cluster.kinds import split_key
+from webhook.controllers.agenda import Agenda
+from webhook.controllers.counts import Counts, Opted
+from webhook.controllers.events import EventRecorder
+from webhook.controllers.recounting import Recounter
+from webhook.controllers.settling import RETRY_SECONDS, NotLeadingError, Settler, Voice
+from webhook.controllers.terms import always
 from webhook.controllers.tracked import Tracked, TrackerTiming
-from webhook.quota.deferral import NamespaceQuotas
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.ledger import Ledger
-from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.settlement import Expiry, settle
-from webhook.state.ledgers import LedgerStore, LedgerVersion
-from webhook.state.view import NamespaceCache, QuotaCache
+from webhook.quota.objects import Pod
+from webhook.state.ledger_text import LedgerText
+from webhook.state.ledgers import LedgerStore
+from webhook.state.view import DEFERRED_MODE, MODE_LABEL, NamespaceCache, QuotaCache
+from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
-_RETRY_SECONDS: Final = 1.0
-_LONGEST_WAIT_SECONDS: Final = 5.0
-_NO_QUOTAS: Final = NamespaceQuotas((), frozenset())
+_ROUND_SECONDS: Final = 0.2
+"""Between two looks at the leadership."""
+_IDLE_SECONDS: Final = 1.0
+_STOP_SECONDS: Final = 10.0
 
 
 class Tracker:
-    """Counts and settles all opted-in namespaces.
+    """Counts all opted-in namespaces, and settles them while it leads.
 
     Args:
         api: The API server.
@@ -62,9 +63,15 @@ class Tracker:
         deferred_keys: Tells which resources are deferred now.
         exempt: Tells which namespaces are never touched.
         timing: When to act.
+        is_leader: Tells whether this process may write: 0 for no, else a number that is another
+            one in every leadership (`Election.term`).
+        events: Where people are told what happened to ledgers.
+        metrics: Where it is counted.
+        ledger_informer: What follows the ledgers, if something does; not started yet. Changes that
+            others make are then noticed at once.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
         self,
         api: ClusterApi,
         ledgers: LedgerStore,
@@ -74,314 +81,272 @@ class Tracker:
         *,
         exempt: Callable[[], Set[str]] = frozenset,
         timing: TrackerTiming | None = None,
+        is_leader: Callable[[], int] = always,
+        events: EventRecorder | None = None,
+        metrics: Metrics | None = None,
+        ledger_informer: Informer[LedgerText] | None = None,
     ) -> None:
         self._api = api
-        self._ledgers = ledgers
-        self._quotas = quotas
-        self._namespaces = namespaces
-        self._keys = deferred_keys
-        self._exempt = exempt
-        self._has_been_ready = False
         self._timing = timing or TrackerTiming()
-        self.pods: Final = Informer(
-            api, PODS, transform=Pod.from_object, timing=self._timing.informer
+        self._is_leader = is_leader
+        self._metrics = metrics
+        opted = Opted(quotas=quotas, namespaces=namespaces, keys=deferred_keys, exempt=exempt)
+        self._agenda: Agenda[str] = Agenda(self._timing.clock)
+        self._counts = Counts(api, opted, self._timing, self._agenda.put)
+        self.pods: Final[Informer[Pod]] = self._counts.pods
+        self._voice = Voice(events, metrics)
+        self._settler = Settler(
+            ledgers, self._counts, self._timing, leads=self._still_leads, voice=self._voice
         )
-        self._tracked: dict[str, Tracked] = {}
-        self._newest_change = 0
-        self._stuck: list[tuple[float, str, str]] = []
-        self._changed = threading.Condition()
-        self._is_stopping = False
-        self._has_news = False
-        self._thread = threading.Thread(target=self._run, name="tracker", daemon=True)
-        self.pods.add_handler(self._on_pod)
-        quotas.informer.add_handler(self._on_quota)
-        namespaces.informer.add_handler(self._on_namespace)
+        self._recounter = Recounter(
+            api,
+            self._counts,
+            self._timing,
+            leads=self.leads,
+            report=self._voice.drifted,
+            recounted=self._voice.recounted,
+        )
+        self._ledgers = ledgers
+        self._namespaces = namespaces.informer
+        self._followed = ledger_informer
+        self._resync = self._timing.resync_seconds
+        if ledger_informer is not None:
+            self._resync = self._timing.followed_resync_seconds
+            ledger_informer.add_handler(self._on_ledger)
+        self._term = 0
+        self._taking_over = threading.Lock()
+        self._has_been_ready = False
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._watch_over, name="tracker", daemon=True),
+            threading.Thread(target=self._recounter.run, name="tracker-recount", daemon=True),
+            *(
+                threading.Thread(target=self._work, name=f"tracker-{number}", daemon=True)
+                for number in range(self._timing.workers)
+            ),
+        ]
 
     def start(self) -> None:
         """Start to count; the caches of quotas and namespaces are started by their owner."""
         self.pods.start()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Stop writing, then stop following."""
-        with self._changed:
-            self._is_stopping = self._has_news = True
-            self._changed.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
+        self._stopping.set()
+        self._agenda.close()
+        self._recounter.close()
+        give_up = time.monotonic() + _STOP_SECONDS
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=max(0.0, give_up - time.monotonic()))
         self.pods.stop()
 
     def recount(self) -> None:
         """Count everything again, because other resources are deferred now."""
-        with self._changed:
-            for namespace, tracked in list(self._tracked.items()):
-                if not tracked.is_leaving:
-                    self._track(namespace)
+        self._counts.recount()
+
+    def leads(self) -> bool:
+        """Tell whether this process writes ledgers now."""
+        return self._term != 0 and self._still_leads(self._term)
 
     def not_ready(self) -> list[str]:
         """Say what keeps the tracker from having settled every namespace; nothing when it has.
 
-        A namespace that comes later holds up its own requests, not this process.
+        A standby has nothing to settle. A namespace that comes later holds up its own requests,
+        not this process, and so does a leadership that begins later.
         """
-        if not self._is_synced():
+        if not self._counts.are_synced:
             return ["the tracker has not seen all pods yet"]
         if self._has_been_ready:
             return []
-        with self._changed:
-            waiting = sorted(name for name, one in self._tracked.items() if not one.is_settled)
+        waiting: list[str] = []
+        if self._is_leader():
+            with self._counts.lock:
+                tracked = self._counts.tracked.items()
+                waiting = sorted(name for name, one in tracked if not one.is_settled)
         self._has_been_ready = not waiting
         return [f"the ledger of namespace {name} has not been counted yet" for name in waiting]
 
-    # -- events, on the informers' threads ---------------------------------------------------
+    # -- leadership ----------------------------------------------------------------------------
 
-    def _on_pod(self, change: Change[Pod]) -> None:
-        namespace = change.key.partition("/")[0]
-        with self._changed:
-            self._newest_change = max(self._newest_change, change.resource_version)
-            tracked = self._tracked.get(namespace)
-            if tracked is not None:
-                try:
-                    self._count_pod(namespace, tracked, change)
-                except Exception as err:
-                    tracked.unreadable_pods[change.uid] = f"{change.key}: {err}"
-                    raise
-                finally:
-                    self._mark(tracked)
+    def _still_leads(self, term: int) -> bool:
+        return int(self._is_leader()) == term and not self._stopping.is_set()
 
-    def _on_quota(self, change: Change[ResourceQuota]) -> None:
-        namespace = change.key.partition("/")[0]
-        with self._changed:
-            tracked = self._tracked.get(namespace)
-            if tracked is not None and not tracked.is_leaving:
-                tracked.count.set_quotas(self._quotas.in_namespace(namespace).deferred)
-                self._mark(tracked)
+    def _current_term(self) -> int:
+        """Return the leadership to write under; one that has begun is prepared first.
 
-    def _on_namespace(self, change: Change[bool]) -> None:
-        with self._changed:
-            tracked = self._tracked.get(change.key)
-            if change.type == "DELETED":
-                self._tracked.pop(change.key, None)
-            elif change.new is True and (tracked is None or tracked.is_leaving):
-                if change.key not in self._exempt():
-                    self._track(change.key)
-            elif change.new is not True and tracked is not None:
-                tracked.is_leaving = True
-                tracked.count.set_quotas(_NO_QUOTAS)
-                self._mark(tracked)
+        Raises:
+            ApiError: It cannot be prepared yet.
+        """
+        term = int(self._is_leader())
+        if term == self._term:
+            return term
+        with self._taking_over:
+            if term and term != self._term:
+                self._take_over()
+                _log.info("settling begins", extra={"term": term})
+            self._term = term
+            if self._metrics is not None:
+                self._metrics.control.leader.set(int(term != 0))
+        return term
 
-    def _track(self, namespace: str) -> None:
-        """Begin to count a namespace from what the caches hold; later changes follow."""
-        watch = ReservationWatch(
-            self._api, seconds=self._timing.expire_seconds, clock=self._timing.clock
-        )
-        former = self._tracked.get(namespace)
-        tracked = Tracked(NamespaceCount(self._keys()), watch)
-        if former is not None:
-            tracked.has_ledger, tracked.lost_since = former.has_ledger, former.lost_since
-        elif self._timing.waits_at_start and not self._namespaces.informer.has_synced:
-            tracked.has_ledger = True  # if there is none, it was lost
-        tracked.count.set_quotas(self._quotas.in_namespace(namespace).deferred)
-        self._tracked[namespace] = tracked
-        for pod in self.pods.in_namespace(namespace):
-            self._put(namespace, tracked, pod)
-        for key, error in self.pods.errors().items():
-            entry = self.pods.entry(key)
-            if entry is not None and key.partition("/")[0] == namespace:
-                tracked.unreadable_pods[entry.uid] = f"{key}: {error}"
-        self._mark(tracked)
+    def _take_over(self) -> None:
+        there: set[str] = set()
+        if self._timing.waits_at_start:
+            # asked now: what the cache shows may be from before somebody opted in, got a ledger
+            # and lost it, all under an earlier leader
+            found = self._api.list(NAMESPACES, label_selector=f"{MODE_LABEL}={DEFERRED_MODE}")
+            there = {_name_of(namespace) for namespace in found.items}
+        with self._counts.lock:
+            self._counts.had_ledger.update(there)
+            for namespace in self._left_over():
+                self._counts.leave(namespace, self._counts.track(namespace))
+            for namespace, tracked in self._counts.tracked.items():
+                tracked.begin_term()
+                self._counts.mark(namespace, tracked)
 
-    def _count_pod(self, namespace: str, tracked: Tracked, change: Change[Pod]) -> None:
-        tracked.unreadable_pods.pop(change.uid, None)
-        if change.type == "DELETED":
-            tracked.count.remove(change.uid)
-            tracked.release_at.pop(change.uid, None)
-        elif change.new is None:
-            tracked.unreadable_pods[change.uid] = f"{change.key}: {change.error}"
-        else:
-            self._put(namespace, tracked, change.new)
+    def _left_over(self) -> list[str]:
+        """Return namespaces that opted out while nobody led, and have a ledger that counts still.
 
-    def _put(self, namespace: str, tracked: Tracked, pod: Pod) -> None:
-        # a cache can be ahead of its handlers, so what is counted may be newer than any change
-        self._newest_change = max(self._newest_change, int(pod.resource_version or 0))
-        tracked.count.put(pod)
-        grace = pod.deletion_grace_period_seconds
-        if pod.is_deleting and grace is not None:
-            # The deletion was asked for no later than now, and the platform stops charging when
-            # twice the grace period has passed since. Measured here, no clock has to agree.
-            release = self._timing.clock() + 2 * max(grace, 0) + 1
-            if release < tracked.release_at.get(pod.uid, math.inf):
-                tracked.release_at[pod.uid] = release
-                heapq.heappush(self._stuck, (release, namespace, pod.uid))
+        Should they opt in again, nobody may decide by what was counted then.
+        """
+        if self._followed is None:
+            return []
+        return [
+            namespace
+            for namespace in map(_namespace_of, self._followed.items())
+            if self._namespaces.get(namespace) is False
+            and namespace not in self._counts.tracked
+            and (known := self._ledgers.known(namespace)) is not None
+            and known.ledger is not None
+            and known.ledger.accounts
+        ]
 
-    def _mark(self, tracked: Tracked) -> None:
-        tracked.is_dirty = True
-        self._has_news = True
-        self._changed.notify_all()
+    # -- events, on the informers' threads -----------------------------------------------------
 
-    # -- settling, on the tracker's thread ---------------------------------------------------
-
-    def _run(self) -> None:
-        while not self._is_stopping:
-            try:
-                wait = self._step()
-            except Exception:  # noqa: BLE001 - outermost frame: logged, and the next round comes
-                _log.exception("settling failed")
-                wait = _RETRY_SECONDS
-            with self._changed:
-                self._changed.wait_for(lambda: self._has_news, timeout=wait)
-                self._has_news = False
-
-    def _step(self) -> float:
-        """Settle what is due and return how long nothing will be, if nothing changes."""
-        if not self._is_synced():
-            return 0.05
-        now = self._timing.clock()
-        with self._changed:
-            self._release_stuck(now)
-            resync = self._timing.resync_seconds
-            due = [name for name, one in self._tracked.items() if one.is_due(now, resync)]
-        for namespace in due:
-            self._settle(namespace)
-        with self._changed:
-            return self._idle_seconds()
-
-    def _is_synced(self) -> bool:
-        return (
-            self.pods.has_synced
-            and self._quotas.informer.has_synced
-            and self._namespaces.informer.has_synced
-        )
-
-    def _release_stuck(self, now: float) -> None:
-        while self._stuck and self._stuck[0][0] <= now:
-            release, namespace, uid = heapq.heappop(self._stuck)
-            tracked = self._tracked.get(namespace)
-            if tracked is not None and tracked.release_at.get(uid) == release:
-                tracked.count.release(uid)
-                self._mark(tracked)
-
-    def _idle_seconds(self) -> float:
-        now, resync = self._timing.clock(), self._timing.resync_seconds
-        moments = [one.next_moment(resync) for one in self._tracked.values()]
-        if self._stuck:
-            moments.append(self._stuck[0][0])
-        if not moments:
-            return _LONGEST_WAIT_SECONDS
-        return min(_LONGEST_WAIT_SECONDS, max(0.001, min(moments) - now))
-
-    def _settle(self, namespace: str) -> None:
-        with self._changed:
-            tracked = self._tracked.get(namespace)
+    def _on_ledger(self, change: Change[LedgerText]) -> None:
+        """Look at a ledger that somebody else has written or deleted."""
+        namespace = _namespace_of(change.key)
+        with self._counts.lock:
+            tracked = self._counts.tracked.get(namespace)
             if tracked is None:
                 return
-            tracked.is_dirty = False
-            if not tracked.is_leaving:
-                # what the cache showed when the namespace came may have been before its first list
-                tracked.count.set_quotas(self._quotas.in_namespace(namespace).deferred)
-        retry: float | None = _RETRY_SECONDS
-        try:
-            retry = self._write(namespace, tracked)
-        except (ApiError, InvalidFieldError) as err:
-            _log.warning("settling failed", extra={"namespace": namespace, "error": str(err)})
-            # its doors say that they cannot decide; those of the other namespaces can
-            tracked.is_settled = tracked.is_settled or not isinstance(err, UnavailableError)
-        finally:
-            with self._changed:
-                pause = self._timing.settle_seconds if retry is None else retry
-                tracked.note(self._timing.clock() + pause, is_done=retry is None)
-                if tracked.has_left and self._tracked.get(namespace) is tracked:
-                    del self._tracked[namespace]
-
-    def _write(self, namespace: str, tracked: Tracked) -> float | None:
-        """Write what follows from the count; return when to try again, None when all is said."""
-        if tracked.unreadable_pods and not tracked.is_leaving:
-            # what such a pod takes is not known, and usage is never counted too low
-            for reason in tracked.unreadable_pods.values():
-                _log.error("usage cannot be counted", extra={"pod": reason})
-            raise InvalidFieldError("", next(iter(tracked.unreadable_pods.values())))
-        version = self._fetch(namespace, tracked)
-        if version is None or version.ledger is None:
-            wait = self._seconds_until_new(namespace, tracked)
-            if wait:
-                return min(wait, _RETRY_SECONDS)  # it may come back by itself
-            if version is None and not tracked.count.quotas.quotas:
-                return None
-            version = version or self._ledgers.create(namespace)
-            if version is None:
-                return self._timing.settle_seconds
-        return self._replace(namespace, tracked, version)
-
-    def _fetch(self, namespace: str, tracked: Tracked) -> LedgerVersion | None:
-        """Read the ledger; one that somebody made unreadable is lost, and will be replaced."""
-        try:
-            return self._ledgers.fetch(namespace)
-        except InvalidFieldError as err:
-            _log.error(
-                "the ledger cannot be read", extra={"namespace": namespace, "error": str(err)}
+            written = tracked.written
+            is_own = (
+                change.type != "DELETED"
+                and written is not None
+                and written.resource_version >= change.resource_version
             )
-            tracked.has_ledger = tracked.is_settled = True  # the doors say that they cannot decide
-            return self._ledgers.fetch_blank(namespace)
+            if not is_own:
+                moment = self._timing.clock() + self._timing.look_seconds
+                self._agenda.put(namespace, max(tracked.due, moment))
 
-    def _seconds_until_new(self, namespace: str, tracked: Tracked) -> float:
-        """Return how long there may be no ledger, because the former one was lost; 0 for none."""
-        if not tracked.has_ledger:
-            return 0.0
-        now = self._timing.clock()
-        if tracked.lost_since is None:
-            _log.error(
-                "the ledger is gone; it stays away until its reservations are over",
-                extra={"namespace": namespace},
-            )
-            tracked.lost_since = now
-        return max(0.0, tracked.lost_since + self._timing.expire_seconds - now)
+    # -- settling, on the tracker's threads ----------------------------------------------------
 
-    def _replace(self, namespace: str, tracked: Tracked, version: LedgerVersion) -> float | None:
-        """Write what follows from the count and this version; return as `_write`."""
-        expired: Mapping[str, Expiry] = {}
-        if version.ledger is None:
-            tracked.watch.forget()
-        else:
-            tracked.watch.look(version.ledger, version.uid)
-            expired = tracked.watch.expired(namespace, version.ledger, tracked.count.seen)
-        following = self._following(namespace, tracked, version.ledger, expired)
-        if following is None:
-            _log.info("the count is too old to be written", extra={"namespace": namespace})
-            return _RETRY_SECONDS
-        if version.ledger is None or not _says_the_same(version.ledger, following):
+    def _watch_over(self) -> None:
+        """Notice leaderships, and pods that have been terminating for too long."""
+        pause = _ROUND_SECONDS
+        while not self._stopping.wait(pause):
             try:
-                self._ledgers.write(namespace, version, following)
-            except (ConflictError, NotFoundError):
-                return self._timing.settle_seconds
-        tracked.watch.look(following, version.uid)
-        with self._changed:
-            tracked.count.forget_gone(following.reservations)
-            tracked.has_ledger, tracked.lost_since = True, None
-        return None
+                self._look_around()
+                pause = _ROUND_SECONDS
+            except ApiError as err:
+                _log.warning("taking over failed", extra={"error": str(err)})
+                pause = RETRY_SECONDS
+            except Exception:  # noqa: BLE001 - outermost frame: logged, and the next round comes
+                _log.exception("taking over failed")
+                pause = RETRY_SECONDS
 
-    def _following(
-        self,
-        namespace: str,
-        tracked: Tracked,
-        ledger: Ledger | None,
-        expired: Mapping[str, Expiry],
-    ) -> Ledger | None:
-        """Return the ledger that follows; None while the cache is older than what was counted.
+    def _look_around(self) -> None:
+        if self._is_synced():
+            self._current_term()
+        self._counts.release_stuck(self._timing.clock())
 
-        None too when the namespace is counted anew meanwhile: this count gets no more changes.
-        While a change, or a whole list, is being taken in, what is counted can be newer than the
-        version up to which the cache is complete. The older of the two is what may be written
-        over, the newer what is said to have been counted.
-        """
-        with self._changed:
-            if self._tracked.get(namespace) is not tracked:
-                return None
-            complete = self.pods.resource_version
-            if ledger is not None and complete < ledger.pods_resource_version:
-                return None
-            count = tracked.count.count(max(complete, self._newest_change))
-            return settle(ledger, count, expired=expired)
+    def _is_synced(self) -> bool:
+        are_ledgers_seen = self._followed is None or self._followed.has_synced
+        return are_ledgers_seen and self._counts.are_synced
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            if not self._is_synced():
+                self._stopping.wait(0.05)
+                continue
+            namespace = self._agenda.take(_IDLE_SECONDS)
+            if namespace is not None:
+                try:
+                    self._settle(namespace)
+                except Exception:  # noqa: BLE001 - outermost frame: logged, and it is tried again
+                    _log.exception("settling failed", extra={"namespace": namespace})
+
+    def _settle(self, namespace: str) -> None:
+        """Settle a namespace that was taken from the agenda, and plan it again."""
+        retry: float | None = RETRY_SECONDS
+        tracked: Tracked | None = None
+        try:
+            term = self._current_term()
+            tracked = self._begin(namespace) if term else None
+            if tracked is not None:
+                retry = self._settler.settle(namespace, tracked, term)
+                tracked.failures = 0
+                self._recounter.plan(namespace)
+        except NotLeadingError:
+            _log.info("not leading any more", extra={"namespace": namespace})
+        except (ApiError, InvalidFieldError) as err:
+            retry = self._note_failure(namespace, tracked, err)
+        finally:
+            self._end(namespace, tracked, retry)
+
+    def _begin(self, namespace: str) -> Tracked | None:
+        with self._counts.lock:
+            tracked = self._counts.tracked.get(namespace)
+            if tracked is not None:
+                tracked.begin()
+                self._counts.refresh_quotas(namespace, tracked)
+            return tracked
+
+    def _note_failure(
+        self, namespace: str, tracked: Tracked | None, err: ApiError | InvalidFieldError
+    ) -> float:
+        _log.warning("settling failed", extra={"namespace": namespace, "error": str(err)})
+        self._voice.settled("failed")
+        if tracked is None:
+            return RETRY_SECONDS
+        # its doors say that they cannot decide; those of the other namespaces can
+        tracked.is_settled = tracked.is_settled or not isinstance(err, UnavailableError)
+        tracked.failures += 1
+        pause = min(self._timing.longest_retry, math.ldexp(RETRY_SECONDS, tracked.failures - 1))
+        return pause if tracked.failures == 1 else pause * random.uniform(0.7, 1.0)  # noqa: S311
+
+    def _end(self, namespace: str, tracked: Tracked | None, retry: float | None) -> None:
+        """Give a namespace back to the agenda."""
+        now = self._timing.clock()
+        with self._counts.lock:
+            present = self._counts.tracked.get(namespace)
+            if tracked is not None:
+                if retry is None and tracked.taken_since is not None:
+                    self._voice.lagged(now - tracked.taken_since)
+                pause = self._timing.settle_seconds if retry is None else retry
+                tracked.note(now + pause, is_done=retry is None)
+                if tracked.has_left and present is tracked:
+                    del self._counts.tracked[namespace]
+                    present = None
+            if present is None:
+                self._agenda.remove(namespace)
+                self._agenda.done(namespace)
+            elif tracked is None:  # a standby; it is planned again when a leadership begins
+                self._agenda.done(namespace)
+            else:
+                again = present.next_moment(self._resync)
+                self._agenda.done(namespace, again=again, not_before=present.due)
 
 
-def _says_the_same(present: Ledger, following: Ledger) -> bool:
-    version = present.pods_resource_version
-    return replace(following, pods_resource_version=version) == present
+def _namespace_of(key: str) -> str:
+    return split_key(key)[0]
+
+
+def _name_of(namespace: object) -> str:
+    metadata = namespace.get("metadata") if isinstance(namespace, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""

@@ -152,6 +152,25 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """Something to know about the ledger, for people and monitoring; nothing is decided by it.
+
+    Attributes:
+        type: What is said, such as `Counted`.
+        status: True, False or Unknown.
+        reason: Why, as one word.
+        message: Why, as a sentence.
+        since: When `status` last changed, RFC 3339.
+    """
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """Every account and reservation of a namespace at one version.
 
@@ -162,6 +181,9 @@ class Ledger:
         serial: How many claims have been written so far.
         barrier: A door whose view of the pods is older than this resource version may not have
             seen a change whose reservation is dropped by now; it has to ask the API server.
+        conditions: What the tracker says of it; doors hand them on as they are.
+        others: Fields of the status that this version of the program does not know. A newer one
+            wrote them, and runs beside this one.
     """
 
     accounts: Mapping[str, Account]
@@ -169,6 +191,8 @@ class Ledger:
     pods_resource_version: int = 0
     serial: int = 0
     barrier: int = 0
+    conditions: tuple[Condition, ...] = ()
+    others: Mapping[str, object] = field(default_factory=dict)
     _observed: frozenset[Observed] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -289,11 +313,17 @@ def final_verdicts(verdicts: Sequence[Verdict], *, is_written: bool) -> list[Ver
 
 def reserved_by(reservations: Iterable[Reservation]) -> dict[str, ResourceList]:
     """Sum what reservations hold: quota name → amounts."""
-    sums: dict[str, ResourceList] = {}
+    sums: dict[str, dict[str, Quantity]] = {}
     for reservation in reservations:
         for name, charge in reservation.charges.items():
-            sums[name] = add(sums[name], charge) if name in sums else charge
-    return sums
+            total = sums.get(name)
+            if total is None:
+                sums[name] = dict(charge)
+                continue
+            for resource, amount in charge.items():
+                before = total.get(resource)
+                total[resource] = amount if before is None else before + amount
+    return {**sums}
 
 
 def excess(left: ResourceList, right: ResourceList) -> ResourceList:
@@ -395,6 +425,8 @@ def _holding(ledger: Ledger, held: Mapping[str, ResourceList], after: Reservatio
         pods_resource_version=ledger.pods_resource_version,
         serial=after.serial,
         barrier=ledger.barrier,
+        conditions=ledger.conditions,
+        others=ledger.others,
     )
     object.__setattr__(following, "_observed", ledger.observed)  # accounts of the same quotas
     return following

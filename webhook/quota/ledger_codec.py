@@ -15,20 +15,27 @@ status:
   podsBarrier: "40017"
   serial: 7
   summary: p1 requests.cpu 1500m+500m/2
+  conditions:
+  - {type: Counted, status: "True", reason: AllCounted, message: "", lastTransitionTime: ...}
 ```
 
 A reservation that does not hold all of its usage in each of its quotas says so in `charges`. What
 is derived (`reserved`, `summary`) is written for people and computed again when read.
+
+Every write replaces the whole status, and doors write far more often than the tracker. What only
+the tracker says (`conditions`), and fields that a newer version of the program has added, are
+therefore read and written back by everybody. Conditions decide nothing: one that cannot be read
+is dropped, and the tracker says it again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeAlias
 
-from webhook.encoding import encode_part
+from webhook.encoding import encode_json, encode_part
 from webhook.quota.fields import (
     InvalidFieldError,
     boolean,
@@ -41,33 +48,70 @@ from webhook.quota.fields import (
 from webhook.quota.ledger import (
     NOTHING,
     Account,
+    Condition,
     Door,
     Ledger,
     Observed,
     Reservation,
     reserved_by,
 )
-from webhook.quota.quantity import Quantity
+from webhook.quota.quantity import InvalidQuantityError, Quantity
 from webhook.quota.resources import ResourceList, mask
+
+_FIELDS: Final = frozenset(
+    {
+        "quotas", "reservations", "podsResourceVersion", "podsBarrier", "serial", "summary",
+        "conditions",
+    }
+)  # fmt: skip
+
+
+ReservationReader: TypeAlias = Callable[[object, str], Reservation]
+"""Makes a reservation of an item of `reservations`; the text is the item's YAML path."""
 
 
 def ledger_status(ledger: Ledger) -> dict[str, object]:
     """Write `ledger` as the status of a QuotaLedger, for `encoding.encode_json`."""
+    written = [
+        one._written or _write(one)  # noqa: SLF001 - the place is kept for this module
+        for one in ledger.reservations.values()
+    ]
+    return _status_out(ledger, written)
+
+
+def written_bytes(ledger: Ledger) -> int:
+    """Return how long the status is as JSON, a comma more or less."""
+    rest = len(encode_json(_status_out(ledger, ())))
+    return rest + sum(map(written_bytes_of, ledger.reservations.values()))
+
+
+def written_bytes_of(one: Reservation) -> int:
+    """Return how long a reservation is as JSON, with its comma."""
+    return len(encode_json(one._written or _write(one))) + 1  # noqa: SLF001 - as above
+
+
+def _status_out(ledger: Ledger, reservations: Sequence[object]) -> dict[str, object]:
     return {
+        **ledger.others,
         "quotas": [_account_out(account) for account in ledger.accounts.values()],
-        "reservations": [
-            one._written or _write(one)  # noqa: SLF001 - the place is kept for this module
-            for one in ledger.reservations.values()
-        ],
+        "reservations": reservations,
         "podsResourceVersion": str(ledger.pods_resource_version),
         "podsBarrier": str(ledger.barrier),
         "serial": ledger.serial,
         "summary": summary(ledger),
+        **_conditions_out(ledger.conditions),
     }
 
 
-def ledger_from_status(raw: object, *, field: str = "status") -> Ledger | None:
+def ledger_from_status(
+    raw: object, *, field: str = "status", reader: ReservationReader | None = None
+) -> Ledger | None:
     """Read the status of a QuotaLedger; None when nothing has been counted yet.
+
+    Args:
+        raw: The decoded status.
+        field: Its YAML path, for messages.
+        reader: Reads one reservation at a path; by default `reservation_from`.
 
     Raises:
         InvalidFieldError: Something in it cannot be read; the error has the path.
@@ -75,10 +119,11 @@ def ledger_from_status(raw: object, *, field: str = "status") -> Ledger | None:
     status = mapping(raw, field)
     if "podsResourceVersion" not in status:
         return None
+    read = reader or reservation_from
     reservations = {
         one.uid: one
         for index, item in enumerate(sequence(status.get("reservations"), f"{field}.reservations"))
-        for one in [_reservation_in(item, f"{field}.reservations[{index}]")]
+        for one in [read(item, f"{field}.reservations[{index}]")]
     }
     reserved = reserved_by(reservations.values())
     accounts = {
@@ -92,6 +137,8 @@ def ledger_from_status(raw: object, *, field: str = "status") -> Ledger | None:
         pods_resource_version=_version(status, "podsResourceVersion", field),
         serial=_counter(status, "serial", field),
         barrier=_version(status, "podsBarrier", field),
+        conditions=_conditions_in(status.get("conditions")),
+        others={name: value for name, value in status.items() if name not in _FIELDS},
     )
 
 
@@ -136,6 +183,10 @@ def _exact_text(amount: Quantity) -> str:
 
 
 def _amounts_in(raw: object, *, field: str) -> dict[str, Quantity]:
+    try:
+        return {name: _exact_amount(value, "") for name, value in mapping(raw, field).items()}
+    except InvalidQuantityError:
+        pass  # read again with the paths, which are not worth building while all is well
     return {
         name: _exact_amount(value, key(field, name)) for name, value in mapping(raw, field).items()
     }
@@ -208,7 +259,12 @@ def _reservation_out(one: Reservation) -> dict[str, object]:
     return out
 
 
-def _reservation_in(item: object, field: str) -> Reservation:
+def reservation_from(item: object, field: str) -> Reservation:
+    """Read one item of `reservations`.
+
+    Raises:
+        InvalidFieldError: Something in it cannot be read; the error has the path.
+    """
     raw = mapping(item, field)
     usage = _amounts_in(raw.get("usage"), field=f"{field}.usage")
     quotas = tuple(
@@ -238,6 +294,38 @@ def _charges_in(
     return {
         name: _amounts_in(charges.get(name), field=f"{field}.charges.{name}") for name in quotas
     }
+
+
+def _conditions_out(conditions: Iterable[Condition]) -> dict[str, object]:
+    written = [{"type": one.type, "status": one.status, **_given(one)} for one in conditions]
+    return {"conditions": written} if written else {}
+
+
+def _given(one: Condition) -> dict[str, object]:
+    """Return what is not empty: an empty time is none to the API server."""
+    known = {"reason": one.reason, "message": one.message, "lastTransitionTime": one.since}
+    return {name: value for name, value in known.items() if value}
+
+
+def _conditions_in(raw: object) -> tuple[Condition, ...]:
+    """Read conditions; what cannot be read must not keep anybody from deciding."""
+    if not isinstance(raw, list | tuple):
+        return ()
+    return tuple([found for item in raw if (found := _condition_in(item)) is not None])
+
+
+def _condition_in(item: object) -> Condition | None:
+    try:
+        raw = mapping(item, "")
+        return Condition(
+            type=_required(raw, "type", ""),
+            status=_required(raw, "status", ""),
+            reason=text(raw.get("reason"), "reason"),
+            message=text(raw.get("message"), "message"),
+            since=text(raw.get("lastTransitionTime"), "lastTransitionTime"),
+        )
+    except InvalidFieldError:
+        return None
 
 
 def _counter(raw: Mapping[str, object], name: str, field: str) -> int:

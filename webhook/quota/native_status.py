@@ -20,7 +20,7 @@ from webhook.quota.names import is_pod_quota_key
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.pods import usage_of
 from webhook.quota.quantity import ZERO, Quantity
-from webhook.quota.resources import ResourceList, add, to_text
+from webhook.quota.resources import ResourceList, add, subtract_non_negative, to_text
 from webhook.quota.scopes import matches
 
 Patch: TypeAlias = dict[str, object]
@@ -64,8 +64,7 @@ def incomplete_keys(quota: ResourceQuota) -> tuple[str, ...]:
     return tuple(
         key
         for key in sorted(quota.hard)
-        if is_pod_quota_key(key)
-        and (key not in quota.status_hard or key not in quota.status_used)
+        if is_pod_quota_key(key) and (key not in quota.status_hard or key not in quota.status_used)
     )
 
 
@@ -86,6 +85,27 @@ def restoring_patch(quota: ResourceQuota, counted: ResourceList) -> Patch | None
     if not hard and not used:
         return None
     return _patch(quota, to_text(hard), to_text(used))
+
+
+def carried_over(counted: ResourceList, before: ResourceQuota, now: ResourceQuota) -> ResourceList:
+    """Bring a count up to a later version of the quota, where the API server charged meanwhile.
+
+    Args:
+        counted: What was counted.
+        before: The quota as it was before the pods were listed.
+        now: The quota as it is.
+
+    Returns:
+        What `restoring_patch` takes for `now`. A pod that was charged between the two may count
+        twice; none of those that `before` lacked is missed.
+    """
+    missed = subtract_non_negative(counted, before.status_used)
+    return {
+        key: now.status_used[key] + missed[key]
+        if key in now.status_used and key in before.status_used
+        else amount
+        for key, amount in counted.items()
+    }
 
 
 def _patch(

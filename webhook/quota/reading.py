@@ -62,6 +62,11 @@ class Node:
         value = self._raw.get(name)
         return None if value is None else fields.integer(value, self.path(name))
 
+    def boolean(self, name: str) -> bool:
+        """Return a boolean; absent is false."""
+        value = self._raw.get(name)
+        return False if value is None else fields.boolean(value, self.path(name))
+
     def timestamp(self, name: str) -> datetime | None:
         """Return an aware time, written as RFC 3339, or None."""
         value = self._raw.get(name)

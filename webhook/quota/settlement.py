@@ -107,7 +107,7 @@ def settle(
             written again since then is kept.
     """
     if ledger is None:
-        return _ledger(count, {}, serial=0, barrier=0)
+        return _ledger(count, {}, Ledger({}, {}), barrier=0)
     if count.pods_resource_version < ledger.pods_resource_version:
         return None
     unchanged = {
@@ -127,7 +127,23 @@ def settle(
         following = _follow(reservation, count, unchanged)
         if following is not None:
             kept[uid] = following
-    return _ledger(count, kept, serial=ledger.serial, barrier=barrier)
+    return _ledger(count, kept, ledger, barrier=barrier)
+
+
+def seconds_until_new(*, lost_since: float | None, now: float, expire_seconds: float) -> float:
+    """Return how long no ledger may be made where one was lost; 0 when there was none.
+
+    What was reserved in it can be on its way to storage for as long as a request lasts. Without a
+    ledger nothing more is admitted, so when that time is over, a count of the pods has it all.
+
+    Args:
+        lost_since: When it was first seen to be gone, on the clock of whoever asks.
+        now: The time on that clock.
+        expire_seconds: Longer than any request lasts.
+    """
+    if lost_since is None:
+        return 0.0
+    return max(0.0, lost_since + expire_seconds - now)
 
 
 def _follow(
@@ -184,7 +200,7 @@ def _beside_used(
 
 
 def _ledger(
-    count: Count, reservations: Mapping[str, Reservation], *, serial: int, barrier: int
+    count: Count, reservations: Mapping[str, Reservation], former: Ledger, *, barrier: int
 ) -> Ledger:
     reserved = reserved_by(reservations.values())
     accounts = {
@@ -201,6 +217,8 @@ def _ledger(
         accounts,
         reservations,
         pods_resource_version=count.pods_resource_version,
-        serial=serial,
+        serial=former.serial,
         barrier=barrier,
+        conditions=former.conditions,
+        others=former.others,
     )

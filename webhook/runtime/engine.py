@@ -102,19 +102,22 @@ class Engine:
         self._options = options
         self._metrics = metrics
         self._rules = rules_of(self._configuration())
+        ledgers = LedgerStore(api)
+        followed = ledgers.follow(options.informer) if options.follow_ledgers else None
         known = Known(
             api=api,
-            ledgers=LedgerStore(api),
+            ledgers=ledgers,
             quotas=QuotaCache(api, self._deferred_keys, timing=options.informer),
             namespaces=NamespaceCache(api, timing=options.informer),
+            ledger_informer=followed,
         )
         known.namespaces.informer.add_handler(partial(_forget_deleted, known.ledgers))
         self._informers: dict[str, Follower] = {
             "namespaces": known.namespaces.informer,
             "resourcequotas": known.quotas.informer,
         }
-        if options.follow_ledgers:
-            self._informers["quotaledgers"] = known.ledgers.follow(options.informer)
+        if followed is not None:
+            self._informers[QUOTA_LEDGERS.plural] = followed
         self.view: Final = self._make_view(known) if options.with_doors else None
         self._context = None if self.view is None else self._doors(known, self.view)
         self.control: Final = self._controller(known, options.control)
@@ -187,14 +190,14 @@ class Engine:
         return view
 
     def _doors(self, known: Known, view: CachedView) -> DoorContext:
-        reserver = Reserver(known.ledgers, capacity=self._capacity(), stats=_stats(self._metrics))
+        reserver = Reserver(known.ledgers, capacity=self._capacity, stats=_stats(self._metrics))
         return DoorContext(view, reserver, self._current_rules)
 
     def _controller(self, known: Known, options: ControlOptions | None) -> Control | None:
         if options is None:
             return None
         current = Current(self._configuration, self._current_rules)
-        return Control(known, current, self._metrics, options, self._options.informer)
+        return Control(known, current, self._metrics, options)
 
     def _configuration(self) -> Configuration:
         source = self._options.configuration
@@ -224,7 +227,7 @@ class Engine:
             return
         former, self._rules = self._rules, rules_of(source.current)
         if self.control is not None and former.deferred_keys != self._rules.deferred_keys:
-            self.control.recount()
+            self.control.take_over_configuration()
 
     def _show_caches(self) -> None:
         cache = self._metrics.cache
@@ -238,7 +241,7 @@ class Engine:
 
 
 def _not_listed(name: str, informer: Follower) -> str:
-    error: ApiError | None = getattr(informer, "last_error", None)
+    error = informer.last_error
     if error is None:
         return f"{name} have not been listed yet"
     if name == QUOTA_LEDGERS.plural and isinstance(error, NotFoundError):

@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +18,9 @@ from webhook.admission.serving.ops import OpsServer, ops_pages
 from webhook.admission.serving.settings import ListenAddress, ServerParts
 from webhook.cluster.live import Access, LiveClient
 from webhook.config import ConfigurationFile
+from webhook.controllers.tracked import TrackerTiming
 from webhook.encoding import encode_json
-from webhook.runtime.control import ControlOptions
+from webhook.runtime.control import Candidate, ControlOptions
 from webhook.runtime.engine import Engine, EngineOptions
 from webhook.runtime.parts import server_parts, start
 from webhook.telemetry.metrics import Metrics
@@ -26,19 +28,30 @@ from webhook.telemetry.metrics import Metrics
 _log = logging.getLogger(__name__)
 
 _USER_AGENT: Final = f"deferred-quota/{__version__}"
+_ELECTION_SECONDS: Final = 4.0
+"""For one call about the Lease; a leader has ten seconds to renew it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """As whom a process stands for election: the Lease's namespace, and its own name there."""
+
+    lease_namespace: str
+    name: str
 
 
 def live_server(
-    access: Access, configuration: ConfigurationFile | None, control: ControlOptions | None
+    access: Access, configuration: ConfigurationFile | None, identity: Identity | None
 ) -> ServerParts:
     """Build what the admission server of a cluster runs.
 
     Args:
         access: How to reach the API server.
         configuration: The file to keep up with; None means the defaults.
-        control: How this process is the controller as well; None if another one is.
+        identity: As whom this process is the controller as well; None if another one is.
     """
     metrics = Metrics()
+    control = None if identity is None else _control(access, identity)
     options = EngineOptions(configuration, control=control, follow_ledgers=True)
     engine = Engine(LiveClient(access, user_agent=_USER_AGENT), metrics, options)
     return server_parts(engine, metrics)
@@ -47,7 +60,7 @@ def live_server(
 def run_controller(
     access: Access,
     configuration: ConfigurationFile | None,
-    control: ControlOptions,
+    identity: Identity,
     *,
     ops: ListenAddress,
     announce: Path | None = None,
@@ -57,7 +70,7 @@ def run_controller(
     Args:
         access: How to reach the API server.
         configuration: The file to keep up with; None means the defaults.
-        control: How the controller is built.
+        identity: As whom it stands for election.
         ops: Where probes and metrics are served, plain HTTP.
         announce: A JSON file that is written when it listens: `{"pid": 7, "ops": {"url": ...}}`.
 
@@ -69,6 +82,7 @@ def run_controller(
         signal.signal(number, lambda _number, _frame: stopping.set())
     listener = listen("ops", ops)
     metrics = Metrics()
+    control = _control(access, identity)
     options = EngineOptions(configuration, with_doors=False, control=control, follow_ledgers=True)
     engine = Engine(LiveClient(access, user_agent=_USER_AGENT), metrics, options)
     server = OpsServer(
@@ -86,6 +100,12 @@ def run_controller(
     _log.info("stopping")
     engine.stop()
     server.stop()
+
+
+def _control(access: Access, identity: Identity) -> ControlOptions:
+    client = LiveClient(access, user_agent=_USER_AGENT, timeout_seconds=_ELECTION_SECONDS)
+    candidate = Candidate(client, identity.lease_namespace, identity.name)
+    return ControlOptions(candidate, TrackerTiming(waits_at_start=True))
 
 
 def _not_ready(engine: Engine, stopping: threading.Event) -> Sequence[str]:

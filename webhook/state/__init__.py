@@ -1,7 +1,9 @@
 """The quota state that changes: what is known of the cluster, and the ledger's only writers.
 
-- `ledgers`: ledger objects by compare-and-swap, with a look-aside of the version just written.
-- `reserver`: decides claims that arrive together on one ledger and writes once.
+- `ledgers`: ledger objects by compare-and-swap, with a look-aside of the newest version known;
+  `ledger_text` reads those that come from a watch, when somebody asks.
+- `reserver`: decides claims that arrive together on one ledger and writes once; they wait for
+  each other in `lanes`.
 - `view`: quotas, waiting pods and opted-in namespaces, from caches that follow the API server.
 
 No rule of quota stands here (see `webhook.quota`), and nothing of HTTP.

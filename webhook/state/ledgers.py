@@ -1,44 +1,74 @@
-"""Ledger objects in the API server: read, compare-and-swap, create.
+"""Ledger objects in the API server: read, compare-and-swap, create, follow.
 
-What was last read or written of a namespace is kept aside, because the next write most often
-follows the last one. It can be out of date: writes find out by their version, and whoever means
-to refuse something reads first (`fetch`).
+What was last read, written or heard of a namespace is kept aside, because the next write most
+often follows it. It can be out of date: writes find out by their version, and whoever means to
+refuse something reads first (`fetch`). Where several processes write, `follow` keeps it as new as
+a watch can be.
+
+Versions are numbers of the whole API server, so of two things that are known of one namespace the
+higher one is the newer, be it a version of another object or a deletion. What comes late, from the
+watch or from an answer that took its time, therefore never replaces what is newer.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.cluster.api import (
     QUOTA_LEDGERS,
     AlreadyExistsError,
     ClusterApi,
+    InternalError,
     NotFoundError,
     Object,
     Revision,
+    TooLargeError,
+    split_key,
 )
-from webhook.quota.fields import InvalidFieldError, mapping, text
-from webhook.quota.ledger import Ledger
-from webhook.quota.ledger_codec import ledger_from_status, ledger_status
+from webhook.cluster.informer import Change, Informer, Scope, Timing
+from webhook.quota.ledger import Ledger, Reservation
+from webhook.quota.ledger_codec import ledger_status
+from webhook.state.ledger_text import LedgerText, LedgerVersion, identity_of, read_ledger
+
+__all__ = ["LEDGER_NAME", "LedgerStore", "LedgerVersion", "read_ledger"]
 
 LEDGER_NAME: Final = "ledger"
+_TOO_LARGE_TEXTS: Final = ("request is too large", "message larger than max")
+"""What etcd and its client say; the API server hands it on as a failure of its own.
+
+Source: kubernetes v1.36, apiserver/pkg/endpoints/handlers/rest.go isTooLargeError.
+"""
+_MOST_DELETIONS: Final = 1024
+"""Deletions that are remembered; what comes later than that many others is found out in use."""
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerVersion:
-    """A ledger and the version of the object that held it; None while nothing is counted."""
+class _Known:
+    """The newest that is known of one ledger object."""
 
     resource_version: int
     uid: str
-    ledger: Ledger | None
+    content: LedgerVersion | LedgerText
 
-    @property
-    def barrier(self) -> int:
-        """The ledger's barrier; 0 while nothing is counted."""
-        return 0 if self.ledger is None else self.ledger.barrier
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """What is known of the ledger of one namespace, and what was read of it before."""
+
+    known: _Known | None = None
+    read_before: dict[bytes, Reservation] = field(default_factory=dict)
+
+    def read(self) -> LedgerVersion | None:
+        """Return what is known; None if nothing is, or it cannot be read."""
+        known = self.known
+        if known is None:
+            return None
+        if isinstance(known.content, LedgerText):
+            return known.content.version(self.read_before)
+        return known.content
 
 
 class LedgerStore:
@@ -47,11 +77,29 @@ class LedgerStore:
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
         self._lock = threading.Lock()
-        self._known: dict[str, LedgerVersion] = {}
+        self._places: dict[str, _Place] = {}
+        self._deleted_at: dict[str, int] = {}
+
+    def follow(self, timing: Timing | None = None) -> Informer[LedgerText]:
+        """Return an informer that, once started, keeps aside what others write."""
+        informer = Informer(
+            self._api,
+            QUOTA_LEDGERS,
+            transform=_text_of,
+            scope=Scope(field_selector=f"metadata.name={LEDGER_NAME}"),
+            timing=timing,
+            decode=_undecoded,
+        )
+        informer.add_handler(self._on_change)
+        return informer
 
     def known(self, namespace: str) -> LedgerVersion | None:
-        """Return the newest version known here, without asking; None when none is."""
-        return self._known.get(namespace)
+        """Return the newest version known here, without asking; None when none is.
+
+        None too when it cannot be read: `fetch` says why.
+        """
+        place = self._places.get(namespace)
+        return None if place is None else place.read()
 
     def fetch(self, namespace: str) -> LedgerVersion | None:
         """Read the ledger as it is now; None when there is none.
@@ -60,13 +108,13 @@ class LedgerStore:
             ApiError: The API server does not answer.
             InvalidFieldError: The object cannot be read.
         """
+        before = self._known(namespace)
         try:
             found = self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
         except NotFoundError:
-            with self._lock:
-                self._known.pop(namespace, None)
+            self._drop(namespace, before)
             return None
-        return self._keep(namespace, read_ledger(found))
+        return self._keep(namespace, self._same(namespace, found) or read_ledger(found))
 
     def fetch_blank(self, namespace: str) -> LedgerVersion | None:
         """Read only which object there is, to replace what it says; None when there is none.
@@ -83,18 +131,23 @@ class LedgerStore:
     def forget(self, namespace: str) -> None:
         """Forget a namespace that is gone."""
         with self._lock:
-            self._known.pop(namespace, None)
+            self._places.pop(namespace, None)
 
     def write(self, namespace: str, version: LedgerVersion, ledger: Ledger) -> LedgerVersion:
         """Write `ledger` in the place of `version`.
 
         Raises:
             ConflictError: The object is at another version; nothing was written.
+            TooLargeError: It would be larger than what is stored; nothing was written.
             ApiError: Unavailable and the like leave open whether it was written.
         """
-        written = self._api.update_status(
-            QUOTA_LEDGERS, _ledger_object(namespace, version, ledger_status(ledger))
-        )
+        obj = _ledger_object(namespace, version, ledger_status(ledger))
+        try:
+            written = self._api.update_status(QUOTA_LEDGERS, obj)
+        except InternalError as err:
+            if any(text in err.message for text in _TOO_LARGE_TEXTS):
+                raise TooLargeError(err.message) from err
+            raise
         return self._keep(namespace, _version_of(written, ledger))
 
     def create(self, namespace: str) -> LedgerVersion | None:
@@ -113,44 +166,68 @@ class LedgerStore:
             return self.fetch(namespace)
         return self._keep(namespace, _version_of(created, None))
 
+    # -- what is kept aside ----------------------------------------------------------------
+
+    def _known(self, namespace: str) -> _Known | None:
+        place = self._places.get(namespace)
+        return None if place is None else place.known
+
+    def _same(self, namespace: str, found: Object) -> LedgerVersion | None:
+        """Return what is known, if that is what was found: it need not be read again."""
+        known = self._known(namespace)
+        if known is None or identity_of(found) != (known.uid, known.resource_version):
+            return None
+        return self.known(namespace)
+
     def _keep(self, namespace: str, version: LedgerVersion) -> LedgerVersion:
-        with self._lock:
-            known = self._known.get(namespace)
-            # of one object the highest version is the newest; another uid is a new object
-            if (
-                known is None
-                or known.uid != version.uid
-                or (known.resource_version < version.resource_version)
-            ):
-                self._known[namespace] = version
+        self._put(namespace, _Known(version.resource_version, version.uid, version))
         return version
 
+    def _put(self, namespace: str, new: _Known) -> None:
+        with self._lock:
+            if new.resource_version < self._deleted_at.get(namespace, 0):
+                return
+            place = self._places.setdefault(namespace, _Place())
+            known = place.known
+            # of the same version, what was read or written here needs no reading any more
+            is_read = isinstance(new.content, LedgerVersion)
+            if known is None or known.resource_version < new.resource_version + is_read:
+                place.known = new
 
-def read_ledger(raw: Object) -> LedgerVersion:
-    """Read a QuotaLedger object.
+    def _drop(self, namespace: str, gone: _Known | None) -> None:
+        """Forget what was known before the API server said that there is none."""
+        with self._lock:
+            place = self._places.get(namespace)
+            if place is not None and place.known is gone:
+                place.known = None
 
-    Raises:
-        InvalidFieldError: It cannot be read; the error has the path.
-    """
-    metadata = mapping(raw.get("metadata"), "metadata")
-    version = text(metadata.get("resourceVersion"), "metadata.resourceVersion")
-    uid = text(metadata.get("uid"), "metadata.uid")
-    if not (version.isascii() and version.isdecimal()):
-        raise InvalidFieldError("metadata.resourceVersion", "must be a resource version")
-    number = int(version)
-    ledger = ledger_from_status(raw.get("status"))
-    return LedgerVersion(number, uid, None if ledger is None else _believable(ledger, number))
+    def _on_change(self, change: Change[LedgerText]) -> None:
+        namespace, _ = split_key(change.key)
+        if change.type == "DELETED":
+            self._note_deletion(namespace, change.uid, change.resource_version)
+        elif change.new is not None:
+            self._put(namespace, _Known(change.resource_version, change.uid, change.new))
+
+    def _note_deletion(self, namespace: str, uid: str, version: int) -> None:
+        with self._lock:
+            self._deleted_at.pop(namespace, None)
+            self._deleted_at[namespace] = version
+            if len(self._deleted_at) > _MOST_DELETIONS:
+                del self._deleted_at[next(iter(self._deleted_at))]
+            known = self._known(namespace)
+            if known is not None and (known.uid == uid or known.resource_version < version):
+                del self._places[namespace]
 
 
-def _believable(ledger: Ledger, version: int) -> Ledger:
-    """Bring what somebody wrote by hand back to what can be: nothing is newer than the object."""
-    if max(ledger.pods_resource_version, ledger.barrier) <= version:
-        return ledger
-    return replace(
-        ledger,
-        pods_resource_version=min(ledger.pods_resource_version, version),
-        barrier=min(ledger.barrier, version),
-    )
+def _undecoded(data: bytes) -> Object:
+    """Stand in for decoding: the text is what is kept."""
+    return {"text": data}
+
+
+def _text_of(raw: Object) -> LedgerText:
+    data = raw["text"]
+    assert isinstance(data, bytes)  # noqa: S101 - see `_undecoded`
+    return LedgerText(data)
 
 
 def _version_of(revision: Revision, ledger: Ledger | None) -> LedgerVersion:

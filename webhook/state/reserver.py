@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Final
 
-from webhook.cluster.api import ApiError, ConflictError, NotFoundError
+from webhook.cluster.api import ApiError, ConflictError, NotFoundError, TooLargeError
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import (
     NO_LEDGER,
@@ -31,27 +30,25 @@ from webhook.quota.ledger import (
     Refused,
     Undecided,
     Verdict,
+    admit,
     admit_all,
     final_verdicts,
     not_counted,
 )
-from webhook.quota.refusals import QuotaExceeded
+from webhook.quota.ledger_codec import written_bytes, written_bytes_of
+from webhook.state.lanes import Lane, Lanes, Outcome, Reserved, Ticket
 from webhook.state.ledgers import LedgerStore, LedgerVersion
+
+__all__ = ["Outcome", "Reserved", "Reserver", "ReserverStats"]
 
 _log = logging.getLogger(__name__)
 
 _BUSY = Undecided("the quota ledger is busy")
 _LATE = Undecided("the request's time ran out before its quota could be reserved")
+_FULL = Undecided("the quota ledger holds as many reservations as it can")
 
-
-@dataclass(frozen=True, slots=True)
-class Reserved:
-    """The claim is in the ledger at this version; of a dry run, it would fit there."""
-
-    ledger_version: int
-
-
-Outcome: TypeAlias = Reserved | QuotaExceeded | Undecided
+MOST_BYTES: Final = 1_280 * 1024
+"""Of a ledger's status as JSON. etcd takes 1.5 MiB by default, metadata included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,37 +59,14 @@ class ReserverStats:
     conflicted: Callable[[], None] = lambda: None
 
 
-@dataclass(slots=True, eq=False)
-class _Ticket:
-    """A claim that waits for its outcome."""
-
-    claim: Claim
-    observed: frozenset[Observed]
-    deadline: float
-    woken: threading.Lock = field(default_factory=threading.Lock)
-    outcome: Outcome | None = None
-    leads: bool = False
-
-    def __post_init__(self) -> None:
-        self.woken.acquire()
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    """The claims of one namespace: those that wait, and whether a thread is at work."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    waiting: list[_Ticket] = field(default_factory=list)
-    is_busy: bool = False
-
-
 class Reserver:
     """The doors' way to the ledger. Safe to use from many threads.
 
     Args:
         ledgers: Where ledgers are read and written.
         attempts: How often a batch is decided before it is given up as busy.
-        capacity: Most reservations of a namespace; further claims are undecided.
+        capacity: Says how many reservations a namespace may have; further claims are undecided.
+        most_bytes: How large a ledger may become; what makes it larger is undecided.
         stats: Told about batches and conflicts.
         sleep: Waits some seconds between attempts.
     """
@@ -102,17 +76,18 @@ class Reserver:
         ledgers: LedgerStore,
         *,
         attempts: int = 6,
-        capacity: int = 4000,
+        capacity: Callable[[], int] = lambda: 4000,
+        most_bytes: int = MOST_BYTES,
         stats: ReserverStats | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._ledgers = ledgers
         self._attempts = attempts
         self._capacity = capacity
+        self._most_bytes = most_bytes
         self._stats = stats or ReserverStats()
         self._sleep = sleep
-        self._lanes: dict[str, _Lane] = {}
-        self._lanes_lock = threading.Lock()
+        self._lanes = Lanes()
 
     def reserve(
         self, namespace: str, claim: Claim, observed: frozenset[Observed], *, deadline: float
@@ -126,21 +101,17 @@ class Reserver:
                 for these.
             deadline: When to give up, on the monotonic clock.
         """
-        lane = self._lane(namespace)
-        ticket = _Ticket(claim, observed, deadline)
-        with lane.lock:
-            lane.waiting.append(ticket)
-            ticket.leads = not lane.is_busy
-            lane.is_busy = True
+        ticket = Ticket(claim, observed, deadline)
+        lane = self._lanes.enter(namespace, ticket)
         if not ticket.leads:
             is_woken = ticket.woken.acquire(timeout=max(0.0, deadline - time.monotonic()))
             if ticket.outcome is not None:
                 return ticket.outcome
-            if not self._takes_over(lane, ticket):
+            if not self._lanes.takes_over(lane, ticket):
                 return _LATE
             if not is_woken:
                 ticket.woken.acquire()  # who handed the lead over is about to wake it
-        return self._lead(namespace, lane, ticket)
+        return self._lead(lane, ticket)
 
     def try_out(self, namespace: str, claim: Claim, observed: frozenset[Observed]) -> Outcome:
         """Decide as `reserve` would, on the ledger as it is now, and write nothing."""
@@ -148,54 +119,28 @@ class Reserver:
             version = self._ledgers.fetch(namespace)
         except (ApiError, InvalidFieldError) as err:
             return _unreachable(err)
-        ticket = _Ticket(claim, observed, deadline=0.0)
+        ticket = Ticket(claim, observed, deadline=0.0)
         known, number = (version.ledger, version.resource_version) if version else (None, 0)
-        _, verdicts = self._verdicts(known, [ticket])
+        _, verdicts = self._verdicts(namespace, known, [ticket])
         return _outcome(verdicts[0], number)
 
-    def _lane(self, namespace: str) -> _Lane:
-        lane = self._lanes.get(namespace)
-        if lane is None:
-            with self._lanes_lock:
-                lane = self._lanes.setdefault(namespace, _Lane())
-        return lane
-
-    @staticmethod
-    def _takes_over(lane: _Lane, ticket: _Ticket) -> bool:
-        """Leave the queue because time is up, unless the lead was handed over meanwhile."""
-        with lane.lock:
-            if ticket in lane.waiting and not ticket.leads:
-                lane.waiting.remove(ticket)
-            return ticket.leads
-
-    def _lead(self, namespace: str, lane: _Lane, own: _Ticket) -> Outcome:
-        """Decide everything that waits, then hand over to the next or leave the lane idle."""
-        with lane.lock:
-            batch, lane.waiting = lane.waiting, []
+    def _lead(self, lane: Lane, own: Ticket) -> Outcome:
+        """Decide everything that waits, then hand over to the next or leave the lane."""
+        batch = self._lanes.take_all(lane)
         try:
-            self._decide(namespace, batch)
+            self._decide(lane.namespace, batch)
         except Exception:
-            _log.exception("deciding a batch failed", extra={"namespace": namespace})
+            _log.exception("deciding a batch failed", extra={"namespace": lane.namespace})
             raise
         finally:
-            self._hand_over(lane)
+            self._lanes.hand_over(lane)
             for ticket in batch:
                 if ticket.outcome is None:
                     ticket.outcome = _BUSY
                 ticket.woken.release()
         return own.outcome or _BUSY
 
-    @staticmethod
-    def _hand_over(lane: _Lane) -> None:
-        with lane.lock:
-            if not lane.waiting:
-                lane.is_busy = False
-                return
-            following = lane.waiting[0]
-            following.leads = True
-        following.woken.release()
-
-    def _decide(self, namespace: str, batch: Sequence[_Ticket]) -> None:
+    def _decide(self, namespace: str, batch: Sequence[Ticket]) -> None:
         """Give every ticket of the batch its outcome."""
         version = self._ledgers.known(namespace)
         is_fresh = False
@@ -207,7 +152,7 @@ class Reserver:
                 version, is_fresh = self._fetch(namespace, still_open), True
                 if version is None:
                     return
-            following, verdicts = self._verdicts(version.ledger, still_open)
+            following, verdicts = self._verdicts(namespace, version.ledger, still_open)
             if not is_fresh and not all(isinstance(one, Admitted) for one in verdicts):
                 version = None  # only what is read now may refuse or hold back
                 continue
@@ -216,7 +161,7 @@ class Reserver:
             if attempt and _open(batch):
                 self._sleep(random.uniform(0, 0.002 * 2**attempt))  # noqa: S311 - jitter
 
-    def _fetch(self, namespace: str, tickets: Sequence[_Ticket]) -> LedgerVersion | None:
+    def _fetch(self, namespace: str, tickets: Sequence[Ticket]) -> LedgerVersion | None:
         """Read the ledger; when that fails, nothing can be decided."""
         try:
             version = self._ledgers.fetch(namespace)
@@ -228,47 +173,78 @@ class Reserver:
         return version
 
     def _verdicts(
-        self, known: Ledger | None, tickets: Sequence[_Ticket]
+        self, namespace: str, known: Ledger | None, tickets: Sequence[Ticket]
     ) -> tuple[Ledger | None, list[Verdict]]:
         """Decide the tickets in their order on one running ledger."""
         if known is None:
             return None, [NO_LEDGER for _ in tickets]
-        kept_out = [self._kept_out(known, ticket) for ticket in tickets]
-        claims = [
-            ticket.claim for ticket, reason in zip(tickets, kept_out, strict=True) if reason is None
-        ]
-        following, decided = admit_all(known, claims)
-        rest = iter(decided)
-        return following, [next(rest) if reason is None else reason for reason in kept_out]
+        kept_out = self._kept_out(known, tickets)
+        following, verdicts = _decided(known, tickets, kept_out)
+        if written_bytes(following) > self._most_bytes:
+            kept_out = self._without_room(namespace, known, tickets, kept_out)
+            following, verdicts = _decided(known, tickets, kept_out)
+        return following, verdicts
 
-    def _kept_out(self, known: Ledger, ticket: _Ticket) -> Undecided | None:
-        reservations = known.reservations
-        if len(reservations) >= self._capacity and ticket.claim.uid not in reservations:
-            return Undecided("the quota ledger holds as many reservations as it can")
-        return not_counted(known, ticket.observed)
+    def _kept_out(self, known: Ledger, tickets: Sequence[Ticket]) -> list[Undecided | None]:
+        """Say of each ticket why it cannot be decided; None where it can."""
+        is_full = len(known.reservations) >= self._capacity()
+        return [
+            _FULL
+            if is_full and ticket.claim.uid not in known.reservations
+            else not_counted(known, ticket.observed)
+            for ticket in tickets
+        ]
+
+    def _without_room(
+        self,
+        namespace: str,
+        known: Ledger,
+        tickets: Sequence[Ticket],
+        kept_out: Sequence[Undecided | None],
+    ) -> list[Undecided | None]:
+        """Keep the newest claims out that would make the ledger larger than an object can be."""
+        room = max(0, self._most_bytes - written_bytes(known))
+        out: list[Undecided | None] = []
+        for ticket, reason in zip(tickets, kept_out, strict=True):
+            growth = 0 if reason is not None else _growth(known, ticket.claim)
+            out.append(_too_large(namespace) if growth > room else reason)
+            room -= growth if growth <= room else 0
+        return out
 
     def _settle(
         self,
         namespace: str,
         version: LedgerVersion,
         following: Ledger | None,
-        tickets: Sequence[_Ticket],
+        tickets: Sequence[Ticket],
         verdicts: Sequence[Verdict],
     ) -> None:
         """Write if there is something to write, and close what is final."""
         written: LedgerVersion | None = version
         if following is not None and any(isinstance(one, Admitted) for one in verdicts):
-            written = self._write(namespace, version, following)
+            try:
+                written = self._write(namespace, version, following)
+            except TooLargeError:
+                admitted = zip(tickets, verdicts, strict=True)
+                _close(
+                    [ticket for ticket, verdict in admitted if isinstance(verdict, Admitted)],
+                    _too_large(namespace),
+                )
+                written = None
         standing = final_verdicts(verdicts, is_written=written is not None)
         for ticket, verdict in zip(tickets, standing, strict=True):
-            if verdict is not None:
+            if verdict is not None and ticket.outcome is None:
                 number = 0 if written is None else written.resource_version
                 ticket.outcome = _outcome(verdict, number)
 
     def _write(
         self, namespace: str, version: LedgerVersion, following: Ledger
     ) -> LedgerVersion | None:
-        """Write by compare-and-swap; None when it failed or nobody knows whether it did."""
+        """Write by compare-and-swap; None when it failed or nobody knows whether it did.
+
+        Raises:
+            TooLargeError: The object would be larger than the API server stores.
+        """
         try:
             written = self._ledgers.write(namespace, version, following)
         except (ConflictError, NotFoundError):
@@ -279,12 +255,40 @@ class Reserver:
                 "writing the ledger failed",
                 extra={"namespace": namespace, "code": err.code, "error": err.message},
             )
+            if isinstance(err, TooLargeError):
+                raise
             return None
         self._stats.batch_written(following.serial - (version.ledger or following).serial)
         return written
 
 
-def _open(batch: Sequence[_Ticket]) -> list[_Ticket]:
+def _decided(
+    known: Ledger, tickets: Sequence[Ticket], kept_out: Sequence[Undecided | None]
+) -> tuple[Ledger, list[Verdict]]:
+    """Decide the tickets for which there is no reason not to."""
+    pairs = list(zip(tickets, kept_out, strict=True))
+    following, decided = admit_all(
+        known, [ticket.claim for ticket, reason in pairs if reason is None]
+    )
+    rest = iter(decided)
+    return following, [next(rest) if reason is None else reason for reason in kept_out]
+
+
+def _growth(known: Ledger, claim: Claim) -> int:
+    """Return by how many bytes a claim would make the ledger larger, if it fits its quotas."""
+    _, verdict = admit(known, claim)
+    if not isinstance(verdict, Admitted):
+        return 0
+    before = known.reservations.get(claim.uid)
+    grown = written_bytes_of(verdict.reservation)
+    return max(0, grown - (0 if before is None else written_bytes_of(before)))
+
+
+def _too_large(namespace: str) -> Undecided:
+    return Undecided(f"the quota ledger of namespace {namespace} holds as much as one object can")
+
+
+def _open(batch: Sequence[Ticket]) -> list[Ticket]:
     """Return the tickets without outcome; those that are out of time get theirs."""
     now = time.monotonic()
     for ticket in batch:
@@ -293,7 +297,7 @@ def _open(batch: Sequence[_Ticket]) -> list[_Ticket]:
     return [ticket for ticket in batch if ticket.outcome is None]
 
 
-def _close(tickets: Sequence[_Ticket], outcome: Outcome) -> None:
+def _close(tickets: Sequence[Ticket], outcome: Outcome) -> None:
     for ticket in tickets:
         ticket.outcome = outcome
 

@@ -1,7 +1,8 @@
 """What the doors know of the cluster: opted-in namespaces, quotas, pods that wait.
 
 Everything comes from caches that follow the API server (`cluster.informer`), so that the common
-decision asks nobody. What a cache cannot answer is asked of the API server.
+decision asks nobody. What a cache cannot answer is asked of the API server; so is everything once
+a cache has not heard of the API server for longer than `STALE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from webhook.cluster.api import (
     NAMESPACES,
     PODS,
     RESOURCE_QUOTAS,
+    ApiError,
     ClusterApi,
     NotFoundError,
     Object,
@@ -23,13 +25,20 @@ from webhook.cluster.api import (
     split_key,
 )
 from webhook.cluster.informer import Change, Informer, Scope, Timing
+from webhook.cluster.shapes import decode_namespace, decode_pod, decode_quota
 from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.fields import InvalidFieldError, mapping
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.live_quotas import LiveQuotas, unreadable_quota
 
 MODE_LABEL: Final = "deferredquota.io/mode"
 DEFERRED_MODE: Final = "deferred"
+STALE_SECONDS: Final = 90.0
+"""An API server sends a bookmark on every watch about once a minute, if nothing happens.
+
+Source: kubernetes v1.36, apiserver/pkg/storage/cacher/cacher.go defaultBookmarkFrequency.
+"""
 WAITING_PODS: Final = Scope(field_selector="spec.nodeName=")
 
 
@@ -83,9 +92,10 @@ class QuotaCache:
     """The ResourceQuotas of all namespaces, as the core reads them.
 
     Args:
-        api: The API server to follow.
+        api: The API server to follow, and to ask when nothing is heard of it.
         deferred_keys: Tells which resources are deferred now.
         timing: Clock and pauses of the informer.
+        stale_seconds: How long the cache is believed without a word of the API server.
     """
 
     def __init__(
@@ -94,21 +104,47 @@ class QuotaCache:
         deferred_keys: Callable[[], Set[str]],
         *,
         timing: Timing = Timing(),
+        stale_seconds: float = STALE_SECONDS,
     ) -> None:
         self.informer: Final = Informer(
-            api, RESOURCE_QUOTAS, transform=ResourceQuota.from_object, timing=timing
+            api,
+            RESOURCE_QUOTAS,
+            transform=ResourceQuota.from_object,
+            timing=timing,
+            decode=decode_quota,
         )
+        self._stale_seconds = stale_seconds
+        self._live = LiveQuotas(api, timing.clock)
         self._keys = deferred_keys
         self._derived: dict[str, _Derived] = {}
         self._errors: dict[str, Mapping[str, str]] = {}
         self._lock = threading.Lock()
         self.informer.add_handler(self._note_error)
 
+    def up_to_date(self, namespace: str) -> QuotasSeen:
+        """Return the quotas of a namespace as they were no longer ago than is believed.
+
+        Before the first list nobody knows which there are, so nothing can be decided.
+        """
+        if not self.informer.has_synced:
+            return _NOT_LISTED
+        age = self.informer.last_event_age_seconds
+        if age <= self._stale_seconds:
+            return self.in_namespace(namespace)
+        try:
+            quotas, unreadable = self._live.of(namespace)
+        except ApiError as err:
+            return _unheard(age, err)
+        return QuotasSeen(quotas, deferred_quotas(quotas, self._keys()), unreadable)
+
     def in_namespace(self, namespace: str) -> QuotasSeen:
         """Return the quotas of a namespace; asked again, it costs nothing until they change."""
         quotas = self.informer.in_namespace(namespace)
         errors = self._errors.get(namespace, _NO_ERRORS)
         keys = self._keys()
+        if not quotas and not errors:
+            self._derived.pop(namespace, None)  # namespaces come and go
+            return QuotasSeen((), deferred_quotas((), keys))
         derived = self._derived.get(namespace)
         if (
             derived is None
@@ -127,7 +163,7 @@ class QuotaCache:
             errors = dict(self._errors.get(namespace, _NO_ERRORS))
             errors.pop(name, None)
             if change.error is not None:
-                errors[name] = f"quota {name} cannot be read: {change.error}"
+                errors[name] = unreadable_quota(name, change.error)
             if errors:
                 self._errors[namespace] = MappingProxyType(errors)
             else:
@@ -144,7 +180,9 @@ class NamespaceCache:
 
     def __init__(self, api: ClusterApi, *, timing: Timing = Timing()) -> None:
         self._api = api
-        self.informer: Final = Informer(api, NAMESPACES, transform=is_deferred, timing=timing)
+        self.informer: Final = Informer(
+            api, NAMESPACES, transform=is_deferred, timing=timing, decode=decode_namespace
+        )
 
     def is_opted_in(self, namespace: str) -> bool:
         """Say whether a namespace defers its quotas.
@@ -174,6 +212,7 @@ class CachedView:
         quotas: The cached quotas.
         namespaces: The cached namespaces.
         timing: Clock and pauses of the informer of waiting pods.
+        stale_seconds: How long that is believed without a word of the API server.
     """
 
     def __init__(
@@ -184,13 +223,20 @@ class CachedView:
         namespaces: NamespaceCache,
         *,
         timing: Timing = Timing(),
+        stale_seconds: float = STALE_SECONDS,
     ) -> None:
         self._api = api
+        self._stale_seconds = stale_seconds
         self._ledgers = ledgers
         self._quotas = quotas
         self._namespaces = namespaces
         self.pods: Final = Informer(
-            api, PODS, transform=Pod.from_object, scope=WAITING_PODS, timing=timing
+            api,
+            PODS,
+            transform=Pod.from_object,
+            scope=WAITING_PODS,
+            timing=timing,
+            decode=decode_pod,
         )
 
     def is_opted_in(self, namespace: str) -> bool:
@@ -198,16 +244,11 @@ class CachedView:
         return self._namespaces.is_opted_in(namespace)
 
     def quotas(self, namespace: str) -> QuotasSeen:
-        """Return the quotas of a namespace as last seen.
-
-        Before the first list nobody knows which there are, so nothing can be decided.
-        """
-        if not self._quotas.informer.has_synced:
-            return _NOT_LISTED
-        return self._quotas.in_namespace(namespace)
+        """Return the quotas of a namespace as last seen."""
+        return self._quotas.up_to_date(namespace)
 
     def pod(self, namespace: str, name: str) -> PodSeen:
-        """Return a waiting pod as last seen; one that is not in the cache is looked up live.
+        """Return a waiting pod as last seen, or live if the cache does not have it or is too old.
 
         Raises:
             ApiError: The API server had to be asked and does not answer.
@@ -215,7 +256,7 @@ class CachedView:
         """
         seen = self.pods.resource_version  # before the pod: it is at least as new
         pod = self.pods.get(object_key(namespace, name))
-        if pod is None:
+        if pod is None or self.pods.last_event_age_seconds > self._stale_seconds:
             return self.live_pod(namespace, name)
         return PodSeen(pod, seen, is_live=False)
 
@@ -237,6 +278,14 @@ class CachedView:
     def ledger(self, namespace: str) -> LedgerVersion | None:
         """Return the namespace's ledger as last known; None when none is."""
         return self._ledgers.known(namespace)
+
+
+def _unheard(age_seconds: float, err: ApiError) -> QuotasSeen:
+    reason = (
+        f"the API server was last heard of {age_seconds:.0f} seconds ago, and the quotas cannot be "
+        f"listed: {err.message}"
+    )
+    return QuotasSeen((), deferred_quotas((), frozenset()), (reason,))
 
 
 def is_deferred(namespace: Object) -> bool:

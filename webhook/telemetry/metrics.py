@@ -72,6 +72,7 @@ class Metrics:
         self.ledger = LedgerMetrics(declare)
         self.tls = TlsMetrics(declare)
         self.cache = CacheMetrics(declare)
+        self.control = ControlMetrics(declare)
 
     def text(self) -> bytes:
         """Write all metrics in the Prometheus text format, content type TEXT_FORMAT."""
@@ -157,6 +158,40 @@ class CacheMetrics:
         self.objects = declare.gauge("cache_objects", "Objects in the cache of a kind.", "kind")
         self.relists = declare.counter(
             "cache_relists", "Times the cache of a kind was filled anew.", "kind"
+        )
+
+
+class ControlMetrics:
+    """What the controller does, while it leads."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.leader = declare.gauge("leader", "1 while this process leads.")
+        self.settlements = declare.counter(
+            "ledger_settlements",
+            "Looks at a ledger: written, unchanged, waiting, conflict, stale or failed.",
+            "result",
+        )
+        self.lag_seconds = declare.histogram(
+            "ledger_lag_seconds",
+            "Time from a change of a pod or quota, as seen, until its ledger was settled.",
+            SECONDS,
+        )
+        self.repairs = declare.counter(
+            "ledger_repairs", "Ledgers put right: edited, lost or unreadable.", "reason"
+        )
+        self.recounts = declare.counter(
+            "recounts", "Namespaces compared with a fresh list of their pods.", "result"
+        )
+        self.drift = declare.counter(
+            "drift_pods", "Pods that a fresh list showed to be counted wrongly.", "kind"
+        )
+        self.masks = declare.counter(
+            "quota_status_repairs",
+            "Writes of a ResourceQuota status: masked, restored, conflict or failed.",
+            "result",
+        )
+        self.events = declare.counter(
+            "events", "Events on objects: created, repeated, dropped or failed.", "result"
         )
 
 

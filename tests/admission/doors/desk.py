@@ -39,6 +39,7 @@ from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.cluster.memory.watching import MemoryWatch
 from webhook.config import ConfigurationFile
+from webhook.controllers.tracked import TrackerTiming
 from webhook.encoding import encode_json
 from webhook.quota.deferral import deferred_part, deferred_quotas
 from webhook.quota.names import DEFERRED_KEYS
@@ -60,6 +61,7 @@ WAITING = "spec.nodeName="
 
 _DEFERRED = {"deferredquota.io/mode": "deferred"}
 _QUICK = Timing(first_pause=0.01, longest_pause=0.05)
+_CONTROL = TrackerTiming(settle_seconds=0.005, informer=_QUICK)
 _CONFIGURATION = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
 
 
@@ -571,7 +573,7 @@ def a_desk(
     cluster.load([(kind, one) for kind, one in loaded if kind is not None])
     options = EngineOptions(
         configuration=None if settings is None else _configuration(directory, settings),
-        control=ControlOptions(settle_seconds=0.005) if with_tracker else None,
+        control=ControlOptions(timing=_CONTROL) if with_tracker else None,
         informer=_QUICK,
     )
     engine = Engine(line, Metrics(), options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.admission.doors.conftest import OpenDesk
@@ -12,6 +14,7 @@ from tests.admission.doors.desk import (
     a_bind_review,
     a_namespace,
     a_review,
+    eventually,
     new_cluster,
 )
 from tests.builders import a_job, a_pod, a_quota
@@ -22,7 +25,7 @@ from webhook.cluster.api import (
     NAMESPACES,
     RESOURCE_QUOTAS,
     Kind,
-    ObjectList,
+    Page,
     UnreachableError,
 )
 from webhook.cluster.memory import MemoryCluster
@@ -152,21 +155,23 @@ class Unlisted(Line):
         super().__init__(cluster)
         self._kind = kind
 
-    def list(
+    def pages(
         self,
         kind: Kind,
         *,
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
-    ) -> ObjectList:
+        limit: int = 500,
+    ) -> Iterator[Page]:
         if kind == self._kind:
-            raise UnreachableError(f"no route to the {kind.plural}")
-        return super().list(
+            raise UnreachableError("not now")
+        return super().pages(
             kind,
             namespace=namespace,
             label_selector=label_selector,
             field_selector=field_selector,
+            limit=limit,
         )
 
 
@@ -176,7 +181,10 @@ def test_before_the_quotas_are_listed_nothing_is_allowed_by_accident() -> None:
     engine = Engine(Unlisted(cluster, RESOURCE_QUOTAS), Metrics(), EngineOptions(control=None))
     engine.start()
     try:
-        assert "resourcequotas have not been listed yet" in engine.not_ready()
+        eventually(
+            lambda: "resourcequotas cannot be listed: not now" in engine.not_ready(),
+            "the reason is told",
+        )
         pod = a_pod(node="n", requests={"cpu": "9"})
         review = a_review("CREATE", "pods", pod)
         answer = engine.decide(

@@ -132,21 +132,30 @@ class PodContract(ClusterContract):
         assert "'cpu': '3'" in str(entries(resized.object, "spec", "containers"))
         assert api.get(PODS, "web-1", namespace=namespace) == resized.object
 
-    def test_a_resize_may_change_policies_and_the_resources_of_the_pod(
+    def test_a_resize_may_change_the_resources_of_the_pod(
         self, api: ClusterApi, namespace: str
     ) -> None:
         resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
         api.create(PODS, a_pod(namespace=namespace, resources=resources))
-        policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
-        patch: list[dict[str, object]] = [
-            {"op": "replace", "path": "/spec/resources/limits/cpu", "value": "3"},
-            {"op": "add", "path": "/spec/containers/0/resizePolicy", "value": policy},
-        ]
+        patch = [{"op": "replace", "path": "/spec/resources/limits/cpu", "value": "3"}]
         resized = api.patch(PODS, "web-1", patch, namespace=namespace, subresource="resize")
         assert mapping(resized.object, "spec", "resources", "limits") == {"cpu": "3"}
-        container = entries(resized.object, "spec", "containers")[0]
-        assert isinstance(container, dict)
-        assert container["resizePolicy"] == policy
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]},
+            {"resources": {"requests": {"cpu": "1", "ephemeral-storage": "1Gi"}}},
+        ],
+        ids=["policy", "storage"],
+    )
+    def test_a_resize_changes_cpu_and_memory_only(
+        self, api: ClusterApi, namespace: str, pod: Revision, change: dict[str, object]
+    ) -> None:
+        del pod
+        patch = {"spec": {"containers": [{**a_container(requests={"cpu": "1"}), **change}]}}
+        with pytest.raises(InvalidError, match="spec: Forbidden: only cpu and memory resources"):
+            api.patch(PODS, "web-1", patch, namespace=namespace, subresource="resize")
 
     def test_a_resize_adds_no_container(
         self, api: ClusterApi, namespace: str, pod: Revision

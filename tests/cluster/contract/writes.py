@@ -32,7 +32,7 @@ from webhook.cluster.api import (
 BROKEN: dict[str, list[dict[str, object]]] = {
     "a test that fails": [{"op": "test", "path": "/data/text", "value": "x"}],
     "removing what is not there": [{"op": "remove", "path": "/data/x"}],
-    "replacing what is not there": [{"op": "replace", "path": "/data/x", "value": "1"}],
+    "replacing below what is not there": [{"op": "replace", "path": "/x/y", "value": "1"}],
     "adding below what is not there": [{"op": "add", "path": "/x/y", "value": "1"}],
 }
 MALFORMED: dict[str, list[dict[str, object]]] = {
@@ -292,11 +292,13 @@ class PatchContract(ClusterContract):
             [
                 {"op": "test", "path": "/metadata/uid", "value": notes.uid},
                 {"op": "replace", "path": "/data/text", "value": "two"},
-                {"op": "add", "path": "/data/a~1b", "value": "three"},
+                {"op": "add", "path": "/metadata/labels", "value": {}},
+                {"op": "add", "path": "/metadata/labels/example.com~1b", "value": "three"},
             ],
             namespace=namespace,
         )
-        assert mapping(written.object, "data") == {"text": "two", "a/b": "three"}
+        assert mapping(written.object, "data") == {"text": "two"}
+        assert meta(written.object)["labels"] == {"example.com/b": "three"}
         assert written.resource_version > notes.resource_version
 
     @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())

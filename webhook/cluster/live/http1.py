@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import select
 import socket
+import struct
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-_RECEIVE_BYTES: Final = 1 << 18
+_RECEIVE_BYTES: Final = 1 << 15
 _HEAD_LIMIT: Final = 1 << 18
 _WITHOUT_BODY: Final = frozenset({204, 304})
+
+
+def seconds_until(deadline: float) -> float:
+    """Return how long there is until a time of `time.monotonic`; `TimeoutError` if it is over."""
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError("timed out")
+    return seconds
 
 
 class ConnectionBrokenError(Exception):
@@ -63,6 +72,8 @@ class Connection:
     def wake(self) -> None:
         """End the connection under whoever reads from it on another thread."""
         try:
+            # a server that is in the middle of sending learns of it at once, too
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             # not the method of a TLS socket, which would pull the session from under the reader
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
@@ -83,7 +94,7 @@ class Connection:
         rest = memoryview(request)
         try:
             while rest:
-                self._socket.settimeout(_seconds_until(deadline))
+                self._socket.settimeout(seconds_until(deadline))
                 rest = rest[self._socket.send(rest) :]
         except TimeoutError:
             raise
@@ -168,7 +179,7 @@ class Connection:
 
     def _receive(self, deadline: float) -> bool:
         """Wait for more bytes; False when the server has closed the connection."""
-        self._socket.settimeout(_seconds_until(deadline))
+        self._socket.settimeout(seconds_until(deadline))
         try:
             received = self._socket.recv(_RECEIVE_BYTES)
         except TimeoutError:
@@ -185,7 +196,10 @@ class Body:
     def __init__(self, connection: Connection, head: Head) -> None:
         """Begin after the head."""
         self._connection = connection
-        self._is_chunked = head.headers.get("transfer-encoding", "").lower() == "chunked"
+        coding = head.headers.get("transfer-encoding", "").lower()
+        if coding not in ("", "chunked"):
+            raise ConnectionBrokenError(f"the answer is encoded as {coding[:40]!r}")
+        self._is_chunked = bool(coding)
         length = _content_length(head)
         self._left = 0 if self._is_chunked else length
         self._is_over = length == 0
@@ -228,13 +242,6 @@ class Body:
             self._is_over = True
         elif self._connection.read_line(deadline):
             raise ConnectionBrokenError("a part of the answer is longer than it says")
-
-
-def _seconds_until(deadline: float) -> float:
-    seconds = deadline - time.monotonic()
-    if seconds <= 0:
-        raise TimeoutError("timed out")
-    return seconds
 
 
 def _words(err: OSError) -> str:

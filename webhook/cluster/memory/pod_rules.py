@@ -181,7 +181,8 @@ def _mappings(value: object) -> list[Mapping[str, object]]:
 def resize(old: Stored, new: Stored) -> tuple[Stored, tuple[FieldCause, ...]]:
     """Take only the resources of a pod from `new`; second, what it may not change.
 
-    Source: kubernetes v1.36, pkg/registry/core/pod/strategy.go dropNonResizeUpdates.
+    Source: kubernetes v1.36, pkg/registry/core/pod/strategy.go dropNonResizeUpdates, and
+    ValidatePodResize of pkg/apis/core/validation/validation.go.
     """
     spec, asked = decode_object(old.parts["spec"]), decode_object(new.parts["spec"])
     for name in ("containers", "initContainers"):
@@ -189,13 +190,24 @@ def resize(old: Stored, new: Stored) -> tuple[Stored, tuple[FieldCause, ...]]:
         if [entry.get("name") for entry in ours] != [entry.get("name") for entry in theirs]:
             rule = f"{name} may not be added, removed, renamed or reordered on resize"
             return old, (forbidden_field(f"spec.{name}", rule),)
+        if list(map(_fixed_on_resize, ours)) != list(map(_fixed_on_resize, theirs)):
+            return old, (forbidden_field("spec", "only cpu and memory resources are mutable"),)
         if ours:
-            spec[name] = [_resized(*pair) for pair in zip(ours, theirs, strict=True)]
+            pairs = zip(ours, theirs, strict=True)
+            spec[name] = [_with(mine, their, "resources") for mine, their in pairs]
     return old.with_parts(spec=encode(_with(spec, asked, "resources"))), ()
 
 
-def _resized(old: Mapping[str, object], new: Mapping[str, object]) -> dict[str, object]:
-    return _with(_with(old, new, "resources"), new, "resizePolicy")
+def _fixed_on_resize(container: Mapping[str, object]) -> object:
+    """Return what of a container is taken over by a resize and may not change."""
+    resources = container.get("resources")
+    parts = resources.items() if isinstance(resources, Mapping) else ()
+    others = {
+        name: _without(amounts, "cpu", "memory")
+        for name, amounts in parts
+        if isinstance(amounts, Mapping)
+    }
+    return container.get("resizePolicy") or [], {k: v for k, v in others.items() if v}
 
 
 def _with(old: Mapping[str, object], new: Mapping[str, object], name: str) -> dict[str, object]:

@@ -1,0 +1,321 @@
+"""What `scripts/bench --cluster` measures: a real control plane with and without the product.
+
+Everything compared is measured in the same run and on the same machine: etcd, the API server, the
+product and the load generator share its processors. There is no scheduler; the load generator
+creates pods and binds them itself, each request over a kept connection of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import bench_load
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.product import Product
+
+WAIT_SECONDS = 120.0
+HARD = {"requests.cpu": "1M", "requests.memory": "1Pi", "limits.cpu": "1M"}
+
+
+@dataclass
+class Bench:
+    """A control plane and what is needed to load it."""
+
+    plane: ControlPlane
+    context: ssl.SSLContext
+    pods: int = 0
+
+    def load(self, requests: Sequence[bytes], clients: int, expected: bytes) -> bench_load.Result:
+        result = bench_load.run_with(self.context, self.plane.url, requests, clients, expected)
+        assert result.wrong == 0, f"{result.wrong} of {len(requests)} requests were refused"
+        return result
+
+    def namespace(self, name: str, *, mode: str = "", with_quota: bool = False) -> str:
+        labels = {"deferredquota.io/mode": mode} if mode else {}
+        self.plane.rest.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+        if with_quota:
+            quota = {"metadata": {"name": "compute"}, "spec": {"hard": HARD}}
+            self.plane.rest.create(f"/api/v1/namespaces/{name}/resourcequotas", quota)
+        return name
+
+    def creates(
+        self, namespaces: Sequence[str], count: int
+    ) -> tuple[list[bytes], list[tuple[str, str]]]:
+        """Requests that create pods in namespaces by turns, and the names of the pods."""
+        names = []
+        for _ in range(count):
+            self.pods += 1
+            names.append((namespaces[self.pods % len(namespaces)], f"pod-{self.pods}"))
+        return [
+            bench_load.request_bytes(f"/api/v1/namespaces/{space}/pods", _pod(name))
+            for space, name in names
+        ], names
+
+    def binds(self, names: Sequence[tuple[str, str]]) -> list[bytes]:
+        """Requests that bind pods as a scheduler does, with their uid."""
+        uids = {
+            (space, item["metadata"]["name"]): item["metadata"]["uid"]
+            for space in {space for space, _ in names}
+            for item in self.plane.rest.get(f"/api/v1/namespaces/{space}/pods")["items"]
+        }
+        return [
+            bench_load.request_bytes(
+                f"/api/v1/namespaces/{space}/pods/{name}/binding",
+                _binding(name, uids[space, name]),
+            )
+            for space, name in names
+        ]
+
+
+def _pod(name: str, node: str = "") -> bytes:
+    resources = {
+        "requests": {"cpu": "100m", "memory": "128Mi"},
+        "limits": {"cpu": "200m", "memory": "256Mi"},
+    }
+    containers = [{"name": "main", "image": "registry.example/app:1", "resources": resources}]
+    spec: dict[str, Any] = {"containers": containers, "automountServiceAccountToken": False}
+    if node:
+        spec["nodeName"] = node
+    return json.dumps(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    ).encode()
+
+
+def _binding(name: str, uid: str) -> bytes:
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node-0"}
+    metadata = {"name": name, "uid": uid}
+    return json.dumps(
+        {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+    ).encode()
+
+
+@contextmanager
+def control_plane() -> Iterator[Bench]:
+    memory = Path("/dev/shm")
+    root = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="deferred-quota-bench-", dir=root) as scratch:
+        directory = Path(scratch)
+        with ControlPlane.start(directory, scheduler=False, say=print) as plane:
+            plane.add_nodes(1)
+            context = ssl.create_default_context(cafile=str(plane.ca_file))
+            context.load_cert_chain(plane.kubeconfig().with_suffix(".pem"))
+            yield Bench(plane, context)
+
+
+# -- rates -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    clients: int
+    result: bench_load.Result
+    processor: Mapping[str, float]
+
+
+def _rows(bench: Bench, product: Product, count: int) -> list[Row]:
+    plain = bench.namespace("plain")
+    native = bench.namespace("native", with_quota=True)
+    one = bench.namespace("guarded", mode="deferred", with_quota=True)
+    eight = [bench.namespace(f"guarded-{n}", mode="deferred", with_quota=True) for n in range(8)]
+    for space in (one, *eight):
+        _wait(lambda space=space: _used(bench).get(space) is not None, f"{space} is counted")  # type: ignore[misc]
+    watched = {
+        "API server": bench.plane.apiserver.pid,
+        "webhook": product.webhooks[0].pid,
+        "controller": product.controller.pid,
+    }
+    rows = []
+    for clients in (1, 16):
+        share = max(200, count // 8) if clients == 1 else count
+        for name, spaces, is_bind in (
+            ("create, no quota", [plain], False),
+            ("create, native quota", [native], False),
+            ("bind, not guarded", [plain], True),
+            ("bind, guarded, one namespace", [one], True),
+            ("bind, guarded, 8 namespaces", eight, True),
+        ):
+            requests, names = bench.creates(spaces, share)
+            if is_bind:
+                bench.load(requests, 16, b" 201 ")
+                requests = bench.binds(names)
+            before = {what: _processor_seconds(pid) for what, pid in watched.items()}
+            result = bench.load(requests, clients, b" 201 ")
+            spent = {
+                what: (_processor_seconds(pid) - before[what]) / len(requests)
+                for what, pid in watched.items()
+            }
+            rows.append(Row(name, clients, result, spent))
+    return rows
+
+
+def _processor_seconds(pid: int) -> float:
+    """Processor time of a process and its children so far."""
+    ticks = 0
+    for each in (pid, *_children(pid)):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+def _print_rows(rows: Sequence[Row]) -> None:
+    print(f"  {'':<32}{'clients':>8}{'per s':>9}{'p50 ms':>9}{'p99 ms':>9}  processor ms each")
+    for row in rows:
+        p50, p99 = row.result.percentile(0.5) * 1000, row.result.percentile(0.99) * 1000
+        spent = ", ".join(f"{what} {each * 1000:.2f}" for what, each in row.processor.items())
+        print(
+            f"  {row.name:<32}{row.clients:>8}{row.result.per_second:>9,.0f}"
+            f"{p50:>9.2f}{p99:>9.2f}  {spent}"
+        )
+
+
+def _print_ratios(rows: Sequence[Row]) -> None:
+    found = {(row.name, row.clients): row.result for row in rows}
+    free, native = found["create, no quota", 1], found["create, native quota", 1]
+    bare, ours = found["bind, not guarded", 1], found["bind, guarded, one namespace", 1]
+    native_adds = (native.percentile(0.5) - free.percentile(0.5)) * 1000
+    we_add = (ours.percentile(0.5) - bare.percentile(0.5)) * 1000
+    print(
+        f"  one client: the guard adds {we_add:.2f} ms to a bind (p50), the native quota"
+        f" {native_adds:.2f} ms to a create; {we_add / native_adds:.2f} x"
+    )
+    print(
+        f"  one client: p99 of a guarded bind is {ours.percentile(0.99) / ours.percentile(0.5):.1f} x its p50"
+    )
+    base = found["bind, not guarded", 16].per_second
+    for name in ("bind, guarded, one namespace", "bind, guarded, 8 namespaces"):
+        print(f"  16 clients: {name}: {found[name, 16].per_second / base:.2f} of binds not guarded")
+
+
+def bench_rates(count: int) -> None:
+    print("\nReal control plane: creates and binds")
+    with (
+        control_plane() as bench,
+        Product.start(bench.plane, bench.plane.directory / "product") as product,
+    ):
+        rows = _rows(bench, product, count)
+        _print_rows(rows)
+        _print_ratios(rows)
+
+
+# -- the controller --------------------------------------------------------------------------
+
+
+def bench_controller(pods: int, namespaces: int) -> None:
+    print(f"\nController: {pods:,} assigned pods in {namespaces} namespaces")
+    with control_plane() as bench:
+        names = [
+            bench.namespace(f"team-{number}", mode="deferred", with_quota=True)
+            for number in range(namespaces)
+        ]
+        requests = [
+            bench_load.request_bytes(
+                f"/api/v1/namespaces/{names[number % namespaces]}/pods",
+                _pod(f"pod-{number}", "node-0"),
+            )
+            for number in range(pods)
+        ]
+        bench.load(requests, 16, b" 201 ")
+        with Product.start(bench.plane, bench.plane.directory / "product") as product:
+            _measure_controller(bench, product, names, pods)
+
+
+def _measure_controller(bench: Bench, product: Product, names: Sequence[str], pods: int) -> None:
+    wanted = pods * 100
+    _wait(lambda: _counted(bench) == wanted, "every pod is counted")
+    product.controller.kill()
+    product.controller.start(waits=False)
+    began = time.monotonic()
+    product.controller.wait_until_ready()
+    synced = time.monotonic() - began
+    print(f"  pods listed and ready {synced:.1f} s after the start")
+    pid = product.controller.pid
+    print(f"  memory {_resident(pid):.0f} MiB, processor {_processor_seconds(pid):.1f} s")
+    lags = _lags(bench, names)
+    p50, p99 = (lags[int(len(lags) * share)] for share in (0.5, 0.99))
+    print(f"  a bound pod is in `used` after {p50:.2f} s (p50), {p99:.2f} s (p99)")
+
+
+def _lags(bench: Bench, names: Sequence[str]) -> list[float]:
+    """Bind a pod in each namespace, one after the other; how long until it is in `used`, sorted."""
+    requests, pods = bench.creates(names, len(names))
+    bench.load(requests, 16, b" 201 ")
+    bound_at: dict[str, float] = {}
+    counted_at: dict[str, float] = {}
+    before = _used(bench)
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set() and len(counted_at) < len(pods):
+            now_used = _used(bench)
+            now = time.monotonic()
+            for space, used in now_used.items():
+                if space in bound_at and space not in counted_at and used > before[space]:
+                    counted_at[space] = now
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        for (space, _), request in zip(pods, bench.binds(pods), strict=True):
+            bench.load([request], 1, b" 201 ")
+            bound_at[space] = time.monotonic()
+        _wait(lambda: len(counted_at) == len(pods), "every bound pod is counted")
+    finally:
+        stop.set()
+        looker.join()
+    return sorted(max(0.0, counted_at[space] - at) for space, at in bound_at.items())
+
+
+def _used(bench: Bench) -> dict[str, int]:
+    """Millis of `requests.cpu` that the ledger of each namespace calls used."""
+    found = bench.plane.rest.get("/apis/deferredquota.io/v1alpha1/quotaledgers")
+    return {
+        item["metadata"]["namespace"]: sum(
+            _millis(account["used"].get("requests.cpu", "0"))
+            for account in item.get("status", {}).get("quotas", [])
+        )
+        for item in found["items"]
+    }
+
+
+def _counted(bench: Bench) -> int:
+    return sum(_used(bench).values())
+
+
+def _millis(amount: str) -> int:
+    return int(amount[:-1]) if amount.endswith("m") else int(amount) * 1000
+
+
+def _resident(pid: int) -> float:
+    """Resident memory of a process in MiB."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    (kib,) = re.findall(r"VmRSS:\s+(\d+) kB", text)
+    return int(kib) / 1024
+
+
+def _wait(is_so: Callable[[], bool], what: str) -> None:
+    give_up = time.monotonic() + WAIT_SECONDS
+    while not is_so():
+        if time.monotonic() > give_up:
+            raise SystemExit(f"bench: not within {WAIT_SECONDS:.0f} s: {what}")
+        time.sleep(0.1)

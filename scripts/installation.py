@@ -1,0 +1,207 @@
+"""The command lines of scripts/install and scripts/uninstall."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from webhook import __version__
+from webhook.cli.access import cluster_errors, cluster_options, read_access
+from webhook.cli.app import CommandLine
+from webhook.cli.exits import CommandError, ExitCode, InputError
+from webhook.cli.options import Command
+from webhook.cluster.live import LiveClient
+from webhook.installing.installation import PATIENCE, MaskChoice, Wish
+from webhook.installing.installation import install as run_install
+from webhook.installing.kustomizations import InstallError
+from webhook.installing.removal import Removal
+from webhook.installing.removal import uninstall as run_uninstall
+from webhook.installing.rendering import IMAGE
+from webhook.operations.opting_out import opted_in_namespaces
+from webhook.operations.patience import Patience
+
+_URL = re.compile(r"https://[^/?#@\s]+/?")
+
+
+class _NotInstalledError(CommandError):
+    """The cluster is not as it has to be."""
+
+    exit_code = int(ExitCode.FINDINGS)
+
+
+@contextmanager
+def _client(kubeconfig: Path | None, context: str | None) -> Iterator[LiveClient]:
+    access = read_access(kubeconfig, context)
+    client = LiveClient(access, user_agent=f"deferred-quota-install/{__version__}")
+    try:
+        with cluster_errors():
+            click.echo(f"cluster: {access.server}")
+            yield client
+    except InstallError as err:
+        raise _NotInstalledError(str(err)) from err
+    finally:
+        client.close()
+
+
+@click.command(
+    "install",
+    cls=Command,
+    epilog="""\b
+Examples:
+  scripts/install
+  scripts/install --image registry.example/deferred-quota:0.1.0 --context staging
+  scripts/install --url https://192.0.2.7:9443 --ca certs/generated/ca.crt
+""",
+)
+@cluster_options
+@click.option(
+    "--mask",
+    type=click.Choice(("auto", "policy", "webhook")),
+    default="auto",
+    show_default=True,
+    help="Who hides deferred resources from the API server's own check: it itself (1.36 and later),"
+    " or the webhook.",
+)
+@click.option("--image", default=IMAGE, show_default=True, help="What the Deployments run.")
+@click.option("--url", default="", help="https://HOST:PORT of a webhook outside of the cluster.")
+@click.option(
+    "--ca",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="PEM file of the CA to trust at --url.",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Configuration to install; without it, the one that is installed stays.",
+)
+@click.option("--dry-run", is_flag=True, help="Let the API server check, and change nothing.")
+@click.option(
+    "--wait/--no-wait",
+    "waits",
+    default=True,
+    show_default=True,
+    help="Wait until the webhook is ready before the API server is told to ask it. Without,"
+    " opted-in namespaces stand still until it is.",
+)
+@click.option(
+    "--timeout",
+    type=click.IntRange(1),
+    default=int(PATIENCE.seconds),
+    show_default=True,
+    help="Seconds to wait for one Deployment.",
+)
+def install(  # noqa: PLR0917 - one for each option
+    kubeconfig: Path | None,
+    context: str | None,
+    mask: MaskChoice,
+    image: str,
+    url: str,
+    ca: Path | None,
+    config: Path | None,
+    dry_run: bool,
+    waits: bool,
+    timeout: int,
+) -> ExitCode:
+    """Install deferred-quota, or bring an installation up to date.
+
+    It can be repeated: what is as it should be stays. Namespaces are opted in with
+    `deferred-quota enable`.
+    """
+    if ca is not None and not url:
+        raise InputError("--ca goes with --url; in the cluster, the CA is made and kept there")
+    if url and not _URL.fullmatch(url):
+        raise InputError(f"--url: {url!r} is not https://HOST:PORT")
+    wish = Wish(
+        mask=mask,
+        image=image,
+        url=url,
+        ca_pem=b"" if ca is None else _read(ca),
+        configuration=None if config is None else _text(config),
+        dry_run=dry_run,
+        waits=waits,
+        patience=Patience(seconds=timeout, pause_seconds=PATIENCE.pause_seconds),
+    )
+    with _client(kubeconfig, context) as client:
+        changes = run_install(client, wish, click.echo)
+    if dry_run:
+        click.echo(f"dry run: {changes} objects would change")
+    elif changes:
+        click.echo("installed; opt namespaces in with: deferred-quota enable NAMESPACE")
+    else:
+        click.echo("unchanged")
+    return ExitCode.OK
+
+
+@click.command(
+    "uninstall",
+    cls=Command,
+    epilog="""\b
+Examples:
+  scripts/uninstall --dry-run
+  scripts/uninstall --yes --remove-labels
+""",
+)
+@cluster_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--remove-labels", is_flag=True, help="Opt all namespaces out, too.")
+@click.option("--keep-crds", is_flag=True, help="Keep the definition of the ledger, and ledgers.")
+def uninstall(
+    kubeconfig: Path | None,
+    context: str | None,
+    yes: bool,
+    dry_run: bool,
+    remove_labels: bool,
+    keep_crds: bool,
+) -> ExitCode:
+    """Take deferred-quota out of a cluster; its quotas are enforced by the API server again.
+
+    Pods that wait for a scheduling gate of deferred-quota are released. It can be repeated, and
+    works when parts are gone or the webhook does not answer.
+    """
+    removal = Removal(removes_labels=remove_labels, keeps_ledgers=keep_crds, dry_run=dry_run)
+    with _client(kubeconfig, context) as client:
+        namespaces = opted_in_namespaces(client)
+        click.echo(f"opted-in namespaces: {', '.join(namespaces) or 'none'}")
+        if not (yes or dry_run):
+            click.confirm("Take deferred-quota out of this cluster?", abort=True)
+        problems = run_uninstall(client, removal, click.echo)
+    if problems:
+        raise _NotInstalledError([*problems, "not finished: run it again"])
+    click.echo("dry run: nothing was changed" if dry_run else "uninstalled")
+    return ExitCode.OK
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as err:
+        raise InputError(f"{path}: {err.strerror or err}") from err
+
+
+def _text(path: Path) -> str:
+    try:
+        return _read(path).decode("utf-8")
+    except UnicodeDecodeError as err:
+        raise InputError(f"{path}: is not UTF-8 text") from err
+
+
+_COMMANDS = {
+    "install": ("__main__:install", "Install deferred-quota into a cluster."),
+    "uninstall": ("__main__:uninstall", "Take deferred-quota out of a cluster."),
+}
+
+
+@click.group(cls=CommandLine, lazy=_COMMANDS, context_settings={"max_content_width": 100})
+def main() -> None:
+    """Install deferred-quota, and take it out again."""
+
+
+if __name__ == "__main__":
+    main(prog_name="scripts")

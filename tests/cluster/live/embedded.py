@@ -1,0 +1,48 @@
+"""The twin behind REST paths on a port of this machine, for the live client to speak to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from webhook.cluster.live import Access, LiveClient
+from webhook.cluster.live.identity import Credentials, Identity
+from webhook.cluster.memory import MemoryCluster
+from webhook.embedded.apiserver import ApiServer
+
+
+class _Http11(WSGIRequestHandler):
+    """Keeps connections, and is silent."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Say nothing."""
+
+
+def plain_access(port: int) -> Access:
+    """Access to a port of this machine, without TLS and as nobody."""
+    server = f"http://127.0.0.1:{port}"
+    return Access(server=server, source="a test", credentials=Credentials(Identity))
+
+
+@contextmanager
+def served(cluster: MemoryCluster) -> Iterator[LiveClient]:
+    """Serve a cluster and give a client of it."""
+    server = make_server("127.0.0.1", 0, ApiServer(cluster), threaded=True, request_handler=_Http11)
+    server.daemon_threads = True  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    client = LiveClient(plain_access(server.server_port))
+    try:
+        yield client
+    finally:
+        client.close()
+        cluster.cut_watches()
+        server.shutdown()
+        server.server_close()
+        thread.join()

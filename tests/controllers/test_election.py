@@ -1,0 +1,385 @@
+"""One process leads at a time, whatever the clocks, the network and the scheduler of threads do."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.admission.doors.desk import eventually
+from tests.cluster.faults import Call, Fault, always, at_random, in_turn, never
+from tests.controllers.candidates import NAME, NAMESPACE, NOON, Candidate, Voting
+from webhook.cluster.api import LEASES
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.controllers.election import Election, ElectionTiming, new_identity
+from webhook.controllers.lease import LeaseTerm
+
+MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+
+@pytest.fixture
+def voting() -> Voting:
+    return Voting()
+
+
+def edit(voting: Voting, **spec: object) -> None:
+    MemoryClient(voting.cluster).patch(LEASES, NAME, {"spec": spec}, namespace=NAMESPACE)
+
+
+# -- taking, renewing, giving back ---------------------------------------------------------
+
+
+def test_the_first_candidate_takes_the_lease_at_once(voting: Voting) -> None:
+    one = voting.candidate("one")
+    one.election.step()
+    assert one.election.is_leader()
+    assert one.told == ["started"]
+    spec = voting.spec()
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("one", 15)
+    assert spec["leaseTransitions"] == 0
+    assert MICRO_TIME.fullmatch(str(spec["acquireTime"]))
+    assert MICRO_TIME.fullmatch(str(spec["renewTime"]))
+
+
+def test_a_leader_renews_with_one_write_and_keeps_its_term(voting: Voting) -> None:
+    one = voting.candidate("one")
+    one.election.step()
+    term, acquired = one.election.term(), voting.spec()["acquireTime"]
+    calls = one.client.calls
+    voting.pass_time(2)
+    one.election.step()
+    assert one.client.calls == calls + 1
+    assert one.election.term() == term > 0
+    assert voting.spec()["acquireTime"] == acquired != voting.spec()["renewTime"]
+
+
+def test_a_second_candidate_waits_while_the_lease_is_renewed(voting: Voting) -> None:
+    one, two = voting.candidate("one"), voting.candidate("two")
+    voting.run(300, one, two)
+    assert one.election.is_leader()
+    assert (two.told, two.election.leader, two.election.term()) == ([], "one", 0)
+
+
+def test_a_lease_that_is_not_renewed_is_taken_after_its_time_and_not_before(
+    voting: Voting,
+) -> None:
+    one, two = voting.candidate("one"), voting.candidate("two")
+    one.election.step()
+    two.election.step()
+    voting.run(14.9, two)
+    assert not two.election.is_leader()
+    voting.run(2, two)
+    assert two.election.is_leader()
+    spec = voting.spec()
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("two", 1)
+    assert two.election.transitions == 1
+
+
+def test_stopping_hands_the_lease_over_without_a_wait(voting: Voting) -> None:
+    one, two = voting.candidate("one"), voting.candidate("two")
+    voting.run(10, one, two)
+    one.election.stop()
+    assert not one.election.is_leader()
+    assert one.told == ["started", "lost"]
+    assert voting.spec()["holderIdentity"] == ""
+    two.election.step()
+    assert two.election.is_leader()
+
+
+def test_a_lease_of_somebody_else_is_not_given_back(voting: Voting) -> None:
+    one, two = voting.candidate("one"), voting.candidate("two")
+    voting.run(5, one, two)
+    two.election.stop()
+    assert voting.spec()["holderIdentity"] == "one"
+
+
+def test_a_lease_that_cannot_be_given_back_does_not_keep_the_process(voting: Voting) -> None:
+    one = voting.candidate("one")
+    one.election.step()
+    one.client.plan = always(Fault.FAIL_BEFORE)
+    one.election.stop()
+    assert not one.election.is_leader()
+
+
+def test_what_others_put_into_the_lease_stays(voting: Voting) -> None:
+    one = voting.candidate("one")
+    one.election.step()
+    labels = {"metadata": {"labels": {"team": "x"}}, "spec": {"strategy": "mine"}}
+    MemoryClient(voting.cluster).patch(LEASES, NAME, labels, namespace=NAMESPACE)
+    voting.run(20, one)
+    stored = MemoryClient(voting.cluster).get(LEASES, NAME, namespace=NAMESPACE)
+    metadata = stored["metadata"]
+    assert isinstance(metadata, dict)
+    assert metadata["labels"]["team"] == "x"
+    assert voting.spec()["strategy"] == "mine"
+    assert one.election.is_leader()
+
+
+# -- losing it -----------------------------------------------------------------------------
+
+
+def test_a_process_that_was_paused_says_no_in_the_moment_it_runs_again(voting: Voting) -> None:
+    one, two = voting.candidate("one"), voting.candidate("two")
+    voting.run(5, one, two)
+    voting.run(30, two)  # one does not run
+    assert two.election.is_leader()
+    assert not one.election.is_leader()
+    assert one.told == ["started"]
+    one.election.step()
+    assert one.told == ["started", "lost"]
+    assert one.election.leader == "two"
+
+
+def test_a_leader_without_api_server_stops_before_others_may_start(voting: Voting) -> None:
+    one, two = voting.candidate("one"), voting.candidate("two")
+    voting.run(5, one, two)
+    one.client.plan = always(Fault.FAIL_BEFORE)
+    voting.run(9, one, two)
+    voting.run(1, one, two)
+    assert not one.election.is_leader()
+    voting.run(8, one, two)
+    assert two.election.is_leader()
+    assert one.told == ["started", "lost"]
+
+
+def test_a_pause_during_the_renewal_counts_from_when_it_was_sent(voting: Voting) -> None:
+    one = voting.candidate("one")
+    one.election.step()
+    voting.pass_time(2)
+
+    def slow(_call: Call) -> None:
+        voting.pass_time(9)
+
+    one.client.before = slow
+    one.election.step()
+    assert one.election.is_leader()
+    voting.pass_time(1.1)  # ten seconds after it was sent, though one after it came back
+    assert not one.election.is_leader()
+
+
+def test_a_leadership_that_ended_and_began_unnoticed_is_another_term(voting: Voting) -> None:
+    one = voting.candidate("one")
+    one.election.step()
+    former = one.election.term()
+    voting.pass_time(100)
+    one.election.step()
+    assert one.election.term() > former
+    assert one.told == ["started", "lost", "started"]
+
+
+def test_a_lost_answer_to_the_first_write_is_found_out(voting: Voting) -> None:
+    one = voting.candidate("one", plan=in_turn([Fault.LOSE_ANSWER], verb="create"))
+    one.election.step()
+    assert not one.election.is_leader()
+    one.election.step()
+    assert one.election.is_leader()
+    assert voting.spec()["leaseTransitions"] == 0
+
+
+def test_a_restarted_process_does_not_take_itself_for_its_predecessor() -> None:
+    assert new_identity("pod-1") != new_identity("pod-1")
+    assert new_identity("pod-1").startswith("pod-1_")
+
+
+# -- clocks --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [timedelta(hours=1), timedelta(hours=-1)])
+def test_a_time_of_day_that_is_wrong_by_an_hour_changes_nothing(
+    voting: Voting, wrong: timedelta
+) -> None:
+    one = voting.candidate("one", time_of_day=lambda: NOON + wrong)
+    two = voting.candidate("two", time_of_day=lambda: NOON - wrong)
+    voting.run(60, one, two)
+    assert one.election.is_leader()
+    voting.run(30, two)
+    assert two.election.is_leader()
+
+
+def test_a_clock_that_stands_still_is_not_taken_for_a_holder_that_is_gone(voting: Voting) -> None:
+    one = voting.candidate("one", time_of_day=lambda: NOON)
+    two = voting.candidate("two")
+    voting.run(120, one, two)
+    assert one.election.is_leader()
+
+
+# -- leases that people touch --------------------------------------------------------------
+
+
+def test_a_deleted_lease_is_made_again_by_its_holder(voting: Voting) -> None:
+    one, two = voting.candidate("one"), voting.candidate("two")
+    voting.run(5, one, two)
+    voting.delete()
+    voting.run(30, two, one)
+    assert one.election.is_leader()
+    assert voting.spec()["holderIdentity"] == "one"
+
+
+def test_a_deleted_lease_whose_holder_is_gone_is_taken_after_its_time(voting: Voting) -> None:
+    one, two = voting.candidate("one"), voting.candidate("two")
+    voting.run(5, one, two)
+    voting.delete()
+    two.election.step()
+    voting.run(14, two)
+    assert not two.election.is_leader()
+    voting.run(3, two)
+    assert two.election.is_leader()
+
+
+def test_a_duration_shortened_by_hand_does_not_cut_a_leadership_short(voting: Voting) -> None:
+    one, two = voting.candidate("one"), voting.candidate("two")
+    voting.run(5, one, two)
+    edit(voting, leaseDurationSeconds=1)
+    voting.run(8, two)
+    assert not two.election.is_leader()
+
+
+def test_a_lease_that_cannot_be_read_is_left_alone(voting: Voting) -> None:
+    one, two = voting.candidate("one"), voting.candidate("two")
+    voting.run(5, one, two)
+    edit(voting, holderIdentity=["nobody"])
+    voting.run(30, one, two)
+    assert voting.leader() is None
+    edit(voting, holderIdentity="somebody")
+    voting.run(30, one, two)
+    assert voting.leader() is not None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"renew_seconds": 15.0}, {"retry_seconds": 9.0}, {"retry_seconds": 0.0}]
+)
+def test_durations_that_cannot_be_safe_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="lease_seconds"):
+        ElectionTiming(**wrong)  # type: ignore[arg-type]
+
+
+# -- whatever happens ----------------------------------------------------------------------
+
+_FAULTS = {Fault.LOSE_ANSWER: 0.15, Fault.FAIL_BEFORE: 0.1, Fault.CONFLICT: 0.1, Fault.STALE: 0.15}
+
+
+class _Chaos:
+    """Three candidates whose calls fail and during whose calls time passes and others run."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+        self.voting = Voting()
+        self.terms: dict[str, int] = {}
+        self.busy: set[str] = set()
+        self.leaderships = 0
+        clocks = (None, lambda: NOON, self._leaping)
+        for name, clock in zip(("one", "two", "three"), clocks, strict=True):
+            plan = at_random(self.chance, _FAULTS)
+            candidate = self.voting.candidate(name, time_of_day=clock, plan=plan)
+            candidate.client.before = self._interrupt
+
+    def _leaping(self) -> datetime:
+        return NOON + timedelta(minutes=self.chance.randrange(-60, 60))
+
+    def _interrupt(self, _call: Call) -> None:
+        if len(self.busy) < 3 and self.chance.random() < 0.3:
+            self.pass_time()
+            self.step(self.chance.choice(self.voting.candidates))
+
+    def pass_time(self) -> None:
+        self.voting.pass_time(self.chance.choice((0.1, 1.0, 2.0, 4.9, 9.9, 10.1, 15.1, 40.0)))
+
+    def step(self, candidate: Candidate) -> None:
+        if candidate.name in self.busy:
+            return  # a process takes one step at a time
+        self.busy.add(candidate.name)
+        try:
+            candidate.election.step()
+        finally:
+            self.busy.discard(candidate.name)
+        self.voting.check()
+        term = candidate.election.term()
+        if term and self.terms.get(candidate.name) != term:
+            assert term > max(self.terms.values(), default=0), "a term went back"
+            self.terms[candidate.name] = term
+            self.leaderships += 1
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.chance.random() < 0.7:
+                self.voting.pass_time(self.chance.choice((0.1, 1.0, 2.0)))
+            else:
+                self.pass_time()
+            self.step(self.chance.choice(self.voting.candidates))
+
+    def heal(self) -> None:
+        for candidate in self.voting.candidates:
+            candidate.client.plan = candidate.client.before = never
+        self.voting.run(60, *self.voting.candidates)
+        assert self.voting.leader() is not None
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32))
+def test_two_never_lead_at_once_whatever_fails_and_whoever_is_paused(seed: int) -> None:
+    chaos = _Chaos(seed)
+    chaos.run(60)
+    chaos.heal()
+
+
+def test_the_chaos_changes_leaders_often_enough_to_prove_something() -> None:
+    leaderships = 0
+    for seed in range(30):
+        chaos = _Chaos(seed)
+        chaos.run(150)
+        chaos.heal()
+        leaderships += chaos.leaderships
+    assert leaderships > 150
+
+
+def test_the_chaos_notices_leaders_that_trust_the_answer_instead_of_the_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    genuine = Election._lead
+
+    def late(self: Election, raw: object, sent: float) -> None:
+        del sent
+        genuine(self, raw, self._timing.clock() + 6)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Election, "_lead", late)
+    with pytest.raises(AssertionError, match="all of these lead"):
+        _search()
+
+
+def test_the_chaos_notices_renewals_that_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeaseTerm, "renewed_at", lambda self, _moment: self)
+    with pytest.raises(AssertionError, match="all of these lead"):
+        _search()
+
+
+def _search() -> None:
+    for seed in range(200):
+        _Chaos(seed).run(150)
+
+
+# -- the thread ----------------------------------------------------------------------------
+
+
+def test_threads_hand_over_when_one_is_stopped() -> None:
+    cluster = MemoryCluster()
+    timing = ElectionTiming(lease_seconds=2, renew_seconds=1.0, retry_seconds=0.05)
+    both = [
+        Election(
+            MemoryClient(cluster), namespace=NAMESPACE, name=NAME, identity=name, timing=timing
+        )
+        for name in ("one", "two")
+    ]
+    for election in both:
+        election.start()
+    eventually(lambda: any(one.is_leader() for one in both), "one leads")
+    first, second = sorted(both, key=lambda one: not one.is_leader())
+    began = time.monotonic()
+    first.stop()
+    eventually(second.is_leader, "the other one leads")
+    assert time.monotonic() - began < 1.9, "it waited for the lease to end"
+    second.stop()

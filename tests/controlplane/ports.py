@@ -1,0 +1,56 @@
+"""Ports that stay ours while the program behind them is down."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+from typing import Final
+
+_LEAST: Final = 10_000
+_EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_ATTEMPTS: Final = 200
+
+
+def free_ports(count: int, *, chance: random.Random | None = None) -> list[int]:
+    """Choose ports on 127.0.0.1 on which nothing listens.
+
+    They lie below those that the kernel gives to outgoing connections and to port 0, so that
+    nothing takes one between a kill and the next start.
+    """
+    chance = chance or random.SystemRandom()
+    candidates = range(_LEAST, first_ephemeral(_ephemeral_text()))
+    found: list[int] = []
+    for _ in range(_ATTEMPTS * count):
+        port = chance.choice(candidates)
+        if port not in found and is_free(port):
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise OSError(f"no {count} free ports on 127.0.0.1 from {candidates[0]} to {candidates[-1]}")
+
+
+def first_ephemeral(text: str) -> int:
+    """Read the first port of the kernel's range; without room below it, the usual one."""
+    words = text.split()
+    first = int(words[0]) if words else 0
+    return first if first >= _LEAST + 1000 else 32_768
+
+
+def is_free(port: int) -> bool:
+    """Whether a program could listen on the port now."""
+    with socket.socket() as probe:
+        # as servers do: a port whose last connections are still winding down is free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _ephemeral_text() -> str:
+    try:
+        return _EPHEMERAL.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""The product on a real Kubernetes control plane; run by scripts/e2e."""

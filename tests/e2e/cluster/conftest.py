@@ -1,0 +1,106 @@
+"""A real control plane and the product on it, for all tests of this directory.
+
+`scripts/e2e` runs them. Without the variable that it sets they are not collected, because they take
+minutes and a control plane that is built first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Generator, Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.process import Process
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.tenant import Tenant
+
+RUN: Final = "DEFERRED_QUOTA_E2E"
+NODES: Final = 3
+
+collect_ignore_glob = [] if os.environ.get(RUN) else ["*"]
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with nodes `node-0` and on, shared by all tests."""
+    with ControlPlane.start(tmp_path_factory.mktemp("plane")) as running:
+        running.add_nodes(NODES)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def _product(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    with Product.start(
+        plane,
+        tmp_path_factory.mktemp("product"),
+        webhooks=2,
+        configuration={"timeouts": {"expireReservationSeconds": 35}},
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def product(plane: ControlPlane, _product: Product) -> Iterator[Product]:
+    """Two webhooks behind one address and a controller, shared by all tests.
+
+    What a test kills, pauses or takes out runs again when it ends.
+    """
+    yield _product
+    for process in plane.processes:
+        process.resume()
+        if not process.is_running:
+            process.start()
+    _product.restore()
+
+
+@pytest.fixture
+def namespace(plane: ControlPlane, product: Product) -> Iterator[str]:  # noqa: ARG001 - has to run
+    """The name of a new namespace that has opted in; it is deleted at the end."""
+    api = Api(plane.rest)
+    name = f"e2e-{next(_numbers)}"
+    apply_namespace(api, name)
+    yield name
+    # without a kubelet nothing would end the pods, and the scheduler would try those that wait
+    api.call("DELETE", objects.pods(name), {"gracePeriodSeconds": 0})
+    api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def tenant(plane: ControlPlane, namespace: str) -> Tenant:
+    """That namespace, and what its people do in it."""
+    return Tenant(plane.rest, namespace)
+
+
+@pytest.fixture
+def plain(plane: ControlPlane, product: Product) -> Tenant:
+    """A new namespace that has not opted in, while product is there."""
+    assert product.webhooks
+    name = f"e2e-plain-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{next(_numbers)}"
+    apply_namespace(Api(plane.rest), name, mode="")
+    return Tenant(plane.rest, name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failure how the logs of all processes end."""
+    report = yield
+    if report.failed and call.when == "call":
+        values: dict[str, Any] = getattr(item, "funcargs", {})
+        for name in ("plane", "product"):
+            for process in _processes(values.get(name)):
+                report.sections.append((f"log of {process.name}", process.tail()))
+    return report
+
+
+def _processes(part: ControlPlane | Product | None) -> list[Process]:
+    return [] if part is None else list(part.processes)

@@ -1,0 +1,158 @@
+"""Objects on a real API server, and its answers.
+
+The builders of `tests.builders` make the objects; here is what a client needs besides: where they
+are, and what the API server says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from tests.builders import a_binding
+from tests.controlplane.rest import Rest
+
+Object = dict[str, Any]
+
+MODE_LABEL: Final = "deferredquota.io/mode"
+GUARDED: Final = "deferredquota.io/guarded"
+_MERGE: Final = "application/merge-patch+json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+_DRY_RUN: Final = {"dryRun": "All"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the API server answered; of a success, the object."""
+
+    code: int
+    body: Object
+
+    @property
+    def ok(self) -> bool:
+        """Whether the request was done."""
+        return self.code < 300
+
+    @property
+    def reason(self) -> str:
+        """The reason of a refusal."""
+        return str(self.body.get("reason", ""))
+
+    @property
+    def message(self) -> str:
+        """The words of a refusal."""
+        return str(self.body.get("message", ""))
+
+    @property
+    def causes(self) -> list[tuple[str, str, str]]:
+        """What a refusal lists: reason, field, message."""
+        causes = self.body.get("details", {}).get("causes", [])
+        return [(one.get("reason"), one.get("field"), one.get("message")) for one in causes]
+
+    @property
+    def uid(self) -> str:
+        """The uid of the object."""
+        return str(self.body["metadata"]["uid"])
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion of the object."""
+        return str(self.body["metadata"]["resourceVersion"])
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.reason} {self.message}"
+
+
+class Api:
+    """An API server, as one user sees it. Refusals are answers, not exceptions."""
+
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        kind: str = "application/json",
+        dry_run: bool = False,
+        **query: str,
+    ) -> Answer:
+        """Send a request; `kind` is the content type."""
+        asked = {**query, **(_DRY_RUN if dry_run else {})}
+        sent = None if body is None else json.dumps(body).encode()
+        whole = path + (f"?{urlencode(asked)}" if asked else "")
+        code, received = self._rest.call(method, whole, sent, kind)
+        return Answer(code, json.loads(received))
+
+    def get(self, path: str) -> Answer:
+        """Read an object or a list."""
+        return self.call("GET", path)
+
+    def create(self, path: str, obj: Mapping[str, Any], *, dry_run: bool = False) -> Answer:
+        """Create an object in a collection."""
+        return self.call("POST", path, obj, dry_run=dry_run)
+
+    def patch(self, path: str, patch: Mapping[str, Any], *, dry_run: bool = False) -> Answer:
+        """Change an object by a merge patch."""
+        return self.call("PATCH", path, patch, kind=_MERGE, dry_run=dry_run)
+
+    def patch_strategic(
+        self, path: str, patch: Mapping[str, Any], *, dry_run: bool = False
+    ) -> Answer:
+        """Change an object by a patch that knows the keys of its lists."""
+        return self.call("PATCH", path, patch, kind=_STRATEGIC, dry_run=dry_run)
+
+    def delete(self, path: str, *, grace_seconds: int | None = None) -> Answer:
+        """Delete an object; with 0 seconds, at once."""
+        options = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
+        return self.call("DELETE", path, options)
+
+
+def pods(namespace: str, name: str = "", subresource: str = "") -> str:
+    """Give the path of the pods, of one, or of a part of one."""
+    return "/".join(
+        part for part in (f"/api/v1/namespaces/{namespace}/pods", name, subresource) if part
+    )
+
+
+def quotas(namespace: str, name: str = "", subresource: str = "") -> str:
+    """Give the path of the quotas, of one, or of a part of one."""
+    parts = (f"/api/v1/namespaces/{namespace}/resourcequotas", name, subresource)
+    return "/".join(part for part in parts if part)
+
+
+def ledger(namespace: str) -> str:
+    """Give the path of a namespace's ledger."""
+    return f"/apis/deferredquota.io/v1alpha1/namespaces/{namespace}/quotaledgers/ledger"
+
+
+def a_namespace(name: str, *, mode: str = "deferred") -> Object:
+    """Make a namespace, opted in unless `mode` is empty."""
+    return {"metadata": {"name": name, "labels": {MODE_LABEL: mode} if mode else {}}}
+
+
+def bind(
+    api: Api,
+    namespace: str,
+    pod: str,
+    node: str,
+    *,
+    uid: str = "",
+    version: str = "",
+    legacy: bool = False,
+    dry_run: bool = False,
+) -> Answer:
+    """Bind a pod, through `pods/binding` or the older `bindings`.
+
+    `uid` and `version` are preconditions of storage; `bindings` drops them.
+    """
+    binding: Object = a_binding(pod, node, namespace=namespace, uid=uid)
+    if version:
+        binding["metadata"]["resourceVersion"] = version
+    path = f"/api/v1/namespaces/{namespace}/bindings" if legacy else pods(namespace, pod, "binding")
+    return api.create(path, binding, dry_run=dry_run)

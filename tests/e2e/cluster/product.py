@@ -1,0 +1,288 @@
+"""The product as it is deployed, but as processes of this machine: webhooks and controllers.
+
+```
+with Product.start(plane, tmp_path, webhooks=2) as product:
+    product.webhooks[0].kill()
+    product.controller.pause()
+```
+
+Everything is as `manifests/` have it, rights included: each process calls the API server with the
+token of its service account. Only the registrations differ: they have a URL instead of a Service.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.ports import free_ports
+from tests.controlplane.process import Process
+from tests.controlplane.roundrobin import RoundRobin
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.waiting import becomes, eventually
+from tests.e2e.harness import make_certificates
+from webhook.installing import Mask, render
+
+SYSTEM: Final = "deferred-quota-system"
+_PROBE: Final = "deferred-quota-probe"
+_CONFIGURATION: Final = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
+
+
+@dataclass(eq=False)
+class Server(Process):
+    """A process of the product.
+
+    Attributes:
+        port: Where reviews are answered; 0 of a controller.
+        ops_port: Where probes and metrics are.
+    """
+
+    port: int = 0
+    ops_port: int = 0
+
+    def ops(self, path: str) -> tuple[int, str]:
+        """Get a page of the operations port."""
+        return _get(self.ops_port, path)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum the values of a metric over all series that have these labels."""
+        wanted = {f'{key}="{value}"' for key, value in labels.items()}
+        total = 0.0
+        for line in self.ops("/metrics")[1].splitlines():
+            series, _, value = line.rpartition(" ")
+            found, _, inside = series.rstrip("}").partition("{")
+            if found == f"deferred_quota_{name}" and wanted <= set(inside.split(",")):
+                total += float(value)
+        return total
+
+
+class Product:
+    """The product, running on a control plane; made with `start`.
+
+    Attributes:
+        webhooks: Admission servers; they keep their ports when they are restarted.
+        controllers: Controllers, of which one leads; none if the webhooks are that too.
+        front: Shares connections out among the webhooks.
+        url: Where the API server calls.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        directory: Path,
+        *,
+        webhooks: int,
+        controllers: int,
+        configuration: Mapping[str, Any],
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.plane, self.directory = plane, directory
+        self.certificates = make_certificates(directory / "certs")
+        self._configuration = directory / "config.yaml"
+        self._configuration.write_text(json.dumps({**_CONFIGURATION, **configuration}))
+        self._webhook_access = plane.service_account_kubeconfig(SYSTEM, "deferred-quota-webhook")
+        self._controller_access = plane.service_account_kubeconfig(
+            SYSTEM, "deferred-quota-controller"
+        )
+        self._admin = plane.kubeconfig()
+        self.webhooks = [self._webhook(number, controllers == 0) for number in range(webhooks)]
+        self.controllers = [self._controller(number) for number in range(controllers)]
+        self.front = RoundRobin([server.port for server in self.webhooks])
+        self.url = f"https://127.0.0.1:{self.front.port}"
+
+    @classmethod
+    def start(
+        cls,
+        plane: ControlPlane,
+        directory: Path,
+        *,
+        webhooks: int = 1,
+        controllers: int = 1,
+        mask: Mask = "policy",
+        configuration: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Install it, start it, and wait until the API server asks it.
+
+        Args:
+            plane: A control plane on which it does not run yet.
+            directory: For certificates and logs.
+            webhooks: How many admission servers; the API server's connections go to them in turn.
+            controllers: How many controllers; with 0 the webhooks are `--with-controller`.
+            mask: Who hides deferred resources from the API server's own check.
+            configuration: Fields of the configuration file.
+        """
+        given = configuration or {}
+        apply(plane, render(url="https://127.0.0.1:1").cluster)
+        _wait_for_ledgers(plane)
+        product = cls(
+            plane, directory, webhooks=webhooks, controllers=controllers, configuration=given
+        )
+        try:
+            product._start()
+            ca = (product.certificates / "ca.crt").read_bytes()
+            extended = given.get("deferredResources", ())
+            wanted = render(url=product.url, ca_pem=ca, mask=mask, deferred_resources=extended)
+            apply(plane, wanted.objects)
+            product._wait_until_asked(is_masked=mask != "none")
+        except BaseException:
+            product.stop()
+            raise
+        return product
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def controller(self) -> Server:
+        """The first controller; the only one unless a test starts more."""
+        return self.controllers[0]
+
+    @property
+    def processes(self) -> list[Server]:
+        """All processes."""
+        return [*self.webhooks, *self.controllers]
+
+    def stop(self) -> None:
+        """End all processes. The registrations stay, so that an outage can be looked at."""
+        for process in self.processes:
+            process.kill()
+        self.front.close()
+
+    def restore(self) -> None:
+        """Let everything run and be ready again, whatever a test did to it."""
+        for process in self.processes:
+            if process.is_running:
+                process.resume()
+            else:
+                process.start(waits=False)
+        self.front.ports = tuple(server.port for server in self.webhooks)
+        for process in self.processes:
+            process.wait_until_ready()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum a metric over all processes."""
+        return sum(process.metric(name, **labels) for process in self.processes)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _webhook(self, number: int, is_controller: bool) -> Server:
+        port, ops_port = free_ports(2)
+        access = self._admin if is_controller else self._webhook_access
+        arguments: list[str | Path] = [
+            "serve",
+            "--kubeconfig",
+            access,
+            "--certs",
+            self.certificates,
+        ]
+        arguments += ["--listen", f"127.0.0.1:{port}"]
+        if is_controller:
+            arguments += ["--with-controller"]
+        return self._server(f"webhook-{number}", arguments, port, ops_port)
+
+    def _controller(self, number: int) -> Server:
+        (ops_port,) = free_ports(1)
+        arguments: list[str | Path] = ["controller", "--kubeconfig", self._controller_access]
+        return self._server(f"controller-{number}", arguments, 0, ops_port)
+
+    def _server(self, name: str, arguments: list[str | Path], port: int, ops_port: int) -> Server:
+        command = [sys.executable, "-m", "webhook", *arguments, "--config", self._configuration]
+        return Server(
+            name,
+            [*command, "--ops", f"127.0.0.1:{ops_port}"],
+            self.directory / f"{name}.log",
+            _is_ready(ops_port),
+            {"POD_NAME": name, "POD_NAMESPACE": SYSTEM},
+            port=port,
+            ops_port=ops_port,
+        )
+
+    def _start(self) -> None:
+        for process in self.processes:
+            process.start(waits=False)
+        for process in self.processes:
+            process.wait_until_ready()
+
+    def _wait_until_asked(self, *, is_masked: bool) -> None:
+        """Wait until the API server acts on what was registered; it reads that a moment later."""
+        api = Api(self.plane.rest)
+        quota = {"metadata": {"name": "probe"}, "spec": {"hard": {"requests.cpu": "1"}}}
+        apply_namespace(api, _PROBE)
+        assert api.create(objects.quotas(_PROBE), quota).code in (201, 409)
+        eventually(lambda: self._is_asked(api), "the webhook is asked about binds")
+        if is_masked:
+            eventually(lambda: _hides(api), "deferred resources are hidden in status")
+        api.delete(f"/api/v1/namespaces/{_PROBE}")
+
+    def _is_asked(self, api: Api) -> bool:
+        before = self._answered()
+        objects.bind(api, _PROBE, "nobody", "nowhere", dry_run=True)
+        return self._answered() > before
+
+    def _answered(self) -> float:
+        return sum(
+            server.metric("admission_requests_total", phase="validating")
+            for server in self.webhooks
+        )
+
+
+def apply(plane: ControlPlane, wanted: Any) -> None:
+    """Apply objects, as kubectl does it on the server."""
+    whole = {"apiVersion": "v1", "kind": "List", "items": list(wanted)}
+    command = ("apply", "--server-side", "--force-conflicts", "--filename", "-")
+    plane.kubectl(*command, stdin=json.dumps(whole))
+
+
+def apply_namespace(api: Api, name: str, *, mode: str = "deferred") -> None:
+    """Make a namespace, opted in unless told otherwise, and wait until pods can be made in it."""
+    made = api.create("/api/v1/namespaces", objects.a_namespace(name, mode=mode))
+    assert made.code in (201, 409), str(made)
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    becomes(lambda: api.get(account).code, 200, f"{name} has a service account")
+
+
+def _wait_for_ledgers(plane: ControlPlane) -> None:
+    api = Api(plane.rest)
+    path = "/apis/deferredquota.io/v1alpha1/quotaledgers"
+    becomes(lambda: api.get(path).code, 200, "the API server serves ledgers")
+
+
+def _hides(api: Api) -> bool:
+    hard = {"requests.cpu": "1", "pods": "1"}
+    path = objects.quotas(_PROBE, "probe", "status")
+    written = api.patch(path, {"status": {"hard": hard}}, dry_run=True)
+    assert written.ok, str(written)
+    return set(written.body["status"]["hard"]) == {"pods"}
+
+
+def _is_ready(port: int) -> Callable[[], str]:
+    def missing() -> str:
+        status, text = _get(port, "/readyz")
+        return "" if status == 200 else text
+
+    return missing
+
+
+def _get(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()

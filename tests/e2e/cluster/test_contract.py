@@ -1,0 +1,126 @@
+"""A real API server keeps the contract of the cluster port, and the live client with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.contract.base import ClusterContract
+from tests.cluster.contract.deletes import DeleteContract
+from tests.cluster.contract.pods import BindContract, PodContract
+from tests.cluster.contract.reads import PagesContract, ReadContract
+from tests.cluster.contract.watches import WatchContract
+from tests.cluster.contract.writes import CreateContract, PatchContract, UpdateContract
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.waiting import eventually
+from webhook.cluster.api import (
+    NAMESPACES,
+    QUOTA_LEDGERS,
+    ClusterApi,
+    NotFoundError,
+    TooManyRequestsError,
+    kind_of,
+)
+from webhook.cluster.live import LiveClient, load_access
+
+_DEFINITIONS = kind_of("apiextensions.k8s.io/v1", "CustomResourceDefinition", namespaced=False)
+_NUMBERS = count(1)
+
+
+def roomy_definition() -> dict[str, Any]:
+    """A definition of ledgers that keeps whatever fields a test sends."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    kind = QUOTA_LEDGERS
+    return {
+        "apiVersion": _DEFINITIONS.api_version,
+        "kind": _DEFINITIONS.kind,
+        "metadata": {"name": kind.resource},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {"kind": kind.kind, "plural": kind.plural},
+            "versions": [
+                {
+                    "name": kind.version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveClient]:
+    """A client of a control plane without controllers, which change nothing then."""
+    directory: Path = tmp_path_factory.mktemp("plane")
+    with ControlPlane.start(directory, scheduler=False, controller_manager=False) as plane:
+        client = LiveClient(load_access(plane.kubeconfig()))
+        client.create(_DEFINITIONS, roomy_definition())
+        eventually(lambda: serves_ledgers(client), "ledgers are served")
+        yield client
+        client.close()
+
+
+def serves_ledgers(client: LiveClient) -> bool:
+    """Whether the API server knows the kind by now."""
+    try:
+        client.list(QUOTA_LEDGERS)
+    except (NotFoundError, TooManyRequestsError):  # the latter while its storage begins
+        return False
+    return True
+
+
+class OnRealServer(ClusterContract):
+    @pytest.fixture
+    def api(self, client: LiveClient) -> ClusterApi:
+        return client
+
+    @pytest.fixture
+    def namespace(self, client: LiveClient) -> str:
+        name = f"contract-{next(_NUMBERS)}"
+        client.create(NAMESPACES, {"metadata": {"name": name}})
+        return name
+
+
+class TestCreate(OnRealServer, CreateContract):
+    pass
+
+
+class TestRead(OnRealServer, ReadContract):
+    pass
+
+
+class TestPages(OnRealServer, PagesContract):
+    pass
+
+
+class TestUpdate(OnRealServer, UpdateContract):
+    pass
+
+
+class TestPatch(OnRealServer, PatchContract):
+    pass
+
+
+class TestDelete(OnRealServer, DeleteContract):
+    pass
+
+
+class TestPods(OnRealServer, PodContract):
+    pass
+
+
+class TestBind(OnRealServer, BindContract):
+    pass
+
+
+class TestWatch(OnRealServer, WatchContract):
+    pass

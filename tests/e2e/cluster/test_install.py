@@ -1,0 +1,409 @@
+"""scripts/install and scripts/uninstall on a real control plane of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.waiting import becomes, eventually
+from tests.e2e.harness import make_certificates
+
+ROOT: Final = Path(__file__).parents[3]
+SYSTEM: Final = "deferred-quota-system"
+NOWHERE: Final = "https://127.0.0.1:1"
+OURS: Final = "app.kubernetes.io/part-of=deferred-quota"
+KINDS: Final = (
+    "namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,"
+    "serviceaccounts,secrets,configmaps,services,deployments,poddisruptionbudgets,resourcequotas,"
+    "mutatingwebhookconfigurations,validatingwebhookconfigurations,mutatingadmissionpolicies,"
+    "mutatingadmissionpolicybindings"
+)
+
+
+class Cluster:
+    """A control plane, and what an administrator calls."""
+
+    def __init__(self, plane: ControlPlane, directory: Path) -> None:
+        self.plane = plane
+        self.directory = directory
+        self.ca = make_certificates(directory / "certs") / "ca.crt"
+
+    def run(self, script: str, *arguments: str | Path, code: int = 0) -> str:
+        """Run a script; return all that it printed."""
+        command = [str(ROOT / "scripts" / script), "--kubeconfig", str(self.plane.kubeconfig())]
+        done = subprocess.run(
+            [*command, *(str(each) for each in arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        text = done.stdout + done.stderr
+        assert done.returncode == code, text
+        return text
+
+    def install(self, *arguments: str | Path, url: str = NOWHERE, code: int = 0) -> str:
+        """Install for a webhook that runs at an address."""
+        return self.run("install", "--url", url, "--ca", self.ca, *arguments, code=code)
+
+    def uninstall(self, *arguments: str, code: int = 0) -> str:
+        """Take everything out."""
+        return self.run("uninstall", "--yes", *arguments, code=code)
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of everything that an installation consists of."""
+        found = json.loads(
+            self.plane.kubectl(
+                "get", KINDS, "-A", "-l", OURS, "-o", "json", "--show-managed-fields"
+            )
+        )
+        return {
+            f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"]
+            for each in found["items"]
+        }
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with ControlPlane.start(tmp_path_factory.mktemp("install-plane")) as plane:
+        plane.add_nodes(2)
+        yield Cluster(plane, tmp_path_factory.mktemp("install"))
+
+
+@pytest.fixture
+def clean(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with nothing of ours in it, before and after."""
+    assert cluster.versions() == {}
+    yield cluster
+    cluster.uninstall("--remove-labels")
+    assert cluster.versions() == {}
+
+
+@pytest.fixture
+def tenant(clean: Cluster) -> Iterator[Tenant]:
+    """A namespace that has opted in."""
+    tenant = Tenant(clean.plane.rest, "tenant")
+    apply_namespace(tenant.api, "tenant")
+    yield tenant
+    tenant.api.call("DELETE", objects.pods("tenant"), {"gracePeriodSeconds": 0})
+    tenant.api.delete("/api/v1/namespaces/tenant")
+    gone = "/api/v1/namespaces/tenant"
+    becomes(lambda: tenant.api.get(gone).code, 404, "the namespace is gone")
+
+
+@pytest.fixture
+def running(clean: Cluster, tmp_path: Path) -> Iterator[Product]:
+    """A webhook and a controller with the rights of an installation that does not ask them yet."""
+    clean.install()
+    product = Product(clean.plane, tmp_path, webhooks=1, controllers=1, configuration={})
+    clean.ca = product.certificates / "ca.crt"
+    try:
+        product._start()
+        yield product
+    finally:
+        product.stop()
+
+
+def quota(tenant: Tenant, name: str, hard: Mapping[str, str], **metadata: Any) -> None:
+    wanted = {"metadata": {"name": name, **metadata}, "spec": {"hard": dict(hard)}}
+    answer = tenant.api.create(objects.quotas(tenant.namespace), wanted)
+    assert answer.ok, str(answer)
+
+
+def status(tenant: Tenant, name: str) -> dict[str, Any]:
+    found = tenant.api.get(objects.quotas(tenant.namespace, name)).body.get("status", {})
+    return {field: found.get(field, {}) for field in ("hard", "used")}
+
+
+def counted(tenant: Tenant, name: str) -> set[str]:
+    """Return what the quota controller has counted so far."""
+    return set(status(tenant, name)["used"])
+
+
+def test_a_dry_run_changes_nothing(cluster: Cluster) -> None:
+    assert "17 objects would change" in cluster.install("--dry-run")
+    assert cluster.versions() == {}
+    assert "would be created" in cluster.run("install", "--dry-run")
+    assert cluster.versions() == {}
+
+
+def test_installing_again_changes_nothing(clean: Cluster) -> None:
+    first = clean.install()
+    before = clean.versions()
+    second = clean.install()
+    assert "created" in first
+    assert second.splitlines()[-1] == "unchanged"
+    assert clean.versions() == before
+
+
+def test_another_address_changes_the_registrations_only(clean: Cluster) -> None:
+    clean.install()
+    before = clean.versions()
+    clean.install(url="https://127.0.0.1:2")
+    after = clean.versions()
+    assert {name for name in after if before[name] != after[name]} == {
+        "MutatingWebhookConfiguration/deferred-quota",
+        "ValidatingWebhookConfiguration/deferred-quota",
+    }
+
+
+@pytest.mark.parametrize("mask", ["policy", "webhook"])
+def test_the_mask_leaves_only_counts_to_the_api_server(
+    running: Product, clean: Cluster, tenant: Tenant, mask: str
+) -> None:
+    clean.install("--mask", mask, url=running.url)
+    running.controller.pause()  # what it repairs must not be taken for the mask's work
+    is_hidden(tenant, running)
+    quota(tenant, "q", {"requests.cpu": "2", "pods": "3"})
+    becomes(lambda: status(tenant, "q"), hidden("0"), "the quota controller has counted")
+    for number in range(3):
+        tenant.pod(f"p{number}", "5")
+    refused = tenant.create("p3", "5")
+    assert refused.code == 403
+    assert refused.message.endswith(
+        "exceeded quota: q, requested: pods=1, used: pods=3, limited: pods=3"
+    )
+    becomes(lambda: status(tenant, "q"), hidden("3"), "only counts are shown")
+    before = tenant.api.get(objects.quotas("tenant", "q")).version
+    # the quota controller has been through everything before when it has counted a new quota
+    quota(tenant, "later", {"pods": "9"})
+    becomes(lambda: counted(tenant, "later"), {"pods"}, "the quota controller goes on")
+    assert tenant.api.get(objects.quotas("tenant", "q")).version == before
+    running.controller.resume()
+
+
+def hidden(pods: str) -> dict[str, Any]:
+    return {"hard": {"pods": "3"}, "used": {"pods": pods}}
+
+
+def is_hidden(tenant: Tenant, product: Product) -> None:
+    """Wait until the API server acts on a mask that was just installed."""
+    quota(tenant, "first", {"pods": "1k"})
+    path = objects.quotas("tenant", "first", "status")
+    shown = {"status": {"hard": {"pods": "1k", "cpu": "1"}, "used": {"pods": "0", "cpu": "0"}}}
+    eventually(
+        lambda: "cpu" not in tenant.api.patch(path, shown, dry_run=True).body["status"]["hard"],
+        f"{product.url} or a policy hides",
+    )
+
+
+def test_quotas_that_are_excluded_and_other_namespaces_show_everything(
+    clean: Cluster, tenant: Tenant
+) -> None:
+    clean.install("--mask", "policy")
+    clean.plane.apiserver.restart()  # no cache of what was before
+    note = {"deferredquota.io/exclude": "true"}
+    quota(tenant, "kept", {"requests.cpu": "2", "pods": "3"}, annotations=note)
+    becomes(lambda: counted(tenant, "kept"), {"requests.cpu", "pods"}, "all of it is counted")
+    plain = Tenant(clean.plane.rest, "default")
+    quota(plain, "plain", {"requests.cpu": "2"})
+    becomes(lambda: counted(plain, "plain"), {"requests.cpu"}, "all of it is counted")
+    plain.api.delete(objects.quotas("default", "plain"))
+
+
+@pytest.mark.parametrize("mask", ["policy", "webhook"])
+def test_the_configured_resources_are_hidden_too(
+    running: Product, clean: Cluster, tenant: Tenant, tmp_path: Path, mask: str
+) -> None:
+    config = tmp_path / "installed.yaml"
+    text = (
+        "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+        "deferredResources: [requests.nvidia.com/gpu]\n"
+    )
+    config.write_text(text)
+    (tmp_path / "config.yaml").write_text(text)
+    clean.install("--mask", mask, "--config", config, url=running.url)
+    gpu = "requests.nvidia.com/gpu"
+    hard = {gpu: "2", "requests.amd.com/gpu": "1"}
+    is_hidden(tenant, running)
+    quota(tenant, "gpus", hard)
+    path = objects.quotas("tenant", "gpus", "status")
+    shown = {"status": {"hard": hard, "used": {gpu: "0"}}}
+
+    def what_stays() -> dict[str, Any]:
+        answer = tenant.api.patch(path, shown, dry_run=True).body["status"]
+        return {field: set(answer.get(field, {})) for field in ("hard", "used")}
+
+    wanted = {"hard": {"requests.amd.com/gpu"}, "used": {"requests.amd.com/gpu"}}
+    becomes(lambda: counted(tenant, "gpus"), {"requests.amd.com/gpu"}, "the gpu is hidden")
+    becomes(what_stays, wanted, "the gpu is hidden in every write")
+
+
+def test_a_webhook_that_is_down_stops_only_what_charges(clean: Cluster, tenant: Tenant) -> None:
+    clean.install("--mask", "policy")
+    made = tenant.pod("waits", "1")
+
+    def refusal(answer: objects.Answer) -> str:
+        return answer.message.partition('webhook "')[2].partition('"')[0]
+
+    def refusal_with_uid() -> str:
+        return refusal(tenant.bind("waits", uid=made.uid, dry_run=True))
+
+    becomes(refusal_with_uid, "bind.deferredquota.io", "the guard is asked")
+    assert refusal(tenant.bind("waits", dry_run=True)) == "stamp.deferredquota.io"
+    assert refusal(tenant.bind("waits", legacy=True, dry_run=True)) == "stamp.deferredquota.io"
+    assigned = tenant.create("assigned", "1", nodeName="node-0")
+    assert (assigned.code, refusal(assigned)) == (500, "assigned.deferredquota.io")
+    assert refusal(tenant.set_deadline("waits", 30)) == "resize.deferredquota.io"
+    assert refusal(tenant.resize("waits", "2")) == "resize.deferredquota.io"
+    labelled = tenant.api.patch(
+        objects.pods("tenant", "waits"), {"metadata": {"labels": {"a": "b"}}}
+    )
+    assert labelled.ok, str(labelled)
+    quota(tenant, "q", {"pods": "5"})
+    assert tenant.create("another", "1").ok
+    # and nobody else's namespaces notice anything
+    plain = Tenant(clean.plane.rest, "default")
+    eventually(lambda: plain.create("assigned", "1", nodeName="node-0").ok, "pods are made")
+    plain.api.delete(objects.pods("default", "assigned"), grace_seconds=0)
+
+
+def test_the_scheduler_binds_with_one_call_and_a_stamp(
+    running: Product, clean: Cluster, tenant: Tenant
+) -> None:
+    clean.install("--mask", "policy", url=running.url)
+    is_hidden(tenant, running)
+    quota(tenant, "q", {"requests.cpu": "2"})
+    made = tenant.pod("fits", "1", schedulerName="default-scheduler")
+    eventually(lambda: tenant.node_of("fits"), "the scheduler binds it")
+    seen = tenant.seen("fits").body["metadata"]
+    assert seen["uid"] == made.uid
+    assert seen["annotations"] == {objects.GUARDED: "0"}
+    webhook = running.webhooks[0]
+    assert (
+        webhook.metric("admission_requests_total", phase="mutating", resource="pods/binding") == 0
+    )
+    assert webhook.metric("admission_requests_total", phase="validating") > 0
+
+
+def test_uninstalling_leaves_nothing_and_quotas_hold(
+    running: Product, clean: Cluster, tenant: Tenant
+) -> None:
+    clean.install("--mask", "policy", url=running.url)
+    is_hidden(tenant, running)
+    quota(tenant, "q", {"requests.cpu": "2", "pods": "5"})
+    becomes(lambda: counted(tenant, "q"), {"pods"}, "the quota controller has counted")
+    for number in range(3):
+        tenant.pod(f"p{number}", "5")
+    ledger = objects.ledger("tenant")
+    becomes(lambda: tenant.api.get(ledger).code, 200, "there is a ledger")
+    running.stop()  # nobody answers any more, and the registrations are Fail
+    printed = clean.uninstall()
+    assert "opted-in namespaces: tenant" in printed
+    assert clean.versions() == {}
+    assert tenant.api.get(ledger).code == 404
+    assert tenant.api.get(f"/api/v1/namespaces/{SYSTEM}").code == 404
+    assert status(tenant, "q") == {
+        "hard": {"requests.cpu": "2", "pods": "5"},
+        "used": {"requests.cpu": "15", "pods": "3"},
+    }
+    refused = tenant.create("p3", "1")
+    over = "requested: requests.cpu=1, used: requests.cpu=15, limited: requests.cpu=2"
+    assert refused.message.endswith(f"exceeded quota: q, {over}")
+    labels = tenant.api.get("/api/v1/namespaces/tenant").body["metadata"]["labels"]
+    assert labels[objects.MODE_LABEL] == "deferred"
+    assert clean.uninstall().splitlines()[-1] == "uninstalled"
+
+
+def test_uninstalling_finishes_what_somebody_began(clean: Cluster, tenant: Tenant) -> None:
+    clean.install("--mask", "policy")
+    quota(tenant, "q", {"requests.cpu": "2"})
+    delete = ("delete", "--wait=true")
+    clean.plane.kubectl(*delete, "customresourcedefinition", "quotaledgers.deferredquota.io")
+    clean.plane.kubectl(*delete, "namespace", SYSTEM)
+    clean.plane.kubectl(*delete, "mutatingwebhookconfiguration", "deferred-quota")
+    clean.uninstall("--remove-labels")
+    assert clean.versions() == {}
+    assert (
+        objects.MODE_LABEL
+        not in (tenant.api.get("/api/v1/namespaces/tenant").body["metadata"]["labels"])
+    )
+    assert status(tenant, "q")["hard"] == {"requests.cpu": "2"}
+
+
+def test_ledgers_can_be_kept(clean: Cluster, tenant: Tenant) -> None:
+    clean.install()
+    kept = {"metadata": {"name": "ledger"}}
+    body = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "QuotaLedger", **kept}
+    path = objects.ledger("tenant").removesuffix("/ledger")
+    eventually(lambda: tenant.api.create(path, body).ok, "ledgers are served")
+    clean.uninstall("--keep-crds")
+    assert tenant.api.get(objects.ledger("tenant")).ok
+    assert set(clean.versions()) == {"CustomResourceDefinition/quotaledgers.deferredquota.io"}
+
+
+def test_in_the_cluster_certificates_are_made_once(clean: Cluster) -> None:
+    printed = clean.run("install", "--no-wait")
+    assert "certificates: new CA and serving certificate" in printed
+    deployments = ("get", "deployments", "-n", SYSTEM, "-o", "jsonpath={.items[*].status.replicas}")
+    # each pod was taken by the namespace's Pod Security and by the quota of its priority class
+    becomes(lambda: clean.plane.kubectl(*deployments), "2 3", "the pods are made")
+    before = clean.versions()
+    again = clean.run("install", "--no-wait")
+    assert "certificates: kept" in again
+    assert again.splitlines()[-1] == "unchanged"
+    changed = {name for name, version in clean.versions().items() if before[name] != version}
+    assert changed <= DEPLOYED, "the API server's own controllers write the status of these"
+    late = clean.run("install", "--timeout", "2", code=1)
+    assert "0 of 3 replicas are available" in late
+    end_pods(clean)
+
+
+def test_a_secret_of_somebody_else_is_not_touched(clean: Cluster) -> None:
+    clean.plane.kubectl("create", "namespace", SYSTEM)
+    secret = ("create", "secret", "generic", "-n", SYSTEM, "deferred-quota-tls")
+    clean.plane.kubectl(*secret, "--from-literal=tls.crt=mine")
+    refused = clean.run("install", "--no-wait", code=1)
+    assert f"Secret {SYSTEM}/deferred-quota-tls was not made by deferred-quota" in refused
+    assert not any("Webhook" in name or "Deployment" in name for name in clean.versions())
+
+
+DEPLOYED: Final = {
+    f"{kind}/deferred-quota-{name}"
+    for kind in ("Deployment", "PodDisruptionBudget")
+    for name in ("webhook", "controller")
+} | {"ResourceQuota/deferred-quota-critical-pods"}
+
+
+def end_pods(cluster: Cluster) -> None:
+    """Do what kubelets would: let the pods of the Deployments end."""
+    scale = ("scale", "deployment", "-n", SYSTEM, "--all", "--replicas=0")
+    cluster.plane.kubectl(*scale)
+    delete = ("delete", "pods", "-n", SYSTEM, "--all", "--force", "--grace-period=0")
+    cluster.plane.kubectl(*delete)
+
+
+@pytest.mark.parametrize("role", ["view", "edit"])
+def test_whoever_may_view_a_namespace_may_read_its_ledger(
+    clean: Cluster, tenant: Tenant, role: str
+) -> None:
+    clean.install()
+    bind = ("create", "rolebinding", "-n", tenant.namespace, role)
+    clean.plane.kubectl(*bind, f"--clusterrole={role}", f"--user=who-may-{role}")
+
+    def may(verb: str, subresource: str = "") -> bool:
+        attributes = {
+            "namespace": tenant.namespace,
+            "verb": verb,
+            "group": "deferredquota.io",
+            "resource": "quotaledgers",
+            "subresource": subresource,
+        }
+        review = {"spec": {"user": f"who-may-{role}", "resourceAttributes": attributes}}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        answer = tenant.api.create(path, review)
+        assert answer.ok, str(answer)
+        return bool(answer.body["status"]["allowed"])
+
+    eventually(lambda: may("get"), "the role has what is aggregated to it")
+    assert not may("update", "status")
+    assert not may("create")

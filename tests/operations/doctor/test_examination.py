@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.operations.healthy import Pulse, examined, healthy, ids, the
+from tests.operations.scenes import a_cluster, a_masked_quota, a_namespace
+from webhook.cluster.api import (
+    PODS,
+    QUOTA_LEDGERS,
+    ApiError,
+    ForbiddenError,
+    InternalError,
+    NotFoundError,
+    Object,
+    Page,
+    UnauthorizedError,
+    UnreachableError,
+)
+from webhook.cluster.kinds import Kind
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.operations.doctor import CHECKS, Check, Examination, Scene, Settings, examine
+from webhook.operations.findings import Finding
+from webhook.operations.names import CLUSTER_ROLES, POLICY_VERSIONS, policy_kinds
+
+
+class Refusing(MemoryClient):
+    """Answers some reads with an error."""
+
+    def __init__(self, cluster: MemoryCluster, error: ApiError, *kinds: Kind) -> None:
+        super().__init__(cluster)
+        self._error = error
+        self._kinds = kinds
+
+    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        self._refuse(kind)
+        return super().get(kind, name, namespace=namespace)
+
+    def pages(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> Iterator[Page]:
+        self._refuse(kind)
+        return super().pages(
+            kind,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            limit=limit,
+        )
+
+    def _refuse(self, kind: Kind) -> None:
+        if not self._kinds or kind in self._kinds:
+            raise self._error
+
+
+def test_what_may_not_be_read_is_named_and_the_rest_goes_on() -> None:
+    api = Refusing(healthy(), ForbiddenError("no"), CLUSTER_ROLES, QUOTA_LEDGERS)
+    found = examined(api)
+    assert set(found.skipped) == {"ledgers", "rights"}
+    told = [one.message for one in found.findings if one.id == "check.forbidden"]
+    ledgers, roles = told
+    assert ledgers.startswith("the ledgers: not looked at: you may not get quotaledgers of")
+    assert ledgers.endswith("deferredquota.io in namespace team-a")
+    assert roles.endswith("you may not list clusterroles of rbac.authorization.k8s.io")
+
+
+def test_a_check_that_fails_is_named_and_the_rest_goes_on() -> None:
+    api = Refusing(healthy(), InternalError.of("etcd is gone"), PODS)
+    found = examined(api)
+    assert set(found.skipped) == {"ledgers", "guarded", "gates"}
+    assert {one.message.partition(": ")[2] for one in found.findings if one.id == "check.failed"}
+
+
+@pytest.mark.parametrize("error", [UnreachableError("refused"), UnauthorizedError("who?")])
+def test_without_an_answer_nothing_is_examined(error: ApiError) -> None:
+    with pytest.raises(type(error)):
+        examined(Refusing(healthy(), error))
+
+
+def test_a_fault_of_a_check_stops_no_other() -> None:
+    def crash(_: Scene) -> Iterator[Finding]:
+        yield the(examined(healthy()), "control-plane.limited-resources")
+        raise KeyError("spec")
+
+    def fine(_: Scene) -> Iterator[Finding]:
+        return iter(())
+
+    pulse = Pulse()
+    scene = Scene(MemoryClient(healthy()), Settings(clock=pulse.clock, sleep=pulse.sleep))
+    found = examine(scene, (Check("a", "this", crash), Check("b", "that", fine)))
+    assert ids(found) == ["check.failed", "control-plane.limited-resources"]
+    assert found.findings[0].message == "this: unexpected KeyError: 'spec'"
+    assert found.checked == ["b"]
+
+
+def test_an_api_server_without_policies_is_asked_once_for_each_version() -> None:
+    """An API server that does not serve a kind answers 404."""
+    kinds = [kind for version in POLICY_VERSIONS for kind in policy_kinds(version)]
+    found = examined(Refusing(healthy(), NotFoundError("404 page not found"), *kinds))
+    assert ids(found)[0] == "mask.missing"
+    assert not found.skipped
+
+
+def test_the_newest_policies_that_are_served_are_looked_at() -> None:
+    found = examined(Refusing(healthy(), NotFoundError("404"), *policy_kinds("v1")))
+    assert "mask.missing" not in ids(found)  # v1beta1 is served too
+
+
+def offline(cluster: MemoryCluster) -> Examination:
+    return examined(cluster, lambda: None, is_offline=True)
+
+
+def test_a_snapshot_says_what_it_has_nothing_about() -> None:
+    found = offline(a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"})))
+    assert found.skipped["crd"] == (
+        "the snapshot has no customresourcedefinitions.apiextensions.k8s.io"
+    )
+    assert found.skipped["ledgers"] == "the snapshot has no quotaledgers.deferredquota.io"
+    assert {"namespaces", "statuses", "quotas"} <= set(found.checked)
+    assert [one for one in found.findings if one.severity == "error"] == []
+
+
+def test_a_whole_snapshot_is_examined_without_waiting() -> None:
+    found = offline(healthy())
+    assert found.checked == [check.name for check in CHECKS]
+    assert ids(found) == ["control-plane.limited-resources"]

@@ -1,0 +1,495 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.operations.healthy import (
+    MANIFESTS,
+    NOW,
+    POLICIES,
+    POLICY_BINDINGS,
+    Change,
+    a_bundle,
+    a_lease,
+    edit,
+    examined,
+    healthy,
+    ids,
+    remove,
+    serious,
+    the,
+)
+from tests.operations.scenes import a_namespace, load
+from webhook.cluster.api import LEASES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from webhook.cluster.files.documents import read_documents
+from webhook.embedded.registration import hooks
+from webhook.operations.doctor import CHECKS
+from webhook.operations.names import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    LEADER_LEASE,
+    LEDGER_CRD,
+    MASK_POLICY,
+    MUTATING,
+    REGISTRATION,
+    SYSTEM_NAMESPACE,
+    VALIDATING,
+)
+
+
+def test_a_healthy_cluster_has_nothing_but_a_note() -> None:
+    found = examined(healthy())
+    assert ids(found) == ["control-plane.limited-resources"]
+    assert found.checked == [check.name for check in CHECKS]
+    assert not found.skipped
+
+
+def test_what_is_expected_is_what_the_embedded_api_server_registers() -> None:
+    registered = {(str(hook.phase), hook.name): hook for hook in hooks("https://webhook.example")}
+    expected = {
+        **{("mutating", name): entry for name, entry in MUTATING.items()},
+        **{("validating", name): entry for name, entry in VALIDATING.items()},
+    }
+    assert registered.keys() == expected.keys()
+    for key, entry in expected.items():
+        (rule,) = registered[key].rules
+        assert registered[key].failure_policy == entry.policy, key
+        covered = {
+            (operation, group, resource)
+            for operation in rule.operations
+            for group in rule.groups
+            for resource in rule.resources
+        }
+        assert covered == set(entry.covers), key
+
+
+def spec(raw: Any) -> Any:
+    return raw["spec"]
+
+
+def version(raw: Any) -> Any:
+    return raw["spec"]["versions"][0]
+
+
+def fields(raw: Any) -> Any:
+    return version(raw)["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+
+
+DEFINITIONS: dict[str, tuple[Change, str, str]] = {
+    "another version": (
+        lambda raw: version(raw).update(name="v1beta1"),
+        "crd.version",
+        "does not serve v1alpha1; its versions are: v1beta1",
+    ),
+    "not served": (
+        lambda raw: version(raw).update(served=False),
+        "crd.version",
+        "does not serve v1alpha1; its versions are: v1alpha1",
+    ),
+    "cluster scope": (
+        lambda raw: spec(raw).update(scope="Cluster"),
+        "crd.schema",
+        "spec.scope: is 'Cluster', must be Namespaced",
+    ),
+    "no status subresource": (
+        lambda raw: version(raw).pop("subresources"),
+        "crd.schema",
+        "version v1alpha1 has no status subresource",
+    ),
+    "a field of a former release": (
+        lambda raw: fields(raw).pop("podsBarrier"),
+        "crd.schema",
+        "its schema lacks fields that ledgers have, and drops them: status.podsBarrier",
+    ),
+    "a field inside a list": (
+        lambda raw: fields(raw)["reservations"]["items"]["properties"].pop("intent"),
+        "crd.schema",
+        "its schema lacks fields that ledgers have, and drops them: status.reservations.intent",
+    ),
+    "odd versions": (
+        lambda raw: spec(raw).update(versions="v1alpha1"),
+        "object.unreadable",
+        "cannot be read: spec.versions: must be a list, not a string",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "name", "message"), DEFINITIONS.values(), ids=DEFINITIONS)
+def test_the_definition_is_compared(change: Change, name: str, message: str) -> None:
+    cluster = healthy()
+    edit(cluster, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD, change)
+    finding = the(examined(cluster), name)
+    assert (finding.severity, finding.message) == ("error", message)
+
+
+def test_a_schema_that_keeps_everything_is_fine() -> None:
+    cluster = healthy()
+
+    def keep(raw: Any) -> None:
+        version(raw)["schema"] = {
+            "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        }
+
+    edit(cluster, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD, keep)
+    assert serious(examined(cluster)) == []
+
+
+def entry(name: str) -> Any:
+    def find(raw: Any) -> Any:
+        (one,) = [each for each in raw["webhooks"] if each["name"] == f"{name}.deferredquota.io"]
+        return one
+
+    return find
+
+
+bind, resize, shape, stamp = entry("bind"), entry("resize"), entry("shape"), entry("stamp")
+quotas = entry("quotas")
+
+ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
+    "a door that fails open": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw).update(failurePolicy="Ignore"),
+        "webhooks.failure-policy",
+        "error",
+        "failurePolicy: is Ignore, must be Fail: pods are bound without being charged",
+    ),
+    "advice that fails closed": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: shape(raw).pop("failurePolicy"),
+        "webhooks.failure-policy",
+        "warn",
+        "failurePolicy: is Fail, must be Ignore: an outage of the webhook stops requests",
+    ),
+    "an entry is gone": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: raw["webhooks"].remove(resize(raw)),
+        "webhooks.incomplete",
+        "error",
+        "has no webhook resize.deferredquota.io: pods grow without being charged",
+    ),
+    "advice is gone": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: raw["webhooks"].remove(quotas(raw)),
+        "webhooks.incomplete",
+        "warn",
+        "has no webhook quotas.deferredquota.io",
+    ),
+    "an entry of another release": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: raw["webhooks"].append({"name": "x.example"}),
+        "webhooks.unknown",
+        "info",
+        "has a webhook that this release does not know: x.example",
+    ),
+    "the older way to bind is not covered": (
+        MUTATING_WEBHOOKS,
+        lambda raw: stamp(raw)["rules"][0].update(resources=["pods/binding"]),
+        "webhooks.rules",
+        "error",
+        "webhook stamp.deferredquota.io: rules do not cover CREATE bindings",
+    ),
+    "rules for objects of the cluster only": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: quotas(raw)["rules"][0].update(scope="Cluster"),
+        "webhooks.rules",
+        "warn",
+        "rules do not cover CREATE resourcequotas, UPDATE resourcequotas",
+    ),
+    "all namespaces": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw).pop("namespaceSelector"),
+        "registration.widened",
+        "error",
+        "webhook bind.deferredquota.io: namespaceSelector selects namespaces that have not",
+    ),
+    "too few namespaces": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw)["namespaceSelector"].update(matchLabels={"team": "b"}),
+        "registration.not-selecting",
+        "error",
+        "namespaceSelector leaves out namespaces that have opted in: team-a",
+    ),
+    "an object selector": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw).update(objectSelector={"matchLabels": {"a": "b"}}),
+        "webhooks.narrowed",
+        "error",
+        "webhook bind.deferredquota.io: objectSelector: leaves requests out",
+    ),
+    "exact versions": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: resize(raw).update(matchPolicy="Exact"),
+        "webhooks.narrowed",
+        "error",
+        "webhook resize.deferredquota.io: matchPolicy: is Exact",
+    ),
+    "a condition on binds": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw).update(matchConditions=[{"name": "x", "expression": "false"}]),
+        "webhooks.narrowed",
+        "error",
+        "webhook bind.deferredquota.io: matchConditions: what they leave out is not charged",
+    ),
+    "marks only what has no uid": (
+        MUTATING_WEBHOOKS,
+        lambda raw: stamp(raw).update(matchConditions=[{"name": "x", "expression": "false"}]),
+        "webhooks.stamp",
+        "warn",
+        "there is no bound policy deferred-quota-stamp",
+    ),
+    "no CA": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw)["clientConfig"].pop("caBundle"),
+        "webhooks.ca",
+        "error",
+        "webhook bind.deferredquota.io: clientConfig.caBundle is empty",
+    ),
+    "a CA that is none": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw)["clientConfig"].update(caBundle="bm9uZQ=="),
+        "webhooks.ca",
+        "error",
+        "clientConfig.caBundle is not a certificate in PEM",
+    ),
+    "a CA that is not even base64": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw)["clientConfig"].update(caBundle="%%%"),
+        "webhooks.ca",
+        "error",
+        "clientConfig.caBundle is not a certificate in PEM",
+    ),
+    "a CA that has ended": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw)["clientConfig"].update(
+            caBundle=a_bundle(now=NOW - timedelta(days=30), lifetime=timedelta(days=2))
+        ),
+        "webhooks.ca",
+        "error",
+        "clientConfig.caBundle ended at 2026-05-04 00:00 UTC",
+    ),
+    "a CA that ends soon": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw)["clientConfig"].update(
+            caBundle=a_bundle(now=NOW, lifetime=timedelta(days=2))
+        ),
+        "webhooks.ca",
+        "warn",
+        "clientConfig.caBundle ends at 2026-06-03 00:00 UTC",
+    ),
+    "an odd list": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: raw.update(webhooks={"name": "bind"}),
+        "object.unreadable",
+        "error",
+        "cannot be read: webhooks: must be a list, not an object",
+    ),
+    "an odd selector": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw).update(
+            namespaceSelector={"matchExpressions": [{"key": "a", "operator": "Near"}]}
+        ),
+        "object.unreadable",
+        "error",
+        "webhooks[0].namespaceSelector.matchExpressions[0].operator: unknown operator 'Near'",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "name", "severity", "words"), ENTRIES.values(), ids=ENTRIES
+)
+def test_the_registrations_are_compared(
+    kind: Any, change: Change, name: str, severity: str, words: str
+) -> None:
+    cluster = healthy()
+    edit(cluster, kind, REGISTRATION, change)
+    finding = the(examined(cluster), name)
+    assert finding.severity == severity
+    assert words in finding.message
+    assert str(finding.subject) == f"{kind.kind} {REGISTRATION}"
+
+
+def test_a_ca_in_two_halves_of_a_rotation_is_fine() -> None:
+    """The old CA has ended, the new one has not; a bundle holds both for a while."""
+    import base64  # noqa: PLC0415
+
+    old = base64.b64decode(a_bundle(now=NOW - timedelta(days=30), lifetime=timedelta(days=2)))
+    both = base64.b64encode(old + base64.b64decode(a_bundle())).decode()
+    cluster = healthy()
+    edit(
+        cluster,
+        VALIDATING_WEBHOOKS,
+        REGISTRATION,
+        lambda raw: bind(raw)["clientConfig"].update(caBundle=both),
+    )
+    assert serious(examined(cluster)) == []
+
+
+@pytest.mark.parametrize("kind", [MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS])
+def test_a_missing_registration_is_named(kind: Any) -> None:
+    cluster = healthy()
+    remove(cluster, kind, REGISTRATION)
+    assert the(examined(cluster), "webhooks.missing").subject is not None
+
+
+def test_a_missing_definition_is_named() -> None:
+    cluster = healthy()
+    remove(cluster, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD)
+    assert the(examined(cluster), "crd.missing").severity == "error"
+
+
+def stamp_policy(cluster: Any) -> None:
+    path = "components/stamp-policy/policy.yaml"
+    for document in read_documents(path, (MANIFESTS / path).read_bytes()):
+        load(cluster, document.value)  # type: ignore[arg-type]
+
+
+def test_a_policy_may_mark_what_the_webhook_leaves_out() -> None:
+    cluster = healthy()
+    stamp_policy(cluster)
+    conditions = [{"name": "has-no-uid", "expression": "true"}]
+    edit(
+        cluster,
+        MUTATING_WEBHOOKS,
+        REGISTRATION,
+        lambda raw: stamp(raw).update(matchConditions=conditions),
+    )
+    assert serious(examined(cluster)) == []
+
+
+def mask_entry() -> Any:
+    path = "components/mask-webhook/entry.yaml"
+    (document,) = read_documents(path, (MANIFESTS / path).read_bytes())
+    raw: Any = document.value
+    (one,) = raw["webhooks"]
+    one["clientConfig"]["caBundle"] = a_bundle()
+    return one
+
+
+def test_the_webhook_may_mask_instead_of_the_policy() -> None:
+    cluster = healthy()
+    remove(cluster, POLICIES, MASK_POLICY)
+    assert the(examined(cluster), "mask.missing").severity == "error"
+    edit(
+        cluster,
+        MUTATING_WEBHOOKS,
+        REGISTRATION,
+        lambda raw: raw["webhooks"].append(mask_entry()),
+    )
+    assert serious(examined(cluster)) == []
+
+
+def test_two_masks_are_one_too_many() -> None:
+    cluster = healthy()
+    edit(
+        cluster,
+        MUTATING_WEBHOOKS,
+        REGISTRATION,
+        lambda raw: raw["webhooks"].append(mask_entry()),
+    )
+    assert the(examined(cluster), "mask.twice").severity == "info"
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "severity"),
+    [
+        ({"failurePolicy": "Fail"}, "webhooks.failure-policy", "error"),
+        ({"timeoutSeconds": 10}, "webhooks.timeout", "warn"),
+    ],
+)
+def test_a_mask_must_not_stand_in_the_way(
+    fields: dict[str, object], name: str, severity: str
+) -> None:
+    cluster = healthy()
+    edit(
+        cluster,
+        MUTATING_WEBHOOKS,
+        REGISTRATION,
+        lambda raw: raw["webhooks"].append({**mask_entry(), **fields}),
+    )
+    assert the(examined(cluster), name).severity == severity
+
+
+def test_a_policy_without_binding_does_nothing() -> None:
+    cluster = healthy()
+    remove(cluster, POLICY_BINDINGS, MASK_POLICY)
+    assert set(ids(serious(examined(cluster)))) == {"mask.unbound", "mask.missing"}
+
+
+POLICY: dict[str, tuple[Change, str, str]] = {
+    "fails closed": (
+        lambda raw: spec(raw).pop("failurePolicy"),
+        "mask.failure-policy",
+        "spec.failurePolicy: must be Ignore",
+    ),
+    "other requests": (
+        lambda raw: spec(raw)["matchConstraints"]["resourceRules"][0].update(operations=["CREATE"]),
+        "mask.rules",
+        "do not cover UPDATE resourcequotas/status",
+    ),
+    "every namespace": (
+        lambda raw: spec(raw)["matchConstraints"].pop("namespaceSelector"),
+        "registration.widened",
+        "its namespaceSelector selects namespaces that have not opted in",
+    ),
+    "odd variables": (
+        lambda raw: spec(raw).update(matchConstraints="all"),
+        "object.unreadable",
+        "spec.matchConstraints: must be an object, not a string",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "name", "words"), POLICY.values(), ids=POLICY)
+def test_the_policy_is_compared(change: Change, name: str, words: str) -> None:
+    cluster = healthy()
+    edit(cluster, POLICIES, MASK_POLICY, change)
+    finding = the(examined(cluster), name)
+    assert finding.severity == "error"
+    assert words in finding.message
+
+
+def test_a_policy_may_look_at_the_namespace_in_a_condition() -> None:
+    cluster = healthy()
+
+    def change(raw: Any) -> None:
+        spec(raw)["matchConstraints"].pop("namespaceSelector")
+        expression = "namespaceObject.metadata.labels['deferredquota.io/mode'] == 'deferred'"
+        spec(raw)["matchConditions"].append({"name": "opted-in", "expression": expression})
+
+    edit(cluster, POLICIES, MASK_POLICY, change)
+    assert serious(examined(cluster)) == []
+
+
+def test_a_policy_masks_just_what_is_deferred() -> None:
+    gpu = "requests.nvidia.com/gpu"
+    keys = {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory", gpu}
+    unmasked = the(examined(healthy(), deferred_keys=keys), "mask.keys")
+    assert unmasked.message == f"does not mask {gpu}: charged at creation and at the bind"
+    uncharged = the(examined(healthy(), deferred_keys=keys - {gpu, "limits.cpu"}), "mask.keys")
+    assert uncharged.message.startswith("masks limits.cpu, which the configuration does not defer")
+
+
+def test_a_lease_that_is_not_renewed_is_found() -> None:
+    found = examined(healthy(), lambda: None)
+    finding = the(found, "leader.silent")
+    assert finding.message == (
+        "its holder deferred-quota-controller-1_x has not renewed it for 15 seconds"
+    )
+    assert finding.remedy.endswith("deferred-quota-controller-1")
+
+
+def test_a_lease_that_nobody_holds_is_found() -> None:
+    cluster = healthy()
+    remove(cluster, LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    assert the(examined(cluster), "leader.missing").severity == "error"
+    load(cluster, a_lease(holder=""))
+    assert the(examined(cluster), "leader.none").severity == "error"
+
+
+def test_a_namespace_that_the_registrations_exempt_is_found() -> None:
+    cluster = healthy()
+    load(cluster, a_namespace("kube-public"))
+    found = examined(cluster, exempt=frozenset())
+    assert "registration.not-selecting" in ids(found)

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.builders import a_pod
+from tests.operations.healthy import (
+    a_guarded_pod,
+    count,
+    examined,
+    healthy,
+    ids,
+    remove,
+    renewing,
+    serious,
+    the,
+)
+from tests.operations.scenes import NAMESPACE, a_masked_quota, load
+from webhook.cluster.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, Object
+from webhook.cluster.kinds import Kind
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.quota.ledger import Account, Door, Ledger, Reservation
+from webhook.quota.resources import parse_resource_list
+
+
+def amounts(**cpu: str) -> dict[str, object]:
+    return {"requests.cpu": cpu["cpu"]}
+
+
+def with_used(cpu: str) -> Callable[[Ledger], Ledger]:
+    """Let the ledger say that so much is used."""
+
+    def change(ledger: Ledger) -> Ledger:
+        used = parse_resource_list({"requests.cpu": cpu}, field="")
+        accounts = {
+            name: Account(one.observed, one.hard, used) for name, one in ledger.accounts.items()
+        }
+        return replace(ledger, accounts=accounts)
+
+    return change
+
+
+def with_reservation(pod: str, *, after: int = 0, cpu: str = "1") -> Callable[[Ledger], Ledger]:
+    """Let the ledger hold a reservation for a pod."""
+    usage = parse_resource_list({"requests.cpu": cpu}, field="")
+    held = Reservation(
+        uid=f"uid-{pod}",
+        pod=pod,
+        door=Door.BIND,
+        usage=usage,
+        charges={"p1": usage},
+        quotas=("p1",),
+        serial=1,
+        after=after,
+    )
+    return lambda ledger: replace(ledger, reservations={held.uid: held}, serial=1)
+
+
+def test_a_missing_ledger_is_found() -> None:
+    cluster = healthy()
+    remove(cluster, QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    found = examined(cluster)
+    assert the(found, "ledger.missing").message.endswith("no pod can be bound in this namespace")
+
+
+def test_a_ledger_that_comes_meanwhile_is_no_finding() -> None:
+    cluster = healthy()
+    remove(cluster, QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    assert serious(examined(cluster, renewing(cluster), lambda: count(cluster))) == []
+
+
+def test_a_namespace_without_deferred_quotas_needs_no_ledger() -> None:
+    cluster = healthy()
+    remove(cluster, RESOURCE_QUOTAS, "p1", namespace=NAMESPACE)
+    remove(cluster, QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    assert serious(examined(cluster)) == []
+
+
+def test_a_ledger_that_nobody_counted_is_found() -> None:
+    cluster = healthy()
+    api = MemoryClient(cluster)
+    raw = dict(api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE))
+    api.update_status(QUOTA_LEDGERS, {**raw, "status": {}})
+    assert the(examined(cluster), "ledger.uncounted").severity == "error"
+
+
+def test_a_ledger_that_cannot_be_read_is_found_and_names_the_field() -> None:
+    cluster = healthy()
+    patch = {"status": {"quotas": [{"name": "p1", "hard": {"cpu": "lots"}}]}}
+    api = MemoryClient(cluster)
+    api.patch(QUOTA_LEDGERS, "ledger", patch, namespace=NAMESPACE, subresource="status")
+    found = the(examined(cluster), "ledger.unreadable")
+    assert "status.quotas[0].hard.cpu" in found.message
+
+
+def test_a_ledger_that_becomes_unreadable_while_it_is_looked_at_is_found() -> None:
+    cluster = healthy()
+    count(cluster, with_used("3"))
+    api = MemoryClient(cluster)
+
+    def spoil() -> None:
+        patch = {"status": {"quotas": 7}}
+        api.patch(QUOTA_LEDGERS, "ledger", patch, namespace=NAMESPACE, subresource="status")
+
+    found = examined(cluster, renewing(cluster), spoil)
+    assert ids(serious(found)) == ["ledger.unreadable"]
+
+
+def test_a_quota_that_was_edited_and_not_counted_again_is_found() -> None:
+    cluster = healthy()
+    patch = {"spec": {"hard": {"requests.cpu": "5"}}}
+    MemoryClient(cluster).patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
+    found = the(examined(cluster), "ledger.outdated")
+    assert "other versions of quota p1" in found.message
+
+
+def test_a_new_quota_that_is_not_counted_is_found() -> None:
+    cluster = healthy()
+    load(cluster, a_masked_quota("p2", hard={"cpu": "1"}))
+    assert "quota p2" in the(examined(cluster), "ledger.outdated").message
+
+
+def test_too_little_is_an_error_with_the_numbers() -> None:
+    cluster = healthy()
+    count(cluster, with_used("250m"))
+    found = the(examined(cluster), "ledger.under-counted")
+    assert found.severity == "error"
+    assert found.message == (
+        "quota p1: assigned pods take requests.cpu=1, and used + reserved is requests.cpu=250m:"
+        " more can be admitted than it allows"
+    )
+
+
+def test_a_reservation_counts_beside_what_is_used() -> None:
+    cluster = healthy()
+    load(cluster, a_guarded_pod("web-2"))
+    count(cluster, lambda ledger: with_reservation("web-2")(with_used("1")(ledger)))
+    found = examined(cluster)
+    assert "ledger.under-counted" not in ids(found)
+
+
+def test_too_much_is_a_warning() -> None:
+    cluster = healthy()
+    count(cluster, with_used("3"))
+    found = the(examined(cluster), "ledger.over-counted")
+    assert (found.severity, found.message) == (
+        "warn",
+        "quota p1: used is requests.cpu=3, and assigned pods take requests.cpu=1",
+    )
+
+
+def test_pods_that_are_being_deleted_may_count_or_not() -> None:
+    cluster = healthy()
+    load(cluster, a_guarded_pod("web-2"))
+    api = MemoryClient(cluster)
+    api.delete(PODS, "web-2", namespace=NAMESPACE, grace_period_seconds=30)
+    for used in ("1", "2"):
+        count(cluster, with_used(used))
+        assert serious(examined(cluster)) == []
+
+
+def test_pods_that_have_ended_do_not_count() -> None:
+    cluster = healthy()
+    done = a_pod(name="done", uid="uid-done", node="n", status={"phase": "Failed"})
+    load(cluster, {**done, "metadata": {**a_guarded_pod("done")["metadata"]}})  # type: ignore[dict-item]
+    assert serious(examined(cluster)) == []
+
+
+def test_a_reservation_of_a_pod_that_has_its_node_is_settled_at_once() -> None:
+    cluster = healthy()
+    count(cluster, with_reservation("web-1"))
+    found = the(examined(cluster), "ledger.old-reservations")
+    assert found.message == "1 reservations are not settled: requests.cpu=1 is held"
+    assert found.details == ("web-1",)
+
+
+def test_a_reservation_that_waits_for_a_resize_may_stay() -> None:
+    cluster = healthy()
+    count(cluster, with_reservation("web-1", after=10**6))
+    assert serious(examined(cluster)) == []
+
+
+def test_a_reservation_that_is_written_again_is_young() -> None:
+    cluster = healthy()
+    count(cluster, with_reservation("web-1"))
+    serials = itertools.count(2)
+
+    def again() -> None:
+        def newer(ledger: Ledger) -> Ledger:
+            following = with_reservation("web-1")(ledger)
+            (one,) = following.reservations.values()
+            serial = next(serials)
+            renewed = replace(one, serial=serial)
+            return replace(following, reservations={one.uid: renewed}, serial=serial)
+
+        count(cluster, newer)
+
+    assert serious(examined(cluster, renewing(cluster), again)) == []
+
+
+def test_a_reservation_of_a_waiting_pod_is_old_only_after_its_time() -> None:
+    cluster = healthy()
+    load(cluster, a_pod(name="waits", uid="uid-waits"))
+    count(cluster, with_reservation("waits"))
+    assert serious(examined(cluster, pause_seconds=3.0)) == []
+    assert ids(serious(examined(cluster, pause_seconds=120.0))) == ["ledger.old-reservations"]
+
+
+class Busy(MemoryClient):
+    """A cluster whose ledger changes at every look at the pods."""
+
+    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        found = super().get(kind, name, namespace=namespace)
+        if kind == QUOTA_LEDGERS:
+            patch = {"metadata": {"annotations": {"turn": str(self.cluster.resource_version)}}}
+            self.patch(kind, name, patch, namespace=namespace)
+        return found
+
+
+def test_a_ledger_that_never_stands_still_is_not_compared() -> None:
+    cluster: MemoryCluster = healthy()
+    count(cluster, with_used("0"))
+    found = examined(Busy(cluster))
+    assert the(found, "ledger.busy").severity == "info"
+    assert serious(found) == []

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import a_pod, a_quota, an_expression
+from tests.operations.healthy import count, examined, healthy, ids, serious, the
+from tests.operations.scenes import (
+    NAMESPACE,
+    a_gated_pod,
+    a_masked_quota,
+    a_namespace,
+    load,
+)
+from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS
+from webhook.cluster.memory import MemoryClient
+from webhook.operations.names import SYSTEM_NAMESPACE
+
+MODES = {
+    "a typo": ("team-b", "defered", "namespace.mode", "warn"),
+    "shadow": ("team-b", "shadow", "namespace.mode", "info"),
+    "exempt": ("kube-public", "deferred", "namespace.exempt", "warn"),
+}
+
+
+@pytest.mark.parametrize(("name", "mode", "finding", "severity"), MODES.values(), ids=MODES)
+def test_labels_are_judged(name: str, mode: str, finding: str, severity: str) -> None:
+    cluster = healthy()
+    load(cluster, a_namespace(name, mode))
+    found = the(examined(cluster), finding)
+    assert (found.severity, str(found.subject)) == (severity, f"Namespace {name}")
+
+
+def test_the_product_does_not_opt_itself_in() -> None:
+    cluster = healthy()
+    patch = {"metadata": {"labels": {"deferredquota.io/mode": "deferred"}}}
+    MemoryClient(cluster).patch(NAMESPACES, SYSTEM_NAMESPACE, patch)
+    assert ids(serious(examined(cluster))) == ["namespace.own"]
+
+
+def test_a_namespace_that_was_asked_for_has_to_be_there() -> None:
+    found = examined(healthy(), namespaces=(NAMESPACE, "nowhere"))
+    assert str(the(found, "namespace.missing").subject) == "Namespace nowhere"
+
+
+def test_only_the_namespaces_that_were_asked_for_are_looked_at() -> None:
+    cluster = healthy()
+    load(cluster, a_namespace("team-b"), a_masked_quota(namespace="team-b", hard={"cpu": "1"}))
+    assert ids(serious(examined(cluster, namespaces=(NAMESPACE,)))) == []
+    assert ids(serious(examined(cluster, namespaces=("team-b",)))) == ["ledger.missing"]
+
+
+def test_gates_that_nobody_removes_are_found() -> None:
+    cluster = healthy()
+    load(
+        cluster,
+        a_namespace("team-b", mode=""),
+        a_gated_pod("b-1", namespace="team-b"),
+        a_gated_pod("b-2", "example.com/other", namespace="team-b"),
+        a_gated_pod("a-1"),
+    )
+    found = the(examined(cluster), "gates.stuck")
+    assert (str(found.subject), found.details) == ("Namespace team-b", ("b-1",))
+    assert found.remedy == "Run: deferred-quota disable team-b"
+
+
+def test_assigned_pods_without_the_mark_are_counted() -> None:
+    cluster = healthy()
+    load(
+        cluster,
+        a_pod(name="static", uid="uid-static", node="node-1"),
+        a_pod(name="done", uid="uid-done", node="node-1", status={"phase": "Succeeded"}),
+        a_pod(name="waits", uid="uid-waits"),
+    )
+    found = the(examined(cluster), "pods.unguarded")
+    assert found.message.startswith("1 of 2 assigned pods have no annotation")
+    assert (found.severity, found.details) == ("info", ("static",))
+
+
+def test_a_status_that_shows_what_is_deferred_is_found() -> None:
+    cluster = healthy()
+    load(cluster, a_quota("p2", uid="uid-p2", hard={"cpu": "1", "pods": "2"}, used={"cpu": "0"}))
+    count(cluster)
+    found = the(examined(cluster), "mask.status")
+    assert str(found.subject) == "ResourceQuota team-a/p2"
+    assert "shows cpu:" in found.message
+
+
+def test_a_status_that_is_put_right_meanwhile_is_no_finding() -> None:
+    cluster = healthy()
+    load(cluster, a_quota("p2", uid="uid-p2", hard={"cpu": "1"}, used={"cpu": "0"}))
+    count(cluster)
+    api = MemoryClient(cluster)
+
+    def repair() -> None:
+        patch = {"status": {"hard": {"cpu": None}, "used": {"cpu": None}}}
+        api.patch(RESOURCE_QUOTAS, "p2", patch, namespace=NAMESPACE, subresource="status")
+
+    found = examined(cluster, repair)
+    assert "mask.status" not in ids(found)
+
+
+def test_an_excluded_quota_is_left_to_the_api_server() -> None:
+    cluster = healthy()
+    excluded = {"annotations": {"deferredquota.io/exclude": "true"}}
+    load(
+        cluster,
+        a_quota("p2", uid="uid-p2", hard={"cpu": "1"}, used={"cpu": "0"}, metadata=excluded),
+    )
+    assert serious(examined(cluster)) == []
+
+
+@pytest.mark.parametrize("mode", ["", "shadow"])
+def test_a_mask_that_was_left_behind_is_found(mode: str) -> None:
+    cluster = healthy()
+    load(
+        cluster,
+        a_namespace("team-b", mode),
+        a_masked_quota(hard={"cpu": "1", "pods": "3"}, namespace="team-b"),
+    )
+    found = the(examined(cluster), "mask.leftover")
+    assert found.message.startswith("its status lacks cpu, and they are not deferred")
+    assert found.remedy.endswith("deferred-quota disable team-b")
+
+
+def test_an_excluded_quota_that_is_still_masked_is_found() -> None:
+    cluster = healthy()
+    masked = a_masked_quota("p2", hard={"cpu": "1"})
+    metadata: Any = masked["metadata"]
+    metadata["annotations"] = {"deferredquota.io/exclude": "true"}
+    load(cluster, masked)
+    found = the(examined(cluster), "mask.leftover")
+    assert found.remedy == "The API server's quota controller completes it within five minutes."
+
+
+def test_scopes_that_cannot_be_evaluated_are_found() -> None:
+    cluster = healthy()
+    odd = a_quota("p2", uid="uid-p2", expressions=[an_expression("PriorityClass", "In")])
+    load(cluster, odd)
+    found = the(examined(cluster), "quota.scopes")
+    assert "so every bind is refused" in found.message
+
+
+ODD: dict[str, tuple[Any, str]] = {
+    "a quota": (
+        {**a_quota("odd", uid="uid-odd"), "spec": {"hard": {"cpu": "many"}}},
+        "spec.hard.cpu",
+    ),
+    "a quota's scopes": (
+        {**a_quota("odd", uid="uid-odd"), "spec": {"hard": {}, "scopes": 5}},
+        "spec.scopes",
+    ),
+    "a pod": (
+        {**a_pod(name="odd", uid="uid-odd"), "spec": {"containers": "none"}},
+        "spec.containers",
+    ),
+}
+
+
+@pytest.mark.parametrize(("odd", "field"), ODD.values(), ids=ODD)
+def test_an_odd_object_is_named_and_stops_no_check(odd: Any, field: str) -> None:
+    cluster = healthy()
+    load(cluster, odd)
+    found = examined(cluster)
+    named = [one for one in found.findings if one.id == "object.unreadable"]
+    assert named
+    assert field in named[0].message
+    assert not found.skipped

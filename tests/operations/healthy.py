@@ -1,0 +1,210 @@
+"""A cluster where everything is as it should be: the shipped manifests and one namespace."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+from tests.builders import a_pod
+from tests.operations.scenes import NAMESPACE, Object, a_cluster, a_masked_quota, a_namespace, load
+from webhook.cli.judging import read_bundle
+from webhook.cluster.api import LEASES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.cluster.files.documents import read_documents
+from webhook.cluster.kinds import Kind
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.operations.counting import taken_at_bind
+from webhook.operations.doctor import Examination, Scene, Settings, examine
+from webhook.operations.findings import Finding
+from webhook.operations.names import (
+    GUARDED_ANNOTATION,
+    LEADER_LEASE,
+    SYSTEM_NAMESPACE,
+    policy_kinds,
+)
+from webhook.quota.deferral import deferred_quotas
+from webhook.quota.ledger import Account, Ledger
+from webhook.quota.ledger_codec import ledger_status
+from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.objects import Pod, ResourceQuota
+from webhook.tls.issue import issue_ca
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+POLICIES, POLICY_BINDINGS = policy_kinds("v1")
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+_SHIPPED = (
+    "base/cluster/quotaledgers.yaml",
+    "base/cluster/namespace.yaml",
+    "base/cluster/access-controller.yaml",
+    "base/cluster/access-webhook.yaml",
+    "base/cluster/access-people.yaml",
+    "base/registrations/mutating.yaml",
+    "base/registrations/validating.yaml",
+    "components/mask-policy/policy.yaml",
+    "base/workloads/configuration.yaml",
+)
+
+Change = Callable[[Any], None]
+
+
+def a_bundle(*, now: datetime = NOW, lifetime: timedelta = timedelta(days=365)) -> str:
+    """What stands in `caBundle`."""
+    return base64.b64encode(issue_ca(now=now, lifetime=lifetime).certificate).decode()
+
+
+def shipped_objects() -> list[Object]:
+    """The manifests of this repository, with a CA written into the webhook configurations."""
+    found: list[Object] = []
+    bundle = a_bundle()
+    for name in _SHIPPED:
+        for document in read_documents(name, (MANIFESTS / name).read_bytes()):
+            raw = cast("Object", document.value)
+            for entry in cast("list[dict[str, Object]]", raw.get("webhooks") or []):
+                entry["clientConfig"]["caBundle"] = bundle
+            found.append(raw)
+    return found
+
+
+def a_lease(holder: str = "deferred-quota-controller-1_x", **spec: object) -> Object:
+    """The Lease of the controller that leads."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": LEADER_LEASE, "namespace": SYSTEM_NAMESPACE},
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": 15,
+            "renewTime": "2026-06-01T00:00:00.000000Z",
+            **spec,
+        },
+    }
+
+
+def a_guarded_pod(name: str = "web-1", cpu: str = "1", *, node: str = "node-1") -> Object:
+    """A pod that was bound through the guard."""
+    return a_pod(
+        name=name,
+        uid=f"uid-{name}",
+        node=node,
+        requests={"cpu": cpu},
+        metadata={"annotations": {GUARDED_ANNOTATION: "7"}},
+    )
+
+
+def healthy() -> MemoryCluster:
+    """A cluster without a fault: `team-a` has opted in, and its ledger is counted."""
+    cluster = a_cluster(
+        *shipped_objects(),
+        a_namespace("default", mode=""),
+        a_namespace(),
+        a_masked_quota(hard={"requests.cpu": "4", "pods": "9"}),
+        a_guarded_pod(),
+        a_lease(),
+    )
+    count(cluster)
+    return cluster
+
+
+def count(cluster: MemoryCluster, change: Callable[[Ledger], Ledger] = lambda one: one) -> None:
+    """Write the ledger of `team-a` as it has to be, or as `change` makes it."""
+    api = MemoryClient(cluster)
+    quotas = [
+        ResourceQuota.from_object(raw)
+        for raw in api.list(RESOURCE_QUOTAS, namespace=NAMESPACE).items
+    ]
+    pods = [Pod.from_object(raw) for raw in api.list(PODS, namespace=NAMESPACE).items]
+    accounts = {
+        each.name: Account(each.observed, each.hard, taken_at_bind(each, pods).most)
+        for each in deferred_quotas(quotas, DEFERRED_KEYS).quotas
+    }
+    ledger = change(Ledger(accounts, {}, pods_resource_version=cluster.resource_version))
+    if api.list(QUOTA_LEDGERS, namespace=NAMESPACE).items:
+        api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    raw = {
+        "apiVersion": QUOTA_LEDGERS.api_version,
+        "kind": QUOTA_LEDGERS.kind,
+        "metadata": {"name": "ledger", "namespace": NAMESPACE},
+    }
+    api.create(QUOTA_LEDGERS, raw)
+    stored = dict(api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE))
+    api.update_status(QUOTA_LEDGERS, {**stored, "status": ledger_status(ledger)})
+
+
+def edit(
+    cluster: MemoryCluster, kind: Kind, name: str, change: Change, *, namespace: str = ""
+) -> None:
+    """Change a stored object in place, whatever an API server would say of it."""
+    api = MemoryClient(cluster)
+    raw: Any = api.get(kind, name, namespace=namespace)
+    change(raw)
+    api.delete(kind, name, namespace=namespace, grace_period_seconds=0)
+    load(cluster, raw)
+
+
+def remove(cluster: MemoryCluster, kind: Kind, name: str, *, namespace: str = "") -> None:
+    MemoryClient(cluster).delete(kind, name, namespace=namespace, grace_period_seconds=0)
+
+
+class Pulse:
+    """A clock that moves when somebody sleeps, while the cluster lives on."""
+
+    def __init__(self, *events: Callable[[], None]) -> None:
+        self.seconds = 1000.0
+        self.slept: list[float] = []
+        self._events = list(events)
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.slept.append(seconds)
+        for event in self._events:
+            event()
+
+
+def renewing(cluster: MemoryCluster) -> Callable[[], None]:
+    """What a controller that leads does all the time."""
+    api = MemoryClient(cluster)
+    turns = iter(range(10_000))
+
+    def renew() -> None:
+        patch = {"spec": {"renewTime": f"2026-06-01T00:00:01.{next(turns):06}Z"}}
+        if api.list(LEASES).items:
+            api.patch(LEASES, LEADER_LEASE, patch, namespace=SYSTEM_NAMESPACE)
+
+    return renew
+
+
+def examined(
+    api: MemoryClient | MemoryCluster, *events: Callable[[], None], **settings: Any
+) -> Examination:
+    """Examine a cluster; `events` happen whenever the doctor waits."""
+    client = MemoryClient(api) if isinstance(api, MemoryCluster) else api
+    pulse = Pulse(*(events or (renewing(client.cluster),)))
+    wanted = Settings(
+        read_bundle=read_bundle,
+        now=lambda: NOW,
+        clock=pulse.clock,
+        sleep=pulse.sleep,
+        **settings,
+    )
+    return examine(Scene(client, wanted))
+
+
+def serious(found: Examination) -> list[Finding]:
+    """What is not only worth knowing."""
+    return [one for one in found.findings if one.severity != "info"]
+
+
+def ids(found: Examination | Sequence[Finding]) -> list[str]:
+    findings = found.findings if isinstance(found, Examination) else found
+    return [one.id for one in findings]
+
+
+def the(found: Examination, name: str) -> Finding:
+    """The only finding of this id."""
+    (one,) = [one for one in found.findings if one.id == name]
+    return one

@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any, cast
+
+import pytest
+
+from tests.builders import a_pod, a_quota, an_expression
+from tests.cluster.faults import Call, Fault, FlakyClient
+from tests.operations.scenes import (
+    NAMESPACE,
+    QUICK,
+    ApiServer,
+    Crowd,
+    Object,
+    a_cluster,
+    a_gated_pod,
+    a_masked_quota,
+    a_namespace,
+    gates_of,
+    labels_of,
+    native_usage,
+    status_of,
+)
+from webhook.cluster.api import (
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    ConflictError,
+    ForbiddenError,
+    JsonPatch,
+    MergePatch,
+    Revision,
+)
+from webhook.cluster.kinds import Kind
+from webhook.cluster.memory import MemoryClient
+from webhook.operations.names import GATE
+from webhook.operations.opting_out import opt_out, preview
+from webhook.operations.patience import Patience
+from webhook.quota.quantity import Quantity
+from webhook.state.view import MODE_LABEL
+
+OTHER_GATE = "example.com/other"
+
+
+def test_the_label_the_gates_and_the_mask_go() -> None:
+    cluster = a_cluster(
+        a_namespace(),
+        a_masked_quota(hard={"requests.cpu": "4", "pods": "9"}),
+        a_gated_pod("web-1"),
+        a_gated_pod("web-2", OTHER_GATE, GATE),
+        a_pod(name="web-3", uid="uid-web-3", node="node-1", requests={"cpu": "2"}),
+    )
+    api = MemoryClient(cluster)
+    said: list[str] = []
+    done = opt_out(api, NAMESPACE, report=said.append, patience=QUICK)
+    assert done.had_label
+    assert done.exists
+    assert (done.gates, done.restored, done.problems, done.over) == (2, ("p1",), (), ())
+    assert MODE_LABEL not in labels_of(api)
+    assert gates_of(api, "web-1") == []
+    assert gates_of(api, "web-2") == [OTHER_GATE]
+    assert status_of(api) == {
+        "hard": {"requests.cpu": "4", "pods": "9"},
+        "used": {"requests.cpu": "4", "pods": "3"},
+    }
+    assert said == [
+        "team-a: the label deferredquota.io/mode is removed",
+        "team-a: 2 scheduling gates removed",
+        "team-a: completing the status of its quotas",
+    ]
+
+
+def test_what_is_over_quota_now_is_told_and_stays() -> None:
+    cluster = a_cluster(
+        a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}), a_gated_pod("web-1", cpu="3")
+    )
+    api = MemoryClient(cluster)
+    done = opt_out(api, NAMESPACE, patience=QUICK)
+    (over,) = done.over
+    assert (over.quota, str(over.used["requests.cpu"]), str(over.hard["requests.cpu"])) == (
+        "p1",
+        "3",
+        "1",
+    )
+    assert api.get(PODS, "web-1", namespace=NAMESPACE)
+
+
+def test_a_second_time_nothing_is_left_to_do() -> None:
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web-1"))
+    api = MemoryClient(cluster)
+    opt_out(api, NAMESPACE, patience=QUICK)
+    before = cluster.resource_version
+    again = opt_out(api, NAMESPACE, patience=QUICK)
+    assert (again.had_label, again.gates, again.restored, again.problems) == (False, 0, (), ())
+    assert cluster.resource_version == before
+
+
+def test_a_namespace_that_is_gone_needs_nothing() -> None:
+    done = opt_out(MemoryClient(a_cluster()), "nowhere", patience=QUICK)
+    assert not done.exists
+    assert done.problems == ()
+
+
+def test_other_namespaces_are_left_alone() -> None:
+    cluster = a_cluster(a_namespace(), a_namespace("team-b"), a_gated_pod("b", namespace="team-b"))
+    api = MemoryClient(cluster)
+    opt_out(api, NAMESPACE, patience=QUICK)
+    assert gates_of(api, "b", "team-b") == [GATE]
+    assert MODE_LABEL in labels_of(api, "team-b")
+
+
+def test_the_preview_writes_nothing() -> None:
+    cluster = a_cluster(
+        a_namespace(), a_masked_quota(hard={"requests.cpu": "0"}), a_gated_pod("web-1")
+    )
+    before = cluster.resource_version
+    would = preview(MemoryClient(cluster), NAMESPACE)
+    assert (would.had_label, would.gates, would.restored) == (True, 1, ("p1",))
+    assert [over.quota for over in would.over] == ["p1"]
+    assert cluster.resource_version == before
+    assert not preview(MemoryClient(cluster), "nowhere").exists
+
+
+class Recorder(MemoryClient):
+    """Notes what is written, in order."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.written: list[str] = []
+
+    def patch(
+        self,
+        kind: Kind,
+        name: str,
+        patch: JsonPatch | MergePatch,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Revision:
+        self.written.append(kind.plural)
+        return super().patch(
+            kind, name, patch, namespace=namespace, subresource=subresource, dry_run=dry_run
+        )
+
+
+def test_the_label_goes_before_any_gate() -> None:
+    api = Recorder(a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web")))
+    opt_out(api, NAMESPACE, patience=QUICK)
+    assert api.written == ["namespaces", "pods", "resourcequotas"]
+
+
+def test_a_gate_is_never_taken_from_another_pod_of_the_same_name() -> None:
+    """The list shows a pod that is replaced before its patch arrives."""
+    cluster = a_cluster(a_namespace(), a_gated_pod("web-1", GATE, OTHER_GATE))
+    replaced = itertools.count()
+
+    class Replacing(Recorder):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == PODS and next(replaced) == 0:
+                self.delete(PODS, name, namespace=NAMESPACE)
+                pod = a_gated_pod(name, OTHER_GATE, GATE)
+                cast("Object", pod["metadata"])["uid"] = "uid-another"
+                self.cluster.load([(PODS, pod)])
+            return super().patch(kind, name, *args, **kwargs)
+
+    api = Replacing(cluster)
+    done = opt_out(api, NAMESPACE, patience=QUICK)
+    assert done.gates == 1
+    assert gates_of(api, "web-1") == [OTHER_GATE]
+
+
+def test_errors_that_pass_are_repeated() -> None:
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web-1"))
+    turns = itertools.count()
+
+    def every_other(_: Call) -> Fault | None:
+        return Fault.FAIL_BEFORE if next(turns) % 2 == 0 else None
+
+    api = FlakyClient(MemoryClient(cluster), every_other)
+    done = opt_out(api, NAMESPACE, patience=QUICK)
+    assert (done.problems, gates_of(MemoryClient(cluster), "web-1")) == ((), [])
+
+
+class Refusing(MemoryClient):
+    """Refuses patches of one kind."""
+
+    refused: Kind = PODS
+
+    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+        if kind == self.refused:
+            raise ForbiddenError(f'{kind.plural} "{name}" is forbidden: nobody may')
+        return super().patch(kind, name, *args, **kwargs)
+
+
+def test_a_gate_that_may_not_be_removed_is_named_and_the_rest_is_done() -> None:
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web-1"))
+    api = Refusing(cluster)
+    done = opt_out(api, NAMESPACE, patience=QUICK)
+    assert done.problems == (
+        'pod team-a/web-1 keeps its scheduling gate: pods "web-1" is forbidden: nobody may',
+    )
+    assert done.restored == ("p1",)
+
+
+def test_a_status_that_may_not_be_written_is_named() -> None:
+    api = Refusing(a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"})))
+    api.refused = RESOURCE_QUOTAS
+    done = opt_out(api, NAMESPACE, patience=QUICK)
+    (problem,) = done.problems
+    assert problem.startswith("quota p1: its status cannot be completed: resourcequotas")
+    assert "within five minutes" in problem
+
+
+def test_a_label_that_may_not_be_removed_is_an_error_and_nothing_is_done() -> None:
+    cluster = a_cluster(a_namespace(), a_gated_pod("web-1"))
+    api = Refusing(cluster)
+    api.refused = NAMESPACES
+    with pytest.raises(ForbiddenError):
+        opt_out(api, NAMESPACE, patience=QUICK)
+    assert gates_of(api, "web-1") == [GATE]
+
+
+def test_whoever_goes_on_masking_is_told_of() -> None:
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}))
+    behind = ApiServer(cluster)  # it never hears that the label went
+    api = MemoryClient(cluster, admission=behind)
+    brief = Patience(seconds=0.2, pause_seconds=0.001, settle_seconds=0.001)
+    done = opt_out(api, NAMESPACE, patience=brief)
+    assert done.problems == ("quota p1: status lacks requests.cpu: something takes it out again",)
+
+
+def test_a_quota_that_cannot_be_counted_is_named() -> None:
+    odd = a_masked_quota(hard={"requests.cpu": "1"})
+    cast("Object", odd["spec"])["scopeSelector"] = {
+        "matchExpressions": [an_expression("PriorityClass", "In")]
+    }
+    pod = a_pod(requests={"cpu": "1"})
+    done = opt_out(MemoryClient(a_cluster(a_namespace(), odd, pod)), NAMESPACE, patience=QUICK)
+    (problem,) = done.problems
+    assert problem.startswith("quota p1 cannot be counted: ")
+
+
+def test_usage_that_the_api_server_charged_already_is_not_lowered() -> None:
+    quota = a_quota("p1", hard={"requests.cpu": "9", "pods": "9"}, used={"pods": "3"})
+    cast("Object", quota["status"])["hard"] = {"pods": "9"}
+    pod = a_pod(requests={"cpu": "1"})
+    api = MemoryClient(a_cluster(a_namespace(), quota, pod))
+    opt_out(api, NAMESPACE, patience=QUICK)
+    assert status_of(api)["used"] == {"pods": "3", "requests.cpu": "1"}
+
+
+@pytest.mark.parametrize("hard", [{"requests.cpu": "1000"}, {"requests.cpu": "1000", "pods": "9k"}])
+def test_under_load_no_gate_is_left_and_everything_is_counted(hard: dict[str, str]) -> None:
+    """Pods come all the time while the API server's caches are a little behind."""
+    cluster = a_cluster(
+        a_namespace(), a_masked_quota(hard=hard), *(a_gated_pod(f"old-{n}") for n in range(40))
+    )
+    server = ApiServer(cluster)
+    client = MemoryClient(cluster, admission=server)
+    created = itertools.count()
+
+    def create(_: int) -> None:
+        threading.Event().wait(0.002)
+        name = f"new-{next(created)}"
+        client.create(PODS, a_pod(name=name, uid="", requests={"cpu": "1"}))
+        if created_enough.is_set():
+            client.delete(PODS, name, namespace=NAMESPACE)
+
+    created_enough = threading.Event()
+
+    def lag(turn: int) -> None:
+        threading.Event().wait(0.01)
+        server.refresh()
+        if turn > 20:
+            created_enough.set()
+
+    with Crowd(create, create, create, lag):
+        done = opt_out(client, NAMESPACE, patience=QUICK)
+    assert done.problems == ()
+    assert done.gates >= 40
+    server.refresh()
+    api = MemoryClient(cluster)
+    pods = api.list(PODS, namespace=NAMESPACE).items
+    assert not [pod for pod in pods if cast("Object", pod["spec"]).get("schedulingGates")]
+    used = cast("dict[str, str]", status_of(api)["used"])
+    counted = native_usage(api)
+    assert set(used) == set(hard)
+    for key in hard:
+        assert Quantity.parse(used[key]) >= Quantity.parse(str(counted[key])), key
+
+
+def test_a_conflict_with_other_writers_is_decided_again() -> None:
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "5"}), a_pod())
+    turns = itertools.count()
+
+    class Contended(Recorder):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == RESOURCE_QUOTAS and next(turns) < 3:
+                raise ConflictError.stale(kind, name)
+            return super().patch(kind, name, *args, **kwargs)
+
+    api = Contended(cluster)
+    done = opt_out(api, NAMESPACE, patience=QUICK)
+    assert (done.restored, done.problems) == (("p1",), ())

@@ -1,0 +1,134 @@
+"""A pod that is read to be kept is charged and selected like the whole pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import a_pod
+from tests.quota.oracle import pod_answers
+from tests.quota.pod_strategies import damaged, json_values, places, pods
+from webhook.encoding import InvalidJsonError, NumberText, decode_json, encode_json
+from webhook.quota.keeping import kept_pod
+from webhook.quota.objects import Pod
+from webhook.quota.pods import usage_of
+from webhook.quota.qos import effective_qos_class
+
+Object = Mapping[str, object]
+
+FULL = a_pod(
+    name="web-1",
+    uid="uid-1",
+    node="node-1",
+    requests={"cpu": "1", "memory": 5},
+    limits={"cpu": NumberText("0.5")},
+    metadata={
+        "labels": {"app": "web"},
+        "annotations": {"a": "b"},
+        "resourceVersion": "7",
+        "generation": 3,
+        "deletionTimestamp": "2026-06-01T12:30:00Z",
+        "deletionGracePeriodSeconds": 30,
+    },
+    priorityClassName="gold",
+    activeDeadlineSeconds=60,
+    overhead={"memory": "8Mi"},
+    status={
+        "phase": "Running",
+        "qosClass": "Burstable",
+        "containerStatuses": [{"name": "app", "resources": {"requests": {"cpu": "2"}}}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
+)
+WRONG: tuple[object, ...] = (None, True, 5, "", "text", [], [None], {}, {"a": 5})
+_LEFT_OUT = ("labels", "generateName", "creationTimestamp", "generation")
+
+
+def in_words(pod: Pod) -> Pod:
+    """The whole pod without what is not kept."""
+    mirror = {"kubernetes.io/config.mirror": ""} if pod.is_mirror else {}
+    return replace(pod, generate_name="", created=None, labels={}, annotations=mirror)
+
+
+def read(reader: Callable[[Object], Pod], raw: Object) -> Pod | str:
+    """The pod, or what is wrong with it."""
+    try:
+        return reader(raw)
+    except ValueError as err:
+        return f"{type(err).__name__}: {err}"
+
+
+def check(raw: Object) -> None:
+    whole, kept = read(Pod.from_object, raw), read(kept_pod, raw)
+    if isinstance(whole, str) or isinstance(kept, str):
+        assert kept == whole
+        return
+    assert kept == in_words(whole)
+    assert usage_of(kept, now=None) == usage_of(whole, now=None)
+    assert {name: str(one) for name, one in usage_of(kept, now=None).items()} == {
+        name: str(one) for name, one in usage_of(whole, now=None).items()
+    }
+    granted = usage_of(replace(kept, resize_infeasible=False), now=None)
+    assert granted == usage_of(replace(whole, resize_infeasible=False), now=None)
+    assert effective_qos_class(kept) == effective_qos_class(whole)
+
+
+def test_every_recorded_pod_is_charged_as_a_whole() -> None:
+    for answer in pod_answers():
+        check(answer.pod)
+        check(answer.raw)
+
+
+def test_what_is_wrong_anywhere_is_reported_as_for_the_whole_pod() -> None:
+    for path in places(FULL):
+        if path and not {*_LEFT_OUT}.intersection(path):
+            for value in WRONG:
+                check(damaged(FULL, path, value))  # type: ignore[arg-type]
+
+
+@given(pod=pods(), value=json_values(), data=st.data())
+def test_any_pod_is_charged_as_a_whole(pod: Object, value: object, data: st.DataObject) -> None:
+    check(pod)
+    inner = [path for path in places(pod) if not {*_LEFT_OUT}.intersection(path)]
+    broken = damaged(pod, data.draw(st.sampled_from(inner)), value)
+    try:
+        parsed = decode_json(encode_json(broken))
+    except InvalidJsonError:
+        return  # it has a key that JSON cannot have
+    if isinstance(parsed, dict):
+        check(parsed)
+
+
+@pytest.mark.parametrize("observed", [None, 1, 2, 3])
+def test_a_resize_is_read_beside_the_generation(observed: int | None) -> None:
+    condition = {"type": "PodResizePending", "reason": "Infeasible", "observedGeneration": observed}
+    for generation in (None, 2):
+        check(
+            a_pod(
+                node="n",
+                requests={"cpu": "1"},
+                metadata={"generation": generation},
+                status={"phase": "Running", "conditions": [{"type": "Ready"}, condition]},
+            )
+        )
+
+
+def test_pods_of_one_template_share_what_they_are_charged_by() -> None:
+    one, two = (
+        kept_pod(a_pod(name=name, uid=name, node=f"node-{name}", requests={"cpu": "7"}))
+        for name in ("a", "b")
+    )
+    assert (one.name, one.uid, one.node_name) == ("a", "a", "node-a")
+    assert (two.name, two.uid, two.node_name) == ("b", "b", "node-b")
+    assert one.containers is two.containers
+    assert usage_of(one, now=None) is usage_of(two, now=None)
+
+
+def test_a_mirror_pod_stays_one() -> None:
+    metadata = {"annotations": {"kubernetes.io/config.mirror": "hash", "other": "x"}}
+    assert kept_pod(a_pod(metadata=metadata)).is_mirror
+    assert not kept_pod(a_pod()).is_mirror

@@ -1,0 +1,331 @@
+"""What others write is known as soon as the watch tells; what comes late replaces nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.admission.doors.desk import Line, a_namespace, new_cluster
+from tests.state.test_ledgers import NS, counted, made
+from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS
+from webhook.cluster.informer import Change, Informer, Timing
+from webhook.encoding import encode_json
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.ledger import Door, Ledger, Reservation, reserved_by
+from webhook.quota.ledger_codec import ledger_status
+from webhook.quota.quantity import Quantity
+from webhook.state import ledger_text
+from webhook.state.ledger_text import LedgerText
+from webhook.state.ledgers import LedgerStore, LedgerVersion
+
+SOON = 10.0
+CPU = {"requests.cpu": Quantity.parse("250m")}
+
+
+@pytest.fixture
+def line() -> Line:
+    cluster = new_cluster()
+    cluster.load([(NAMESPACES, a_namespace())])
+    return Line(cluster)
+
+
+@pytest.fixture
+def store(line: Line) -> LedgerStore:
+    return LedgerStore(line)
+
+
+@pytest.fixture
+def informer(store: LedgerStore) -> Iterator[Informer[LedgerText]]:
+    """Follows for `store`."""
+    follower = store.follow(Timing(rand=lambda: 0.0))
+    follower.start()
+    assert follower.wait_for_sync(SOON)
+    yield follower
+    follower.stop()
+
+
+def holding(*uids: str, base: Ledger | None = None) -> Ledger:
+    """A ledger with a reservation of each pod."""
+    ledger = base or counted("1")
+    reservations = {
+        uid: Reservation(uid, f"pod-{uid}", Door.BIND, CPU, {"q": CPU}, ("q",), number)
+        for number, uid in enumerate(uids, 1)
+    }
+    reserved = reserved_by(reservations.values())
+    accounts = {
+        name: replace(account, reserved=reserved.get(name, {}))
+        for name, account in ledger.accounts.items()
+    }
+    return Ledger(accounts, reservations, pods_resource_version=5, serial=len(uids))
+
+
+def stored(ledger: Ledger | None, *, uid: str = "a", version: int = 50) -> bytes:
+    """A ledger object as the API server sends it."""
+    metadata = {"name": "ledger", "namespace": NS, "uid": uid, "resourceVersion": str(version)}
+    status = {} if ledger is None else {"status": ledger_status(ledger)}
+    return encode_json({"metadata": metadata, "spec": {}, **status})
+
+
+def change(
+    ledger: Ledger | None, *, uid: str = "a", version: int = 50, data: bytes = b""
+) -> Change[LedgerText]:
+    text = LedgerText(data or stored(ledger, uid=uid, version=version))
+    return Change("UPDATED", f"{NS}/ledger", uid, version, new=text)
+
+
+def deletion(*, uid: str = "a", version: int) -> Change[LedgerText]:
+    return Change("DELETED", f"{NS}/ledger", uid, version)
+
+
+class TestOnTheCluster:
+    def test_what_another_process_writes_is_known_without_asking(
+        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+    ) -> None:
+        other = LedgerStore(line)
+        written = other.write(NS, made(other), holding("p1", "p2"))
+        assert informer.wait_for_version(written.resource_version, SOON)
+        line.calls.clear()
+        assert store.known(NS) == written
+        assert line.calls == []
+        following = store.write(NS, written, holding("p1"))  # and the write fits
+        assert other.fetch(NS) == following
+
+    def test_what_was_there_before_is_known_from_the_list(
+        self, line: Line, store: LedgerStore
+    ) -> None:
+        other = LedgerStore(line)
+        written = other.write(NS, made(other), counted("1"))
+        follower = store.follow(Timing(rand=lambda: 0.0))
+        follower.start()
+        assert follower.wait_for_sync(SOON)
+        assert store.known(NS) == written
+        follower.stop()
+
+    def test_an_own_write_is_known_until_something_newer_comes(
+        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+    ) -> None:
+        line.hold(QUOTA_LEDGERS, "metadata.name=ledger")
+        own = store.write(NS, made(store), counted("1"))
+        assert store.known(NS) is own
+        line.resume()
+        assert informer.wait_for_version(own.resource_version, SOON)
+        assert store.known(NS) is own
+        newer = LedgerStore(line).write(NS, own, counted("2"))
+        assert informer.wait_for_version(newer.resource_version, SOON)
+        assert store.known(NS) == newer
+
+    def test_a_deleted_ledger_is_forgotten(
+        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+    ) -> None:
+        store.write(NS, made(store), counted("1"))
+        gone = line.delete(QUOTA_LEDGERS, "ledger", namespace=NS)
+        assert informer.wait_for_version(gone.resource_version, SOON)
+        assert store.known(NS) is None
+        new = made(store)
+        assert store.known(NS) == new
+
+    def test_a_ledger_that_cannot_be_read_is_not_known_and_reported_by_reading_it(
+        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+    ) -> None:
+        old = store.write(NS, made(store), counted("1"))
+        broken = line.patch(
+            QUOTA_LEDGERS,
+            "ledger",
+            {"status": {"podsBarrier": "soon"}},
+            namespace=NS,
+            subresource="status",
+        )
+        assert informer.wait_for_version(broken.resource_version, SOON)
+        assert store.known(NS) is None
+        with pytest.raises(InvalidFieldError, match=r"status\.podsBarrier"):
+            store.fetch(NS)
+        blank = store.fetch_blank(NS)
+        assert blank is not None
+        assert store.write(NS, blank, counted("2")).uid == old.uid
+        assert store.known(NS) is not None
+
+    def test_what_is_known_need_not_be_read_again_when_it_is_fetched(
+        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+    ) -> None:
+        other = LedgerStore(line)
+        written = other.write(NS, made(other), holding("p1"))
+        assert informer.wait_for_version(written.resource_version, SOON)
+        known = store.known(NS)
+        assert store.fetch(NS) is known
+
+    def test_objects_of_other_names_are_no_ledgers(
+        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+    ) -> None:
+        own = made(store)
+        odd = line.create(QUOTA_LEDGERS, {"metadata": {"name": "odd", "namespace": NS}})
+        newer = LedgerStore(line).write(NS, own, counted("2"))
+        assert newer.resource_version > odd.resource_version
+        assert informer.wait_for_version(newer.resource_version, SOON)
+        assert store.known(NS) == newer
+
+    def test_writers_in_two_processes_lose_no_write(
+        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+    ) -> None:
+        other = LedgerStore(line)
+        version = made(other)
+        for number in range(30):
+            version = other.write(NS, version, counted(str(number)))
+            assert informer.wait_for_version(version.resource_version, SOON)
+            known = store.known(NS)
+            assert known is not None
+            version = store.write(NS, known, holding("p1", base=known.ledger))
+        assert store.fetch(NS) == version
+
+
+class TestOrder:
+    def test_a_late_event_does_not_replace_a_newer_read(self, store: LedgerStore) -> None:
+        newest = LedgerVersion(60, "a", counted("2"))
+        store._keep(NS, newest)
+        store._on_change(change(counted("1"), version=50))
+        assert store.known(NS) is newest
+
+    def test_a_late_event_of_a_former_object_does_not_either(self, store: LedgerStore) -> None:
+        newest = LedgerVersion(60, "b", counted("2"))
+        store._keep(NS, newest)
+        store._on_change(change(counted("1"), uid="a", version=50))
+        store._on_change(deletion(uid="a", version=55))
+        assert store.known(NS) is newest
+
+    def test_an_answer_that_took_its_time_does_not_bring_back_what_was_deleted(
+        self, store: LedgerStore
+    ) -> None:
+        store._on_change(change(counted("1"), version=50))
+        store._on_change(deletion(version=55))
+        store._keep(NS, LedgerVersion(52, "a", counted("2")))
+        assert store.known(NS) is None
+
+    def test_a_new_object_in_the_place_of_the_former_one_is_known(self, store: LedgerStore) -> None:
+        store._on_change(change(counted("1"), uid="a", version=50))
+        # an informer tells both at the version of the new one
+        store._on_change(deletion(uid="a", version=60))
+        store._on_change(change(counted("2"), uid="b", version=60))
+        known = store.known(NS)
+        assert known is not None
+        assert (known.uid, known.resource_version, known.ledger) == ("b", 60, counted("2"))
+
+    def test_what_was_made_after_the_list_that_does_not_show_it_stays(
+        self, store: LedgerStore
+    ) -> None:
+        store._on_change(change(counted("1"), uid="a", version=50))
+        made_later = LedgerVersion(70, "b", None)
+        store._keep(NS, made_later)
+        store._on_change(deletion(uid="a", version=65))
+        assert store.known(NS) is made_later
+
+    def test_nothing_found_does_not_undo_what_was_heard_meanwhile(
+        self, line: Line, store: LedgerStore
+    ) -> None:
+        store._keep(NS, LedgerVersion(50, "a", None))
+        ask = line.get
+
+        def slow(*args: object, **options: object) -> object:
+            try:
+                return ask(*args, **options)  # type: ignore[arg-type]
+            finally:
+                store._on_change(change(counted("1"), uid="b", version=60))
+
+        line.get = slow  # type: ignore[method-assign,assignment]
+        assert store.fetch(NS) is None
+        known = store.known(NS)
+        assert known is not None
+        assert known.uid == "b"
+
+    def test_deletions_are_not_remembered_without_end(self, store: LedgerStore) -> None:
+        for number in range(3000):
+            key = f"team-{number}/ledger"
+            store._on_change(Change("DELETED", key, "a", number))
+        assert len(store._deleted_at) <= 1024
+        assert store._places == {}
+
+    def test_a_namespace_that_is_gone_is_forgotten(self, store: LedgerStore) -> None:
+        store._on_change(change(counted("1")))
+        store.forget(NS)
+        assert store.known(NS) is None
+        assert store._places == {}
+
+
+class TestReading:
+    def test_it_says_what_reading_the_whole_object_says(self) -> None:
+        for ledger in (None, counted("1"), holding("p1", "p2")):
+            version = LedgerText(stored(ledger)).version({})
+            assert version == LedgerVersion(50, "a", ledger)
+
+    def test_nothing_is_read_before_somebody_asks(
+        self, store: LedgerStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read: list[bytes] = []
+        inner = ledger_text._readable
+
+        def counting(data: bytes, before: dict[bytes, Reservation]) -> LedgerVersion | None:
+            read.append(data)
+            return inner(data, before)
+
+        monkeypatch.setattr(ledger_text, "_readable", counting)
+        for number in range(5):
+            store._on_change(change(holding("p1"), version=50 + number))
+        assert read == []
+        threads = [threading.Thread(target=store.known, args=(NS,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(read) == 1
+
+    def test_reservations_that_stayed_are_shared_with_the_version_before(self) -> None:
+        before: dict[bytes, Reservation] = {}
+        first = LedgerText(stored(holding("p1", "p2"))).version(before)
+        second = LedgerText(stored(holding("p1", "p2", "p3"), version=51)).version(before)
+        assert first is not None
+        assert second is not None
+        assert first.ledger is not None
+        assert second.ledger is not None
+        assert second.ledger == holding("p1", "p2", "p3")
+        assert second.ledger.reservations["p1"] is first.ledger.reservations["p1"]
+        assert len(before) == 3
+        LedgerText(stored(holding("p3"), version=52)).version(before)
+        assert len(before) == 1
+
+    def test_a_reservation_that_changed_without_a_new_serial_is_read_anew(self) -> None:
+        before: dict[bytes, Reservation] = {}
+        LedgerText(stored(holding("p1"))).version(before)
+        smaller = Reservation("p1", "pod-p1", Door.BIND, CPU, {"q": {}}, ("q",), 1)
+        folded = replace(holding(), reservations={"p1": smaller}, serial=1)
+        version = LedgerText(stored(folded, version=51)).version(before)
+        assert version is not None
+        assert version.ledger == folded
+
+    def test_fields_of_a_newer_program_are_kept(self) -> None:
+        data = b'{"metadata":{"uid":"a","resourceVersion":"50"},"status":{"podsResourceVersion":"4"'
+        version = LedgerText(data + b',"burst":{"x":0.1},"more":[1]}}').version({})
+        assert version is not None
+        assert version.ledger is not None
+        assert ledger_status(version.ledger)["burst"] == {"x": "0.1"}
+        assert encode_json(ledger_status(version.ledger)["burst"]) == b'{"x":0.1}'
+
+    @pytest.mark.parametrize(
+        "status",
+        [
+            b'"text"',
+            b'{"podsResourceVersion":7}',
+            b'{"podsResourceVersion":"7","reservations":{}}',
+            b'{"podsResourceVersion":"7","reservations":[5]}',
+            b'{"podsResourceVersion":"7","reservations":[{"uid":"a","door":"Cat"}]}',
+            b'{"podsResourceVersion":"7","quotas":[5]}',
+        ],
+    )
+    def test_what_cannot_be_read_is_none(self, status: bytes) -> None:
+        data = b'{"metadata":{"uid":"a","resourceVersion":"50"},"status":%s}' % status
+        assert LedgerText(data).version({}) is None
+
+    def test_an_object_without_status_has_nothing_counted(self) -> None:
+        for tail in (b"}", b',"status":null}', b',"status":{}}'):
+            data = b'{"metadata":{"uid":"a","resourceVersion":"50"}' + tail
+            assert LedgerText(data).version({}) == LedgerVersion(50, "a", None)

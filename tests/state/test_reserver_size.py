@@ -1,0 +1,183 @@
+"""A ledger is one object: what would make it larger than that is held back, with the reason."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.state.test_reserver import NS, SEEN, Faulty, ask, claim, counted, cpu, now, soon
+from webhook.cluster.api import (
+    NAMESPACES,
+    InternalError,
+    Revision,
+    TooLargeError,
+    UnavailableError,
+)
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.encoding import encode_json
+from webhook.quota.ledger import Claim, Door, Undecided
+from webhook.quota.ledger_codec import ledger_status, written_bytes, written_bytes_of
+from webhook.quota.refusals import QuotaExceeded
+from webhook.state.ledgers import LedgerStore
+from webhook.state.reserver import Outcome, Reserved, Reserver
+
+FULL = Undecided("the quota ledger of namespace team-a holds as much as one object can")
+
+
+@pytest.fixture
+def client() -> Faulty:
+    cluster = MemoryCluster()
+    MemoryClient(cluster).create(NAMESPACES, {"metadata": {"name": NS}})
+    return Faulty(cluster)
+
+
+def with_room_for(store: LedgerStore, claims: int) -> int:
+    """How large the ledger is when it holds some more claims, and a little."""
+    ledger = now(store)
+    one = Reserver(store)
+    assert isinstance(ask(one, "sample"), Reserved)
+    return written_bytes(ledger) + claims * written_bytes_of(now(store).reservations["sample"]) + 60
+
+
+def free(store: LedgerStore, *uids: str) -> None:
+    """Take reservations away, as the tracker does."""
+    version = store.fetch(NS)
+    assert version is not None
+    assert version.ledger is not None
+    ledger = version.ledger
+    kept = {uid: one for uid, one in ledger.reservations.items() if uid not in uids}
+    store.write(NS, version, type(ledger)(ledger.accounts, kept, serial=ledger.serial))
+
+
+def test_its_size_is_that_of_what_is_written(client: Faulty) -> None:
+    store = counted(client, hard="99")
+    reserver = Reserver(store)
+    for number in range(20):
+        ledger = now(store)
+        assert abs(written_bytes(ledger) - len(encode_json(ledger_status(ledger)))) <= 1
+        ask(reserver, f"pod-{number}", "250m")
+
+
+def test_the_newest_claims_wait_until_there_is_room_again(client: Faulty) -> None:
+    store = counted(client, hard="99")
+    reserver = Reserver(store, most_bytes=with_room_for(store, 3))
+    assert isinstance(ask(reserver, "b"), Reserved)
+    assert isinstance(ask(reserver, "c"), Reserved)
+    assert ask(reserver, "d") == FULL
+    assert set(now(store).reservations) == {"sample", "b", "c"}
+    free(store, "sample")
+    assert isinstance(ask(reserver, "d"), Reserved)
+
+
+def test_a_pod_that_is_in_the_ledger_needs_no_room(client: Faulty) -> None:
+    store = counted(client, hard="99")
+    reserver = Reserver(store, most_bytes=with_room_for(store, 1))
+    assert ask(reserver, "b") == FULL
+    before = now(store).reservations["sample"].serial
+    assert isinstance(ask(reserver, "sample"), Reserved)
+    assert now(store).reservations["sample"].serial > before
+
+
+def test_what_does_not_fit_its_quota_is_refused_all_the_same(client: Faulty) -> None:
+    store = counted(client, hard="3")
+    reserver = Reserver(store, most_bytes=with_room_for(store, 1))
+    assert isinstance(ask(reserver, "large", "7"), QuotaExceeded)
+    assert ask(reserver, "small", "1") == FULL
+
+
+def test_of_a_batch_those_are_written_that_fit(client: Faulty) -> None:
+    store = counted(client, hard="99")
+    reserver = Reserver(store, most_bytes=with_room_for(store, 4))
+    entered, may_go = threading.Event(), threading.Event()
+
+    def slow(write: Callable[[], Revision]) -> Revision:
+        entered.set()
+        assert may_go.wait(10)
+        return write()
+
+    client.faults.append(slow)
+    outcomes: list[Outcome] = []
+    with ThreadPoolExecutor(6) as pool:
+        first = pool.submit(ask, reserver, "f")
+        assert entered.wait(10)
+        rest = [pool.submit(ask, reserver, letter) for letter in "ghijk"]
+        lane = reserver._lanes.of(NS)
+        while len(lane.waiting) < 5:
+            time.sleep(0.001)
+        order = [ticket.claim.uid for ticket in lane.waiting]
+        may_go.set()
+        outcomes = [one.result() for one in rest]
+        assert isinstance(first.result(), Reserved)
+    by_uid = dict(zip("ghijk", outcomes, strict=True))
+    assert [isinstance(by_uid[uid], Reserved) for uid in order] == [True, True, False, False, False]
+    assert all(by_uid[uid] == FULL for uid in order[2:])
+    assert set(now(store).reservations) == {"sample", "f", *order[:2]}
+
+
+def test_reservations_with_many_charges_count_by_their_size(client: Faulty) -> None:
+    store = counted(client, hard="99")
+    reserver = Reserver(store, most_bytes=with_room_for(store, 4))
+    many = {f"requests.example.com/{number}": amount for number in range(20) for amount in [ONE]}
+    wide = Claim("wide", "wide", Door.BIND, {**cpu("1"), **many}, ("q",))
+    assert reserver.reserve(NS, wide, SEEN, deadline=soon()) == FULL
+    assert isinstance(ask(reserver, "narrow"), Reserved)
+
+
+(ONE,) = cpu("1").values()
+REFUSALS: dict[str, Exception] = {
+    "by the API server": TooLargeError("Request entity too large: limit is 3145728"),
+    "by etcd": InternalError("etcdserver: request is too large"),
+    "by the client of etcd": InternalError(
+        "rpc error: code = ResourceExhausted desc = trying to send message larger than max"
+    ),
+}
+
+
+@pytest.mark.parametrize("error", REFUSALS.values(), ids=REFUSALS.keys())
+def test_an_object_that_is_refused_as_too_large_is_not_sent_again(
+    client: Faulty, error: Exception
+) -> None:
+    store = counted(client, hard="9")
+    sent: list[str] = []
+
+    def refuse(_write: Callable[[], Revision]) -> Revision:
+        sent.append("")
+        raise error
+
+    client.faults.extend([refuse] * 9)
+    assert ask(Reserver(store), "a") == FULL
+    assert len(sent) == 1
+    client.faults.clear()
+    assert not now(store).reservations
+
+
+def test_another_failure_of_the_api_server_is_tried_again(client: Faulty) -> None:
+    store = counted(client, hard="9")
+
+    def fail(_write: Callable[[], Revision]) -> Revision:
+        raise InternalError("Internal error occurred: out of cheese")
+
+    def overloaded(_write: Callable[[], Revision]) -> Revision:
+        raise UnavailableError("etcdserver: request timed out, request is too large")
+
+    client.faults.extend([fail, overloaded])
+    assert isinstance(ask(Reserver(store), "a"), Reserved)
+
+
+def test_how_many_reservations_there_may_be_is_asked_at_each_decision(client: Faulty) -> None:
+    capacity = [1]
+    reserver = Reserver(counted(client, hard="9"), capacity=lambda: capacity[0])
+    assert isinstance(ask(reserver, "a"), Reserved)
+    assert isinstance(ask(reserver, "b"), Undecided)
+    capacity[0] = 2
+    assert isinstance(ask(reserver, "b"), Reserved)
+
+
+def test_a_dry_run_says_the_same(client: Faulty) -> None:
+    store = counted(client, hard="9")
+    reserver = Reserver(store, most_bytes=with_room_for(store, 1))
+    assert reserver.try_out(NS, claim("b"), SEEN) == FULL

@@ -1,0 +1,101 @@
+"""Peace: no load, no faults, and the product comes to rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.rest import RestError
+from tests.torture.facts import LedgerFact, PodFact, QuotaFact, ledger_fact, pod_fact, quota_fact
+from tests.torture.recount import Difference, differences
+from tests.torture.replay import Judge
+from tests.torture.shapes import Space
+from tests.torture.world import LEDGERS
+
+PATIENCE_SECONDS: Final = 150.0
+"""A lost ledger stays away for 45 s, then what it promised expires after 45 s and some looks."""
+
+
+@dataclass(slots=True)
+class Ending:
+    """How it ended.
+
+    Attributes:
+        seconds: From the end of the load until every ledger equalled a recount; None for never.
+        differences: What was still different.
+        charged: Namespace → uids of pods that take something, by the API server's own lists.
+    """
+
+    seconds: float | None = None
+    differences: list[Difference] = field(default_factory=list)
+    charged: dict[str, set[str]] = field(default_factory=dict)
+
+    def disagreements(self, judge: Judge) -> list[str]:
+        """Compare the API server's last lists with the end of the replayed history."""
+        return [
+            f"{namespace}: the recorded history ends with other pods than the API server has:"
+            f" {sorted(uids ^ replayed)[:5]}"
+            for namespace, uids in self.charged.items()
+            for replayed in [{pod.uid for pod in judge.pods(namespace)}]
+            if uids - replayed or replayed - uids - self._maybe_released(judge, namespace)
+        ]
+
+    @staticmethod
+    def _maybe_released(judge: Judge, namespace: str) -> set[str]:
+        # time alone releases these, and the history may have ended before
+        return {pod.uid for pod in judge.pods(namespace) if pod.released_at is not None}
+
+
+def wait_for_peace(
+    plane: ControlPlane, spaces: Sequence[Space], seconds: float = PATIENCE_SECONDS
+) -> Ending:
+    """Wait until every ledger equals a recount of the pods, or the time is over."""
+    began = time.monotonic()
+    ending = Ending()
+    while time.monotonic() - began < seconds:
+        try:
+            ending = _look(plane, spaces)
+        except (RestError, OSError):
+            time.sleep(0.5)
+            continue
+        if not ending.differences:
+            ending.seconds = time.monotonic() - began
+            return ending
+        time.sleep(1.0)
+    return ending
+
+
+def _look(plane: ControlPlane, spaces: Sequence[Space]) -> Ending:
+    ending = Ending()
+    for space in spaces:
+        at = time.monotonic()
+        pods = [
+            pod_fact(each, revision=0, at=at, wall=time.time())
+            for each in _items(plane, f"{space.path}/pods")
+        ]
+        quotas: list[QuotaFact] = [
+            quota_fact(each, revision=0, at=at)
+            for each in _items(plane, f"{space.path}/resourcequotas")
+        ]
+        ledgers: list[LedgerFact] = [
+            ledger_fact(each, revision=0, at=at)
+            for each in _items(plane, LEDGERS.format(space.name))
+        ]
+        ending.differences += differences(
+            ledgers[0] if ledgers else None, quotas, pods, namespace=space.name, at=at
+        )
+        ending.charged[space.name] = {pod.uid for pod in pods if _is_charged(pod, at)}
+    return ending
+
+
+def _items(plane: ControlPlane, path: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = plane.rest.get(path)["items"]
+    return items
+
+
+def _is_charged(pod: PodFact, at: float) -> bool:
+    is_released = pod.released_at is not None and pod.released_at <= at
+    return pod.is_assigned and pod.is_live and not is_released

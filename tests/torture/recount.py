@@ -1,0 +1,80 @@
+"""The end: what the ledgers say, against what the pods take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tests.torture.amounts import Amounts, spelled
+from tests.torture.facts import Account, LedgerFact, PodFact, QuotaFact
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A quota whose ledger is not what its pods make it."""
+
+    namespace: str
+    quota: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.quota}: {self.what}"
+
+
+def recount(quota: QuotaFact, pods: Iterable[PodFact], *, at: float) -> dict[str, int]:
+    """Add up what the pods of a namespace take of a quota at a moment."""
+    taken = dict.fromkeys(quota.hard, 0)
+    for pod in pods:
+        is_released = pod.released_at is not None and pod.released_at <= at
+        if pod.is_assigned and pod.is_live and not is_released and quota.selects(pod.traits):
+            for key in taken:
+                taken[key] += pod.usage.get(key, 0)
+    return taken
+
+
+def differences(
+    ledger: LedgerFact | None,
+    quotas: Iterable[QuotaFact],
+    pods: Iterable[PodFact],
+    *,
+    namespace: str,
+    at: float,
+) -> list[Difference]:
+    """Compare a namespace's ledger with a recount; nothing when they are equal.
+
+    Every quota with deferred keys has one account, of that very quota, with just what its pods
+    take under `used` and nothing reserved; there are no other accounts and no reservations.
+    """
+    deferred = {quota.name: quota for quota in quotas if quota.hard}
+    if ledger is None or not ledger.is_there:
+        return [Difference(namespace, name, "there is no ledger") for name in sorted(deferred)]
+    known = list(pods)
+    found = [
+        Difference(namespace, name, what)
+        for name, quota in sorted(deferred.items())
+        for what in _faults(ledger.accounts.get(name), quota, recount(quota, known, at=at))
+    ]
+    extra = sorted(set(ledger.accounts) - set(deferred))
+    found += [
+        Difference(namespace, name, "the ledger counts a quota that is not there") for name in extra
+    ]
+    if ledger.reservations:
+        found.append(Difference(namespace, "*", f"{ledger.reservations} reservations are left"))
+    return found
+
+
+def _faults(account: Account | None, quota: QuotaFact, taken: Amounts) -> list[str]:
+    if account is None or account.uid != quota.uid:
+        return ["the ledger does not count this quota"]
+    faults = [
+        _wrong_charge(key, account.used.get(key, 0), amount)
+        for key, amount in sorted(taken.items())
+        if account.used.get(key) != amount
+    ]
+    reserved = {key: amount for key, amount in account.reserved.items() if amount}
+    return faults + ([f"reserved is {spelled(reserved)}"] if reserved else [])
+
+
+def _wrong_charge(key: str, used: int, taken: int) -> str:
+    word = "lost charge" if used < taken else "charged twice or too long"
+    return f"{word}: used {spelled({key: used})}, pods take {spelled({key: taken})}"

@@ -1,0 +1,263 @@
+"""`scripts/torture`: the product on a real control plane, under load and faults.
+
+Exits with 1 on any over-commit, on any difference between ledgers and pods in the end, and on
+anything else that makes the result worth nothing; the seed to repeat it is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import secrets
+import ssl
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.controlplane.pki import write_private
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.rest import RestError
+from tests.torture.driver import FaultDriver
+from tests.torture.ending import Ending, wait_for_peace
+from tests.torture.etcd import current_revision
+from tests.torture.links import Links
+from tests.torture.load import Load
+from tests.torture.recorder import Recording
+from tests.torture.replay import Judge
+from tests.torture.report import Report
+from tests.torture.setting import lay_out, wait_until_counted, wait_until_enforced
+from tests.torture.shapes import PREFIX, spaces
+from tests.torture.stack import DOORS, Stack
+from tests.torture.world import World
+
+_JSON_IN_ETCD: Final = "--storage-media-type=application/json"
+_SAY_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How much, for how long."""
+
+    minutes: float = 20.0
+    binds: int = 50_000
+    faults: int = 100
+    namespaces: int = 4
+    webhooks: int = 3
+    controllers: int = 2
+    binders: int = 32
+    seed: int = 0
+    is_guarded: bool = True
+
+
+def torture(options: Options, directory: Path, say: Callable[[str], None]) -> Report:
+    """Do it all, and report."""
+    report = Report(options=asdict(options))
+    with (
+        ControlPlane.start(directory / "plane", apiserver_flags=(_JSON_IN_ETCD,), say=say) as plane,
+        Links() as links,
+    ):
+        say("the control plane runs")
+        world = _build(options, plane, links, directory)
+        try:
+            _run(options, world, directory, report, say)
+        finally:
+            world.stack.stop()
+    return report
+
+
+def _build(options: Options, plane: ControlPlane, links: Links, directory: Path) -> World:
+    nodes = plane.add_nodes(4, cpu="4000", memory="16Ti", pods=20000)
+    stack = Stack.start(
+        plane,
+        links,
+        directory / "product",
+        webhooks=options.webhooks,
+        controllers=options.controllers,
+        is_guarded=options.is_guarded,
+    )
+    return World(plane, stack, links, spaces(options.namespaces), nodes)
+
+
+def _run(
+    options: Options, world: World, directory: Path, report: Report, say: Callable[[str], None]
+) -> None:
+    plane = world.plane
+    recording = Recording.start(
+        plane.etcd_url,
+        prefix=PREFIX,
+        revision=current_revision(plane.etcd_url) + 1,
+        directory=directory,
+    )
+    try:
+        wait_until_enforced(plane, is_guarded=options.is_guarded)
+        lay_out(plane, world.spaces)
+        wait_until_counted(plane, world.spaces)
+        say("the product runs, and its ledgers count all quotas")
+        load = Load(
+            plane.url,
+            admin_context(plane),
+            world.spaces,
+            world.nodes,
+            binders=options.binders,
+            seed=options.seed,
+        )
+        driver = FaultDriver(world, options.seed, options.faults, options.minutes * 60)
+        began = time.monotonic()
+        load.start()
+        driver.start()
+        _wait(options, load, driver, recording, say)
+        load.stop()
+        driver.stop()
+        report.seconds = time.monotonic() - began
+        say("the load is over")
+        _mend(world)
+        ending = wait_for_peace(plane, world.spaces)
+        time.sleep(1.0)  # what the recorder has not written yet
+        recording.check()
+    finally:
+        recording.stop()
+    _conclude(report, recording, load, driver, ending, began)
+
+
+def _wait(
+    options: Options,
+    load: Load,
+    driver: FaultDriver,
+    recording: Recording,
+    say: Callable[[str], None],
+) -> None:
+    """Wait for the time and the binds, at most twice the time."""
+    began = time.monotonic()
+    said = began
+    while True:
+        time.sleep(0.5)
+        recording.check()
+        now = time.monotonic()
+        passed = (now - began) / 60
+        if now - said >= _SAY_SECONDS:
+            said = now
+            say(f"{passed:5.1f} min: binds {load.tally.outcomes()}, faults {driver.done}")
+        enough = load.tally.tried >= options.binds and driver.done >= options.faults
+        if (passed >= options.minutes and enough) or passed >= 2 * options.minutes:
+            return
+
+
+def _mend(world: World) -> None:
+    for process in world.plane.processes:
+        process.resume()
+        if not process.is_running:
+            process.start()
+    for name in [DOORS, *(member.name for member in world.stack.members)]:
+        world.links.set(name, delay=0.0, refuse=False, hold=False)
+    world.stack.mend()
+
+
+def _conclude(
+    report: Report,
+    recording: Recording,
+    load: Load,
+    driver: FaultDriver,
+    ending: Ending,
+    began: float,
+) -> None:
+    facts = recording.facts()
+    judge = Judge(requests=load.tally.requests, began=began)
+    for fact in facts:
+        judge.feed(fact)
+    report.judged(judge, facts)
+    report.loaded(load.tally)
+    report.healed(driver.incidents, load.tally, [books.space.name for books in load.books])
+    report.quiet_seconds = ending.seconds
+    report.differences = [str(each) for each in ending.differences]
+    report.errors += load.errors
+    report.errors += ending.disagreements(judge)
+
+
+def admin_context(plane: ControlPlane) -> ssl.SSLContext:
+    """Make a TLS context of one who may do everything."""
+    client = plane.pki.issue_client("torture", ("system:masters",))
+    pair = plane.directory / "pki" / "torture.pem"
+    write_private(pair, (client.certificate + client.key).decode())
+    context = ssl.create_default_context(cafile=str(plane.ca_file))
+    context.load_cert_chain(pair)
+    return context
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line."""
+    given = _parser().parse_args(arguments)
+    options = _options(given)
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"[{time.monotonic() - began:6.1f}] {line}", file=sys.stderr, flush=True)
+
+    say(f"seed {options.seed}")
+    with contextlib.ExitStack() as stack:
+        if given.keep is None:
+            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="torture-"))
+            directory = Path(made)
+        else:
+            directory = given.keep
+            directory.mkdir(parents=True, exist_ok=True)
+        report = torture(options, directory, say)
+    if given.report is not None:
+        given.report.write_text(json.dumps(report.as_json(), indent=1))
+    print(report.text())
+    if given.self_check:
+        print("self-check:", "the observer noticed" if report.over_commits else "NOTHING NOTICED")
+        return 0 if report.over_commits else 1
+    return 1 if report.problems else 0
+
+
+def _options(given: argparse.Namespace) -> Options:
+    seed = secrets.randbelow(10**6) if given.seed is None else given.seed
+    sizes = {name: getattr(given, name) for name in ("namespaces", "webhooks", "controllers")}
+    if given.self_check:
+        minutes, binds, faults = 0.25, 300, 0
+    elif given.short:
+        minutes, binds, faults = 1.0, 1000, 14
+    else:
+        minutes, binds, faults = 20.0, 50_000, 100
+    return Options(
+        minutes=minutes if given.minutes is None else given.minutes,
+        binds=binds if given.binds is None else given.binds,
+        faults=faults if given.faults is None else given.faults,
+        binders=given.binders,
+        seed=seed,
+        is_guarded=not given.self_check,
+        **sizes,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scripts/torture", description=__doc__)
+    parser.add_argument("--minutes", type=float, help="at least so long; at most twice that")
+    parser.add_argument("--binds", type=int, help="at least so many, in twice the time at most")
+    parser.add_argument("--faults", type=int, help="so many faults, spread over the minutes")
+    parser.add_argument("--namespaces", type=int, default=4)
+    parser.add_argument("--webhooks", type=int, default=3)
+    parser.add_argument("--controllers", type=int, default=2)
+    parser.add_argument("--binders", type=int, default=32, help="threads that bind")
+    parser.add_argument("--seed", type=int, help="of all chance; default: a new one")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write everything as JSON")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and history here")
+    parser.add_argument("--short", action="store_true", help="a minute of load, some faults")
+    parser.add_argument(
+        "--self-check",
+        action="store_true",
+        help="leave the guard of binds out: passes if the observer notices the over-commits",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except RestError as err:
+        sys.exit(f"the API server refused: {err}")

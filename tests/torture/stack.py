@@ -1,0 +1,214 @@
+"""The product as it is installed: processes of its own command line, behind proxies, registered.
+
+Every process speaks to the API server through a link of its own, as its own service account with
+exactly the product's rights. The API server speaks to the webhooks through one link that goes
+round them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import webhook
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.ports import free_ports
+from tests.controlplane.process import Process
+from tests.e2e.harness import make_certificates
+from tests.torture.links import Links
+from webhook.cluster.api import Object
+from webhook.installing.rendering import Rendered, render
+
+DOORS: Final = "doors"
+"""The link between the API server and the webhooks."""
+
+SYSTEM: Final = "deferred-quota-system"
+_GUARD: Final = "bind.deferredquota.io"
+
+
+@dataclass(slots=True)
+class Member:
+    """A process of the product; its link to the API server has its name."""
+
+    name: str
+    process: Process
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it keeps ledgers, if it leads."""
+        return self.name.startswith("controller")
+
+
+@dataclass(slots=True)
+class Stack:
+    """All processes of the product; made with `start`."""
+
+    members: list[Member]
+
+    @property
+    def webhooks(self) -> list[Member]:
+        """The processes that answer reviews."""
+        return [each for each in self.members if not each.is_controller]
+
+    @property
+    def controllers(self) -> list[Member]:
+        """The processes that stand for election."""
+        return [each for each in self.members if each.is_controller]
+
+    @classmethod
+    def start(
+        cls,
+        plane: ControlPlane,
+        links: Links,
+        directory: Path,
+        *,
+        webhooks: int,
+        controllers: int,
+        is_guarded: bool = True,
+    ) -> Stack:
+        """Install everything and wait until it is ready.
+
+        Args:
+            plane: The control plane.
+            links: Where links are opened.
+            directory: For certificates, kubeconfigs and logs.
+            webhooks: How many processes answer reviews.
+            controllers: How many stand for election.
+            is_guarded: False leaves out the entry that guards binds: nothing is enforced then, and
+                the observer has to notice.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        certificates = make_certificates(directory / "certs")
+        authority = (certificates / "ca.crt").read_bytes()
+        _apply(plane, render(url="https://127.0.0.1:1", ca_pem=authority).cluster)
+        plane.kubectl(
+            *("wait", "--for=condition=Established", "--timeout=60s"),
+            "crd/quotaledgers.deferredquota.io",
+        )
+        maker = _Maker(plane, links, directory, certificates, _copy_of_the_product(directory))
+        doors = [free_ports(1)[0] for _ in range(webhooks)]
+        members = [maker.webhook(number, port) for number, port in enumerate(doors)]
+        members += [maker.controller(number) for number in range(controllers)]
+        stack = cls(members)
+        try:
+            for member in members:
+                member.process.start(waits=False)
+            for member in members:
+                member.process.wait_until_ready()
+            front = links.open(DOORS, [("127.0.0.1", port) for port in doors])
+            installation = render(url=f"https://127.0.0.1:{front}", ca_pem=authority)
+            _apply(plane, installation.stamps)
+            _apply(plane, _registrations(installation, is_guarded=is_guarded))
+            _apply(plane, installation.masks)
+        except BaseException:
+            stack.stop()
+            raise
+        return stack
+
+    def stop(self) -> None:
+        """End all processes."""
+        for member in self.members:
+            member.process.resume()
+            member.process.kill()
+
+    def mend(self) -> None:
+        """Let every process run again."""
+        for member in self.members:
+            member.process.resume()
+            if not member.process.is_running:
+                member.process.start(waits=False)
+        for member in self.members:
+            member.process.wait_until_ready()
+
+
+@dataclass(slots=True)
+class _Maker:
+    plane: ControlPlane
+    links: Links
+    directory: Path
+    certificates: Path
+    source: Path
+
+    def webhook(self, number: int, port: int) -> Member:
+        """Make a webhook process that is not started."""
+        name = f"webhook-{number}"
+        listen = ("--listen", f"127.0.0.1:{port}", "--certs", str(self.certificates))
+        return self._member(name, "serve", "deferred-quota-webhook", listen)
+
+    def controller(self, number: int) -> Member:
+        """Make a controller process that is not started."""
+        name = f"controller-{number}"
+        return self._member(name, "controller", "deferred-quota-controller", ("--identity", name))
+
+    def _member(self, name: str, command: str, account: str, more: Sequence[str]) -> Member:
+        (ops,) = free_ports(1)
+        arguments: list[str | Path] = [
+            *(sys.executable, "-m", "webhook", command),
+            *("--kubeconfig", self._kubeconfig(name, account)),
+            *("--ops", f"127.0.0.1:{ops}", "--log-level", "warning"),
+            *more,
+        ]
+        ready = _answers(f"http://127.0.0.1:{ops}/readyz")
+        log = self.directory / f"{name}.log"
+        environment = {"PYTHONPATH": str(self.source), "PYTHONSAFEPATH": "1"}
+        return Member(name, Process(name, arguments, log, ready, environment))
+
+    def _kubeconfig(self, name: str, account: str) -> Path:
+        """Write a kubeconfig that goes through a link."""
+        port = self.links.open(name, [("127.0.0.1", self.plane.ports.apiserver)])
+        given = self.plane.service_account_kubeconfig(SYSTEM, account)
+        text = given.read_text()
+        assert self.plane.url in text, f"{given} does not name {self.plane.url}"
+        path = self.directory / f"{name}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(text.replace(self.plane.url, f"https://127.0.0.1:{port}"))
+        return path
+
+
+def _copy_of_the_product(directory: Path) -> Path:
+    """Copy the package, so that processes that start anew are what they were.
+
+    A run lasts long; the checkout may be worked in meanwhile.
+    """
+    source = directory / "source"
+    package = Path(webhook.__file__).parent
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(package, source / package.name, ignore=ignored, dirs_exist_ok=True)
+    return source
+
+
+def _registrations(installation: Rendered, *, is_guarded: bool) -> list[Object]:
+    if is_guarded:
+        return list(installation.registrations)
+    kept: list[Object] = []
+    for configuration in installation.registrations:
+        entries = configuration["webhooks"]
+        assert isinstance(entries, list)
+        others = [entry for entry in entries if entry["name"] != _GUARD]
+        kept.append({**configuration, "webhooks": others})
+    assert kept != list(installation.registrations), f"there is no entry {_GUARD}"
+    return kept
+
+
+def _apply(plane: ControlPlane, objects: Sequence[Object]) -> None:
+    bundle = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+    plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(bundle))
+
+
+def _answers(url: str) -> Callable[[], str]:
+    def missing() -> str:
+        try:
+            with closing(urllib.request.urlopen(url, timeout=5)) as response:  # noqa: S310 - ours
+                response.read()
+        except urllib.request.HTTPError as err:
+            return f"{url} says {err.code} {err.read().decode(errors='replace')}"
+        return ""
+
+    return missing

@@ -1,0 +1,135 @@
+"""Options that say which cluster a command works on, and the way to it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from webhook import __version__
+from webhook.cli.exits import CommandError, ExitCode, InputError, UnreachableError, printable
+from webhook.cluster.api import (
+    ApiError,
+    ClusterApi,
+    RequestTimeoutError,
+    UnauthorizedError,
+    UnavailableError,
+)
+
+if TYPE_CHECKING:
+    from webhook.cluster.live import Access
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class RefusedError(CommandError):
+    """The cluster answers, and does not do what was asked."""
+
+    exit_code = int(ExitCode.FINDINGS)
+
+
+def cluster_options(command: _F) -> _F:
+    """Add `--kubeconfig` and `--context`."""
+    context = click.option("--context", help="Context of the kubeconfig; else its current one.")
+    kubeconfig = click.option(
+        "--kubeconfig",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="How to reach the cluster; else $KUBECONFIG, ~/.kube/config, or from inside it.",
+    )
+    return kubeconfig(context(command))
+
+
+def snapshot_option(command: _F) -> _F:
+    """Add `--snapshot`, as `snapshots`."""
+    return click.option(
+        "--snapshot",
+        "snapshots",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        metavar="FILE",
+        help="Work on objects as kubectl prints them, and ask no cluster. Repeatable.",
+    )(command)
+
+
+def read_access(kubeconfig: Path | None, context: str | None) -> Access:
+    """Find out how to reach the cluster.
+
+    Raises:
+        InputError: There is no usable kubeconfig.
+    """
+    from webhook.cluster.live import AccessError, load_access  # noqa: PLC0415 - slow to import
+
+    try:
+        return load_access(kubeconfig, context)
+    except AccessError as err:
+        raise InputError(str(err)) from err
+
+
+@contextmanager
+def live_cluster(kubeconfig: Path | None, context: str | None) -> Iterator[ClusterApi]:
+    """Give a client of the cluster until the block is left.
+
+    Raises:
+        InputError: There is no usable kubeconfig.
+        UnreachableError: The cluster does not answer, or does not know the caller.
+        RefusedError: It refuses something that the block asked for and does not handle.
+    """
+    # imported late: help and offline work must not wait for it
+    from webhook.cluster.live import LiveClient  # noqa: PLC0415
+
+    access = read_access(kubeconfig, context)
+    client = LiveClient(access, user_agent=f"deferred-quota/{__version__}")
+    try:
+        with cluster_errors():
+            yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def snapshot_cluster(paths: Sequence[Path]) -> Iterator[ClusterApi]:
+    """Give a cluster in memory with what some files hold, and nothing besides.
+
+    Raises:
+        InputError: A file cannot be read; the text has file, document and field.
+    """
+    from webhook.cluster.files.snapshot import (  # noqa: PLC0415 - only where it is asked for
+        SnapshotError,
+        read_files,
+        read_snapshot,
+    )
+    from webhook.cluster.memory import MemoryClient, MemoryCluster  # noqa: PLC0415
+
+    try:
+        found = read_snapshot(read_files(paths))
+    except SnapshotError as err:
+        raise InputError(str(err)) from err
+    cluster = MemoryCluster()
+    cluster.load([(one.kind, one.object) for one in found])
+    with cluster_errors():
+        yield MemoryClient(cluster)
+
+
+@contextmanager
+def cluster_errors() -> Iterator[None]:
+    """Turn what a cluster answers into the way a command ends."""
+    try:
+        yield
+    except (UnavailableError, RequestTimeoutError) as err:
+        raise UnreachableError(f"the cluster does not answer: {err.message}") from err
+    except UnauthorizedError as err:
+        raise UnreachableError(f"the cluster does not know you: {err.message}") from err
+    except ApiError as err:
+        raise RefusedError(err.message) from err
+
+
+def progress(text: str) -> None:
+    """Show progress on a terminal; in a pipe nobody waits for it."""
+    stream: Any = sys.stderr
+    if stream is not None and stream.isatty():
+        click.echo(printable(text), err=True)

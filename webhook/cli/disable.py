@@ -1,0 +1,140 @@
+"""`deferred-quota disable`: opt namespaces out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from webhook.cli.access import cluster_options, live_cluster, progress
+from webhook.cli.exits import ExitCode, printable
+from webhook.cli.options import Command, output_option
+from webhook.cli.reports import FORMATS, print_structured
+from webhook.cluster.api import ApiError, ClusterApi, RequestTimeoutError, UnavailableError
+from webhook.operations.opting_out import OptedOut, opt_out, preview
+from webhook.operations.patience import Patience
+from webhook.quota.resources import render, to_text
+
+
+@click.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  deferred-quota disable team-a
+  deferred-quota disable team-a team-b --dry-run
+  deferred-quota disable team-a -o json
+  kubectl get ns -l deferredquota.io/mode -o name | cut -d/ -f2 | xargs deferred-quota disable
+
+\b
+Exit status: 0 done, 1 there is no such namespace or something is not allowed,
+3 something is left to do: run it again, 4 the cluster does not answer.
+""",
+)
+@click.argument("namespaces", nargs=-1, required=True, metavar="NAMESPACE...")
+@click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
+@click.option(
+    "--wait",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    show_default=True,
+    help="Seconds to go on for in each namespace.",
+)
+@cluster_options
+@output_option(*FORMATS)
+def disable(
+    namespaces: tuple[str, ...],
+    dry_run: bool,
+    seconds: float,
+    kubeconfig: Path | None,
+    context: str | None,
+    output: str,
+) -> ExitCode:
+    """Opt namespaces out: the API server charges their pods when they are created, as before.
+
+    Removes the label, takes the scheduling gate off every pod that waits, and completes the status
+    of the quotas so that all of them are enforced at once. No pod is evicted; quotas that are over
+    their limit now are named. It may be run again at any time, and finishes what was interrupted.
+    """
+    wanted = tuple(dict.fromkeys(namespaces))
+    with live_cluster(kubeconfig, context) as api:
+        return disable_on(api, wanted, dry_run=dry_run, seconds=seconds, output=output)
+
+
+def disable_on(
+    api: ClusterApi,
+    namespaces: Sequence[str],
+    *,
+    dry_run: bool,
+    output: str,
+    seconds: float = 120.0,
+    patience: Patience | None = None,
+) -> ExitCode:
+    """Opt namespaces of a cluster out and print what was done."""
+    patient = patience or Patience(seconds=seconds)
+    outcomes = [_one(api, name, patient, dry_run=dry_run) for name in namespaces]
+    if output == "text":
+        for outcome in outcomes:
+            click.echo("\n".join(map(printable, _lines(outcome, dry_run=dry_run))))
+    else:
+        entries = [_entry(outcome) for outcome in outcomes]
+        print_structured({"schemaVersion": 1, "dryRun": dry_run, "namespaces": entries}, output)
+    if not all(outcome.exists for outcome in outcomes):
+        return ExitCode.FINDINGS
+    if any(outcome.problems for outcome in outcomes):
+        return ExitCode.DRIFT
+    return ExitCode.OK
+
+
+def _one(api: ClusterApi, namespace: str, patience: Patience, *, dry_run: bool) -> OptedOut:
+    try:
+        if dry_run:
+            return preview(api, namespace)
+        return opt_out(api, namespace, report=progress, patience=patience)
+    except (UnavailableError, RequestTimeoutError):
+        raise
+    except ApiError as err:  # the other namespaces may be allowed
+        return OptedOut(namespace, problems=(err.message,))
+
+
+def _lines(outcome: OptedOut, *, dry_run: bool) -> Iterator[str]:
+    if not outcome.exists:
+        yield f"{outcome.namespace}: there is no such namespace"
+        return
+    yield f"{outcome.namespace}: {_head(outcome, dry_run=dry_run)}"
+    would = "would be " if dry_run else ""
+    if outcome.gates:
+        yield f"  scheduling gates {would}removed: {outcome.gates}"
+    if outcome.restored:
+        yield f"  status of quotas {would}completed: {', '.join(outcome.restored)}"
+    for over in outcome.over:
+        yield (
+            f"  over quota {'then' if dry_run else 'now'}: {over.quota}: used: {render(over.used)},"
+            f" limited: {render(over.hard)}; pods that are there stay, new ones are refused"
+        )
+    for problem in outcome.problems:
+        yield f"  not done: {problem}"
+
+
+def _head(outcome: OptedOut, *, dry_run: bool) -> str:
+    if outcome.problems and not dry_run:
+        return "not opted out completely; run it again"
+    if dry_run:
+        return "would be opted out" if outcome.had_label else "is not opted in"
+    return "opted out" if outcome.had_label else "was not opted in"
+
+
+def _entry(outcome: OptedOut) -> dict[str, object]:
+    return {
+        "namespace": outcome.namespace,
+        "exists": outcome.exists,
+        "wasOptedIn": outcome.had_label,
+        "gatesRemoved": outcome.gates,
+        "quotasCompleted": list(outcome.restored),
+        "overQuota": [
+            {"quota": over.quota, "used": to_text(over.used), "hard": to_text(over.hard)}
+            for over in outcome.over
+        ],
+        "problems": list(outcome.problems),
+    }

@@ -1,0 +1,150 @@
+"""`deferred-quota doctor`: look a cluster over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from webhook.cli.access import (
+    cluster_options,
+    live_cluster,
+    progress,
+    snapshot_cluster,
+    snapshot_option,
+)
+from webhook.cli.exits import ExitCode
+from webhook.cli.judging import (
+    configuration_of,
+    finding_entry,
+    finding_lines,
+    installed_config_option,
+    read_bundle,
+)
+from webhook.cli.options import Command, output_option
+from webhook.cli.reports import FORMATS, print_structured
+from webhook.cluster.api import ClusterApi
+from webhook.operations.doctor import CHECKS, Examination, Scene, Settings, examine
+from webhook.operations.findings import Severity
+from webhook.quota.names import DEFERRED_KEYS
+
+
+@click.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  deferred-quota doctor
+  deferred-quota doctor team-a team-b --fail-on warn
+  deferred-quota doctor -o json | jq '.findings[] | select(.severity == "error")'
+  deferred-quota doctor --snapshot cluster.yaml
+  deferred-quota doctor --pause 120
+
+\b
+Exit status: 0 no errors, 1 errors, 3 warnings with --fail-on warn,
+4 the cluster does not answer.
+""",
+)
+@click.argument("namespaces", nargs=-1, metavar="[NAMESPACE]...")
+@cluster_options
+@snapshot_option
+@installed_config_option
+@click.option(
+    "--pause",
+    "pause_seconds",
+    type=click.FloatRange(min=0),
+    default=3.0,
+    show_default=True,
+    help="Seconds between two looks at what may be changing just now. More than twice the time"
+    " that reservations are kept (45) also finds those that never end.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(("warn", "error")),
+    default="error",
+    show_default=True,
+    help="What makes the exit status other than 0.",
+)
+@output_option(*FORMATS)
+def doctor(  # noqa: PLR0913, PLR0917 - one for each option
+    namespaces: tuple[str, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    snapshots: tuple[Path, ...],
+    config: Path | None,
+    pause_seconds: float,
+    fail_on: str,
+    output: str,
+) -> ExitCode:
+    """Look whether everything is installed, enforced and counted as it should be.
+
+    Looks at the definition of ledgers, the webhooks, their CA, the mask, the status of quotas, the
+    controller, the ledgers against a recount of the pods, pods that wait, and who could go around
+    all of it. Only reads. With NAMESPACE, only what concerns these and the installation.
+    """
+    if snapshots:
+        with snapshot_cluster(snapshots) as api:
+            settings = _settings(api, namespaces, config, pause_seconds, is_offline=True)
+            return examine_and_print(api, settings, fail_on=fail_on, output=output)
+    with live_cluster(kubeconfig, context) as api:
+        settings = _settings(api, namespaces, config, pause_seconds)
+        return examine_and_print(api, settings, fail_on=fail_on, output=output)
+
+
+def _settings(
+    api: ClusterApi,
+    namespaces: tuple[str, ...],
+    config: Path | None,
+    pause_seconds: float,
+    *,
+    is_offline: bool = False,
+) -> Settings:
+    configuration = configuration_of(api, config)
+    return Settings(
+        deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
+        exempt=configuration.exempt_namespaces,
+        namespaces=tuple(dict.fromkeys(namespaces)),
+        expire_seconds=float(configuration.timeouts.expire_reservation_seconds),
+        is_offline=is_offline,
+        pause_seconds=pause_seconds,
+        read_bundle=read_bundle,
+    )
+
+
+def examine_and_print(
+    api: ClusterApi, settings: Settings, *, fail_on: str, output: str
+) -> ExitCode:
+    """Examine a cluster and print what was found."""
+    found = examine(Scene(api, settings), report=progress)
+    if output == "text":
+        for finding in found.findings:
+            click.echo("\n".join(finding_lines(finding)))
+        click.echo(_summary(found), err=True)
+    else:
+        print_structured(_report(found), output)
+    if found.has(Severity.ERROR):
+        return ExitCode.FINDINGS
+    if fail_on == "warn" and found.has(Severity.WARN):
+        return ExitCode.DRIFT
+    return ExitCode.OK
+
+
+def _summary(found: Examination) -> str:
+    counts = Counter(one.severity for one in found.findings)
+    words = ", ".join(f"{severity}: {counts[severity]}" for severity in Severity)
+    titles = {check.name: check.title for check in CHECKS}
+    skipped = "".join(
+        f"\nnot looked at: {titles[name]}: {why}" for name, why in found.skipped.items()
+    )
+    return f"{len(found.checked)} of {len(CHECKS)} checks made; {words}{skipped}"
+
+
+def _report(found: Examination) -> dict[str, object]:
+    counts = Counter(one.severity for one in found.findings)
+    return {
+        "schemaVersion": 1,
+        "summary": {severity.value: counts[severity] for severity in Severity},
+        "findings": [finding_entry(one) for one in found.findings],
+        "checked": list(found.checked),
+        "skipped": [{"check": name, "reason": why} for name, why in found.skipped.items()],
+    }

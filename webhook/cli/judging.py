@@ -1,0 +1,93 @@
+"""How `enable` and `doctor` judge a cluster: its configuration, and its certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from cryptography import x509
+
+from webhook.cli.exits import InputError, printable
+from webhook.cli.snapshots import read_configuration
+from webhook.cluster.api import CONFIG_MAPS, ClusterApi, ForbiddenError, NotFoundError
+from webhook.config import Configuration, ConfigurationError, load_configuration
+from webhook.operations.doctor.scene import Validity
+from webhook.operations.findings import Finding, Severity
+from webhook.operations.names import CONFIG_KEY, CONFIG_MAP, SYSTEM_NAMESPACE
+from webhook.runtime import check_configuration
+from webhook.tls.pair import facts_of
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_COLORS: Final[Mapping[Severity, str]] = {Severity.ERROR: "red", Severity.WARN: "yellow"}
+
+
+def installed_config_option(command: _F) -> _F:
+    """Add `--config`, by default what is installed in the cluster."""
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=f"Configuration file; else the one in ConfigMap {CONFIG_MAP}, else the defaults.",
+    )(command)
+
+
+def configuration_of(api: ClusterApi, path: Path | None) -> Configuration:
+    """Return the configuration of a file, or of the cluster.
+
+    Raises:
+        InputError: It cannot be used; the text has the field.
+        ApiError: The cluster does not answer.
+    """
+    if path is not None:
+        given = read_configuration(path)
+        return Configuration() if given is None else given.current
+    try:
+        raw = api.get(CONFIG_MAPS, CONFIG_MAP, namespace=SYSTEM_NAMESPACE)
+    except (NotFoundError, ForbiddenError):
+        return Configuration()
+    data = raw.get("data")
+    text = data.get(CONFIG_KEY) if isinstance(data, Mapping) else None
+    if not isinstance(text, str):
+        return Configuration()
+    source = f"ConfigMap {SYSTEM_NAMESPACE}/{CONFIG_MAP}, {CONFIG_KEY}"
+    try:
+        return load_configuration(text, source, check=check_configuration)
+    except ConfigurationError as err:
+        raise InputError(f"{err} (--config reads another one)") from err
+
+
+def read_bundle(pem: bytes) -> Sequence[Validity]:
+    """Return from when to when the certificates of a bundle are valid.
+
+    Raises:
+        ValueError: It is no bundle of certificates.
+    """
+    found = map(facts_of, x509.load_pem_x509_certificates(pem))
+    return [(facts.not_before, facts.not_after) for facts in found]
+
+
+def finding_lines(finding: Finding) -> list[str]:
+    """Put a finding into lines for a person."""
+    label = click.style(f"{finding.severity:<5}", fg=_COLORS.get(finding.severity), bold=True)
+    about = f"{finding.subject}: " if finding.subject else ""
+    lines = [f"{label}  {printable(about + finding.message)}  [{finding.id}]"]
+    if finding.remedy:
+        lines.append(f"       {printable(finding.remedy)}")
+    return lines
+
+
+def finding_entry(finding: Finding) -> dict[str, object]:
+    """Put a finding into plain values for a program."""
+    subject = finding.subject
+    return {
+        "id": finding.id,
+        "severity": finding.severity.value,
+        "object": None
+        if subject is None
+        else {"kind": subject.kind, "namespace": subject.namespace, "name": subject.name},
+        "message": finding.message,
+        "remedy": finding.remedy,
+        "details": list(finding.details),
+    }

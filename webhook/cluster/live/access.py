@@ -1,0 +1,203 @@
+"""How to reach an API server: its address, whom to trust, and as whom to ask."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment
+
+from webhook.cluster.live.identity import AccessError, Credentials, Pem
+from webhook.cluster.live.kubeconfig import Chosen, Section, read_kubeconfig
+from webhook.cluster.live.tls import Trust
+from webhook.cluster.live.users import credentials_of, token_file_credentials
+
+__all__ = ["Access", "AccessError", "load_access"]
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where kubelet puts the token and the authority of a pod's service account."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """A way into a cluster.
+
+    Attributes:
+        server: Address of the API server: "https://10.96.0.1:443", perhaps with a path.
+        source: Where all this is from, for messages.
+        credentials: As whom to ask.
+        trust: How the server is known.
+        proxy: Address of an HTTP proxy to tunnel through; empty for none.
+        impersonation: Headers that make a request somebody else's.
+    """
+
+    server: str
+    source: str
+    credentials: Credentials
+    trust: Trust = field(default_factory=Trust)
+    proxy: str = ""
+    impersonation: Sequence[tuple[str, str]] = ()
+
+
+def load_access(
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Access:
+    """Find the way into the cluster that is meant.
+
+    In this order: `kubeconfig`, the files of $KUBECONFIG, ~/.kube/config, the service account of
+    the pod that this runs in.
+
+    Args:
+        kubeconfig: A file that has to exist.
+        context: Which context of the file; None is its current one.
+        environ: The environment.
+        service_account: The directory of the service account.
+
+    Raises:
+        AccessError: There is none, or it cannot be used; the message names what to mend.
+    """
+    paths = [kubeconfig] if kubeconfig else _usual_paths(environ)
+    if paths:
+        return _of_kubeconfig(read_kubeconfig(paths, context))
+    if context:
+        raise AccessError(f"context {context!r}: there is no kubeconfig; {_where(environ)}")
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return _in_cluster(environ, service_account)
+    raise AccessError(
+        f"no way into a cluster: there is no kubeconfig ({_where(environ)}), and this is no pod "
+        "(KUBERNETES_SERVICE_HOST is not set)"
+    )
+
+
+def _usual_paths(environ: Mapping[str, str]) -> list[Path]:
+    named = environ.get("KUBECONFIG", "")
+    if named:
+        paths = [Path(each).expanduser() for each in named.split(os.pathsep) if each]
+    else:
+        paths = [Path(environ.get("HOME", "/")) / ".kube" / "config"]
+    return [path for path in paths if path.is_file()]
+
+
+def _where(environ: Mapping[str, str]) -> str:
+    named = environ.get("KUBECONFIG", "")
+    return (
+        f"$KUBECONFIG is {named!r}" if named else "$KUBECONFIG is not set, ~/.kube/config missing"
+    )
+
+
+def _of_kubeconfig(chosen: Chosen) -> Access:
+    cluster = chosen.cluster
+    server = _server(cluster)
+    trust = Trust(
+        authority=cluster.pem("certificate-authority"),
+        server_name=cluster.text("tls-server-name"),
+        is_verified=not cluster.flag("insecure-skip-tls-verify"),
+    )
+    if trust.authority is not None and not trust.is_verified:
+        cluster.refuse("insecure-skip-tls-verify", "contradicts certificate-authority")
+    return Access(
+        server=server,
+        source=chosen.source,
+        credentials=credentials_of(chosen),
+        trust=trust,
+        proxy=_checked_proxy(cluster) or environment_proxy(server),
+        impersonation=_impersonation(chosen.user),
+    )
+
+
+def _server(cluster: Section) -> str:
+    server = cluster.required("server").rstrip("/")
+    try:
+        parts = urlsplit(server)
+        is_address = parts.scheme in ("https", "http") and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        is_address = False
+    if not is_address:
+        cluster.refuse("server", "must be an address like https://host:port")
+    return server
+
+
+def _checked_proxy(cluster: Section) -> str:
+    proxy = cluster.text("proxy-url")
+    if proxy and not _is_usable_proxy(proxy):
+        cluster.refuse("proxy-url", "only proxies of HTTP are supported: http://host:port")
+    return proxy
+
+
+def _is_usable_proxy(proxy: str) -> bool:
+    try:
+        parts = urlsplit(proxy)
+        return parts.scheme == "http" and bool(parts.hostname) and (parts.port or 80) > 0
+    except ValueError:
+        return False
+
+
+def environment_proxy(server: str) -> str:
+    """Return the proxy that the environment names for an address; empty for none.
+
+    As Go's clients do it, nothing on this machine goes through a proxy.
+
+    Raises:
+        AccessError: It is of a sort that is not supported.
+    """
+    parts = urlsplit(server)
+    proxies = getproxies_environment()
+    proxy = proxies.get(parts.scheme, "")
+    if not proxy or _is_loopback(parts.hostname or ""):
+        return ""
+    from kubernetes.client.rest import should_bypass_proxies  # noqa: PLC0415 - heavy
+
+    if should_bypass_proxies(server, proxies.get("no", "")):
+        return ""
+    if not _is_usable_proxy(proxy):
+        raise AccessError(f"{parts.scheme}_proxy: only proxies of HTTP are supported")
+    return proxy
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _impersonation(user: Section | None) -> Sequence[tuple[str, str]]:
+    if user is None or not user.text("as"):
+        return ()
+    headers = [("Impersonate-User", user.text("as")), ("Impersonate-Uid", user.text("as-uid"))]
+    headers += [("Impersonate-Group", group) for group in user.texts("as-groups")]
+    for name, value in headers:
+        if not value.isprintable():
+            user.refuse("as", f"{name} would hold characters that no header can")
+    return tuple((name, value) for name, value in headers if value)
+
+
+def _in_cluster(environ: Mapping[str, str], directory: Path) -> Access:
+    from kubernetes.client import Configuration  # noqa: PLC0415 - heavy
+    from kubernetes.config.config_exception import ConfigException  # noqa: PLC0415 - heavy
+    from kubernetes.config.incluster_config import InClusterConfigLoader  # noqa: PLC0415 - heavy
+
+    token, authority = directory / "token", directory / "ca.crt"
+    settings = Configuration()
+    try:
+        InClusterConfigLoader(str(token), str(authority), environ=environ).load_and_set(settings)
+    except (ConfigException, OSError) as err:
+        raise AccessError(f"service account of this pod ({directory}): {err}") from err
+    server = str(settings.host)
+    return Access(
+        server=server,
+        source=f"service account of this pod ({directory})",
+        # read here and not by the package: a token that is refused has to be read again at once
+        credentials=token_file_credentials(token),
+        trust=Trust(authority=Pem(authority)),
+        proxy=environment_proxy(server),
+    )

@@ -1,0 +1,88 @@
+"""The conditions of a ledger: what could not be counted, and what has happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from webhook.quota.ledger import Condition
+
+COUNTED: Final = "Counted"
+QUOTAS_READABLE: Final = "QuotasReadable"
+REBUILT: Final = "Rebuilt"
+
+_MOST_NAMED: Final = 8
+_LONGEST_REASON: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What stands in the way of counting a namespace.
+
+    Attributes:
+        pods: Why pods cannot be counted, by any key; texts begin with the pod's name.
+        quotas: Why quotas cannot be read, one sentence each.
+        unmatchable: Quota name → why its scopes cannot be evaluated.
+    """
+
+    pods: Mapping[str, str]
+    quotas: Iterable[str]
+    unmatchable: Mapping[str, str]
+
+
+def conditions_of(trouble: Trouble) -> tuple[Condition, ...]:
+    """Say what could be counted; when each of it began is not known here."""
+    quotas = [
+        *trouble.quotas,
+        *(f"quota {name}: {why}" for name, why in sorted(trouble.unmatchable.items())),
+    ]
+    pods = sorted(trouble.pods.values())
+    return (_counted(pods, quotas), _readable(quotas, is_unmatchable=bool(trouble.unmatchable)))
+
+
+def rebuilt(message: str) -> Condition:
+    """Say that this ledger was made in the place of one that was lost."""
+    return Condition(REBUILT, "True", "LedgerLost", message)
+
+
+def with_conditions(
+    present: tuple[Condition, ...], wanted: Iterable[Condition], now: str
+) -> tuple[Condition, ...]:
+    """Return the conditions to write; those of types that are not `wanted` stay as they are.
+
+    A condition whose status stays keeps the time since when it has been so.
+    """
+    known = {one.type: one for one in present}
+    for one in wanted:
+        former = known.get(one.type)
+        is_same = former is not None and former.status == one.status and former.since
+        known[one.type] = replace(one, since=former.since if is_same and former else now)
+    return tuple(known.values())
+
+
+def _counted(pods: list[str], quotas: list[str]) -> Condition:
+    if pods:
+        return Condition(
+            COUNTED,
+            "False",
+            "PodsUnreadable",
+            f"usage stays as it was, because these pods cannot be read: {_listed(pods)}",
+        )
+    if quotas:
+        message = f"these quotas are not counted: {_listed(quotas)}"
+        return Condition(COUNTED, "False", "QuotasUnreadable", message)
+    return Condition(COUNTED, "True", "AllCounted")
+
+
+def _readable(quotas: list[str], *, is_unmatchable: bool) -> Condition:
+    if not quotas:
+        return Condition(QUOTAS_READABLE, "True", "AllReadable")
+    reason = "Unmatchable" if is_unmatchable else "Unreadable"
+    return Condition(QUOTAS_READABLE, "False", reason, _listed(quotas))
+
+
+def _listed(texts: list[str]) -> str:
+    named = "; ".join(text[:_LONGEST_REASON] for text in texts[:_MOST_NAMED])
+    more = len(texts) - _MOST_NAMED
+    return f"{named}; and {more} more" if more > 0 else named

@@ -1,0 +1,239 @@
+"""What the pods of all opted-in namespaces use, counted as the caches change.
+
+Everything here is memory: the informers' threads count, whoever settles asks. A namespace is
+counted whether this process leads or not, so that a standby can take over at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import threading
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.cluster.api import PODS, ClusterApi
+from webhook.cluster.informer import Change, Informer
+from webhook.cluster.shapes import decode_pod
+from webhook.controllers.counting import NamespaceCount
+from webhook.controllers.expiry import ReservationWatch
+from webhook.controllers.tracked import Tracked, TrackerTiming
+from webhook.quota.deferral import NamespaceQuotas
+from webhook.quota.ledger import Ledger
+from webhook.quota.objects import Pod, ResourceQuota
+from webhook.quota.settlement import Expiry, settle
+from webhook.state.view import NamespaceCache, QuotaCache
+
+_NO_QUOTAS: Final = NamespaceQuotas((), frozenset())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opted:
+    """What decides whether and how a namespace is counted.
+
+    Attributes:
+        quotas: The cached quotas.
+        namespaces: The cached namespaces.
+        keys: Tells which resources are deferred now.
+        exempt: Tells which namespaces are never touched.
+    """
+
+    quotas: QuotaCache
+    namespaces: NamespaceCache
+    keys: Callable[[], Set[str]]
+    exempt: Callable[[], Set[str]]
+
+
+class Counts:
+    """All namespaces that are tracked. `lock` guards everything but the informer.
+
+    Args:
+        api: The API server.
+        opted: What is counted.
+        timing: When to act.
+        on_change: Told, with the lock held, of a namespace that is to be settled, and when.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        opted: Opted,
+        timing: TrackerTiming,
+        on_change: Callable[[str, float], None],
+    ) -> None:
+        self.lock: Final = threading.Lock()
+        self.tracked: Final[dict[str, Tracked]] = {}
+        self.had_ledger: Final[set[str]] = set()
+        """Namespaces in which a ledger was seen or may have been: without one, it was lost."""
+        self.pods: Final = Informer(
+            api, PODS, transform=Pod.from_object, timing=timing.informer, decode=decode_pod
+        )
+        self._api = api
+        self._opted = opted
+        self._timing = timing
+        self._on_change = on_change
+        self._newest_change = 0
+        self._stuck: list[tuple[float, str, str]] = []
+        self.pods.add_handler(self._on_pod)
+        opted.quotas.informer.add_handler(self._on_quota)
+        opted.namespaces.informer.add_handler(self._on_namespace)
+
+    @property
+    def are_synced(self) -> bool:
+        """Whether all pods, quotas and namespaces have been listed."""
+        return (
+            self.pods.has_synced
+            and self._opted.quotas.informer.has_synced
+            and self._opted.namespaces.informer.has_synced
+        )
+
+    def recount(self) -> None:
+        """Count everything again, because other resources are deferred now."""
+        with self.lock:
+            for namespace, tracked in list(self.tracked.items()):
+                if not tracked.is_leaving:
+                    self.track(namespace)
+
+    def refresh_quotas(self, namespace: str, tracked: Tracked) -> None:
+        """Count for the quotas as they are cached; call with the lock held.
+
+        What the cache showed when the namespace came may have been before its first list.
+        """
+        if not tracked.is_leaving:
+            tracked.count.set_quotas(self._opted.quotas.in_namespace(namespace).deferred)
+
+    def unreadable_quotas(self, namespace: str) -> tuple[str, ...]:
+        """Return why quotas of a namespace cannot be read."""
+        return self._opted.quotas.in_namespace(namespace).unreadable
+
+    def following(
+        self,
+        namespace: str,
+        tracked: Tracked,
+        ledger: Ledger | None,
+        expired: Mapping[str, Expiry],
+    ) -> Ledger | None:
+        """Return the ledger that follows; None while the cache is older than what was counted.
+
+        None too when the namespace is counted anew meanwhile: this count gets no more changes.
+        While a change, or a whole list, is being taken in, what is counted can be newer than the
+        version up to which the cache is complete. The older of the two is what may be written
+        over, the newer what is said to have been counted.
+        """
+        with self.lock:
+            if self.tracked.get(namespace) is not tracked:
+                return None
+            complete = self.pods.resource_version
+            if ledger is not None and complete < ledger.pods_resource_version:
+                return None
+            count = tracked.count.count(max(complete, self._newest_change))
+            return settle(ledger, count, expired=expired)
+
+    def release_stuck(self, now: float) -> float:
+        """Stop charging pods that have been terminating for too long; return when the next are."""
+        with self.lock:
+            while self._stuck and self._stuck[0][0] <= now:
+                release, namespace, uid = heapq.heappop(self._stuck)
+                tracked = self.tracked.get(namespace)
+                if tracked is not None and tracked.release_at.get(uid) == release:
+                    tracked.count.release(uid)
+                    self.mark(namespace, tracked)
+            return self._stuck[0][0] if self._stuck else math.inf
+
+    # -- with the lock held --------------------------------------------------------------------
+
+    def mark(self, namespace: str, tracked: Tracked) -> None:
+        """Note that there is something to settle."""
+        now = self._timing.clock()
+        if tracked.dirty_since is None:
+            tracked.dirty_since = now
+        tracked.is_dirty = True
+        self._on_change(namespace, max(tracked.due, now))
+
+    def track(self, namespace: str) -> Tracked:
+        """Begin to count a namespace from what the caches hold; later changes follow."""
+        watch = ReservationWatch(
+            self._api, seconds=self._timing.expire_seconds, clock=self._timing.clock
+        )
+        former = self.tracked.get(namespace)
+        tracked = Tracked(NamespaceCount(self._opted.keys()), watch)
+        if former is not None:
+            tracked.lost_since = former.lost_since
+        tracked.count.set_quotas(self._opted.quotas.in_namespace(namespace).deferred)
+        self.tracked[namespace] = tracked
+        for pod in self.pods.in_namespace(namespace):
+            self.put(namespace, tracked, pod)
+        for key, error in self.pods.errors().items():
+            entry = self.pods.entry(key)
+            if entry is not None and key.partition("/")[0] == namespace:
+                tracked.unreadable_pods[entry.uid] = f"{key}: {error}"
+        self.mark(namespace, tracked)
+        return tracked
+
+    def leave(self, namespace: str, tracked: Tracked) -> None:
+        """Leave a namespace with a ledger in which nothing is counted."""
+        tracked.is_leaving = True
+        tracked.count.set_quotas(_NO_QUOTAS)
+        self.mark(namespace, tracked)
+
+    def put(self, namespace: str, tracked: Tracked, pod: Pod) -> None:
+        """Count a pod that is new or has changed."""
+        # a cache can be ahead of its handlers, so what is counted may be newer than any change
+        self._newest_change = max(self._newest_change, int(pod.resource_version or 0))
+        tracked.count.put(pod)
+        grace = pod.deletion_grace_period_seconds
+        if pod.is_deleting and grace is not None:
+            # The deletion was asked for no later than now, and the platform stops charging when
+            # twice the grace period has passed since. Measured here, no clock has to agree.
+            release = self._timing.clock() + 2 * max(grace, 0) + 1
+            if release < tracked.release_at.get(pod.uid, math.inf):
+                tracked.release_at[pod.uid] = release
+                heapq.heappush(self._stuck, (release, namespace, pod.uid))
+
+    # -- events, on the informers' threads -----------------------------------------------------
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        namespace = change.key.partition("/")[0]
+        with self.lock:
+            self._newest_change = max(self._newest_change, change.resource_version)
+            tracked = self.tracked.get(namespace)
+            if tracked is None:
+                return
+            try:
+                self._count_pod(namespace, tracked, change)
+            except Exception as err:
+                tracked.unreadable_pods[change.uid] = f"{change.key}: {err}"
+                raise
+            finally:
+                self.mark(namespace, tracked)
+
+    def _count_pod(self, namespace: str, tracked: Tracked, change: Change[Pod]) -> None:
+        tracked.unreadable_pods.pop(change.uid, None)
+        if change.type == "DELETED":
+            tracked.count.remove(change.uid)
+            tracked.release_at.pop(change.uid, None)
+        elif change.new is None:
+            tracked.unreadable_pods[change.uid] = f"{change.key}: {change.error}"
+        else:
+            self.put(namespace, tracked, change.new)
+
+    def _on_quota(self, change: Change[ResourceQuota]) -> None:
+        namespace = change.key.partition("/")[0]
+        with self.lock:
+            tracked = self.tracked.get(namespace)
+            if tracked is not None and not tracked.is_leaving:
+                self.refresh_quotas(namespace, tracked)
+                self.mark(namespace, tracked)
+
+    def _on_namespace(self, change: Change[bool]) -> None:
+        with self.lock:
+            tracked = self.tracked.get(change.key)
+            if change.type == "DELETED":
+                self.tracked.pop(change.key, None)
+                self.had_ledger.discard(change.key)
+            elif change.new is True and (tracked is None or tracked.is_leaving):
+                if change.key not in self._opted.exempt():
+                    self.track(change.key)
+            elif change.new is not True and tracked is not None:
+                self.leave(change.key, tracked)

@@ -1,0 +1,309 @@
+"""Write into one ledger what follows from the count of its namespace.
+
+A ledger that is gone took its reservations with it. Until no request that was admitted by it can
+be on its way any more, none is made, so that nothing is admitted either. A namespace that opts
+out leaves a ledger in which nothing is counted: what happens there from then on is not seen.
+
+Everything is written by compare-and-swap, and only under the leadership in which it was counted.
+What a former leader has sent already comes too late when anybody has written since; when nobody
+has, it still says what is true.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC
+from typing import Final
+
+from webhook.cluster.api import QUOTA_LEDGERS, ApiError, ConflictError, NotFoundError
+from webhook.controllers.conditions import (
+    Trouble,
+    conditions_of,
+    rebuilt,
+    with_conditions,
+)
+from webhook.controllers.counts import Counts
+from webhook.controllers.events import About, EventRecorder
+from webhook.controllers.recounting import Drift
+from webhook.controllers.tracked import Tracked, TrackerTiming, Written
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.ledger import Condition, Ledger
+from webhook.quota.settlement import Expiry, seconds_until_new
+from webhook.state.ledgers import LEDGER_NAME, LedgerStore, LedgerVersion
+from webhook.telemetry.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 1.0
+_LOOK_FOR_LOST_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """Where what happens to ledgers is told; both may be missing."""
+
+    events: EventRecorder | None = None
+    metrics: Metrics | None = None
+
+    def settled(self, result: str) -> None:
+        """Count a look at a ledger."""
+        if self.metrics is not None:
+            self.metrics.control.settlements.labels(result).inc()
+
+    def lagged(self, seconds: float) -> None:
+        """Measure how long a change took to get into the ledger."""
+        if self.metrics is not None:
+            self.metrics.control.lag_seconds.observe(seconds)
+
+    def repaired(self, reason: str) -> None:
+        """Count a ledger that was put right."""
+        if self.metrics is not None:
+            self.metrics.control.repairs.labels(reason).inc()
+
+    def recounted(self, result: str) -> None:
+        """Count a comparison of a count with a fresh list."""
+        if self.metrics is not None:
+            self.metrics.control.recounts.labels(result).inc()
+
+    def drifted(self, namespace: str, uid: str, drift: Drift) -> None:
+        """Report a count that was wrong."""
+        if self.metrics is not None:
+            self.metrics.control.drift.labels("missed").inc(len(drift.missed))
+            self.metrics.control.drift.labels("ghost").inc(len(drift.ghosts))
+            self.metrics.control.drift.labels("sum").inc(int(drift.is_sum_wrong))
+        self.warn(namespace, uid, "CountRepaired", f"a fresh list of the pods differed: {drift}")
+
+    def warn(self, namespace: str, uid: str, reason: str, message: str) -> None:
+        """Report something on the ledger of a namespace."""
+        if self.events is not None:
+            self.events.warning(About(QUOTA_LEDGERS, LEDGER_NAME, namespace, uid), reason, message)
+
+
+class NotLeadingError(Exception):
+    """The leadership under which something was to be written is over."""
+
+
+class Settler:
+    """Settles namespaces. Safe to use from several threads for different namespaces.
+
+    Args:
+        ledgers: Where ledgers are read and written.
+        counts: What was counted.
+        timing: When to act.
+        leads: Tells whether a leadership is still this process' own.
+        voice: Where it is told what was found.
+    """
+
+    def __init__(
+        self,
+        ledgers: LedgerStore,
+        counts: Counts,
+        timing: TrackerTiming,
+        *,
+        leads: Callable[[int], bool],
+        voice: Voice,
+    ) -> None:
+        self._ledgers = ledgers
+        self._counts = counts
+        self._timing = timing
+        self._leads = leads
+        self._voice = voice
+
+    def settle(self, namespace: str, tracked: Tracked, term: int) -> float | None:
+        """Write what follows from the count; return when to try again, None when all is said.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+            ApiError: The API server does not do it.
+            InvalidFieldError: The pods of the namespace cannot be counted.
+        """
+        version = self._fetch(namespace, tracked)
+        if tracked.unreadable_pods and not tracked.is_leaving:
+            # what such a pod takes is not known, and usage is never counted too low
+            self._say_uncounted(namespace, tracked, version, term)
+            raise InvalidFieldError("", next(iter(tracked.unreadable_pods.values())))
+        if version is None or version.ledger is None:
+            wait = self._wait_for_lost(namespace, tracked, version)
+            if not tracked.count.quotas.quotas and version is None:
+                return None
+            if wait:
+                return min(wait, _LOOK_FOR_LOST_SECONDS)  # it may come back by itself
+            version = version or self._create(namespace, term)
+            if version is None or version.ledger is not None:
+                return self._timing.settle_seconds
+        return self._replace(namespace, tracked, version, term)
+
+    # -- what is there -------------------------------------------------------------------------
+
+    def _fetch(self, namespace: str, tracked: Tracked) -> LedgerVersion | None:
+        """Read the ledger; one that somebody made unreadable is lost, and will be replaced."""
+        try:
+            return self._ledgers.fetch(namespace)
+        except InvalidFieldError as err:
+            _log.error(
+                "the ledger cannot be read", extra={"namespace": namespace, "error": str(err)}
+            )
+            if tracked.lost_since is None:
+                self._voice.repaired("unreadable")
+                self._voice.warn(
+                    namespace, "", "LedgerUnreadable", f"the ledger is replaced: {err}"
+                )
+            with self._counts.lock:
+                self._counts.had_ledger.add(namespace)
+            tracked.is_settled = True  # the doors say that they cannot decide
+            return self._ledgers.fetch_blank(namespace)
+
+    def _wait_for_lost(
+        self, namespace: str, tracked: Tracked, version: LedgerVersion | None
+    ) -> float:
+        """Return how long there may be no ledger, because the former one was lost; 0 for none."""
+        now = self._timing.clock()
+        if tracked.lost_since is None and namespace in self._counts.had_ledger:
+            tracked.lost_since = now
+            if version is None and tracked.written is not None:
+                _log.error(
+                    "the ledger is gone; it stays away until its reservations are over",
+                    extra={"namespace": namespace},
+                )
+                self._voice.repaired("lost")
+                self._voice.warn(
+                    namespace,
+                    tracked.written.uid,
+                    "LedgerLost",
+                    "the ledger was deleted or emptied; nothing is admitted until what was "
+                    f"reserved in it is over, {self._timing.expire_seconds:g} s at most",
+                )
+        return seconds_until_new(
+            lost_since=tracked.lost_since, now=now, expire_seconds=self._timing.expire_seconds
+        )
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def _create(self, namespace: str, term: int) -> LedgerVersion | None:
+        if not self._leads(term):
+            raise NotLeadingError
+        return self._ledgers.create(namespace)
+
+    def _replace(
+        self, namespace: str, tracked: Tracked, version: LedgerVersion, term: int
+    ) -> float | None:
+        """Write what follows from the count and this version; return as `settle`."""
+        expired: Mapping[str, Expiry] = {}
+        edited: list[str] = []
+        if version.ledger is None:
+            tracked.watch.forget()
+        else:
+            if tracked.written is not None:
+                edited = tracked.written.edited(version.uid, version.ledger)
+            tracked.watch.look(version.ledger, version.uid)
+            expired = tracked.watch.expired(namespace, version.ledger, tracked.count.seen)
+        following = self._counts.following(namespace, tracked, version.ledger, expired)
+        if following is None:
+            _log.info("the count is too old to be written", extra={"namespace": namespace})
+            self._voice.settled("stale")
+            return RETRY_SECONDS
+        following = self._with_conditions(
+            namespace, tracked, following, is_new=version.ledger is None
+        )
+        if version.ledger is None or not _says_the_same(version.ledger, following):
+            written = self._write(namespace, tracked, version, following, term)
+            if written is None:
+                self._voice.settled("conflict")
+                return self._timing.settle_seconds
+            self._tell_edited(namespace, version.uid, edited)
+            version = written
+        else:
+            self._voice.settled("unchanged")
+        self._note_written(namespace, tracked, version, following)
+        return None
+
+    def _write(
+        self,
+        namespace: str,
+        tracked: Tracked,
+        version: LedgerVersion,
+        following: Ledger,
+        term: int,
+    ) -> LedgerVersion | None:
+        """Write by compare-and-swap; None when somebody else was first."""
+        if not self._leads(term):
+            raise NotLeadingError
+        try:
+            written = self._ledgers.write(namespace, version, following)
+        except (ConflictError, NotFoundError):
+            return None
+        except ApiError:
+            tracked.written = None  # nobody knows what it says now
+            raise
+        self._voice.settled("written")
+        return written
+
+    def _note_written(
+        self, namespace: str, tracked: Tracked, version: LedgerVersion, following: Ledger
+    ) -> None:
+        tracked.watch.look(following, version.uid)
+        with self._counts.lock:
+            tracked.count.forget_gone(following.reservations)
+            self._counts.had_ledger.add(namespace)
+            tracked.lost_since = None
+            tracked.written = Written(version.uid, version.resource_version, following.accounts)
+
+    def _tell_edited(self, namespace: str, uid: str, edited: list[str]) -> None:
+        if not edited:
+            return
+        _log.error("the ledger was edited", extra={"namespace": namespace, "quotas": edited})
+        self._voice.repaired("edited")
+        self._voice.warn(
+            namespace,
+            uid,
+            "LedgerRepaired",
+            f"somebody else had changed what is counted for quota {', '.join(edited)}; "
+            "it was counted again",
+        )
+
+    # -- conditions ----------------------------------------------------------------------------
+
+    def _with_conditions(
+        self, namespace: str, tracked: Tracked, following: Ledger, *, is_new: bool
+    ) -> Ledger:
+        wanted = self._conditions(namespace, tracked)
+        if is_new and tracked.lost_since is not None:
+            wanted += (rebuilt("there was no ledger any more; this one was counted from the pods"),)
+        return replace(
+            following, conditions=with_conditions(following.conditions, wanted, self._now())
+        )
+
+    def _conditions(self, namespace: str, tracked: Tracked) -> tuple[Condition, ...]:
+        with self._counts.lock:
+            pods, unmatchable = dict(tracked.unreadable_pods), tracked.count.unmatchable
+        if tracked.is_leaving:
+            return conditions_of(Trouble({}, (), {}))
+        quotas = self._counts.unreadable_quotas(namespace)
+        return conditions_of(Trouble(pods, quotas, unmatchable))
+
+    def _say_uncounted(
+        self, namespace: str, tracked: Tracked, version: LedgerVersion | None, term: int
+    ) -> None:
+        """Say on a ledger that stays as it is why it is not counted any further."""
+        wanted = self._conditions(namespace, tracked)
+        _log.error(
+            "usage cannot be counted", extra={"namespace": namespace, "why": wanted[0].message}
+        )
+        uid = "" if version is None else version.uid
+        self._voice.warn(namespace, uid, "PodsUnreadable", wanted[0].message)
+        if version is None or version.ledger is None:
+            return
+        conditions = with_conditions(version.ledger.conditions, wanted, self._now())
+        if conditions != version.ledger.conditions:
+            kept = replace(version.ledger, conditions=conditions)
+            self._write(namespace, tracked, version, kept, term)
+
+    def _now(self) -> str:
+        return self._timing.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _says_the_same(present: Ledger, following: Ledger) -> bool:
+    version = present.pods_resource_version
+    return replace(following, pods_resource_version=version) == present

@@ -1,0 +1,262 @@
+"""Install deferred-quota, step by step, so that a cluster never waits for what is not there.
+
+1. Namespace, definition of the ledger, rights: nothing uses them yet.
+2. Certificates. Where registrations are there already and the CA is new, they learn to trust it
+   before anybody serves with it.
+3. The Deployments, until every replica is ready.
+4. The registrations: from now on the API server asks. They come late because those that charge
+   stop what they cannot ask about.
+5. The mask, last: until then quotas are enforced as ever.
+
+To do it again changes nothing, or finishes what was left.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, Protocol, TypeAlias
+
+from webhook.admission.rules import rules_of
+from webhook.cluster.api import CONFIG_MAPS, SECRETS, ClusterApi, NotFoundError, Object
+from webhook.config import Configuration, ConfigurationError, load_configuration
+from webhook.installing.applying import Applier, ApplyApi, current, describe, kind_of_object
+from webhook.installing.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
+from webhook.installing.kustomizations import InstallError, entries_of
+from webhook.installing.readiness import wait_until_available, wait_until_established
+from webhook.installing.rendering import IMAGE, MANIFESTS, Mask, Rendered, render
+from webhook.operations.names import SYSTEM_NAMESPACE
+from webhook.operations.patience import Patience, Report
+from webhook.quota.fields import mapping, sequence, string_map
+from webhook.tls.bootstrap import Made
+
+CONFIG_MAP: Final = "deferred-quota-config"
+CONFIG_KEY: Final = "config.yaml"
+OLDEST_MINOR: Final = 30
+"""Kubernetes 1.30: the first in which conditions of webhooks are final."""
+
+PATIENCE: Final = Patience(seconds=300, pause_seconds=1)
+
+MaskChoice: TypeAlias = Literal["auto", "policy", "webhook"]
+
+_POLICY_GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
+_NO_CONFIGURATION: Final = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+
+
+_DEFINITION: Final = "CustomResourceDefinition"
+_MASK_WORDS: Final[Mapping[Mask, str]] = {
+    "policy": "by the API server itself (MutatingAdmissionPolicy)",
+    "webhook": "by the webhook",
+}
+
+
+class InstallApi(ApplyApi, Protocol):
+    """An API server that also tells what it is."""
+
+    def server_version(self) -> Object:
+        """Return what the server says of its version."""
+
+    def raw(self, method: str, path: str) -> Object:
+        """Send a request to a path of the API and return the object that was answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What to install.
+
+    Attributes:
+        mask: Which form of the mask; "auto" takes what the API server has.
+        image: What the Deployments run.
+        url: Where the webhook serves if it runs outside of the cluster; else empty.
+        ca_pem: What to trust at that address; empty is what the API server trusts anyway.
+        configuration: Text of the configuration; None keeps the one that is installed.
+        dry_run: Let the API server check, and change nothing.
+        waits: Whether to wait for the Deployments before the API server is told to ask.
+        patience: How long to wait for one thing.
+        manifests: Directory of the manifests.
+    """
+
+    mask: MaskChoice = "auto"
+    image: str = IMAGE
+    url: str = ""
+    ca_pem: bytes = b""
+    configuration: str | None = None
+    dry_run: bool = False
+    waits: bool = True
+    patience: Patience = PATIENCE
+    manifests: Path = MANIFESTS
+
+
+def install(api: InstallApi, wish: Wish, report: Report) -> int:
+    """Install, or bring an installation up to date; return how many objects changed.
+
+    Raises:
+        InstallError: Something is not as it has to be; what was done until then stays.
+        ApiError: The API server refused something, or does not answer.
+    """
+    _check_version(api)
+    mask = choose_mask(api, wish.mask)
+    report(f"mask: {_MASK_WORDS[mask]}")
+    configuration = _configuration_text(api, wish)
+    parts = _render(wish, mask, configuration)
+    applier = Applier(api, report, dry_run=wish.dry_run)
+    applier.apply_all(parts.cluster)
+    if not wish.dry_run:
+        definition = next(each for each in parts.cluster if each["kind"] == _DEFINITION)
+        wait_until_established(api, definition, wish.patience)
+    if not wish.url:
+        bundle = _certify(api, applier, parts, report)
+        parts = _render(replace(wish, ca_pem=bundle), mask, configuration)
+    applier.apply_all(_configured(parts.workloads, configuration))
+    _wait_for_workloads(api, wish, parts, report)
+    applier.apply_all((*parts.stamps, *parts.registrations, *parts.masks))
+    if mask == "webhook":
+        _remove_policies(api, wish, applier, report)
+    return applier.changes
+
+
+def choose_mask(api: InstallApi, wanted: MaskChoice) -> Mask:
+    """Return the form of the mask that the API server can have.
+
+    Raises:
+        InstallError: It cannot have the one that is wanted.
+        ApiError: It does not answer.
+    """
+    if wanted == "webhook":
+        return "webhook"
+    resources = sequence(api.raw("GET", _POLICY_GROUP).get("resources"), "resources")
+    names = {mapping(each, "resources").get("name") for each in resources}
+    if "mutatingadmissionpolicies" in names:
+        return "policy"
+    if wanted == "policy":
+        raise InstallError(
+            "--mask policy: this API server has no MutatingAdmissionPolicy in"
+            " admissionregistration.k8s.io/v1 (Kubernetes 1.36 has); use --mask webhook"
+        )
+    return "webhook"
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _check_version(api: InstallApi) -> None:
+    version = api.server_version()
+    digits = "".join(each for each in str(version.get("minor", "")) if each.isdecimal())
+    if digits and (str(version.get("major")), int(digits)) < ("1", OLDEST_MINOR):
+        raise InstallError(
+            f"Kubernetes 1.{OLDEST_MINOR} or newer is needed; this API server is"
+            f" {version.get('gitVersion')}"
+        )
+
+
+def _configuration_text(api: ClusterApi, wish: Wish) -> str:
+    """Return the configuration that is wanted, or else the one that is installed."""
+    if wish.configuration is not None:
+        return wish.configuration
+    try:
+        installed = api.get(CONFIG_MAPS, CONFIG_MAP, namespace=SYSTEM_NAMESPACE)
+    except NotFoundError:
+        return _NO_CONFIGURATION
+    return string_map(installed.get("data"), "data").get(CONFIG_KEY, _NO_CONFIGURATION)
+
+
+def _render(wish: Wish, mask: Mask, configuration: str) -> Rendered:
+    try:
+        settings = load_configuration(configuration, "configuration", check=_judge)
+    except ConfigurationError as err:
+        raise InstallError(str(err)) from err
+    return render(
+        url=wish.url,
+        ca_pem=wish.ca_pem,
+        mask=mask,
+        deferred_resources=settings.deferred_resources,
+        image=wish.image,
+        manifests=wish.manifests,
+    )
+
+
+def _judge(configuration: Configuration) -> None:
+    rules_of(configuration)
+
+
+def _configured(workloads: Sequence[Object], configuration: str) -> list[Object]:
+    """Return the workloads with the configuration written into its ConfigMap."""
+    return [
+        {**each, "data": {CONFIG_KEY: configuration}} if each["kind"] == "ConfigMap" else each
+        for each in workloads
+    ]
+
+
+def _certify(api: ApplyApi, applier: Applier, parts: Rendered, report: Report) -> bytes:
+    """See to good certificates; return what the API server has to trust."""
+    ca, tls = (_secret(api, name) for name in (CA_SECRET, TLS_SECRET))
+    wanted = certificates(ca, tls, now=datetime.now(UTC))
+    for reason in wanted.reasons:
+        report(f"not kept: {reason}")
+    report(f"certificates: {'kept' if wanted.made is Made.NOTHING else f'new {wanted.made}'}")
+    applier.apply(_at_version(wanted.ca, ca))
+    if wanted.made is Made.EVERYTHING:
+        _trust(applier, api, parts.registrations, wanted.bundle)
+    applier.apply(_at_version(wanted.tls, tls))
+    if applier.dry_run:
+        return wanted.bundle
+    # another installation may have been at work: what counts is what the webhook will serve
+    return bundle_of(api.get(SECRETS, TLS_SECRET, namespace=SYSTEM_NAMESPACE))
+
+
+def _trust(applier: Applier, api: ApplyApi, registrations: Sequence[Object], bundle: bytes) -> None:
+    """Let registrations that are there trust a new CA before anybody serves with it."""
+    encoded = base64.b64encode(bundle).decode("ascii")
+    for registration in registrations:
+        found = current(api, registration)
+        if found is None:
+            continue
+        metadata = mapping(found.get("metadata"), "metadata")
+        version = {"op": "test", "path": "/metadata/resourceVersion"}
+        patch: list[dict[str, object]] = [{**version, "value": metadata["resourceVersion"]}]
+        for index, _ in enumerate(entries_of(found)):
+            place = f"/webhooks/{index}/clientConfig/caBundle"
+            patch.append({"op": "add", "path": place, "value": encoded})
+        kind, name = kind_of_object(registration), str(metadata["name"])
+        api.patch(kind, name, patch, dry_run=applier.dry_run)
+
+
+def _secret(api: ClusterApi, name: str) -> Object | None:
+    try:
+        return api.get(SECRETS, name, namespace=SYSTEM_NAMESPACE)
+    except NotFoundError:
+        return None
+
+
+def _at_version(wanted: Object, found: Object | None) -> Object:
+    """Return what is wanted, to be applied only in the place of what was found."""
+    if found is None:
+        return wanted
+    version = mapping(found.get("metadata"), "metadata")["resourceVersion"]
+    metadata = {**mapping(wanted.get("metadata"), "metadata"), "resourceVersion": version}
+    return {**wanted, "metadata": metadata}
+
+
+def _wait_for_workloads(api: ClusterApi, wish: Wish, parts: Rendered, report: Report) -> None:
+    if wish.dry_run or not wish.waits:
+        return
+    for each in parts.workloads:
+        if each["kind"] == "Deployment":
+            report(f"{describe(each)}: waiting until all replicas are ready")
+            wait_until_available(api, each, wish.patience)
+
+
+def _remove_policies(api: ApplyApi, wish: Wish, applier: Applier, report: Report) -> None:
+    """Remove the policies of an installation that had them."""
+    former = _render(replace(wish, url="-"), "policy", _NO_CONFIGURATION)
+    for each in (*reversed(former.masks), *reversed(former.stamps)):
+        if current(api, each) is None:
+            continue
+        if not wish.dry_run:
+            name = mapping(each.get("metadata"), "metadata")["name"]
+            api.delete(kind_of_object(each), str(name))
+        applier.changes += 1
+        report(f"{describe(each)}: {'would be deleted' if wish.dry_run else 'deleted'}")

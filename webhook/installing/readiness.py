@@ -1,0 +1,131 @@
+"""Wait until what was applied does its work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from webhook.cluster.api import PODS, ClusterApi, NotFoundError, Object
+from webhook.installing.applying import describe, kind_of_object
+from webhook.installing.kustomizations import InstallError
+from webhook.operations.patience import Patience
+from webhook.quota.fields import mapping, sequence
+
+
+def wait_until_established(api: ClusterApi, definition: Object, patience: Patience) -> None:
+    """Wait until the API server serves the kind that a CustomResourceDefinition defines.
+
+    Raises:
+        InstallError: It does not in time.
+        ApiError: The API server does not answer.
+    """
+
+    def obstacle() -> str:
+        conditions = _conditions(_read(api, definition))
+        if conditions.get("Established", ("", ""))[0] == "True":
+            return ""
+        refused = conditions.get("NamesAccepted", ("", ""))
+        return refused[1] if refused[0] == "False" else "is not served yet"
+
+    _wait(describe(definition), obstacle, patience)
+
+
+def wait_until_available(api: ClusterApi, deployment: Object, patience: Patience) -> None:
+    """Wait until all replicas of a Deployment are as it says, and ready.
+
+    Raises:
+        InstallError: They are not in time; the error says what keeps the pods.
+        ApiError: The API server does not answer.
+    """
+
+    def obstacle() -> str:
+        found = _read(api, deployment)
+        spec, status = mapping(found.get("spec"), "spec"), mapping(found.get("status"), "status")
+        wanted = spec.get("replicas", 1)
+        seen = mapping(found.get("metadata"), "metadata").get("generation")
+        if status.get("observedGeneration") != seen:
+            return "has not been looked at by the Deployment controller"
+        counts = [status.get(name, 0) for name in ("updatedReplicas", "availableReplicas")]
+        # the total is higher while pods of the former kind are still there
+        if counts == [wanted, wanted] and status.get("replicas") == wanted:
+            return ""
+        return f"{counts[1]} of {wanted} replicas are available{_pod_troubles(api, found)}"
+
+    _wait(describe(deployment), obstacle, patience)
+
+
+def _wait(what: str, obstacle: Callable[[], str], patience: Patience) -> None:
+    wait = patience.begin()
+    while found := wait.persist(obstacle):
+        if not wait.pause():
+            raise InstallError(f"{what}: {found}; gave up after {patience.seconds:g} s")
+
+
+def _read(api: ClusterApi, obj: Object) -> Object:
+    metadata = mapping(obj.get("metadata"), "metadata")
+    name, namespace = str(metadata["name"]), str(metadata.get("namespace") or "")
+    return api.get(kind_of_object(obj), name, namespace=namespace)
+
+
+def _conditions(obj: Object) -> dict[str, tuple[str, str]]:
+    """Return type → (status, message)."""
+    status = mapping(obj.get("status"), "status")
+    raw = [mapping(each, "condition") for each in sequence(status.get("conditions"), "conditions")]
+    return {
+        str(each.get("type")): (str(each.get("status")), str(each.get("message"))) for each in raw
+    }
+
+
+def _pod_troubles(api: ClusterApi, deployment: Object) -> str:
+    """Say what keeps the pods of a Deployment, as far as they show it."""
+    metadata = mapping(deployment.get("metadata"), "metadata")
+    labels = mapping(metadata.get("labels"), "metadata.labels")
+    names = ("app.kubernetes.io/name", "app.kubernetes.io/component")
+    selector = ",".join(f"{name}={labels[name]}" for name in names)
+    pods = api.list(PODS, namespace=str(metadata["namespace"]), label_selector=selector).items
+    if not pods:
+        condition = _conditions(deployment).get("ReplicaFailure", ("", ""))
+        return f" ({condition[1]})" if condition[0] == "True" else ""
+    troubles = sorted({trouble for pod in pods for trouble in _troubles(pod)})
+    return f" ({'; '.join(troubles)})" if troubles else ""
+
+
+def _troubles(pod: Object) -> Sequence[str]:
+    status = mapping(pod.get("status"), "status")
+    conditions = _conditions(pod)
+    scheduled = conditions.get("PodScheduled", ("", ""))
+    if scheduled[0] == "False":
+        return [scheduled[1]]
+    found: list[str] = []
+    for each in sequence(status.get("containerStatuses"), "status.containerStatuses"):
+        state = mapping(mapping(each, "containerStatus").get("state"), "state")
+        waiting = mapping(state.get("waiting"), "state.waiting")
+        if waiting:
+            found.append(": ".join(str(waiting[k]) for k in ("reason", "message") if k in waiting))
+    return found
+
+
+def wait_until_gone(
+    api: ClusterApi, objects: Sequence[Object], patience: Patience
+) -> tuple[str, ...]:
+    """Wait until objects are gone; return those that are not in time.
+
+    Raises:
+        ApiError: The API server does not answer.
+    """
+    wait = patience.begin()
+
+    def left() -> list[Object]:
+        return [each for each in objects if _is_there(api, each)]
+
+    while found := wait.persist(left):
+        if not wait.pause():
+            return tuple(describe(each) for each in found)
+    return ()
+
+
+def _is_there(api: ClusterApi, obj: Object) -> bool:
+    try:
+        _read(api, obj)
+    except NotFoundError:
+        return False
+    return True

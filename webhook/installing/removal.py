@@ -1,0 +1,185 @@
+"""Take deferred-quota out of a cluster, so that nothing waits for it and quotas hold all the time.
+
+1. The mask and everything else that changes requests go: nothing is hidden or gated any more.
+2. The controller stops, which would put the mask on again.
+3. Pods that wait for a gate of ours are released; quotas are completed, and from then on the API
+   server enforces all of them by itself.
+4. Only now the guards go, then the webhook, the rights, the ledgers, the namespace.
+
+Each step is done whether or not the others found something to do. None of them needs the webhook
+to answer: nothing that is written here is asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from webhook.cluster.api import (
+    PODS,
+    QUOTA_LEDGERS,
+    ApiError,
+    ClusterApi,
+    ForbiddenError,
+    NotFoundError,
+    Object,
+)
+from webhook.installing.applying import current, describe, kind_of_object
+from webhook.installing.readiness import wait_until_gone
+from webhook.installing.rendering import MANIFESTS, render
+from webhook.operations.gates import gated_pods
+from webhook.operations.names import SYSTEM_NAMESPACE
+from webhook.operations.opting_out import opt_out, opted_in_namespaces
+from webhook.operations.patience import Patience, Report
+from webhook.quota.fields import mapping
+
+_WORKERS: Final = 8
+_CONTROLLER_PODS: Final = (
+    "app.kubernetes.io/name=deferred-quota,app.kubernetes.io/component=controller"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What to take out.
+
+    Attributes:
+        removes_labels: Whether namespaces are opted out, too.
+        keeps_ledgers: Whether the definition of the ledger stays, and all ledgers with it.
+        dry_run: Only say what would be done.
+        patience: How long to wait for one thing.
+        manifests: Directory of the manifests.
+    """
+
+    removes_labels: bool = False
+    keeps_ledgers: bool = False
+    dry_run: bool = False
+    patience: Patience = Patience()  # noqa: RUF009 - frozen
+    manifests: Path = MANIFESTS
+
+
+def uninstall(api: ClusterApi, removal: Removal, report: Report) -> tuple[str, ...]:
+    """Take deferred-quota out; return what is not done, and why: run it again.
+
+    Raises:
+        ApiError: The API server does not answer, or lets nobody look. What was done stays done.
+    """
+    return _Uninstall(api, removal, report).run()
+
+
+class _Uninstall:
+    def __init__(self, api: ClusterApi, removal: Removal, report: Report) -> None:
+        self._api = api
+        self._removal = removal
+        self._report = report
+        self._problems: list[str] = []
+
+    def run(self) -> tuple[str, ...]:
+        objects = render(mask="policy", manifests=self._removal.manifests)
+        concerned = self._concerned()
+        mutating, validating = objects.registrations
+        self._delete((*reversed(objects.masks), mutating, *reversed(objects.stamps)))
+        self._delete(_called(objects.workloads, "deferred-quota-controller"))
+        self._wait_for_controller()
+        self._give_back(concerned)
+        self._delete((validating,))
+        self._delete(reversed(objects.workloads))
+        self._delete(_without(reversed(objects.cluster), self._removal))
+        return tuple(self._problems)
+
+    def _concerned(self) -> list[str]:
+        """Return the namespaces that may have something of ours."""
+        found = {*opted_in_namespaces(self._api)}
+        gated, odd = gated_pods(self._api, None)
+        self._problems += odd
+        found.update(each.namespace for each in gated)
+        try:
+            ledgers = self._api.list(QUOTA_LEDGERS).items
+        except NotFoundError:
+            ledgers = ()  # their definition is gone
+        found.update(_namespace(each) for each in ledgers)
+        return sorted(found)
+
+    def _delete(self, objects: Iterable[Object]) -> None:
+        """Delete objects, and wait until they are gone."""
+        deleted = [each for each in objects if self._delete_one(each)]
+        left = wait_until_gone(self._api, deleted, self._removal.patience)
+        self._problems += [f"{each}: is deleted, but not gone yet" for each in left]
+
+    def _delete_one(self, obj: Object) -> bool:
+        found = current(self._api, obj)
+        if found is None:
+            return False
+        if self._removal.dry_run:
+            self._report(f"{describe(obj)}: would be deleted")
+            return False
+        try:
+            self._api.delete(kind_of_object(obj), _name(obj), namespace=_namespace(obj))
+        except NotFoundError:
+            return False
+        except ForbiddenError as err:
+            self._problems.append(f"{describe(obj)}: {err.message}")
+            return False
+        self._report(f"{describe(obj)}: deleted")
+        return True
+
+    def _wait_for_controller(self) -> None:
+        """Wait until no controller runs in the cluster that could undo what comes next."""
+        if self._removal.dry_run:
+            return
+        wait = self._removal.patience.begin()
+
+        def pods() -> Sequence[Object]:
+            return self._api.list(
+                PODS, namespace=SYSTEM_NAMESPACE, label_selector=_CONTROLLER_PODS
+            ).items
+
+        while left := wait.persist(pods):
+            if not wait.pause():
+                self._problems += [f"Pod {_name(each)}: the controller still runs" for each in left]
+                return
+
+    def _give_back(self, namespaces: Sequence[str]) -> None:
+        """Release pods and complete quotas, in several namespaces at once."""
+        if self._removal.dry_run:
+            for namespace in namespaces:
+                self._report(f"{namespace}: gates would be removed, quotas completed")
+            return
+        with ThreadPoolExecutor(_WORKERS, thread_name_prefix="giving-back") as workers:
+            for problems in workers.map(self._give_one_back, namespaces):
+                self._problems += problems
+
+    def _give_one_back(self, namespace: str) -> Sequence[str]:
+        removal = self._removal
+        try:
+            done = opt_out(
+                self._api,
+                namespace,
+                report=self._report,
+                patience=removal.patience,
+                keeps_label=not removal.removes_labels,
+            )
+        except ApiError as err:
+            return [f"{namespace}: {err.message}"]
+        self._report(f"{namespace}: the API server enforces its quotas by itself")
+        return [f"{namespace}: {problem}" for problem in done.problems]
+
+
+def _called(objects: Iterable[Object], name: str) -> list[Object]:
+    return [each for each in objects if each["kind"] == "Deployment" and _name(each) == name]
+
+
+def _without(objects: Iterable[Object], removal: Removal) -> list[Object]:
+    kept = "CustomResourceDefinition" if removal.keeps_ledgers else ""
+    return [each for each in objects if each["kind"] != kept]
+
+
+def _name(obj: Object) -> str:
+    return str(mapping(obj.get("metadata"), "metadata")["name"])
+
+
+def _namespace(obj: Object) -> str:
+    return str(mapping(obj.get("metadata"), "metadata").get("namespace") or "")

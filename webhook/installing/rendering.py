@@ -1,0 +1,159 @@
+"""The objects of an installation: `manifests/` with what is known of the cluster written in."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, cast
+
+from webhook import __version__
+from webhook.cluster.api import Object
+from webhook.installing.kustomizations import (
+    InstallError,
+    Manifest,
+    add_component,
+    entries_of,
+    read_directory,
+)
+from webhook.quota.fields import mapping, sequence
+from webhook.quota.names import DEFERRED_KEYS
+
+MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
+"""Where the manifests are in a checkout; they are not part of the Python package."""
+
+IMAGE: Final = f"deferred-quota:{__version__}"
+
+Mask: TypeAlias = Literal["policy", "webhook", "none"]
+"""Who hides deferred resources from the API server's own quota check: it itself, by a
+MutatingAdmissionPolicy; the webhook; or nobody, for tests."""
+
+_COMPONENTS: Final[dict[Mask, tuple[str, ...]]] = {
+    "policy": ("mask-policy", "stamp-policy"),
+    "webhook": ("mask-webhook",),
+    "none": (),
+}
+_PLAIN_KEYS: Final = (
+    "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
+)  # fmt: skip
+_PATHS: Final = {
+    "MutatingWebhookConfiguration": "mutate",
+    "ValidatingWebhookConfiguration": "validate",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """An installation's objects, in the order in which they have to be there.
+
+    Attributes:
+        cluster: Namespace, definition of the ledger, rights.
+        workloads: What runs; empty for a webhook that runs elsewhere.
+        stamps: The policy that marks Bindings, which the registrations then count on.
+        registrations: The webhook configurations. Before them the webhook has to answer.
+        masks: The policy that hides deferred resources. Before it they have to be guarded.
+    """
+
+    cluster: tuple[Object, ...]
+    workloads: tuple[Object, ...]
+    stamps: tuple[Object, ...]
+    registrations: tuple[Object, ...]
+    masks: tuple[Object, ...]
+
+    @property
+    def objects(self) -> list[Object]:
+        """All of them, in order."""
+        return [
+            *self.cluster,
+            *self.workloads,
+            *self.stamps,
+            *self.registrations,
+            *self.masks,
+        ]
+
+
+def render(
+    *,
+    url: str = "",
+    ca_pem: bytes = b"",
+    mask: Mask = "policy",
+    deferred_resources: Sequence[str] = (),
+    image: str = IMAGE,
+    manifests: Path = MANIFESTS,
+) -> Rendered:
+    """Return the objects of an installation, by what they are for.
+
+    Args:
+        url: Where the webhook serves, as `https://HOST:PORT`, if it runs outside of the cluster:
+            then there are no Deployments. Empty: behind its Service.
+        ca_pem: What the API server trusts at that address; empty leaves the registrations without.
+        mask: Which form of the mask.
+        deferred_resources: Extended resources that the configuration defers, as it names them.
+        image: What the Deployments run.
+        manifests: The directory.
+
+    Raises:
+        InstallError: The manifests are not there, or not as they have to be.
+    """
+    if not manifests.is_dir():
+        raise InstallError(f"{manifests}: the manifests are missing; run this from a checkout")
+    cluster = read_directory(manifests / "base/cluster")
+    workloads = [] if url else read_directory(manifests / "base/workloads")
+    rest = read_directory(manifests / "base/registrations")
+    for component in _COMPONENTS[mask]:
+        rest = add_component(manifests / "components" / component, rest)
+    for each in rest:
+        if each["kind"] in _PATHS:
+            _direct(each, url, ca_pem)
+    for each in workloads:
+        if each["kind"] == "Deployment":
+            _run_image(each, image)
+    keys = (*_PLAIN_KEYS, *sorted(set(deferred_resources) - DEFERRED_KEYS))
+    rest = [cast("Manifest", _with_keys(each, keys)) for each in rest]
+    return Rendered(
+        cluster=tuple(cluster),
+        workloads=tuple(workloads),
+        stamps=tuple(each for each in rest if _component(each) == "stamp"),
+        registrations=tuple(each for each in rest if _component(each) == "registration"),
+        masks=tuple(each for each in rest if _component(each) == "mask"),
+    )
+
+
+def _component(obj: Object) -> object:
+    labels = mapping(mapping(obj.get("metadata"), "metadata").get("labels"), "metadata.labels")
+    return labels.get("app.kubernetes.io/component")
+
+
+def _direct(configuration: Manifest, url: str, ca_pem: bytes) -> None:
+    """Say in every entry where the webhook is and what to trust there."""
+    for entry in entries_of(configuration):
+        client = dict(mapping(entry.get("clientConfig"), "clientConfig"))
+        if url:
+            client = {"url": f"{url.rstrip('/')}/{_PATHS[str(configuration['kind'])]}"}
+        if ca_pem:
+            client["caBundle"] = base64.b64encode(ca_pem).decode("ascii")
+        entry["clientConfig"] = client
+
+
+def _run_image(deployment: Manifest, image: str) -> None:
+    spec = mapping(deployment.get("spec"), "spec")
+    pod = mapping(mapping(spec.get("template"), "template").get("spec"), "template.spec")
+    for container in sequence(pod.get("containers"), "containers"):
+        cast("Manifest", container)["image"] = image
+
+
+def _with_keys(value: object, keys: Sequence[str]) -> object:
+    """Write the deferred keys into every expression that lists the usual ones."""
+    if isinstance(value, str):
+        return value.replace(_cel_list(_PLAIN_KEYS), _cel_list(keys))
+    if isinstance(value, dict):
+        return {name: _with_keys(item, keys) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_keys(item, keys) for item in value]
+    return value
+
+
+def _cel_list(keys: Sequence[str]) -> str:
+    quoted = ", ".join(f"'{key}'" for key in keys)
+    return f"[{quoted}]"

@@ -1,0 +1,56 @@
+"""Count what pods take of quotas, from a list of them, as the bind charges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from webhook.quota.deferral import DeferredQuota
+from webhook.quota.objects import Pod, ResourceQuota
+from webhook.quota.pods import is_terminal, usage_of
+from webhook.quota.quantity import ZERO
+from webhook.quota.resources import ResourceList, add, mask, max_of
+from webhook.quota.scopes import ScopeError, matches
+
+_ANY_POD: Final = Pod.from_object({})
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What assigned pods take of a quota: at least, and at most.
+
+    They differ while pods are being deleted, which are charged until they are stuck, and while a
+    node has not looked at a resize yet.
+    """
+
+    least: ResourceList
+    most: ResourceList
+
+
+def taken_at_bind(quota: DeferredQuota, pods: Iterable[Pod]) -> Taken:
+    """Count the assigned pods that a quota selects, in its deferred resources.
+
+    Raises:
+        ScopeError: The scopes of the quota cannot be evaluated.
+    """
+    least: ResourceList = dict.fromkeys(quota.hard, ZERO)
+    most = least
+    for pod in pods:
+        if not pod.is_assigned or is_terminal(pod) or not matches(quota.quota, pod):
+            continue
+        usage = mask(usage_of(pod, now=None), quota.hard)
+        grown = mask(usage_of(replace(pod, resize_infeasible=False), now=None), quota.hard)
+        most = add(most, max_of(usage, grown))
+        if not pod.is_deleting:
+            least = add(least, usage)
+    return Taken(least, most)
+
+
+def scope_fault(quota: ResourceQuota) -> str:
+    """Say why the scopes of a quota cannot be evaluated; empty if they can."""
+    try:
+        matches(quota, _ANY_POD)
+    except ScopeError as err:
+        return str(err)
+    return ""

@@ -1,0 +1,139 @@
+"""The checks, one after the other, none of which can stop another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.cluster.api import NAMESPACES, ApiError, ForbiddenError, NotFoundError
+from webhook.operations.doctor import (
+    installation,
+    ledgers,
+    masks,
+    namespaces,
+    registrations,
+    rights,
+)
+from webhook.operations.doctor.scene import NoRightError, NotInSnapshotError, Scene
+from webhook.operations.findings import Finding, Severity, error, information, warning
+from webhook.operations.patience import Report, silent
+from webhook.quota.fields import InvalidFieldError
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: its name, what it looks at, and how."""
+
+    name: str
+    title: str
+    run: Callable[[Scene], Iterator[Finding]]
+
+
+def _limited_resources(scene: Scene) -> Iterator[Finding]:
+    if scene.deferred_namespaces():
+        yield information(
+            "control-plane.limited-resources",
+            None,
+            "not to be seen through the API: an admission configuration of the API server with"
+            " limitedResources.matchContains on compute resources refuses every pod of a namespace"
+            " that defers them",
+            "If there is one, move it to limitedResources of this product's configuration.",
+        )
+
+
+CHECKS: Final = (
+    Check("crd", "the definition of ledgers", installation.definition),
+    Check("webhooks", "the webhook configurations", registrations.registrations),
+    Check("stamp", "the mark of bound pods", registrations.stamps),
+    Check("mask", "the mask", masks.masks),
+    Check("namespaces", "the labels of namespaces", namespaces.modes),
+    Check("quotas", "the quotas", masks.quotas),
+    Check("statuses", "the status of the quotas", masks.statuses),
+    Check("leader", "the controller that leads", installation.leader),
+    Check("ledgers", "the ledgers", ledgers.ledgers),
+    Check("guarded", "the pods that have a node", namespaces.unguarded),
+    Check("gates", "the pods that wait", namespaces.gates),
+    Check("rights", "who could go around it", rights.rights),
+    Check("control-plane", "the API server's own configuration", _limited_resources),
+)
+
+
+@dataclass(slots=True)
+class Examination:
+    """What all checks found.
+
+    Attributes:
+        findings: The worst first; of the same severity in the order of the checks.
+        checked: Names of the checks that were made to the end.
+        skipped: Names of the checks that could not be, and why.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def has(self, severity: Severity) -> bool:
+        """Say whether something this bad was found."""
+        return any(one.severity is severity for one in self.findings)
+
+
+def examine(
+    scene: Scene, checks: tuple[Check, ...] = CHECKS, *, report: Report = silent
+) -> Examination:
+    """Run checks.
+
+    Raises:
+        ApiError: The API server does not answer at all, or does not know the caller.
+    """
+    _knock(scene)
+    found = Examination()
+    for check in checks:
+        report(f"looking at {check.title}")
+        _run(check, scene, found)
+    order = list(Severity)
+    found.findings.sort(key=lambda one: order.index(one.severity))
+    return found
+
+
+def _knock(scene: Scene) -> None:
+    """Ask for something that everybody may ask for, to see whether anybody answers."""
+    try:
+        scene.api.get(NAMESPACES, "default")
+    except (ForbiddenError, NotFoundError):
+        return
+
+
+def _run(check: Check, scene: Scene, found: Examination) -> None:
+    """Run one check: the outermost frame of it. What it found before it failed stays."""
+    try:
+        for finding in check.run(scene):
+            if finding not in found.findings:
+                found.findings.append(finding)
+    except NotInSnapshotError as err:
+        found.skipped[check.name] = f"the snapshot has no {err.resource}"
+    except NoRightError as err:
+        found.skipped[check.name] = str(err)
+        found.findings.append(_no_right(check, err))
+    except (ApiError, InvalidFieldError) as err:
+        found.skipped[check.name] = str(err)
+        message = f"{check.title}: cannot be looked at: {err}"
+        found.findings.append(error("check.failed", None, message, "Try again."))
+    except Exception as err:  # noqa: BLE001 - one check must not keep the others from running
+        found.skipped[check.name] = f"{type(err).__name__}: {err}"
+        message = f"{check.title}: unexpected {type(err).__name__}: {err}"
+        remedy = "This is a fault of deferred-quota doctor; please report it."
+        found.findings.append(error("check.failed", None, message, remedy))
+    else:
+        found.checked.append(check.name)
+
+
+def _no_right(check: Check, err: NoRightError) -> Finding:
+    group = f" of {err.group}" if err.group else ""
+    where = f" in namespace {err.namespace}" if err.namespace else ""
+    return warning(
+        "check.forbidden",
+        None,
+        f"{check.title}: not looked at: you may not {err.verb} {err.resource}{group}{where}",
+        f"Grant the verb {err.verb} on {err.resource}, apiGroup {err.group or chr(34) * 2}.",
+    )

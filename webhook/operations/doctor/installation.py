@@ -1,0 +1,151 @@
+"""Is it installed: the definition of ledgers, and a controller that leads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.cluster.api import LEASES, Object
+from webhook.operations.doctor.scene import Scene
+from webhook.operations.findings import Finding, Subject, error
+from webhook.operations.names import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    LEADER_LEASE,
+    LEDGER_CRD,
+    SYSTEM_NAMESPACE,
+)
+from webhook.quota.reading import Node
+
+_CRD: Final = Subject("CustomResourceDefinition", LEDGER_CRD)
+_LEASE: Final = Subject("Lease", LEADER_LEASE, SYSTEM_NAMESPACE)
+_VERSION: Final = "v1alpha1"
+_APPLY_CRD: Final = "Apply the CustomResourceDefinition of this release."
+
+WRITTEN_FIELDS: Final = (
+    "status.quotas.name",
+    "status.quotas.observed.uid",
+    "status.quotas.observed.specHash",
+    "status.quotas.hard",
+    "status.quotas.used",
+    "status.quotas.reserved",
+    "status.quotas.pending",
+    "status.reservations.uid",
+    "status.reservations.pod",
+    "status.reservations.door",
+    "status.reservations.usage",
+    "status.reservations.quotas",
+    "status.reservations.serial",
+    "status.reservations.intent",
+    "status.reservations.charges",
+    "status.reservations.after",
+    "status.podsResourceVersion",
+    "status.podsBarrier",
+    "status.serial",
+    "status.summary",
+)
+"""What a ledger says. The API server drops what a schema does not have, without a word."""
+
+
+def definition(scene: Scene) -> Iterator[Finding]:
+    """Compare the definition of QuotaLedgers with what is written."""
+    raw = scene.find(CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD)
+    if raw is None:
+        yield error(
+            "crd.missing", _CRD, "is not installed: no ledger can be kept", "Install the product."
+        )
+        return
+    yield from scene.judged(CUSTOM_RESOURCE_DEFINITIONS, [raw], _judge_definition)
+
+
+def _judge_definition(node: Node, subject: Subject) -> Iterator[Finding]:
+    spec = node.child("spec")
+    versions = {one.text("name"): one for one in spec.children("versions")}
+    version = versions.get(_VERSION)
+    if version is None or not version.boolean("served"):
+        served = ", ".join(sorted(versions)) or "none"
+        message = f"does not serve {_VERSION}; its versions are: {served}"
+        yield error("crd.version", subject, message, _APPLY_CRD)
+        return
+    if spec.text("scope") != "Namespaced":
+        message = f"spec.scope: is {spec.text('scope')!r}, must be Namespaced"
+        yield error("crd.schema", subject, message, "Delete it and apply that of this release.")
+    if not version.child("subresources").has("status"):
+        message = f"version {_VERSION} has no status subresource"
+        yield error("crd.schema", subject, message, _APPLY_CRD)
+    schema = version.child("schema").child("openAPIV3Schema")
+    lost = [path for path in WRITTEN_FIELDS if not _keeps(schema, path.split("."))]
+    if lost:
+        yield error(
+            "crd.schema",
+            subject,
+            f"its schema lacks fields that ledgers have, and drops them: {', '.join(lost)}",
+            _APPLY_CRD,
+        )
+
+
+def _keeps(schema: Node, path: list[str]) -> bool:
+    """Say whether a structural schema keeps the field at `path`."""
+    if schema.boolean("x-kubernetes-preserve-unknown-fields"):
+        return True
+    if schema.text("type") == "array":
+        return _keeps(schema.child("items"), path)
+    if not path:
+        return True
+    properties = schema.child("properties")
+    if properties.has(path[0]):
+        return _keeps(properties.child(path[0]), path[1:])
+    return schema.has("additionalProperties")
+
+
+def leader(scene: Scene) -> Iterator[Finding]:
+    """Look whether a controller leads and renews its Lease.
+
+    Clocks are not compared: the Lease has to change while it is looked at.
+    """
+    raw = scene.find(LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    if raw is None:
+        yield error(
+            "leader.missing",
+            _LEASE,
+            "does not exist: no controller has ever led, so no ledger is counted",
+            f"Look at the controller's pods: kubectl get pods -n {SYSTEM_NAMESPACE}",
+        )
+        return
+    yield from scene.judged(LEASES, [raw], lambda node, subject: _lead(scene, node, subject))
+
+
+def _lead(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
+    spec = node.child("spec")
+    holder = spec.text("holderIdentity")
+    if not holder:
+        yield error(
+            "leader.none",
+            subject,
+            "nobody holds it: ledgers are not counted and reservations do not expire",
+            f"Look at the controller's pods: kubectl get pods -n {SYSTEM_NAMESPACE}",
+        )
+        return
+    seconds = min(float(spec.integer("leaseDurationSeconds") or 15), scene.settings.leader_seconds)
+    if not scene.settings.is_offline and not _is_renewed(scene, _renewal(node), seconds):
+        yield error(
+            "leader.silent",
+            subject,
+            f"its holder {holder} has not renewed it for {seconds:g} seconds",
+            f"Look at the pod's log: kubectl logs -n {SYSTEM_NAMESPACE} {holder.partition('_')[0]}",
+        )
+
+
+def _is_renewed(scene: Scene, before: tuple[str, str], seconds: float) -> bool:
+    settings = scene.settings
+    give_up = settings.clock() + seconds
+    while settings.clock() < give_up:
+        settings.sleep(min(0.5, seconds))
+        raw: Object | None = scene.find(LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+        if raw is not None and _renewal(Node(raw)) != before:
+            return True
+    return False
+
+
+def _renewal(node: Node) -> tuple[str, str]:
+    spec = node.child("spec")
+    return spec.text("holderIdentity"), spec.text("renewTime")

@@ -1,0 +1,215 @@
+"""Whether the ledgers say what is so.
+
+A ledger changes all the time, so it is read before and after the pods; only if it did not change in
+between are the two compared. What is found then may still be on its way to be put right, so it has
+to be so at a second look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.cluster.api import QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.operations.counting import Taken, taken_at_bind
+from webhook.operations.doctor.scene import Namespace, Scene
+from webhook.operations.findings import Finding, Subject, error, information, warning
+from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.ledger import Account, Ledger, Reservation
+from webhook.quota.objects import Pod
+from webhook.quota.resources import ResourceList, add, exceeding, mask, render
+from webhook.quota.scopes import ScopeError
+from webhook.state.ledgers import LEDGER_NAME, LedgerVersion, read_ledger
+
+_ATTEMPTS: Final = 3
+_CONTROLLER: Final = "Look at the log of the controller that leads."
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A namespace at one moment.
+
+    Attributes:
+        version: Its ledger, the same before and after the rest was read.
+        quotas: Its deferred quotas.
+        pods: Its pods.
+    """
+
+    version: LedgerVersion | None
+    quotas: NamespaceQuotas
+    pods: tuple[Pod, ...]
+
+
+def ledgers(scene: Scene) -> Iterator[Finding]:
+    """Judge the ledger of every namespace that has opted in."""
+    suspects: list[tuple[Namespace, dict[str, Finding], _Look]] = []
+    for namespace in scene.deferred_namespaces():
+        look = _look(scene, namespace.name)
+        if isinstance(look, Finding):
+            yield look
+            continue
+        found = dict(_judged(namespace.name, look))
+        if found or _reservations(look):
+            suspects.append((namespace, found, look))
+    if not suspects:
+        return
+    scene.pause()
+    scene.objects(RESOURCE_QUOTAS, again=True)
+    for namespace, before, first in suspects:
+        second = _look(scene, namespace.name)
+        if isinstance(second, Finding):
+            yield second
+            continue
+        yield from (one for key, one in _judged(namespace.name, second) if key in before)
+        yield from _old_reservations(scene, namespace.name, first, second)
+
+
+def _look(scene: Scene, namespace: str) -> _Look | Finding:
+    """Read a namespace while its ledger stays the same, or say why that cannot be."""
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            scene.objects(RESOURCE_QUOTAS, again=True)
+        try:
+            before = _ledger(scene, namespace)
+            chosen = deferred_quotas(scene.quotas(namespace), scene.settings.deferred_keys)
+            pods = tuple(
+                each for each in scene.pods(namespace, again=True) if isinstance(each, Pod)
+            )
+            after = _ledger(scene, namespace)
+        except InvalidFieldError as err:
+            return error(
+                "ledger.unreadable",
+                _subject(namespace),
+                f"cannot be read, so nothing is admitted: {err}",
+                "Delete it; the controller counts anew. " + _CONTROLLER,
+            )
+        if _version(before) == _version(after):
+            return _Look(after, chosen, pods)
+    return information(
+        "ledger.busy",
+        _subject(namespace),
+        "changes too often to be compared with the pods",
+        "Try again when fewer pods are bound at a time.",
+    )
+
+
+def _ledger(scene: Scene, namespace: str) -> LedgerVersion | None:
+    raw = scene.find(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+    return None if raw is None else read_ledger(raw)
+
+
+def _version(version: LedgerVersion | None) -> tuple[str, int]:
+    return ("", 0) if version is None else (version.uid, version.resource_version)
+
+
+def _subject(namespace: str) -> Subject:
+    return Subject(QUOTA_LEDGERS.kind, LEDGER_NAME, namespace)
+
+
+def _judged(namespace: str, look: _Look) -> Iterator[tuple[str, Finding]]:
+    """Return what is wrong, each with a key by which it is known at the next look."""
+    ledger = _counted(look)
+    if ledger is None:
+        if look.quotas.quotas:
+            what = "does not exist" if look.version is None else "has not been counted yet"
+            name = "ledger.missing" if look.version is None else "ledger.uncounted"
+            message = f"{what}: no pod can be bound in this namespace"
+            yield name, error(name, _subject(namespace), message, _CONTROLLER)
+        return
+    differing = sorted({one.name for one in ledger.observed ^ look.quotas.observed})
+    if differing:
+        yield (
+            "outdated",
+            error(
+                "ledger.outdated",
+                _subject(namespace),
+                f"was counted for other versions of quota {', '.join(differing)}: no pod can be"
+                " bound",
+                "Is the configuration the same everywhere, and the one of --config? " + _CONTROLLER,
+            ),
+        )
+    for account, taken in _compared(look):
+        for found in _drift(namespace, account, taken):
+            yield f"{found.id} {account.observed.name}", found
+
+
+def _drift(namespace: str, account: Account, taken: Taken) -> Iterator[Finding]:
+    """Compare what is counted for one quota with what its pods take."""
+    name = account.observed.name
+    held = mask(add(account.used, account.reserved), account.hard)
+    lacking = exceeding(taken.least, held)
+    if lacking:
+        yield error(
+            "ledger.under-counted",
+            _subject(namespace),
+            f"quota {name}: assigned pods take {render(mask(taken.least, lacking))}, and used +"
+            f" reserved is {render(mask(held, lacking))}: more can be admitted than it allows",
+            "Was the ledger edited? " + _CONTROLLER,
+        )
+    above = exceeding(mask(account.used, account.hard), taken.most)
+    if above:
+        yield warning(
+            "ledger.over-counted",
+            _subject(namespace),
+            f"quota {name}: used is {render(mask(account.used, above))}, and assigned pods take"
+            f" {render(mask(taken.most, above))}",
+            _CONTROLLER,
+        )
+
+
+def _counted(look: _Look) -> Ledger | None:
+    return None if look.version is None else look.version.ledger
+
+
+def _compared(look: _Look) -> Iterator[tuple[Account, Taken]]:
+    """Return each account that was counted for the quota as it is, and what pods take of it."""
+    ledger = _counted(look)
+    for quota in look.quotas.quotas:
+        account = None if ledger is None else ledger.accounts.get(quota.name)
+        if account is None or account.observed != quota.observed:
+            continue
+        try:
+            yield account, taken_at_bind(quota, look.pods)
+        except ScopeError:
+            continue  # the check of quotas says so
+
+
+def _reservations(look: _Look) -> dict[str, Reservation]:
+    ledger = _counted(look)
+    return {} if ledger is None else dict(ledger.reservations)
+
+
+def _old_reservations(
+    scene: Scene, namespace: str, first: _Look, second: _Look
+) -> Iterator[Finding]:
+    """Look for reservations that should have been folded or dropped between two looks."""
+    settings = scene.settings
+    is_long = not settings.is_offline and settings.pause_seconds > 2 * settings.expire_seconds
+    assigned = {pod.uid for pod in second.pods if pod.is_assigned}
+    before = _reservations(first)
+    old = sorted(
+        one.pod
+        for uid, one in _reservations(second).items()
+        if uid in before
+        and before[uid].serial == one.serial
+        and ((uid in assigned and not one.after) or is_long)
+    )
+    if old:
+        held = _held(second, old)
+        yield warning(
+            "ledger.old-reservations",
+            _subject(namespace),
+            f"{len(old)} reservations are not settled{held}",
+            _CONTROLLER,
+            tuple(old),
+        )
+
+
+def _held(look: _Look, pods: list[str]) -> str:
+    total: ResourceList = {}
+    for one in _reservations(look).values():
+        if one.pod in pods:
+            total = add(total, one.usage)
+    return f": {render(total)} is held" if total else ""

@@ -1,0 +1,232 @@
+"""Whether what is deferred is hidden from the API server's own quota check, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from webhook.cluster.api import (
+    MUTATING_WEBHOOKS,
+    RESOURCE_QUOTAS,
+    Object,
+)
+from webhook.operations.counting import scope_fault
+from webhook.operations.doctor.scene import Scene, quota_subject, unreadable
+from webhook.operations.doctor.selecting import APPLY, LabelSelector, selection_findings, uncovered
+from webhook.operations.findings import Finding, Subject, error, information, subject_of
+from webhook.operations.names import (
+    MASK_ENTRY,
+    MASK_POLICY,
+    MUTATING,
+    REGISTRATION,
+)
+from webhook.quota.deferral import is_excluded
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.names import is_pod_quota_key
+from webhook.quota.native_status import incomplete_keys, visible_keys
+from webhook.quota.objects import ResourceQuota
+from webhook.quota.reading import Node
+
+_QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
+
+
+def masks(scene: Scene) -> Iterator[Finding]:
+    """Look whether something masks: the policy, or the webhook."""
+    found = scene.policies()
+    is_policy = False
+    if found is not None:
+        kind, policies, bindings = found
+        named = [raw for raw in policies if subject_of(kind, raw).name == MASK_POLICY]
+        bound = [raw for raw in bindings if policy_name(raw) == MASK_POLICY]
+        is_policy = bool(named and bound)
+        if named and not bound:
+            message = "has no binding, so it does nothing"
+            yield error("mask.unbound", Subject(kind.kind, MASK_POLICY), message, APPLY)
+        for raw in named if bound else ():
+            yield from scene.judged(kind, [raw], _judge_policy(scene, raw, bound))
+    yield from _number(is_policy=is_policy, is_webhook=_has_mask_webhook(scene))
+
+
+def _number(*, is_policy: bool, is_webhook: bool) -> Iterator[Finding]:
+    """There should be one mask."""
+    if not is_policy and not is_webhook:
+        yield error(
+            "mask.missing",
+            None,
+            f"nothing masks: there is neither a policy {MASK_POLICY} nor a webhook {MASK_ENTRY}:"
+            " the API server goes on to charge pods when they are created",
+            APPLY,
+        )
+    if is_policy and is_webhook:
+        yield information(
+            "mask.twice",
+            None,
+            f"both the policy {MASK_POLICY} and the webhook {MASK_ENTRY} mask; one is enough",
+            "Remove the webhook: the policy needs no call.",
+        )
+
+
+def policy_name(raw: Object) -> str:
+    """Say which policy a binding binds; empty if it cannot be read."""
+    try:
+        return Node(raw).child("spec").text("policyName")
+    except InvalidFieldError:
+        return ""
+
+
+def _has_mask_webhook(scene: Scene) -> bool:
+    try:
+        raw = scene.find(MUTATING_WEBHOOKS, REGISTRATION)
+        found = [] if raw is None else Node(raw).children("webhooks")
+        return MASK_ENTRY in [one.text("name") for one in found]
+    except InvalidFieldError:
+        return False  # the check of registrations says what cannot be read
+
+
+def _judge_policy(
+    scene: Scene, raw: Object, bindings: list[Object]
+) -> Callable[[Node, Subject], Iterator[Finding]]:
+    def judge(node: Node, subject: Subject) -> Iterator[Finding]:
+        spec = node.child("spec")
+        if (spec.text("failurePolicy") or "Fail") != "Ignore":
+            message = "spec.failurePolicy: must be Ignore: a mask that fails stops all pods"
+            yield error("mask.failure-policy", subject, message, APPLY)
+        constraints = spec.child("matchConstraints")
+        missing = uncovered(constraints.children("resourceRules"), MUTATING[MASK_ENTRY].covers)
+        if missing:
+            message = f"spec.matchConstraints.resourceRules: do not cover {', '.join(missing)}"
+            yield error("mask.rules", subject, message, APPLY)
+        yield from _keys(scene, raw, subject)
+        conditions = [one.text("expression") for one in spec.children("matchConditions")]
+        if not any("namespaceObject" in expression for expression in conditions):
+            yield from _selection(scene, constraints, subject, bindings)
+
+    return judge
+
+
+def _selection(
+    scene: Scene, constraints: Node, subject: Subject, bindings: list[Object]
+) -> Iterable[Finding]:
+    """Compare which namespaces are masked with those that have opted in."""
+    selectors = [
+        LabelSelector.read(place.child("namespaceSelector"))
+        for place in (constraints, *_resources_of(bindings))
+    ]
+    joined = LabelSelector(
+        {key: value for one in selectors for key, value in one.labels.items()},
+        tuple(expression for one in selectors for expression in one.expressions),
+    )
+    opted_in = [one.labels for one in scene.deferred_namespaces()]
+    return selection_findings(joined, subject, "its namespaceSelector", opted_in, is_strict=True)
+
+
+def _resources_of(bindings: Iterable[Object]) -> list[Node]:
+    return [Node(raw).child("spec").child("matchResources") for raw in bindings]
+
+
+def _keys(scene: Scene, raw: Object, subject: Subject) -> Iterator[Finding]:
+    """Compare the keys that the policy's expressions name with those that are deferred."""
+    spec = raw.get("spec")
+    named = {
+        single or double
+        for text in _texts(spec)
+        for single, double in _QUOTED.findall(text)
+        if is_pod_quota_key(single or double)
+    }
+    deferred = set(scene.settings.deferred_keys)
+    hint = "Make the policy name what the configuration defers; doctor reads it with --config."
+    unmasked, uncharged = sorted(deferred - named), sorted(named - deferred)
+    if unmasked:
+        message = f"does not mask {', '.join(unmasked)}: charged at creation and at the bind"
+        yield error("mask.keys", subject, message, hint)
+    if uncharged:
+        message = (
+            f"masks {', '.join(uncharged)}, which the configuration does not defer: not charged"
+        )
+        yield error("mask.keys", subject, message, hint)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def statuses(scene: Scene) -> Iterator[Finding]:
+    """Look for statuses that show what is deferred, or hide what is not.
+
+    A status may just have been written, so what is found has to be so at a second look.
+    """
+    first = dict(_status_findings(scene, again=False))
+    if first:
+        scene.pause()
+        second = dict(_status_findings(scene, again=True))
+        yield from (found for key, found in second.items() if key in first)
+
+
+def _status_findings(scene: Scene, *, again: bool) -> Iterator[tuple[tuple[str, str], Finding]]:
+    if again:
+        scene.objects(RESOURCE_QUOTAS, again=True)
+    for namespace in scene.namespaces():
+        if namespace.is_ending:
+            continue
+        judge = _shown if namespace.is_deferred else _hidden
+        for quota in scene.quotas(namespace.name):
+            found = judge(scene, quota)
+            if found is not None:
+                yield (f"{quota.key}", found.id), found
+
+
+_Judgement = Callable[[Scene, ResourceQuota], Finding | None]
+
+
+def _shown(scene: Scene, quota: ResourceQuota) -> Finding | None:
+    if is_excluded(quota):
+        return _hidden(scene, quota)
+    keys = visible_keys(quota, scene.settings.deferred_keys)
+    if not keys:
+        return None
+    return error(
+        "mask.status",
+        quota_subject(quota),
+        f"its status shows {', '.join(keys)}: the API server charges pods when they are created",
+        "The controller repairs this at once: see that it runs and may patch"
+        " resourcequotas/status.",
+    )
+
+
+def _hidden(scene: Scene, quota: ResourceQuota) -> Finding | None:
+    keys = [key for key in incomplete_keys(quota) if key in scene.settings.deferred_keys]
+    if not keys:
+        return None
+    return error(
+        "mask.leftover",
+        quota_subject(quota),
+        f"its status lacks {', '.join(keys)}, and they are not deferred: nobody enforces them",
+        "The API server's quota controller completes it within five minutes"
+        + ("." if is_excluded(quota) else f"; at once: deferred-quota disable {quota.namespace}"),
+    )
+
+
+def quotas(scene: Scene) -> Iterator[Finding]:
+    """Name quotas that cannot be read, and those whose scopes cannot be evaluated."""
+    deferred = {one.name: one.is_deferred for one in scene.namespaces()}
+    for raw in scene.objects(RESOURCE_QUOTAS):
+        subject = subject_of(RESOURCE_QUOTAS, raw)
+        if subject.namespace not in deferred:
+            continue
+        try:
+            quota = ResourceQuota.from_object(raw)
+        except InvalidFieldError as err:
+            yield unreadable(subject, err)
+            continue
+        fault = scope_fault(quota) if deferred[subject.namespace] else ""
+        if fault:
+            message = f"its scopes cannot be evaluated, so every bind is refused: {fault}"
+            yield error("quota.scopes", subject, message, "Correct spec.scopeSelector.")

@@ -1,0 +1,123 @@
+"""Which namespaces have opted in, and what is left behind in those that have not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.cluster.api import NAMESPACES, PODS, Object
+from webhook.operations.doctor.scene import Namespace, Scene, unreadable
+from webhook.operations.findings import Finding, Subject, error, information, subject_of, warning
+from webhook.operations.gates import gate_of
+from webhook.operations.names import GATE, GUARDED_ANNOTATION, SYSTEM_NAMESPACE
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.objects import Pod
+from webhook.quota.pods import is_terminal
+from webhook.quota.reading import Node
+from webhook.state.view import DEFERRED_MODE, MODE_LABEL
+
+
+def modes(scene: Scene) -> Iterator[Finding]:
+    """Judge the label of every namespace."""
+    names = {one.name for one in scene.namespaces()}
+    for raw in scene.objects(NAMESPACES):
+        try:
+            Node(raw).child("metadata").string_map("labels")
+        except InvalidFieldError as err:
+            subject = subject_of(NAMESPACES, raw)
+            yield unreadable(subject, err)
+            names.add(subject.name)
+    for name in scene.settings.namespaces:
+        if name not in names:
+            message = "there is no such namespace"
+            yield error("namespace.missing", Subject("Namespace", name), message, "Correct it.")
+    for namespace in scene.namespaces():
+        yield from _mode(namespace)
+
+
+def _mode(namespace: Namespace) -> Iterator[Finding]:
+    mode, subject = namespace.mode, namespace.subject
+    if mode is None:
+        return
+    if namespace.name == SYSTEM_NAMESPACE:
+        yield error(
+            "namespace.own",
+            subject,
+            f"has {MODE_LABEL}={mode}: the webhook's own pods would wait for the webhook",
+            f"Run: deferred-quota disable {namespace.name}",
+        )
+    elif mode == "shadow":
+        message = f"{MODE_LABEL} is shadow, which this release does not know: it is not opted in"
+        yield information("namespace.mode", subject, message)
+    elif mode != DEFERRED_MODE:
+        yield warning(
+            "namespace.mode",
+            subject,
+            f"{MODE_LABEL} is {mode!r}, which means nothing: it is not opted in",
+            f"Run: deferred-quota enable {namespace.name} (or disable).",
+        )
+    elif namespace.is_exempt:
+        yield warning(
+            "namespace.exempt",
+            subject,
+            f"has {MODE_LABEL}={mode}, and the configuration exempts it: its quotas are masked"
+            " and nobody charges them",
+            f"Run: deferred-quota disable {namespace.name}, or take it out of exemptNamespaces.",
+        )
+
+
+def gates(scene: Scene) -> Iterator[Finding]:
+    """Look for pods that wait behind our gate where nobody will remove it."""
+    released = {one.name for one in scene.deferred_namespaces()}
+    wanted = {one.name for one in scene.namespaces()}
+    stuck: dict[str, list[str]] = {}
+
+    def look(raw: Object) -> Finding | None:
+        subject = subject_of(PODS, raw)
+        if subject.namespace in released or subject.namespace not in wanted:
+            return None
+        try:
+            if gate_of(raw) is not None:
+                stuck.setdefault(subject.namespace, []).append(subject.name)
+        except InvalidFieldError as err:
+            return unreadable(subject, err)
+        return None
+
+    for finding in scene.unassigned_pods(look):
+        if finding is not None:
+            yield finding
+    for namespace, names in sorted(stuck.items()):
+        yield error(
+            "gates.stuck",
+            Subject("Namespace", namespace),
+            f"{len(names)} pods wait behind the scheduling gate {GATE}, and the namespace has not"
+            " opted in: nobody removes it",
+            f"Run: deferred-quota disable {namespace}",
+            tuple(sorted(names)),
+        )
+
+
+def unguarded(scene: Scene) -> Iterator[Finding]:
+    """Count assigned pods that did not come through the guard."""
+    for namespace in scene.deferred_namespaces():
+        pods = scene.pods(namespace.name)
+        for words in (each for each in pods if isinstance(each, str)):
+            yield error(
+                "object.unreadable",
+                namespace.subject,
+                f"{words}: the usage of the namespace cannot be counted",
+                "Correct the field.",
+            )
+        assigned = [
+            pod for pod in pods if isinstance(pod, Pod) and pod.is_assigned and not is_terminal(pod)
+        ]
+        without = sorted(pod.name for pod in assigned if GUARDED_ANNOTATION not in pod.annotations)
+        if without:
+            yield information(
+                "pods.unguarded",
+                namespace.subject,
+                f"{len(without)} of {len(assigned)} assigned pods have no annotation"
+                f" {GUARDED_ANNOTATION}: they were created with a node, or bound before the"
+                " namespace opted in, or while the webhook did not answer; they are counted",
+                "",
+                tuple(without),
+            )

@@ -1,0 +1,180 @@
+"""Whether the webhooks are registered as they have to be."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from webhook.cluster.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
+from webhook.operations.doctor.masks import policy_name
+from webhook.operations.doctor.scene import Scene
+from webhook.operations.doctor.selecting import APPLY, LabelSelector, selection_findings, uncovered
+from webhook.operations.findings import (
+    Finding,
+    Subject,
+    error,
+    information,
+    subject_of,
+    warning,
+)
+from webhook.operations.names import (
+    MASK_ENTRY,
+    MUTATING,
+    REGISTRATION,
+    STAMP_ENTRY,
+    STAMP_POLICY,
+    VALIDATING,
+    Entry,
+)
+from webhook.quota.reading import Node
+
+_Judge: TypeAlias = Callable[[str, Subject | None, str, str], Finding]
+
+_ENDS_SOON: Final = timedelta(days=7)
+_MASK_SECONDS: Final = 2
+_DOORS_THAT_NEED_ALL: Final = frozenset({"bind.deferredquota.io"})
+"""Entries whose requests may not be narrowed by an expression."""
+
+
+def registrations(scene: Scene) -> Iterator[Finding]:
+    """Compare both webhook configurations with what is shipped."""
+    yield from _configuration(scene, MUTATING_WEBHOOKS, MUTATING)
+    yield from _configuration(scene, VALIDATING_WEBHOOKS, VALIDATING)
+
+
+def _configuration(scene: Scene, kind: Kind, entries: Mapping[str, Entry]) -> Iterator[Finding]:
+    raw = scene.find(kind, REGISTRATION)
+    if raw is None:
+        yield error(
+            "webhooks.missing",
+            Subject(kind.kind, REGISTRATION),
+            "does not exist: nothing is charged or refused",
+            "Install the product; opt namespaces out first if that is not wanted.",
+        )
+        return
+    opted_in = [one.labels for one in scene.deferred_namespaces()]
+
+    def judge(node: Node, subject: Subject) -> Iterator[Finding]:
+        found = {one.text("name"): one for one in node.children("webhooks")}
+        for name, entry in entries.items():
+            if name in found:
+                yield from _entry(scene, found[name], subject, name, entry, opted_in)
+            elif name != MASK_ENTRY:  # the mask may be a policy
+                strict = error if entry.policy == "Fail" else warning
+                message = f"has no webhook {name}: {entry.without}"
+                yield strict("webhooks.incomplete", subject, message, APPLY)
+        for name in sorted(found.keys() - entries.keys()):
+            message = f"has a webhook that this release does not know: {name}"
+            yield information("webhooks.unknown", subject, message)
+
+    yield from scene.judged(kind, [raw], judge)
+
+
+def _entry(
+    scene: Scene,
+    node: Node,
+    subject: Subject,
+    name: str,
+    entry: Entry,
+    opted_in: list[dict[str, str]],
+) -> Iterator[Finding]:
+    is_strict = entry.policy == "Fail"
+    yield from _policy(node, subject, name, entry)
+    missing = uncovered(node.children("rules"), entry.covers)
+    if missing:
+        judge = error if is_strict else warning
+        message = f"webhook {name}: rules do not cover {', '.join(missing)}: {entry.without}"
+        yield judge("webhooks.rules", subject, message, APPLY)
+    selector = LabelSelector.read(node.child("namespaceSelector"))
+    field = f"webhook {name}: namespaceSelector"
+    yield from selection_findings(selector, subject, field, opted_in, is_strict=is_strict)
+    yield from _narrowing(node, subject, name, is_strict=is_strict)
+    for problem, grade in _bundle(scene, node):
+        yield grade(
+            "webhooks.ca",
+            subject,
+            f"webhook {name}: clientConfig.caBundle {problem}",
+            "Let the controller, or whoever issues the certificate, write the present CA there.",
+        )
+
+
+def stamps(scene: Scene) -> Iterator[Finding]:
+    """Look whether every Binding is marked: by the webhook, or by a policy and the webhook."""
+    raw = scene.find(MUTATING_WEBHOOKS, REGISTRATION)
+    if raw is None:
+        return
+
+    def judge(node: Node, subject: Subject) -> Iterator[Finding]:
+        found = [one for one in node.children("webhooks") if one.text("name") == STAMP_ENTRY]
+        if not any(one.children("matchConditions") for one in found):
+            return
+        _, policies, bindings = scene.policies() or (None, (), ())
+        names = [subject_of(MUTATING_WEBHOOKS, one).name for one in policies]
+        if STAMP_POLICY not in names or STAMP_POLICY not in map(policy_name, bindings):
+            yield warning(
+                "webhooks.stamp",
+                subject,
+                f"webhook {STAMP_ENTRY}: matchConditions: leave Bindings out, and there is no bound"
+                f" policy {STAMP_POLICY} that marks those: pods do not show that they were charged",
+                APPLY,
+            )
+
+    yield from scene.judged(MUTATING_WEBHOOKS, [raw], judge)
+
+
+def _policy(node: Node, subject: Subject, name: str, entry: Entry) -> Iterator[Finding]:
+    policy = node.text("failurePolicy") or "Fail"
+    if policy != entry.policy:
+        # a mask that fails closed stops all pods; a door that fails open lets pods pass uncharged
+        judge = error if entry.policy == "Fail" or name == MASK_ENTRY else warning
+        consequence = (
+            entry.without if entry.policy == "Fail" else "an outage of the webhook stops requests"
+        )
+        message = (
+            f"webhook {name}: failurePolicy: is {policy}, must be {entry.policy}: {consequence}"
+        )
+        yield judge("webhooks.failure-policy", subject, message, APPLY)
+    seconds = node.integer("timeoutSeconds")
+    if name == MASK_ENTRY and (seconds is None or seconds > _MASK_SECONDS):
+        message = f"webhook {name}: timeoutSeconds: must be at most {_MASK_SECONDS}"
+        yield warning("webhooks.timeout", subject, message, APPLY)
+
+
+def _narrowing(node: Node, subject: Subject, name: str, *, is_strict: bool) -> Iterator[Finding]:
+    """Look at what lets requests pass by."""
+    judge = error if is_strict else warning
+    if not LabelSelector.read(node.child("objectSelector")).is_empty:
+        message = f"webhook {name}: objectSelector: leaves requests out"
+        yield judge("webhooks.narrowed", subject, message, APPLY)
+    if node.text("matchPolicy") == "Exact":
+        message = f"webhook {name}: matchPolicy: is Exact, so other API versions pass by"
+        yield judge("webhooks.narrowed", subject, message, APPLY)
+    if name in _DOORS_THAT_NEED_ALL and node.children("matchConditions"):
+        message = f"webhook {name}: matchConditions: what they leave out is not charged"
+        yield judge("webhooks.narrowed", subject, message, APPLY)
+
+
+def _bundle(scene: Scene, node: Node) -> Iterator[tuple[str, _Judge]]:
+    """Say what is wrong with the CA that the API server is to trust."""
+    text = node.child("clientConfig").text("caBundle")
+    if not text:
+        yield "is empty: the API server cannot trust the webhook", error
+        return
+    try:
+        pem = base64.b64decode(text, validate=True)
+        found = scene.settings.read_bundle(pem)
+    except (binascii.Error, ValueError):
+        yield "is not a certificate in PEM", error
+        return
+    if not found:
+        yield "holds no certificate", error
+        return
+    now = scene.settings.now()
+    ends = [end for begin, end in found if begin <= now < end]
+    if not ends:
+        yield f"ended at {max(end for _, end in found):%Y-%m-%d %H:%M} UTC", error
+    elif max(ends) - now < _ENDS_SOON:
+        yield f"ends at {max(ends):%Y-%m-%d %H:%M} UTC", warning

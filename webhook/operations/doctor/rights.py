@@ -1,0 +1,198 @@
+"""Who may do what this product cannot see, or must be able to trust."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.cluster.api import Kind, Object
+from webhook.operations.doctor.scene import Scene, unreadable
+from webhook.operations.findings import Finding, Severity, subject_of
+from webhook.operations.names import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    ROLES,
+    SYSTEM_NAMESPACE,
+)
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.reading import Node
+
+_TRUSTED_NAMESPACES: Final = frozenset({"kube-system", SYSTEM_NAMESPACE})
+_LEDGERS: Final = "deferredquota.io"
+_WRITE: Final = ("update", "patch")
+
+
+@dataclass(frozen=True, slots=True)
+class _Power:
+    """Something that few should be able to do."""
+
+    id: str
+    severity: Severity
+    verbs: tuple[str, ...]
+    resources: tuple[tuple[str, str], ...]
+    """(API group, resource)."""
+    meaning: str
+    remedy: str
+
+
+_POWERS: Final = (
+    _Power(
+        "rights.bind",
+        Severity.WARN,
+        ("create",),
+        (("", "pods/binding"), ("", "bindings")),
+        "may bind pods themselves; the guard charges these binds too, but no queue orders them",
+        "Leave pods/binding and bindings to schedulers.",
+    ),
+    _Power(
+        "rights.create-pods",
+        Severity.INFO,
+        ("create",),
+        (("", "pods"),),
+        "may create pods, and so pods that name their node; these are charged when created",
+        "",
+    ),
+    _Power(
+        "rights.quota-status",
+        Severity.WARN,
+        _WRITE,
+        (("", "resourcequotas/status"),),
+        "may write the status of quotas, and so what the API server enforces",
+        "Leave resourcequotas/status to the quota controller and to this product.",
+    ),
+    _Power(
+        "rights.ledgers",
+        Severity.WARN,
+        ("create", "delete", *_WRITE),
+        ((_LEDGERS, "quotaledgers"), (_LEDGERS, "quotaledgers/status")),
+        "may write ledgers, and so what counts as used",
+        "Leave quotaledgers to this product; people only need to read them.",
+    ),
+    _Power(
+        "rights.opt-out",
+        Severity.INFO,
+        _WRITE,
+        (("", "namespaces"),),
+        "may change labels of namespaces, and so opt them out",
+        "Leave namespaces to administrators.",
+    ),
+    _Power(
+        "rights.registrations",
+        Severity.INFO,
+        ("delete", *_WRITE),
+        (
+            ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+            ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        ),
+        "may change webhook configurations, and so switch the guard off",
+        "",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    verbs: frozenset[str]
+    groups: frozenset[str]
+    resources: frozenset[str]
+
+    def gives(self, power: _Power) -> bool:
+        return any(
+            not self.verbs.isdisjoint((*power.verbs, "*"))
+            and not self.groups.isdisjoint((group, "*"))
+            and self._names(resource)
+            for group, resource in power.resources
+        )
+
+    def _names(self, resource: str) -> bool:
+        _, _, subresource = resource.partition("/")
+        return not self.resources.isdisjoint(
+            (resource, "*", *([f"*/{subresource}"] if subresource else []))
+        )
+
+
+_Roles = Mapping[tuple[str, str, str], tuple[_Rule, ...]]
+"""(kind, namespace, name) → its rules."""
+
+
+def rights(scene: Scene) -> Iterator[Finding]:
+    """Look through all roles and bindings for powers in the hands of people and workloads.
+
+    The platform's own subjects (`system:...`, kube-system) and this product's are left out.
+    """
+    odd: list[Finding] = []
+    roles = {**_roles(scene, CLUSTER_ROLES, odd), **_roles(scene, ROLES, odd)}
+    holders: dict[str, dict[str, None]] = {power.id: {} for power in _POWERS}
+    for kind in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
+        for raw in scene.objects(kind):
+            try:
+                _note(raw, roles, holders)
+            except InvalidFieldError as err:
+                odd.append(unreadable(subject_of(kind, raw), err))
+    yield from odd
+    for power in _POWERS:
+        found = tuple(sorted(holders[power.id]))
+        if found:
+            yield Finding(power.id, power.severity, None, _sum(found, power), power.remedy, found)
+
+
+def _sum(found: tuple[str, ...], power: _Power, most: int = 3) -> str:
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return f"{', '.join(found[:most])}{more} {power.meaning}"
+
+
+def _roles(
+    scene: Scene, kind: Kind, odd: list[Finding]
+) -> dict[tuple[str, str, str], tuple[_Rule, ...]]:
+    found: dict[tuple[str, str, str], tuple[_Rule, ...]] = {}
+    for raw in scene.objects(kind):
+        subject = subject_of(kind, raw)
+        try:
+            rules = tuple(
+                _Rule(
+                    frozenset(rule.strings("verbs")),
+                    frozenset(rule.strings("apiGroups")),
+                    frozenset(rule.strings("resources")),
+                )
+                for rule in Node(raw).children("rules")
+            )
+        except InvalidFieldError as err:
+            odd.append(unreadable(subject, err))
+            continue
+        found[kind.kind, subject.namespace, subject.name] = rules
+    return found
+
+
+def _note(raw: Object, roles: _Roles, holders: dict[str, dict[str, None]]) -> None:
+    """Note what a binding gives to whom."""
+    node = Node(raw)
+    namespace = node.child("metadata").text("namespace")
+    reference = node.child("roleRef")
+    kind, name = reference.text("kind"), reference.text("name")
+    rules = roles.get((kind, namespace if kind == "Role" else "", name), ())
+    given = [power for power in _POWERS if any(rule.gives(power) for rule in rules)]
+    if not given:
+        return
+    for one in node.children("subjects"):
+        holder = _holder(one, namespace)
+        if holder:
+            words = f"{holder} ({name}{f' in {namespace}' if namespace else ''})"
+            for power in given:
+                holders[power.id][words] = None
+
+
+def _holder(subject: Node, namespace: str) -> str:
+    """Name a subject; empty if it belongs to the platform or to this product."""
+    kind, name = subject.text("kind"), subject.text("name")
+    home = subject.text("namespace") or namespace
+    if kind == "ServiceAccount":
+        return "" if home in _TRUSTED_NAMESPACES else f"ServiceAccount {home}/{name}"
+    return "" if name.startswith("system:") and name not in _EVERYBODY else f"{kind} {name}"
+
+
+_EVERYBODY: Final = frozenset(
+    {"system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:anonymous"}
+)
+"""Names of the platform that mean anybody."""

@@ -1,0 +1,287 @@
+"""What the checks look at: a cluster, read once where that is enough, and how to judge it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeAlias, TypeVar
+
+from webhook.cluster.api import (
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    ClusterApi,
+    ForbiddenError,
+    NotFoundError,
+    Object,
+)
+from webhook.cluster.kinds import Kind
+from webhook.config import Configuration
+from webhook.operations.findings import Finding, Subject, error, subject_of
+from webhook.operations.names import POLICY_VERSIONS, SYSTEM_NAMESPACE, policy_kinds
+from webhook.operations.reading import read_all, read_pod
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.objects import Pod, ResourceQuota
+from webhook.quota.reading import Node
+from webhook.state.view import DEFERRED_MODE, MODE_LABEL
+
+_T = TypeVar("_T")
+
+Validity: TypeAlias = tuple[datetime, datetime]
+"""From when to when a certificate is valid."""
+
+
+class NoRightError(Exception):
+    """Something may not be read.
+
+    Attributes:
+        verb: What was to be done.
+        resource: To which resource, as roles name it.
+        group: Its API group; empty is the core group.
+        namespace: Where; empty is everywhere.
+    """
+
+    def __init__(self, verb: str, kind: Kind, namespace: str, message: str) -> None:
+        super().__init__(message)
+        self.verb = verb
+        self.resource = kind.plural
+        self.group = kind.group
+        self.namespace = namespace
+
+
+class NotInSnapshotError(Exception):
+    """The snapshot has no object of a kind, so nothing can be said about it."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind.resource)
+        self.resource = kind.resource
+
+
+def _no_certificates(_: bytes) -> Sequence[Validity]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to judge.
+
+    Attributes:
+        deferred_keys: Quota keys that are charged at the bind.
+        exempt: Namespaces that are never touched.
+        namespaces: Look only at these; empty is all.
+        assumed: Namespaces to be judged as if they had opted in.
+        expire_seconds: How long the tracker keeps a reservation that comes to nothing.
+        is_offline: The cluster is a snapshot: nothing moves, and what is missing may only not be
+            in it.
+        pause_seconds: Between two looks at what may be changing just now.
+        leader_seconds: How long to look at the Lease for a sign of life.
+        read_bundle: Reads PEM certificates; raises ValueError when it cannot.
+        now: The time, for certificates only.
+        clock: The monotonic clock.
+        sleep: Waits.
+    """
+
+    deferred_keys: Set[str] = DEFERRED_KEYS
+    exempt: Set[str] = field(default_factory=lambda: Configuration().exempt_namespaces)
+    namespaces: tuple[str, ...] = ()
+    assumed: Set[str] = frozenset()
+    expire_seconds: float = 45.0
+    is_offline: bool = False
+    pause_seconds: float = 3.0
+    leader_seconds: float = 20.0
+    read_bundle: Callable[[bytes], Sequence[Validity]] = _no_certificates
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace as the checks see it; `mode` is None without the label."""
+
+    name: str
+    labels: dict[str, str]
+    is_exempt: bool
+    is_ending: bool
+
+    @property
+    def mode(self) -> str | None:
+        """The value of the label that opts in; None without it."""
+        return self.labels.get(MODE_LABEL)
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether its quotas are deferred."""
+        return self.mode == DEFERRED_MODE and not self.is_exempt
+
+    @property
+    def subject(self) -> Subject:
+        """What findings say it is."""
+        return Subject("Namespace", self.name)
+
+
+class Scene:
+    """The cluster as the checks read it."""
+
+    def __init__(self, api: ClusterApi, settings: Settings) -> None:
+        self.api = api
+        self.settings = settings
+        self._lists: dict[tuple[Kind, str], tuple[Object, ...]] = {}
+        self._pods: dict[str, tuple[Pod | str, ...]] = {}
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def objects(
+        self, kind: Kind, *, namespace: str = "", again: bool = False
+    ) -> tuple[Object, ...]:
+        """Return all objects of a kind, read once; `again` reads them anew.
+
+        Raises:
+            NoRightError: They may not be listed.
+            NotInSnapshotError: A snapshot has none of them.
+            NotFoundError: The API server does not serve the kind.
+        """
+        key = kind, namespace
+        if again or key not in self._lists:
+            found = self._listed(kind, lambda raw: raw, namespace)
+            self._lists[key] = tuple(found)
+        return self._lists[key]
+
+    def find(self, kind: Kind, name: str, *, namespace: str = "") -> Object | None:
+        """Return one object as it is now; None when there is none.
+
+        Raises:
+            NoRightError: It may not be read.
+            NotInSnapshotError: A snapshot has no object of its kind.
+        """
+        if self.settings.is_offline and not self.api.list(kind).items:
+            raise NotInSnapshotError(kind)
+        try:
+            return self.api.get(kind, name, namespace=namespace)
+        except NotFoundError:
+            return None
+        except ForbiddenError as err:
+            raise NoRightError("get", kind, namespace, err.message) from err
+
+    def pods(self, namespace: str, *, again: bool = False) -> tuple[Pod | str, ...]:
+        """Return the pods of a namespace; words in the place of one that cannot be read.
+
+        Raises:
+            NoRightError: They may not be listed.
+        """
+        if again or namespace not in self._pods:
+            self._pods[namespace] = tuple(self._listed(PODS, read_pod, namespace))
+        return self._pods[namespace]
+
+    def unassigned_pods(self, read: Callable[[Object], _T]) -> list[_T]:
+        """Return what `read` makes of every pod without a node.
+
+        Raises:
+            NoRightError: They may not be listed.
+        """
+        namespaces = self.settings.namespaces or ("",)
+        return [
+            found
+            for namespace in namespaces
+            for found in self._listed(PODS, read, namespace, "spec.nodeName=")
+        ]
+
+    def _listed(
+        self, kind: Kind, read: Callable[[Object], _T], namespace: str, fields: str = ""
+    ) -> list[_T]:
+        try:
+            found = read_all(
+                self.api, kind, read, namespace=namespace or None, field_selector=fields
+            )
+        except ForbiddenError as err:
+            raise NoRightError("list", kind, namespace, err.message) from err
+        if not found and self.settings.is_offline and not self.api.list(kind).items:
+            raise NotInSnapshotError(kind)
+        return found
+
+    def policies(self) -> tuple[Kind, tuple[Object, ...], tuple[Object, ...]] | None:
+        """Return the mutating admission policies and their bindings, of the newest version.
+
+        None where the API server has no such thing, and where a snapshot has none.
+        """
+        for version in POLICY_VERSIONS:
+            policy, binding = policy_kinds(version)
+            try:
+                return policy, self.objects(policy), self.objects(binding)
+            except (NotFoundError, NotInSnapshotError):
+                continue
+        return None
+
+    def namespaces(self) -> list[Namespace]:
+        """Return the namespaces that are looked at; odd ones are left to `odd_namespaces`."""
+        return [one for one in map(self._namespace, self._wanted()) if one is not None]
+
+    def deferred_namespaces(self) -> list[Namespace]:
+        """Return the namespaces whose quotas are deferred."""
+        return [one for one in self.namespaces() if one.is_deferred and not one.is_ending]
+
+    def _wanted(self) -> Iterator[Object]:
+        only = self.settings.namespaces
+        for raw in self.objects(NAMESPACES):
+            if not only or subject_of(NAMESPACES, raw).name in only:
+                yield raw
+
+    def _namespace(self, raw: Object) -> Namespace | None:
+        try:
+            meta = Node(raw).child("metadata")
+            name = meta.text("name")
+            opted_in = {MODE_LABEL: DEFERRED_MODE} if name in self.settings.assumed else {}
+            return Namespace(
+                name,
+                {**meta.string_map("labels"), **opted_in},
+                is_exempt=name in self.settings.exempt or name == SYSTEM_NAMESPACE,
+                is_ending=meta.has("deletionTimestamp"),
+            )
+        except InvalidFieldError:
+            return None
+
+    def quotas(self, namespace: str, *, again: bool = False) -> list[ResourceQuota]:
+        """Return the quotas of a namespace that can be read, sorted by name."""
+        found: list[ResourceQuota] = []
+        for raw in self.objects(RESOURCE_QUOTAS, again=again):
+            if subject_of(RESOURCE_QUOTAS, raw).namespace != namespace:
+                continue
+            try:
+                found.append(ResourceQuota.from_object(raw))
+            except InvalidFieldError:
+                continue  # `judged` says so
+        return sorted(found, key=lambda quota: quota.name)
+
+    # -- judging ---------------------------------------------------------------------------
+
+    def judged(
+        self,
+        kind: Kind,
+        raws: Iterable[Object],
+        judge: Callable[[Node, Subject], Iterable[Finding]],
+    ) -> Iterator[Finding]:
+        """Judge objects one by one; one that cannot be read is a finding and stops no other."""
+        for raw in raws:
+            subject = subject_of(kind, raw)
+            try:
+                yield from judge(Node(raw), subject)
+            except InvalidFieldError as err:
+                yield unreadable(subject, err)
+
+    def pause(self) -> None:
+        """Wait between two looks; a snapshot does not change."""
+        if not self.settings.is_offline:
+            self.settings.sleep(self.settings.pause_seconds)
+
+
+def unreadable(subject: Subject, err: InvalidFieldError) -> Finding:
+    """Say that an object has a field of a type that it should not have."""
+    return error("object.unreadable", subject, f"cannot be read: {err}", "Correct the field.")
+
+
+def quota_subject(quota: ResourceQuota) -> Subject:
+    """Say which quota a finding is about."""
+    return Subject("ResourceQuota", quota.name, quota.namespace)

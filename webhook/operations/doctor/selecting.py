@@ -1,0 +1,141 @@
+"""Which namespaces a label selector of a registration selects, and which requests a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.operations.findings import Finding, Subject, error, warning
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.reading import Node
+from webhook.state.view import DEFERRED_MODE, MODE_LABEL
+
+APPLY: Final = "Apply the shipped manifests again."
+
+NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""Set by the API server on every namespace."""
+
+ANY_NAMESPACE: Final[Mapping[str, str]] = {NAME_LABEL: "a"}
+"""Labels of some namespace that has not opted in."""
+OPTED_IN: Final[Mapping[str, str]] = {NAME_LABEL: "a", MODE_LABEL: DEFERRED_MODE}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """A `LabelSelector` of an object: all of it has to match, and nothing matches everything."""
+
+    labels: Mapping[str, str]
+    expressions: tuple[tuple[str, str, tuple[str, ...]], ...]
+
+    @classmethod
+    def read(cls, node: Node) -> LabelSelector:
+        """Read a selector.
+
+        Raises:
+            InvalidFieldError: A field has the wrong type, or an operator is not known.
+        """
+        expressions = []
+        for one in node.children("matchExpressions"):
+            operator = one.text("operator")
+            if operator not in {"In", "NotIn", "Exists", "DoesNotExist"}:
+                raise InvalidFieldError(one.path("operator"), f"unknown operator {operator!r}")
+            expressions.append((one.text("key"), operator, one.strings("values")))
+        return cls(node.string_map("matchLabels"), tuple(expressions))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it selects everything."""
+        return not self.labels and not self.expressions
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Say whether labels match."""
+        return all(labels.get(key) == value for key, value in self.labels.items()) and all(
+            _holds(labels.get(key), operator, values) for key, operator, values in self.expressions
+        )
+
+
+def _holds(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
+    if operator == "In":
+        return value is not None and value in values
+    if operator == "NotIn":
+        return value is None or value not in values
+    return (value is not None) == (operator == "Exists")
+
+
+def selection_findings(
+    selector: LabelSelector,
+    subject: Subject,
+    field: str,
+    opted_in: Iterable[Mapping[str, str]],
+    *,
+    is_strict: bool,
+) -> Iterable[Finding]:
+    """Compare what a registration selects with the namespaces that have opted in.
+
+    Args:
+        selector: Its namespace selector.
+        subject: Whose it is.
+        field: Its path.
+        opted_in: Labels of the namespaces that have opted in.
+        is_strict: Whether the registration refuses requests when the webhook does not answer.
+    """
+    judge = error if is_strict else warning
+    left_out = tuple(
+        labels.get(NAME_LABEL, "(unnamed)") for labels in opted_in if not selector.selects(labels)
+    )
+    if left_out:
+        yield judge(
+            "registration.not-selecting",
+            subject,
+            f"{field} leaves out namespaces that have opted in: {_some(left_out)}",
+            f"Let it select {MODE_LABEL}: {DEFERRED_MODE}, as the shipped manifests do.",
+            left_out,
+        )
+    elif not selector.selects(OPTED_IN):
+        yield warning(
+            "registration.not-selecting",
+            subject,
+            f"{field} does not select every namespace with {MODE_LABEL}: {DEFERRED_MODE}",
+            "Apply the shipped manifests again, unless namespaces are left out on purpose.",
+        )
+    if selector.selects(ANY_NAMESPACE):
+        yield judge(
+            "registration.widened",
+            subject,
+            f"{field} selects namespaces that have not opted in",
+            "Apply the shipped manifests again: an outage of the webhook, or a mask, must concern"
+            " only namespaces that have opted in.",
+        )
+
+
+def _some(names: tuple[str, ...], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def uncovered(rules: Iterable[Node], wanted: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Return which requests (operation, group, resource) no rule of a registration covers."""
+    read = [
+        (rule.strings("operations"), rule.strings("apiGroups"), rule.strings("resources"))
+        for rule in rules
+        if rule.text("scope") != "Cluster"
+    ]
+    return [
+        f"{operation} {resource}"
+        for operation, group, resource in wanted
+        if not any(
+            _names(operations, operation) and _names(groups, group) and _covers(resources, resource)
+            for operations, groups, resources in read
+        )
+    ]
+
+
+def _names(listed: tuple[str, ...], name: str) -> bool:
+    return "*" in listed or name in listed
+
+
+def _covers(listed: tuple[str, ...], resource: str) -> bool:
+    main, _, subresource = resource.partition("/")
+    wildcards = {f"{main}/*", f"*/{subresource}", "*/*"} if subresource else {"*", "*/*"}
+    return resource in listed or not wildcards.isdisjoint(listed)

@@ -1,0 +1,94 @@
+"""What was found, for a person and for a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from webhook.cluster.api import Object
+from webhook.cluster.kinds import Kind
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    """Something is not enforced, or does not work."""
+    WARN = "warn"
+    """It works, and somebody should look at it."""
+    INFO = "info"
+    """Worth knowing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The object that a finding is about."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else self._short
+
+    @property
+    def _short(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found.
+
+    Attributes:
+        id: Which kind of finding, the same in every version.
+        severity: How bad.
+        subject: About which object; None when it is about the whole cluster.
+        message: What was found, naming the field where there is one.
+        remedy: What to do.
+        details: One line for each of many things that the message sums up.
+    """
+
+    id: str
+    severity: Severity
+    subject: Subject | None
+    message: str
+    remedy: str = ""
+    details: tuple[str, ...] = ()
+
+
+def error(
+    name: str, subject: Subject | None, message: str, remedy: str, details: tuple[str, ...] = ()
+) -> Finding:
+    """Make a finding of what is not enforced or does not work."""
+    return Finding(name, Severity.ERROR, subject, message, remedy, details)
+
+
+def warning(
+    name: str, subject: Subject | None, message: str, remedy: str, details: tuple[str, ...] = ()
+) -> Finding:
+    """Make a finding of what somebody should look at."""
+    return Finding(name, Severity.WARN, subject, message, remedy, details)
+
+
+def information(
+    name: str,
+    subject: Subject | None,
+    message: str,
+    remedy: str = "",
+    details: tuple[str, ...] = (),
+) -> Finding:
+    """Make a finding of what is worth knowing."""
+    return Finding(name, Severity.INFO, subject, message, remedy, details)
+
+
+def subject_of(kind: Kind, raw: Object) -> Subject:
+    """Name an object, however odd it is."""
+    metadata = raw.get("metadata")
+    found = metadata if isinstance(metadata, dict) else {}
+    name, namespace = found.get("name"), found.get("namespace")
+    return Subject(
+        kind.kind,
+        name if isinstance(name, str) else "(without name)",
+        namespace if isinstance(namespace, str) else "",
+    )

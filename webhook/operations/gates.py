@@ -1,0 +1,145 @@
+"""Remove our scheduling gate from pods."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from webhook.cluster.api import (
+    PODS,
+    ApiError,
+    ClusterApi,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    Object,
+)
+from webhook.operations.names import GATE
+from webhook.operations.patience import Report, Wait
+from webhook.operations.reading import name_of, read_all
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.reading import Node
+
+WORKERS: Final = 8
+_FRUITLESS_ROUNDS: Final = 5
+_UNASSIGNED: Final = "spec.nodeName="
+"""A pod with a node has no gates: the API server lets neither come to the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatedPod:
+    """A pod that has our gate; `index` is the gate's place among all its gates."""
+
+    namespace: str
+    name: str
+    uid: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stripped:
+    """What became of the gates of a namespace: how many went, and why others did not."""
+
+    removed: int
+    problems: tuple[str, ...] = ()
+
+
+class _Outcome(Enum):
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+def gate_of(raw: Object) -> GatedPod | None:
+    """Return the pod if it has our gate.
+
+    Raises:
+        InvalidFieldError: It cannot be read.
+    """
+    pod = Node(raw)
+    meta = pod.child("metadata")
+    gates = [gate.text("name") for gate in pod.child("spec").children("schedulingGates")]
+    if GATE not in gates:
+        return None
+    return GatedPod(meta.text("namespace"), meta.text("name"), meta.text("uid"), gates.index(GATE))
+
+
+def gated_pods(api: ClusterApi, namespace: str | None) -> tuple[list[GatedPod], list[str]]:
+    """Return the pods that have our gate, and words about pods that cannot be read.
+
+    Raises:
+        ApiError: The pods cannot be listed.
+    """
+    found = read_all(api, PODS, _gate_or_oddity, namespace=namespace, field_selector=_UNASSIGNED)
+    gated = [each for each in found if isinstance(each, GatedPod)]
+    return gated, [each for each in found if isinstance(each, str)]
+
+
+def _gate_or_oddity(raw: Object) -> GatedPod | str | None:
+    try:
+        return gate_of(raw)
+    except InvalidFieldError as err:
+        return f"Pod {name_of(raw)}: {err}"
+
+
+def strip_gates(api: ClusterApi, namespace: str | None, wait: Wait, report: Report) -> Stripped:
+    """Remove our gate from every pod of a namespace (None: of all), until no pod has it.
+
+    Nothing may put gates on any more when this begins. Pods that were on their way then are
+    found by listing again: it is finished when two lists, as far apart as the API server's own
+    caches may be behind, have none.
+
+    Raises:
+        ApiError: The pods cannot be listed.
+    """
+    removed = fruitless = 0
+    is_settled = False
+    while True:
+        gated, odd = wait.persist(lambda: gated_pods(api, namespace))
+        if not gated:
+            if is_settled:
+                return Stripped(removed, tuple(odd))
+            wait.settle()
+            is_settled = True
+            continue
+        is_settled = False
+        done, problems = _strip(api, gated, wait)
+        removed += done
+        report(f"{namespace or 'all namespaces'}: {removed} scheduling gates removed")
+        fruitless = 0 if done else fruitless + 1
+        if wait.is_over or fruitless >= _FRUITLESS_ROUNDS:
+            left, odd = gated_pods(api, namespace)
+            return Stripped(removed, (*odd, *(problems or _left(left))))
+        if not done:
+            wait.pause()
+
+
+def _strip(api: ClusterApi, gated: list[GatedPod], wait: Wait) -> tuple[int, list[str]]:
+    """Remove the gates of some pods; return how many went, and why others did not."""
+    with ThreadPoolExecutor(WORKERS, thread_name_prefix="gates") as workers:
+        outcomes = list(workers.map(lambda pod: _remove(api, pod, wait), gated))
+    problems = [outcome for outcome in outcomes if isinstance(outcome, str)]
+    return sum(outcome is _Outcome.REMOVED for outcome in outcomes), problems
+
+
+def _remove(api: ClusterApi, pod: GatedPod, wait: Wait) -> _Outcome | str:
+    gate = f"/spec/schedulingGates/{pod.index}"
+    patch = [
+        {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+        {"op": "test", "path": f"{gate}/name", "value": GATE},
+        {"op": "remove", "path": gate},
+    ]
+    try:
+        wait.persist(lambda: api.patch(PODS, pod.name, patch, namespace=pod.namespace))
+    except (NotFoundError, ConflictError, InvalidError):
+        return _Outcome.CHANGED  # gone, another pod, or another list of gates: listed again
+    except ApiError as err:
+        return f"pod {pod.namespace}/{pod.name} keeps its scheduling gate: {err.message}"
+    return _Outcome.REMOVED
+
+
+def _left(gated: list[GatedPod]) -> tuple[str, ...]:
+    return tuple(
+        f"pod {pod.namespace}/{pod.name} still has the scheduling gate {GATE}" for pod in gated
+    )

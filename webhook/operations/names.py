@@ -1,0 +1,104 @@
+"""Names of what an installation puts into a cluster, and what it registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.cluster.kinds import Kind, kind_of
+
+SYSTEM_NAMESPACE: Final = "deferred-quota-system"
+LEADER_LEASE: Final = "deferred-quota-controller"
+REGISTRATION: Final = "deferred-quota"
+"""Name of the mutating and of the validating webhook configuration."""
+MASK_POLICY: Final = "deferred-quota-mask"
+STAMP_POLICY: Final = "deferred-quota-stamp"
+CONFIG_MAP: Final = "deferred-quota-config"
+CONFIG_KEY: Final = "config.yaml"
+"""Where an installation keeps its configuration, in its namespace."""
+LEDGER_CRD: Final = "quotaledgers.deferredquota.io"
+
+GATE: Final = "deferredquota.io/quota"
+"""The scheduling gate of pods that wait for quota."""
+GUARDED_ANNOTATION: Final = "deferredquota.io/guarded"
+"""On a pod that came through the guard at its bind."""
+KNOWN_MODES: Final = frozenset({"deferred", "shadow"})
+
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
+_ADMISSION: Final = "admissionregistration.k8s.io"
+
+
+def _kind(api_version: str, kind: str, *, namespaced: bool = False) -> Kind:
+    return kind_of(api_version, kind, namespaced=namespaced)
+
+
+CUSTOM_RESOURCE_DEFINITIONS: Final = _kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+CLUSTER_ROLES: Final = _kind(_RBAC, "ClusterRole")
+CLUSTER_ROLE_BINDINGS: Final = _kind(_RBAC, "ClusterRoleBinding")
+ROLES: Final = _kind(_RBAC, "Role", namespaced=True)
+ROLE_BINDINGS: Final = _kind(_RBAC, "RoleBinding", namespaced=True)
+POLICY_VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
+"""Versions of mutating admission policies, the newest first."""
+
+
+def policy_kinds(version: str) -> tuple[Kind, Kind]:
+    """Return the kinds of mutating admission policies and of their bindings."""
+    api_version = f"{_ADMISSION}/{version}"
+    return (
+        _kind(api_version, "MutatingAdmissionPolicy"),
+        _kind(api_version, "MutatingAdmissionPolicyBinding"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One webhook of a configuration, as it has to be.
+
+    Attributes:
+        policy: Its failure policy.
+        covers: (operation, API group, resource) of every request that it has to see.
+        without: What is missing where it is missing.
+    """
+
+    policy: str
+    covers: tuple[tuple[str, str, str], ...]
+    without: str
+
+
+_BINDS: Final = (("CREATE", "", "pods/binding"), ("CREATE", "", "bindings"))
+_JOBS: Final = (("CREATE", "batch", "jobs"), ("UPDATE", "batch", "jobs"))
+
+MASK_ENTRY: Final = "mask.deferredquota.io"
+STAMP_ENTRY: Final = "stamp.deferredquota.io"
+MUTATING: Final[Mapping[str, Entry]] = {
+    STAMP_ENTRY: Entry(
+        "Fail", _BINDS, "a Binding without uid could bind another pod than the one charged"
+    ),
+    "jobs.deferredquota.io": Entry("Ignore", _JOBS, "suspended Jobs are not looked at"),
+    MASK_ENTRY: Entry(
+        "Ignore",
+        (("UPDATE", "", "resourcequotas/status"),),
+        "the API server goes on to charge pods when they are created",
+    ),
+}
+VALIDATING: Final[Mapping[str, Entry]] = {
+    "bind.deferredquota.io": Entry("Fail", _BINDS, "pods are bound without being charged"),
+    "assigned.deferredquota.io": Entry(
+        "Fail", (("CREATE", "", "pods"),), "pods created with a node are not charged"
+    ),
+    "shape.deferredquota.io": Entry(
+        "Ignore", (("CREATE", "", "pods"),), "pods that can never be bound are created"
+    ),
+    "resize.deferredquota.io": Entry(
+        "Fail",
+        (("UPDATE", "", "pods/resize"), ("UPDATE", "", "pods")),
+        "pods grow without being charged",
+    ),
+    "jobs.deferredquota.io": Entry("Ignore", _JOBS, "suspended Jobs are not looked at"),
+    "quotas.deferredquota.io": Entry(
+        "Ignore",
+        (("CREATE", "", "resourcequotas"), ("UPDATE", "", "resourcequotas")),
+        "quotas that break every pod creation are accepted",
+    ),
+}

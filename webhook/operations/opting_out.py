@@ -1,0 +1,138 @@
+"""Opt a namespace out.
+
+The order matters. While the label is there the API server asks the webhook, which may put a gate
+on every new pod: whoever stripped gates first would race with all that is created. So:
+
+1. The label goes. From then on nothing is gated, masked or charged here, and a webhook that is down
+   or already uninstalled no longer stands in the way of the next steps.
+2. Our scheduling gate is taken from the pods that wait, until none is left. Nobody else will.
+3. The status of the quotas is completed, so that the API server counts and enforces by itself.
+
+Until step 3 is through, the API server admits pods without looking at compute resources, as it did
+before: they are counted in step 3. Each step may be repeated at will, so after any failure the
+whole of it is run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from webhook.cluster.api import NAMESPACES, ClusterApi, NotFoundError
+from webhook.operations.gates import gated_pods, strip_gates
+from webhook.operations.native import OverQuota, over_quota, restore_statuses
+from webhook.operations.patience import Patience, Report, Wait, silent
+from webhook.operations.reading import inhabitants
+from webhook.quota.native_status import incomplete_keys
+from webhook.quota.reading import Node
+from webhook.state.view import MODE_LABEL
+
+
+@dataclass(frozen=True, slots=True)
+class OptedOut:
+    """What opting a namespace out did, or would do.
+
+    Attributes:
+        namespace: Which.
+        exists: There is such a namespace; nothing was to be done for one that is gone.
+        had_label: It was opted in until now.
+        gates: Scheduling gates that were removed.
+        restored: Quotas whose status was completed.
+        over: Quotas of which more is used now than they allow, as the API server counts. Pods
+            that are there stay.
+        problems: What is not done yet, and why: run it again.
+    """
+
+    namespace: str
+    exists: bool = True
+    had_label: bool = False
+    gates: int = 0
+    restored: tuple[str, ...] = ()
+    over: tuple[OverQuota, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def opt_out(
+    api: ClusterApi,
+    namespace: str,
+    *,
+    report: Report = silent,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
+    keeps_label: bool = False,
+) -> OptedOut:
+    """Opt a namespace out; to repeat it does no harm.
+
+    Args:
+        api: The API server.
+        namespace: Which.
+        report: Told about progress.
+        patience: How long to go on while new gated pods appear or the API server does not answer.
+        keeps_label: Leave the label as it is. Only where nothing acts on it any more, because the
+            webhooks and the mask are uninstalled: a later installation finds the namespace again.
+
+    Raises:
+        ApiError: The namespace cannot be changed, or pods and quotas cannot be listed. What was
+            done until then stays done.
+    """
+    wait = patience.begin()
+    try:
+        had_label = _remove_label(api, namespace, wait, report, keeps_label=keeps_label)
+    except NotFoundError:
+        return OptedOut(namespace, exists=False)
+    stripped = strip_gates(api, namespace, wait, report)
+    restored = restore_statuses(api, namespace, wait, report)
+    return OptedOut(
+        namespace,
+        had_label=had_label,
+        gates=stripped.removed,
+        restored=restored.quotas,
+        over=restored.over,
+        problems=(*stripped.problems, *restored.problems),
+    )
+
+
+def preview(api: ClusterApi, namespace: str) -> OptedOut:
+    """Say what `opt_out` would do now; writes nothing.
+
+    Raises:
+        ApiError: The API server does not answer.
+    """
+    try:
+        raw = api.get(NAMESPACES, namespace)
+    except NotFoundError:
+        return OptedOut(namespace, exists=False)
+    labels = Node(raw).child("metadata").string_map("labels")
+    there = inhabitants(api, namespace)
+    gated, odd = gated_pods(api, namespace)
+    return OptedOut(
+        namespace,
+        had_label=MODE_LABEL in labels,
+        gates=len(gated),
+        restored=tuple(quota.name for quota in there.quotas if incomplete_keys(quota)),
+        over=over_quota(there),
+        problems=tuple(dict.fromkeys((*there.unreadable, *odd))),
+    )
+
+
+def opted_in_namespaces(api: ClusterApi) -> tuple[str, ...]:
+    """Return the namespaces that have the label, whatever its value.
+
+    Raises:
+        ApiError: They cannot be listed.
+    """
+    found = api.list(NAMESPACES, label_selector=MODE_LABEL).items
+    return tuple(Node(raw).child("metadata").text("name") for raw in found)
+
+
+def _remove_label(
+    api: ClusterApi, namespace: str, wait: Wait, report: Report, *, keeps_label: bool
+) -> bool:
+    """Remove the label, whatever its value; return whether it was there."""
+    raw = wait.persist(lambda: api.get(NAMESPACES, namespace))
+    if MODE_LABEL not in Node(raw).child("metadata").string_map("labels"):
+        return False
+    if keeps_label:
+        return True
+    patch = {"metadata": {"labels": {MODE_LABEL: None}}}
+    wait.persist(lambda: api.patch(NAMESPACES, namespace, patch))
+    report(f"{namespace}: the label {MODE_LABEL} is removed")
+    return True

@@ -1,0 +1,94 @@
+"""How long an operation waits, and how it repeats what failed for now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+from webhook.cluster.api import (
+    ApiError,
+    InternalError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+
+_T = TypeVar("_T")
+
+Report: TypeAlias = Callable[[str], None]
+"""Is told about progress, in words for a person; may be called from several threads."""
+
+PASSING: Final = (UnavailableError, RequestTimeoutError, TooManyRequestsError, InternalError)
+"""Errors that can go away by themselves. A webhook that does not answer is an internal error."""
+
+
+def silent(_: str) -> None:
+    """Drop a report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait.
+
+    Attributes:
+        seconds: For the whole of it.
+        pause_seconds: Between two looks.
+        settle_seconds: Between two looks that have to agree before something counts as finished:
+            caches inside the API server (namespace labels, quota statuses) are behind for less.
+        clock: The monotonic clock.
+        sleep: Waits.
+    """
+
+    seconds: float = 120.0
+    pause_seconds: float = 0.5
+    settle_seconds: float = 2.0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def begin(self) -> Wait:
+        """Start to wait."""
+        return Wait(self, self.clock() + self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A wait that has begun; `until` is when it ends."""
+
+    patience: Patience
+    until: float
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self.patience.clock() >= self.until
+
+    def pause(self, seconds: float | None = None) -> bool:
+        """Wait a little; return whether there is time left."""
+        wanted = self.patience.pause_seconds if seconds is None else seconds
+        left = self.until - self.patience.clock()
+        if left > 0:
+            self.patience.sleep(min(wanted, left))
+        return not self.is_over
+
+    def settle(self) -> None:
+        """Wait as long as caches may be behind, even when the time is up."""
+        self.patience.sleep(self.patience.settle_seconds)
+
+    def persist(self, call: Callable[[], _T]) -> _T:
+        """Call until it succeeds, fails for good, or the time is up.
+
+        Raises:
+            ApiError: The last failure.
+        """
+        while True:
+            try:
+                return call()
+            except PASSING as err:
+                if not self.pause(_seconds_after(err)):
+                    raise
+
+
+def _seconds_after(err: ApiError) -> float | None:
+    return None if err.retry_after is None else float(err.retry_after)

@@ -1,0 +1,128 @@
+"""Read many objects without keeping more of each than is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from webhook.cluster.api import (
+    PODS,
+    RESOURCE_QUOTAS,
+    ClusterApi,
+    ExpiredError,
+    Kind,
+    Object,
+)
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.objects import Pod, ResourceQuota
+
+_T = TypeVar("_T")
+_ATTEMPTS: Final = 5
+
+
+def read_all(
+    api: ClusterApi,
+    kind: Kind,
+    read: Callable[[Object], _T],
+    *,
+    namespace: str | None = None,
+    field_selector: str = "",
+) -> list[_T]:
+    """Return what `read` makes of every object of a kind, all of one moment.
+
+    They are read in parts; where they change too fast for that, at once.
+
+    Raises:
+        ApiError: They cannot be listed.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            pages = api.pages(kind, namespace=namespace, field_selector=field_selector)
+            return [read(revision.object) for page in pages for revision in page.items]
+        except ExpiredError:
+            continue  # the moment that was read is no longer kept: from the beginning
+    found = api.list(kind, namespace=namespace, field_selector=field_selector)
+    return [read(raw) for raw in found.items]
+
+
+@dataclass(frozen=True, slots=True)
+class Inhabitants:
+    """What a namespace holds that quotas are about.
+
+    Attributes:
+        quotas: Its quotas, sorted by name.
+        pods: Its pods.
+        unreadable: What cannot be read: object, field and reason.
+    """
+
+    quotas: tuple[ResourceQuota, ...]
+    pods: tuple[Pod, ...]
+    unreadable: tuple[str, ...] = ()
+
+
+class Repeat(Protocol):
+    """Calls something, and again if it failed for now."""
+
+    def __call__(self, call: Callable[[], _T], /) -> _T:
+        """Return what `call` returns at last."""
+
+
+def once(call: Callable[[], _T], /) -> _T:
+    """Call without repeating."""
+    return call()
+
+
+def inhabitants(api: ClusterApi, namespace: str, repeat: Repeat = once) -> Inhabitants:
+    """Read the quotas and the pods of a namespace, the quotas first.
+
+    A quota as returned is then older than the pods: a status that is written on that very version
+    was not charged by any pod that is missing in the list and stored before it.
+
+    Raises:
+        ApiError: They cannot be listed.
+    """
+    quotas, odd_quotas = parted(
+        repeat(lambda: read_all(api, RESOURCE_QUOTAS, read_quota, namespace=namespace)),
+        ResourceQuota,
+    )
+    pods, odd_pods = parted(repeat(lambda: read_all(api, PODS, read_pod, namespace=namespace)), Pod)
+    by_name = tuple(sorted(quotas, key=lambda quota: quota.name))
+    return Inhabitants(by_name, tuple(pods), (*odd_quotas, *odd_pods))
+
+
+def read_pod(raw: Object) -> Pod | str:
+    """Read a pod, or say what of it cannot be read."""
+    try:
+        return Pod.from_object(raw)
+    except InvalidFieldError as err:
+        return f"Pod {name_of(raw)}: {err}"
+
+
+def read_quota(raw: Object) -> ResourceQuota | str:
+    """Read a quota, or say what of it cannot be read."""
+    try:
+        return ResourceQuota.from_object(raw)
+    except InvalidFieldError as err:
+        return f"ResourceQuota {name_of(raw)}: {err}"
+
+
+def parted(found: Iterable[_T | str], _type: type[_T]) -> tuple[list[_T], list[str]]:
+    """Part what was read from the words about what could not be."""
+    read: list[_T] = []
+    odd: list[str] = []
+    for each in found:
+        if isinstance(each, str):
+            odd.append(each)
+        else:
+            read.append(each)
+    return read, odd
+
+
+def name_of(raw: Object) -> str:
+    """Return "namespace/name" of any object, however odd."""
+    metadata = raw.get("metadata")
+    if not isinstance(metadata, dict):
+        return "(without metadata)"
+    parts = (metadata.get("namespace"), metadata.get("name"))
+    return "/".join(part for part in parts if isinstance(part, str) and part) or "(without name)"

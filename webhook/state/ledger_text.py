@@ -1,0 +1,155 @@
+"""Ledger objects as they come from a watch: kept as text, read when somebody asks.
+
+Most versions that a replica hears of are followed by the next before anybody there decides by
+them. What is read shares the reservations that stood in the version before with the very same
+text, which are nearly all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias, TypedDict
+
+import msgspec
+
+from webhook.cluster.api import Object
+from webhook.cluster.codec import decode_object
+from webhook.cluster.errors import BadRequestError
+from webhook.encoding import InvalidJsonError, decode_json
+from webhook.quota.fields import InvalidFieldError, mapping, text
+from webhook.quota.ledger import Ledger, Reservation
+from webhook.quota.ledger_codec import ledger_from_status, reservation_from
+
+ReadBefore: TypeAlias = Mapping[bytes, Reservation]
+"""A reservation's text → the reservation."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerVersion:
+    """A ledger and the version of the object that held it; None while nothing is counted."""
+
+    resource_version: int
+    uid: str
+    ledger: Ledger | None
+
+    @property
+    def barrier(self) -> int:
+        """The ledger's barrier; 0 while nothing is counted."""
+        return 0 if self.ledger is None else self.ledger.barrier
+
+
+class LedgerText:
+    """One version of a ledger object, read at most once. Safe to use from several threads."""
+
+    __slots__ = ("_data", "_lock", "_read")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._lock = threading.Lock()
+        self._read: LedgerVersion | None = None
+
+    def version(self, before: dict[bytes, Reservation]) -> LedgerVersion | None:
+        """Return what it says; None if it cannot be read.
+
+        Args:
+            before: What was read of the same ledger before; afterwards what this version holds.
+        """
+        with self._lock:
+            if self._data:
+                self._read = _readable(self._data, before)
+                self._data = b""
+            return self._read
+
+
+def read_ledger(raw: Object) -> LedgerVersion:
+    """Read a QuotaLedger object.
+
+    Raises:
+        InvalidFieldError: It cannot be read; the error has the path.
+    """
+    uid, number = identity_of(raw)
+    return _version(uid, number, ledger_from_status(raw.get("status")))
+
+
+def identity_of(raw: Object) -> tuple[str, int]:
+    """Return uid and version of a QuotaLedger object.
+
+    Raises:
+        InvalidFieldError: They cannot be read; the error has the path.
+    """
+    metadata = mapping(raw.get("metadata"), "metadata")
+    version = text(metadata.get("resourceVersion"), "metadata.resourceVersion")
+    uid = text(metadata.get("uid"), "metadata.uid")
+    if not (version.isascii() and version.isdecimal()):
+        raise InvalidFieldError("metadata.resourceVersion", "must be a resource version")
+    return uid, int(version)
+
+
+class _Parts(TypedDict, total=False):
+    metadata: Any
+    status: dict[str, msgspec.Raw] | None
+
+
+_PARTS: Final = msgspec.json.Decoder(_Parts)
+_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
+
+
+def _readable(data: bytes, before: dict[bytes, Reservation]) -> LedgerVersion | None:
+    try:
+        try:
+            parts = _PARTS.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return read_ledger(decode_object(data))  # which says what is wrong with it
+        uid, number = identity_of(parts)
+        return _version(uid, number, _ledger_of(parts.get("status"), before))
+    except (InvalidFieldError, InvalidJsonError, BadRequestError):
+        return None
+
+
+def _ledger_of(
+    parts: Mapping[str, msgspec.Raw] | None, before: dict[bytes, Reservation]
+) -> Ledger | None:
+    status: dict[str, object] = {}
+    for name, raw in (parts or {}).items():
+        status[name] = _items(raw) if name == "reservations" else decode_json(bytes(raw))
+    read: dict[bytes, Reservation] = {}
+
+    def reservation(item: object, field: str) -> Reservation:
+        if not isinstance(item, bytes):
+            return reservation_from(item, field)
+        found = before.get(item)
+        if found is None:
+            found = reservation_from(decode_json(item), field)
+        read[item] = found
+        return found
+
+    ledger = ledger_from_status(status, reader=reservation)
+    before.clear()
+    before.update(read)
+    return ledger
+
+
+def _items(raw: msgspec.Raw) -> object:
+    """Return the texts of the items of a list; anything else decoded, to be told as wrong."""
+    try:
+        items = _ITEMS.decode(raw)
+    except msgspec.MsgspecError:
+        return decode_json(bytes(raw))
+    return None if items is None else [bytes(item) for item in items]
+
+
+def _version(uid: str, number: int, ledger: Ledger | None) -> LedgerVersion:
+    return LedgerVersion(number, uid, None if ledger is None else _believable(ledger, number))
+
+
+def _believable(ledger: Ledger, version: int) -> Ledger:
+    """Bring what somebody wrote by hand back to what can be: nothing is newer than the object."""
+    if max(ledger.pods_resource_version, ledger.barrier) <= version:
+        return ledger
+    return replace(
+        ledger,
+        pods_resource_version=min(ledger.pods_resource_version, version),
+        barrier=min(ledger.barrier, version),
+    )

@@ -1,0 +1,71 @@
+"""The quotas of a namespace as the API server lists them now, for when nobody tells of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.cluster.api import RESOURCE_QUOTAS, ClusterApi, Object
+from webhook.quota.fields import InvalidFieldError, mapping
+from webhook.quota.objects import ResourceQuota
+
+_BELIEVED_SECONDS: Final = 5.0
+_MOST_NAMESPACES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The quotas of a namespace, those that cannot be read, and when they were asked for."""
+
+    quotas: tuple[ResourceQuota, ...]
+    unreadable: tuple[str, ...]
+    asked_at: float
+
+
+class LiveQuotas:
+    """Lists the quotas of one namespace at a time. Safe to use from several threads.
+
+    Args:
+        api: The API server to ask.
+        clock: A monotonic clock; an answer is believed for some seconds.
+    """
+
+    def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._listed: dict[str, _Listed] = {}
+
+    def of(self, namespace: str) -> tuple[tuple[ResourceQuota, ...], tuple[str, ...]]:
+        """Return the quotas that can be read, and of the others why they cannot.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
+        asked_at = self._clock()
+        listed = self._listed.get(namespace)
+        if listed is None or asked_at - listed.asked_at > _BELIEVED_SECONDS:
+            listed = self._ask(namespace, asked_at)
+            if len(self._listed) >= _MOST_NAMESPACES:
+                self._listed = {}
+            self._listed[namespace] = listed
+        return listed.quotas, listed.unreadable
+
+    def _ask(self, namespace: str, asked_at: float) -> _Listed:
+        quotas: list[ResourceQuota] = []
+        unreadable: list[str] = []
+        for raw in self._api.list(RESOURCE_QUOTAS, namespace=namespace).items:
+            try:
+                quotas.append(ResourceQuota.from_object(raw))
+            except InvalidFieldError as err:
+                unreadable.append(unreadable_quota(_name_of(raw), err))
+        return _Listed(tuple(quotas), tuple(unreadable), asked_at)
+
+
+def unreadable_quota(name: str, err: Exception) -> str:
+    """Say why nothing can be decided in a namespace with this quota."""
+    return f"quota {name} cannot be read: {err}"
+
+
+def _name_of(raw: Object) -> str:
+    return str(mapping(raw.get("metadata"), "metadata").get("name", ""))
