@@ -100,6 +100,12 @@ def quota(name: str = "p1", **fields: object) -> Object:
     return made
 
 
+def excluded() -> Object:
+    made = quota()
+    metadata = {**cast("Object", made["metadata"])}
+    return {**made, "metadata": {**metadata, "annotations": {"deferredquota.io/exclude": "true"}}}
+
+
 @contextmanager
 def a_board(
     *objects: tuple[object, Object], mode: str = "deferred", **fields: object
@@ -161,9 +167,7 @@ UNTOUCHED: dict[str, Callable[[], object]] = {
     "an exempt namespace": lambda: a_board(
         (RESOURCE_QUOTAS, quota()), exempt=frozenset({NAMESPACE})
     ),
-    "an excluded quota": lambda: a_board(
-        (RESOURCE_QUOTAS, quota(annotations={"deferredquota.io/exclude": "true"}))
-    ),
+    "an excluded quota": lambda: a_board((RESOURCE_QUOTAS, excluded())),
     "a standby": lambda: a_board((RESOURCE_QUOTAS, quota()), term=[0]),
 }
 
@@ -186,7 +190,7 @@ def test_a_leadership_that_begins_looks_at_every_quota() -> None:
 
 
 def test_a_write_that_meets_another_is_tried_again_on_what_is_there(board: Board) -> None:
-    met = []
+    met: list[Call] = []
 
     def meet(call: Call) -> None:
         if call.verb == "patch" and not met:
@@ -235,7 +239,7 @@ def test_opting_out_completes_the_status_with_all_pods_that_live(board: Board) -
 def test_a_pod_that_came_between_the_list_and_the_write_is_counted_the_second_time(
     board: Board,
 ) -> None:
-    came = []
+    came: list[Call] = []
 
     def come(call: Call) -> None:
         if call.verb == "patch" and not came:
@@ -306,6 +310,7 @@ def test_a_quota_whose_scopes_cannot_be_evaluated_is_left_alone() -> None:
     odd = quota(expressions=[{"scopeName": "PriorityClass", "operator": "In", "values": ["a b"]}])
     with a_board((RESOURCE_QUOTAS, odd)) as board:
         eventually(lambda: board.count("masked") == 1, "it is masked")
+        pods(board)
         opt_out(board.api, NAMESPACE)
         board.catch_up()
         assert board.status() == MASKED

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.admission.doors.desk import a_namespace
+from tests.admission.doors.desk import a_namespace, eventually
 from tests.builders import a_quota
 from tests.controllers.rig import EXPIRE_SECONDS, NAMESPACE, Rig, a_rig, another_rig
 from webhook.cluster.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
@@ -163,3 +163,43 @@ def test_updates_of_a_pod_that_is_being_deleted_do_not_pile_up() -> None:
             )
             rig.catch_up()
         assert len(rig.tracker._counts._stuck) == 1
+
+
+def test_a_ledger_is_not_made_from_a_cache_that_has_not_seen_all_pods() -> None:
+    with a_rig(a_quota("p1")) as rig:
+        rig.step()
+        rig.pod("web", "2")
+        rig.pod("next", "2")
+        rig.step()
+        assert isinstance(rig.reserve("web"), Reserved)
+        rig.line.hold(PODS)  # the watch has stalled
+        rig.bind("web")
+        rig.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+        for _ in range(4):
+            rig.poke()
+            rig.pass_time(EXPIRE_SECONDS)
+            rig.round()
+        version = rig.version()
+        assert version is None or version.ledger is None
+        rig.line.resume()
+        rig.pass_time(5)
+        rig.step()
+        assert rig.used() == {"requests.cpu": "2"}
+
+
+def test_the_first_quota_is_not_counted_from_a_cache_that_has_not_seen_all_pods() -> None:
+    with a_rig(a_quota("p1", hard={"pods": "9"})) as rig:
+        rig.pod("web", "2")
+        rig.step()
+        rig.line.hold(PODS)
+        rig.bind("web")
+        edited = {"spec": {"hard": {"requests.cpu": "2"}}}
+        rig.api.patch(RESOURCE_QUOTAS, "p1", edited, namespace=NAMESPACE)
+        eventually(lambda: bool(rig.quotas.in_namespace(NAMESPACE).deferred.quotas), "it is seen")
+        rig.round()
+        version = rig.version()
+        assert version is None or version.ledger is None
+        rig.line.resume()
+        rig.pass_time(1)
+        rig.step()
+        assert rig.used() == {"requests.cpu": "2"}

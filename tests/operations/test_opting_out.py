@@ -35,8 +35,9 @@ from webhook.cluster.api import (
 )
 from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient
+from webhook.operations.gates import strip_gates
 from webhook.operations.names import GATE
-from webhook.operations.opting_out import opt_out, preview
+from webhook.operations.opting_out import opt_out, opted_in_namespaces, preview
 from webhook.operations.patience import Patience
 from webhook.quota.quantity import Quantity
 from webhook.state.view import MODE_LABEL
@@ -305,3 +306,38 @@ def test_a_conflict_with_other_writers_is_decided_again() -> None:
     api = Contended(cluster)
     done = opt_out(api, NAMESPACE, patience=QUICK)
     assert (done.restored, done.problems) == (("p1",), ())
+
+
+def test_an_uninstallation_may_keep_the_label() -> None:
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web-1"))
+    api = MemoryClient(cluster)
+    done = opt_out(api, NAMESPACE, patience=QUICK, keeps_label=True)
+    assert (done.had_label, done.gates, done.restored, done.problems) == (True, 1, ("p1",), ())
+    assert labels_of(api)[MODE_LABEL] == "deferred"
+
+
+def test_gates_are_removed_everywhere_where_no_namespace_is_named() -> None:
+    cluster = a_cluster(
+        a_gated_pod("a"), a_gated_pod("b", namespace="team-b"), a_gated_pod("c", OTHER_GATE)
+    )
+    api = MemoryClient(cluster)
+    said: list[str] = []
+    stripped = strip_gates(api, None, QUICK.begin(), said.append)
+    assert (stripped.removed, stripped.problems) == (2, ())
+    assert said == ["all namespaces: 2 scheduling gates removed"]
+    assert gates_of(api, "c") == [OTHER_GATE]
+
+
+def test_every_namespace_with_the_label_is_found() -> None:
+    cluster = a_cluster(a_namespace(), a_namespace("b", mode="x"), a_namespace("c", mode=""))
+    assert opted_in_namespaces(MemoryClient(cluster)) == ("b", NAMESPACE)
+
+
+def test_a_pod_that_cannot_be_read_is_named() -> None:
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}))
+    odd = a_pod(name="odd")
+    cast("Object", odd["spec"])["containers"] = "none"
+    cluster.load([(PODS, odd)])
+    done = opt_out(MemoryClient(cluster), NAMESPACE, patience=QUICK)
+    (problem,) = done.problems
+    assert problem.startswith("Pod team-a/odd: spec.containers: must be a list")

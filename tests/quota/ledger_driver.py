@@ -32,6 +32,14 @@ def _sync(world: World, _: Step) -> None:
     world.settle(0)
 
 
+def _heal(world: World, step: Step) -> None:
+    """Let time pass until a lost ledger may be made, and make it."""
+    world.settle(step.first % 2)
+    world.pass_time(46)
+    world.catch_up(world.trackers[step.first % 2])
+    world.settle(step.first % 2)
+
+
 def _put_quota(world: World, step: Step) -> None:
     name = ("base", "a", "b")[step.third % 3]
     world.put_quota(
@@ -65,8 +73,31 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "pass time": lambda world, step: world.pass_time((1, 2, 5, 12, 20, 46)[step.first % 6]),
     "crash door": lambda world, step: world.crash_door(step.first),
     "restart": lambda world, step: world.restart(_actor(world, step), step.first),
+    "lose ledger": lambda world, _: world.lose_ledger(),
+    "heal": _heal,
+    "edit ledger": lambda world, step: world.edit_ledger(step.first, 1 + step.second % 3),
+    "configure": lambda world, step: world.configure(step.first),
+    "reload": lambda world, step: world.reload(_actor(world, step)),
+    "begin term": lambda world, step: world.begin_term(step.first % 2),
+    "send": lambda world, step: world.send(step.first % 2),
+    "arrive": lambda world, step: world.arrive(step.first % 2),
 }
-_RARE = {"put quota": 1, "delete quota": 1, "crash door": 1, "restart": 1, "flip": 2, "delete": 2}
+_RARE = {
+    "lose ledger": 0.3,
+    "heal": 1,
+    "edit ledger": 0.5,
+    "configure": 0.3,
+    "reload": 2,
+    "begin term": 1,
+    "send": 2,
+    "arrive": 2,
+    "put quota": 1,
+    "delete quota": 1,
+    "crash door": 1,
+    "restart": 1,
+    "flip": 2,
+    "delete": 2,
+}
 _OFTEN = {"sync": 10, "bind": 9, "decide": 10, "commit": 10, "create pod": 9, "settle": 6}
 _WEIGHTS = [{**_RARE, **_OFTEN}.get(name, 3) for name in STEPS]
 

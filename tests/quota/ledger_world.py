@@ -5,17 +5,31 @@ trackers are separate actors that see storage late, at different times, and thro
 can conflict or whose answers can get lost. Requests take up to `REQUEST_SECONDS` from the look at
 the pod to the write of the pod. Nothing here shares code with the ledger's arithmetic: what is
 really taken is summed from the pods in storage.
+
+People take part: they lose the ledger, edit it in ways that say too much, and change which
+resources are deferred, which every actor learns at another moment. Edits that say too little are
+left out: what doors admit by them until the tracker notices is nobody's fault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from webhook.encoding import decode_json, encode_json
 from webhook.quota import ledger as ledger_module
-from webhook.quota.ledger import Admitted, Claim, Door, Ledger, Observed, Refused, Verdict
+from webhook.quota import settlement as settlement_module
+from webhook.quota.ledger import (
+    Admitted,
+    Claim,
+    Door,
+    Ledger,
+    Observed,
+    Refused,
+    Reservation,
+    Verdict,
+)
 from webhook.quota.ledger_codec import ledger_from_status, ledger_status
 from webhook.quota.quantity import Quantity
 from webhook.quota.resources import ResourceList
@@ -25,6 +39,8 @@ REQUEST_SECONDS = 34
 EXPIRE_SECONDS = 45
 CPU = "requests.cpu"
 MEMORY = "requests.memory"
+KEYS = (frozenset({CPU, MEMORY}), frozenset({CPU}), frozenset({MEMORY}))
+"""What the configuration may defer."""
 
 T = TypeVar("T")
 
@@ -64,13 +80,12 @@ class QuotaState:
     scope: str
     is_deleted: bool = False
 
-    @property
-    def hard(self) -> ResourceList:
-        return amounts(self.cpu, self.memory)
+    def hard(self, keys: Set[str]) -> ResourceList:
+        return part(amounts(self.cpu, self.memory), keys)
 
-    @property
-    def observed(self) -> Observed:
-        return Observed(self.name, self.uid, f"{self.cpu}/{self.memory}/{self.scope}")
+    def observed(self, keys: Set[str]) -> Observed:
+        named = "+".join(sorted(keys))
+        return Observed(self.name, self.uid, f"{self.cpu}/{self.memory}/{self.scope}/{named}")
 
     def applies_to(self, pod: PodState) -> bool:
         return {
@@ -95,16 +110,18 @@ class Request:
     claim: Claim
     observed: frozenset[Observed]
     ledger: tuple[int, Ledger | None]
+    keys: frozenset[str]
     is_admitted: bool = False
     was_refused: bool = False
 
 
 @dataclass
 class DoorActor:
-    """A webhook replica: how far its caches have seen pods and quotas."""
+    """A webhook replica: how far its caches have seen pods and quotas, and what it defers."""
 
     pods_seen: int = 0
     quotas_seen: int = 0
+    keys: frozenset[str] = KEYS[0]
 
 
 @dataclass
@@ -116,6 +133,10 @@ class TrackerActor:
     watched: dict[str, tuple[int, float]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     ledger: tuple[int, Ledger | None] = (0, None)
+    keys: frozenset[str] = KEYS[0]
+    watched_uid: int = 0
+    lost_since: float | None = None
+    sent: tuple[int, Ledger] | None = None
 
 
 class World:
@@ -128,6 +149,8 @@ class World:
         self.pod_history: list[PodState] = []
         self.quota_history: list[tuple[int, QuotaState]] = []
         self.ledger: tuple[int, bytes | None] = (0, None)
+        self.ledger_uid = 0
+        self.keys = KEYS[0]
         self.requests: list[Request] = []
         self.doors = [DoorActor(), DoorActor()]
         self.trackers = [TrackerActor(), TrackerActor()]
@@ -136,7 +159,9 @@ class World:
         self.put_quota("base", cpu=6, memory=8, scope="all")
         for tracker in self.trackers:
             self.catch_up(tracker)
-        self.settle(0)
+        known = settlement_module.settle(None, self._count(self.trackers[0]), expired={})
+        assert known is not None
+        self._write(0, known)
 
     # -- people and controllers ------------------------------------------------------------
 
@@ -171,6 +196,50 @@ class World:
             self.version += 1
             self.quota_history.append((self.version, replace(former, is_deleted=True)))
 
+    def lose_ledger(self) -> None:
+        """Delete the ledger, or empty it, and with it what is reserved."""
+        if self.ledger[1] is not None:
+            self.version += 1
+            self.ledger = (self.version, None)
+            self.ledger_uid += 1
+
+    def edit_ledger(self, index: int, more: int) -> None:
+        """Write by hand into the ledger: more usage, a lower limit, a reservation of nobody."""
+        version, known = self.read_ledger()
+        if known is None:
+            return
+        account = pick(list(known.accounts.values()), index)
+        edits: list[Ledger] = []
+        if account is not None:
+            name = account.observed.name
+            nothing = {key: Quantity.parse("0") for key in account.hard}
+            edits = [
+                replace(known, accounts={**known.accounts, name: edited})
+                for edited in (
+                    replace(account, used=raised(account.used, more)),
+                    replace(account, hard=nothing),
+                )
+            ]
+            invented = self._invented(more, name)
+            following = {**known.reservations, invented.uid: invented}
+            edits.append(replace(known, reservations=following))
+        following_ledger = pick(edits, index + more)
+        if following_ledger is not None:
+            reserved = ledger_module.reserved_by(following_ledger.reservations.values())
+            accounts = {
+                name: replace(one, reserved=reserved.get(name, {}))
+                for name, one in following_ledger.accounts.items()
+            }
+            self._write(version, replace(following_ledger, accounts=accounts))
+
+    def configure(self, index: int) -> None:
+        """Change which resources are deferred; nobody knows yet."""
+        self.keys = KEYS[index % len(KEYS)]
+
+    def reload(self, actor: DoorActor | TrackerActor) -> None:
+        """Let an actor learn which resources are deferred."""
+        actor.keys = self.keys
+
     def pass_time(self, seconds: float) -> None:
         """Let time pass; requests that last too long end without a write."""
         self.clock += seconds
@@ -188,14 +257,16 @@ class World:
         if now is None:
             return
         quotas = self._quotas_at(actor.quotas_seen)
-        claim = self._claim(self._pod_as_seen(actor, now), quotas)
+        claim = self._claim(self._pod_as_seen(actor, now), quotas, actor.keys)
         self._request("bind", replace(now, is_assigned=True), 0, claim, actor)
 
     def create_assigned(self, cpu: int, memory: int, door: int) -> None:
         """Ask to create a pod that has a node from the start."""
         pod = replace(self._new_pod(cpu, memory, gold=cpu % 2 == 0), is_assigned=True)
         actor = self.doors[door]
-        claim = replace(self._claim(pod, self._quotas_at(actor.quotas_seen)), door=Door.CREATE)
+        claim = replace(
+            self._claim(pod, self._quotas_at(actor.quotas_seen), actor.keys), door=Door.CREATE
+        )
         self._request("create", pod, 0, claim, actor)
 
     def resize(self, index: int, cpu: int, door: int) -> None:
@@ -317,6 +388,14 @@ class World:
             actor.watched.clear()
             actor.gone.clear()
             actor.ledger = (0, None)
+            actor.lost_since = actor.sent = None
+
+    def begin_term(self, tracker: int) -> None:
+        """Let a tracker lead anew: it has watched nothing, and what it sent may arrive still."""
+        actor = self.trackers[tracker]
+        actor.watched.clear()
+        actor.ledger = (0, None)
+        actor.lost_since = None
 
     def look(self, tracker: int) -> None:
         """Let a tracker read the ledger and note which reservations it sees."""
@@ -324,6 +403,11 @@ class World:
         actor.ledger = self.read_ledger()
         known = actor.ledger[1]
         reservations = {} if known is None else known.reservations
+        if actor.watched_uid != self.ledger_uid:
+            actor.watched.clear()
+            actor.watched_uid = self.ledger_uid
+        if known is None and actor.lost_since is None:
+            actor.lost_since = self.clock
         actor.watched = {
             uid: actor.watched[uid]
             if uid in actor.watched and actor.watched[uid][0] == one.serial
@@ -336,12 +420,41 @@ class World:
         if looks:
             self.look(tracker)
         actor = self.trackers[tracker]
-        version, known = actor.ledger
-        if known is None and self.ledger[1] is not None:
-            return
-        following = settle(known, self._count(actor), expired=self._expired(actor))
+        following = self._following(actor)
         if following is not None:
-            self._write(version, following)
+            self._write(actor.ledger[0], following)
+
+    def send(self, tracker: int) -> None:
+        """Let a tracker decide what to write; it may lose its leadership before that arrives."""
+        self.look(tracker)
+        actor = self.trackers[tracker]
+        following = self._following(actor)
+        actor.sent = None if following is None else (actor.ledger[0], following)
+
+    def arrive(self, tracker: int) -> None:
+        """Let storage do what a tracker has sent, however long ago."""
+        actor = self.trackers[tracker]
+        sent, actor.sent = actor.sent, None
+        if sent is not None:
+            self._write(*sent)
+
+    def _following(self, actor: TrackerActor) -> Ledger | None:
+        """What a tracker means to write in the place of the ledger that it has read."""
+        known = actor.ledger[1]
+        if known is None:
+            wait = settlement_module.seconds_until_new(
+                lost_since=actor.lost_since, now=self.clock, expire_seconds=EXPIRE_SECONDS
+            )
+            if self.ledger[0] != actor.ledger[0] or wait or not self._has_seen_all(actor):
+                return None
+        else:
+            actor.lost_since = None
+        return settle(known, self._count(actor), expired=self._expired(actor))
+
+    def _has_seen_all(self, actor: TrackerActor) -> bool:
+        """Whether a fresh list shows nothing that the tracker's cache lacks."""
+        seen = self._pods_at(actor.pods_seen)
+        return all(seen.get(uid) == pod for uid, pod in self.pods.items())
 
     # -- what must hold --------------------------------------------------------------------
 
@@ -356,12 +469,15 @@ class World:
             for charge in one.charges.values():
                 assert not ledger_module.excess(charge, one.usage), f"{one.pod} is charged twice"
         for name, account in known.accounts.items():
-            for resource in (CPU, MEMORY):
+            for resource in account.hard:
                 reserved = number(account.reserved, resource)
                 assert reserved == number(sums.get(name, {}), resource), (
                     f"{name}: reserved is not the sum of the reservations"
                 )
-                if name in quotas and quotas[name].observed == account.observed:
+                if (
+                    name in quotas
+                    and quotas[name].observed(account.hard.keys()) == account.observed
+                ):
                     held = number(account.used, resource) + reserved
                     taken = self.taken(quotas[name], resource)
                     assert held >= taken, f"{name}: {taken} {resource} taken, {held} in the ledger"
@@ -369,7 +485,10 @@ class World:
     def check_quiet(self) -> None:
         """Let every request end and all caches catch up; the ledger must then be exact."""
         self.pass_time(REQUEST_SECONDS + 1)
+        self.reload(self.trackers[0])
         self.catch_up(self.trackers[0])
+        self.settle(0)
+        self.pass_time(EXPIRE_SECONDS + 1)
         self.settle(0)
         _, known = self.read_ledger()
         assert known is not None
@@ -382,10 +501,10 @@ class World:
         self.settle(0)
         _, known = self.read_ledger()
         assert known is not None
-        assert known.observed == frozenset(quota.observed for quota in self.quotas().values())
+        assert known.observed == observed(self.quotas(), self.keys)
         for name, quota in self.quotas().items():
             account = known.accounts[name]
-            for resource in (CPU, MEMORY):
+            for resource in self.keys:
                 assert number(account.used, resource) == self.taken(quota, resource), name
                 assert not number(account.reserved, resource), f"{name} still holds reservations"
 
@@ -445,14 +564,24 @@ class World:
         _, known = self.read_ledger()
         return actor.pods_seen if known is None else max(actor.pods_seen, known.barrier)
 
-    def _claim(self, pod: PodState, quotas: Mapping[str, QuotaState]) -> Claim:
+    def _claim(
+        self, pod: PodState, quotas: Mapping[str, QuotaState], keys: frozenset[str]
+    ) -> Claim:
         applying = tuple(name for name, quota in quotas.items() if quota.applies_to(pod))
-        return Claim(pod.uid, pod.name, Door.BIND, pod.usage, applying)
+        return Claim(pod.uid, pod.name, Door.BIND, part(pod.usage, keys), applying)
+
+    def _invented(self, amount: int, quota: str) -> Reservation:
+        """A reservation that somebody wrote by hand, of a pod that never was."""
+        usage = {CPU: Quantity.parse(str(amount))}
+        uid = f"nobody-{self._next()}"
+        return Reservation(uid, uid, Door.BIND, usage, {quota: usage}, (quota,), serial=0)
 
     def _request(self, kind: str, pod: PodState, read: int, claim: Claim, actor: DoorActor) -> None:
-        observed = frozenset(one.observed for one in self._quotas_at(actor.quotas_seen).values())
+        known_as = observed(self._quotas_at(actor.quotas_seen), actor.keys)
         claim = replace(claim, seen=self._seen(actor))
-        request = Request(kind, pod, read, self.clock, claim, observed, self.read_ledger())
+        request = Request(
+            kind, pod, read, self.clock, claim, known_as, self.read_ledger(), actor.keys
+        )
         self.requests.append(request)
 
     def _change(self, old: PodState, new: PodState, kind: Door, door: int) -> None:
@@ -460,12 +589,12 @@ class World:
         actor = self.doors[door]
         quotas = self._quotas_at(actor.quotas_seen)
         counted = {
-            name: old.usage
+            name: part(old.usage, actor.keys)
             for name, quota in quotas.items()
             if old.is_assigned and quota.applies_to(old)
         }
         claim = replace(
-            self._claim(new, quotas),
+            self._claim(new, quotas, actor.keys),
             door=kind,
             counted=counted,
             after=old.version,
@@ -487,10 +616,12 @@ class World:
         if not after.is_assigned:
             return
         for quota in self.quotas().values():
-            if quota.observed not in request.observed or not quota.applies_to(after):
+            is_as_known = quota.observed(request.keys) in request.observed
+            if not is_as_known or not quota.applies_to(after):
                 continue
             counted = before is not None and before.is_assigned and quota.applies_to(before)
-            for resource, hard in ((CPU, quota.cpu), (MEMORY, quota.memory)):
+            for resource, limit in quota.hard(request.keys).items():
+                hard = limit.value
                 grown = number(after.usage, resource)
                 if counted and before is not None:
                     grown -= number(before.usage, resource)
@@ -510,7 +641,11 @@ class World:
         quotas = self._quotas_at(actor.quotas_seen)
         pods = self._pods_at(actor.pods_seen)
         counted = {
-            name: CountedQuota(quota.observed, quota.hard, _used(quota, pods.values()))
+            name: CountedQuota(
+                quota.observed(actor.keys),
+                quota.hard(actor.keys),
+                part(_used(quota, pods.values()), actor.keys),
+            )
             for name, quota in quotas.items()
         }
         seen = {
@@ -518,7 +653,7 @@ class World:
                 pod.version,
                 pod.is_assigned,
                 pod.is_live,
-                pod.usage,
+                part(pod.usage, actor.keys),
                 frozenset(name for name, quota in quotas.items() if quota.applies_to(pod)),
             )
             for uid, pod in pods.items()
@@ -543,6 +678,21 @@ class World:
 def amounts(cpu: int, memory: int) -> ResourceList:
     """A resource list of whole numbers."""
     return {CPU: Quantity.parse(str(cpu)), MEMORY: Quantity.parse(str(memory))}
+
+
+def part(resources: ResourceList, keys: Set[str]) -> ResourceList:
+    """The deferred part of a resource list."""
+    return {name: amount for name, amount in resources.items() if name in keys}
+
+
+def raised(resources: ResourceList, more: int) -> ResourceList:
+    """A resource list in which everything is more."""
+    return {name: amount + Quantity.parse(str(more)) for name, amount in resources.items()}
+
+
+def observed(quotas: Mapping[str, QuotaState], keys: Set[str]) -> frozenset[Observed]:
+    """What quotas are counted as by whoever defers `keys`."""
+    return frozenset(quota.observed(keys) for quota in quotas.values())
 
 
 def number(resources: ResourceList, name: str) -> int:

@@ -174,6 +174,29 @@ def _believe_the_smaller_usage(patch: Patch) -> None:
     patch.setattr(ledger, "max_of", lambda _before, claimed: claimed)
 
 
+def _make_a_lost_ledger_at_once(patch: Patch) -> None:
+    patch.setattr(settlement, "seconds_until_new", lambda **_: 0.0)
+
+
+def _make_a_lost_ledger_from_old_pods(patch: Patch) -> None:
+    patch.setattr(World, "_has_seen_all", lambda *_: True)
+
+
+def _let_a_deposed_leader_write(patch: Patch) -> None:
+    def arrive(world: World, tracker: int) -> None:
+        actor = world.trackers[tracker]
+        sent, actor.sent = actor.sent, None
+        if sent is not None and world.ledger[1] is not None:
+            world._write(world.ledger[0], sent[1])  # whatever was written since
+
+    patch.setattr(World, "arrive", arrive)
+
+
+def _count_new_resources_at_once(patch: Patch) -> None:
+    patch.setattr(settlement, "_is_incomplete", lambda *_: False)
+    patch.setattr(settlement, "max_of", lambda reserved, _seen: reserved)
+
+
 BREACHES: Mapping[str, Callable[[Patch], None]] = {
     "1 safety: what the cache does not show is dropped": _drop_what_is_not_seen,
     "2 admit: reservations are not added": _forget_what_is_reserved,
@@ -190,6 +213,10 @@ BREACHES: Mapping[str, Callable[[Patch], None]] = {
     "6 monotonic: usage is counted from older pods": _count_from_older_pods,
     "7 all or none: quotas before the refusing one stay charged": _charge_until_the_refusal,
     "8 final: refused requests are decided again": _decide_refusals_again,
+    "loss: a lost ledger is made at once": _make_a_lost_ledger_at_once,
+    "loss: a lost ledger is made from old pods": _make_a_lost_ledger_from_old_pods,
+    "leadership: what a deposed leader sent replaces what came after": _let_a_deposed_leader_write,
+    "configuration: a resource is counted that doors did not claim": _count_new_resources_at_once,
     "9 bias: a changed quota is not charged for reservations": _trust_changed_quotas,
     "9 bias: the smaller of two usages is kept": _believe_the_smaller_usage,
 }

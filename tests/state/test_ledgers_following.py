@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.admission.doors.desk import Line, a_namespace, new_cluster
 from tests.state.test_ledgers import NS, counted, made
 from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS
 from webhook.cluster.informer import Change, Informer, Timing
+from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.encoding import encode_json
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.ledger import Door, Ledger, Reservation, reserved_by
+from webhook.quota.ledger import Claim, Door, Ledger, Reservation, reserved_by
 from webhook.quota.ledger_codec import ledger_status
 from webhook.quota.quantity import Quantity
 from webhook.state import ledger_text
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.reserver import Reserved, Reserver, ReserverStats
 
 SOON = 10.0
 CPU = {"requests.cpu": Quantity.parse("250m")}
@@ -179,6 +184,29 @@ class TestOnTheCluster:
             version = store.write(NS, known, holding("p1", base=known.ledger))
         assert store.fetch(NS) == version
 
+    def test_a_bind_after_a_fold_elsewhere_reads_nothing_and_loses_no_write(
+        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+    ) -> None:
+        other, conflicts = LedgerStore(line), list[None]()
+        version = other.write(NS, made(other), holding("p1", "p2"))
+        stats = ReserverStats(conflicted=lambda: conflicts.append(None))
+        reserver = Reserver(store, stats=stats)
+        for number in range(10):
+            assert version.ledger is not None
+            folded = replace(holding(base=version.ledger), serial=version.ledger.serial)
+            version = other.write(NS, version, folded)
+            assert informer.wait_for_version(version.resource_version, SOON)
+            line.calls.clear()
+            claim = Claim(f"new-{number}", "new", Door.BIND, CPU, ("q",))
+            deadline = time.monotonic() + SOON
+            outcome = reserver.reserve(NS, claim, folded.observed, deadline=deadline)
+            assert isinstance(outcome, Reserved)
+            assert line.calls == []
+            found = other.fetch(NS)
+            assert found is not None
+            version = found
+        assert conflicts == []
+
 
 class TestOrder:
     def test_a_late_event_does_not_replace_a_newer_read(self, store: LedgerStore) -> None:
@@ -252,6 +280,54 @@ class TestOrder:
         assert store._places == {}
 
 
+@dataclass(frozen=True)
+class Happened:
+    """What happened to the ledger of the namespace at a version."""
+
+    version: int
+    uid: str
+    is_deletion: bool = False
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Happened]:
+    """Objects that are written some times and deleted, one after another."""
+    history: list[Happened] = []
+    version = 10
+    for number in range(draw(st.integers(1, 4))):
+        for _ in range(draw(st.integers(1, 4))):
+            version += draw(st.integers(1, 3))
+            history.append(Happened(version, f"uid-{number}"))
+        version += 1
+        history.append(Happened(version, f"uid-{number}", is_deletion=True))
+    return history if draw(st.booleans()) else history[:-1]
+
+
+@given(history=histories(), data=st.data())
+def test_however_late_answers_come_the_newest_stays_known(
+    history: list[Happened], data: st.DataObject
+) -> None:
+    store = LedgerStore(MemoryClient(MemoryCluster()))
+    past: list[Happened] = []
+    for one in history:
+        past.append(one)
+        late = data.draw(st.lists(st.sampled_from(past), max_size=2))
+        for other in (one, *late) if data.draw(st.booleans()) else (*late, one):
+            is_told = other is one
+            if is_told and one.is_deletion:
+                store._on_change(deletion(uid=one.uid, version=one.version))
+            elif is_told:
+                store._on_change(change(None, uid=one.uid, version=one.version))
+            elif not other.is_deletion:
+                store._keep(NS, LedgerVersion(other.version, other.uid, None))
+        known = store.known(NS)
+        if one.is_deletion:
+            assert known is None
+        else:
+            assert known is not None
+            assert (known.uid, known.resource_version) == (one.uid, one.version)
+
+
 class TestReading:
     def test_it_says_what_reading_the_whole_object_says(self) -> None:
         for ledger in (None, counted("1"), holding("p1", "p2")):
@@ -264,7 +340,7 @@ class TestReading:
         read: list[bytes] = []
         inner = ledger_text._readable
 
-        def counting(data: bytes, before: dict[bytes, Reservation]) -> LedgerVersion | None:
+        def counting(data: bytes, before: dict[str, Reservation]) -> LedgerVersion | None:
             read.append(data)
             return inner(data, before)
 
@@ -280,7 +356,7 @@ class TestReading:
         assert len(read) == 1
 
     def test_reservations_that_stayed_are_shared_with_the_version_before(self) -> None:
-        before: dict[bytes, Reservation] = {}
+        before: dict[str, Reservation] = {}
         first = LedgerText(stored(holding("p1", "p2"))).version(before)
         second = LedgerText(stored(holding("p1", "p2", "p3"), version=51)).version(before)
         assert first is not None
@@ -294,7 +370,7 @@ class TestReading:
         assert len(before) == 1
 
     def test_a_reservation_that_changed_without_a_new_serial_is_read_anew(self) -> None:
-        before: dict[bytes, Reservation] = {}
+        before: dict[str, Reservation] = {}
         LedgerText(stored(holding("p1"))).version(before)
         smaller = Reservation("p1", "pod-p1", Door.BIND, CPU, {"q": {}}, ("q",), 1)
         folded = replace(holding(), reservations={"p1": smaller}, serial=1)

@@ -12,6 +12,7 @@ import pytest
 from tests.state.test_reserver import NS, SEEN, Faulty, ask, claim, counted, cpu, now, soon
 from webhook.cluster.api import (
     NAMESPACES,
+    QUOTA_LEDGERS,
     InternalError,
     Revision,
     TooLargeError,
@@ -20,7 +21,7 @@ from webhook.cluster.api import (
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.encoding import encode_json
 from webhook.quota.ledger import Claim, Door, Undecided
-from webhook.quota.ledger_codec import ledger_status, written_bytes, written_bytes_of
+from webhook.quota.ledger_codec import written_bytes, written_bytes_of
 from webhook.quota.refusals import QuotaExceeded
 from webhook.state.ledgers import LedgerStore
 from webhook.state.reserver import Outcome, Reserved, Reserver
@@ -36,11 +37,11 @@ def client() -> Faulty:
 
 
 def with_room_for(store: LedgerStore, claims: int) -> int:
-    """How large the ledger is when it holds some more claims, and a little."""
+    """How large the ledger is when it holds some claims, of which the first is made here."""
+    assert isinstance(ask(Reserver(store), "a"), Reserved)
     ledger = now(store)
-    one = Reserver(store)
-    assert isinstance(ask(one, "sample"), Reserved)
-    return written_bytes(ledger) + claims * written_bytes_of(now(store).reservations["sample"]) + 60
+    one = written_bytes_of(ledger.reservations["a"])
+    return written_bytes(ledger) + (claims - 1) * one + one // 2
 
 
 def free(store: LedgerStore, *uids: str) -> None:
@@ -53,13 +54,17 @@ def free(store: LedgerStore, *uids: str) -> None:
     store.write(NS, version, type(ledger)(ledger.accounts, kept, serial=ledger.serial))
 
 
-def test_its_size_is_that_of_what_is_written(client: Faulty) -> None:
+def test_its_size_is_that_of_what_is_stored(client: Faulty) -> None:
     store = counted(client, hard="99")
     reserver = Reserver(store)
     for number in range(20):
+        before = written_bytes(now(store))
+        assert isinstance(ask(reserver, f"pod-{number}", "250m"), Reserved)
         ledger = now(store)
-        assert abs(written_bytes(ledger) - len(encode_json(ledger_status(ledger)))) <= 1
-        ask(reserver, f"pod-{number}", "250m")
+        stored = client.get(QUOTA_LEDGERS, "ledger", namespace=NS)["status"]
+        assert written_bytes(ledger) == len(encode_json(stored))
+        grown = written_bytes_of(ledger.reservations[f"pod-{number}"])
+        assert abs(written_bytes(ledger) - before - grown) < 30  # sums get longer too
 
 
 def test_the_newest_claims_wait_until_there_is_room_again(client: Faulty) -> None:
@@ -68,8 +73,8 @@ def test_the_newest_claims_wait_until_there_is_room_again(client: Faulty) -> Non
     assert isinstance(ask(reserver, "b"), Reserved)
     assert isinstance(ask(reserver, "c"), Reserved)
     assert ask(reserver, "d") == FULL
-    assert set(now(store).reservations) == {"sample", "b", "c"}
-    free(store, "sample")
+    assert set(now(store).reservations) == {"a", "b", "c"}
+    free(store, "a")
     assert isinstance(ask(reserver, "d"), Reserved)
 
 
@@ -77,9 +82,9 @@ def test_a_pod_that_is_in_the_ledger_needs_no_room(client: Faulty) -> None:
     store = counted(client, hard="99")
     reserver = Reserver(store, most_bytes=with_room_for(store, 1))
     assert ask(reserver, "b") == FULL
-    before = now(store).reservations["sample"].serial
-    assert isinstance(ask(reserver, "sample"), Reserved)
-    assert now(store).reservations["sample"].serial > before
+    before = now(store).reservations["a"].serial
+    assert isinstance(ask(reserver, "a"), Reserved)
+    assert now(store).reservations["a"].serial > before
 
 
 def test_what_does_not_fit_its_quota_is_refused_all_the_same(client: Faulty) -> None:
@@ -115,7 +120,7 @@ def test_of_a_batch_those_are_written_that_fit(client: Faulty) -> None:
     by_uid = dict(zip("ghijk", outcomes, strict=True))
     assert [isinstance(by_uid[uid], Reserved) for uid in order] == [True, True, False, False, False]
     assert all(by_uid[uid] == FULL for uid in order[2:])
-    assert set(now(store).reservations) == {"sample", "f", *order[:2]}
+    assert set(now(store).reservations) == {"a", "f", *order[:2]}
 
 
 def test_reservations_with_many_charges_count_by_their_size(client: Faulty) -> None:

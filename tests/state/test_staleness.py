@@ -81,7 +81,7 @@ class World:
         self.view.pods.stop()
 
     def hear(self) -> None:
-        """Let both watches bring a bookmark."""
+        """Let something happen elsewhere that both watches tell."""
         version = self.cluster.resource_version + 1
         self.line.create(PODS, a_pod(name=f"other-{version}", uid="", namespace="elsewhere"))
         self.line.create(RESOURCE_QUOTAS, a_quota(f"q-{version}", uid="", namespace="elsewhere"))
@@ -160,9 +160,10 @@ def test_while_nobody_can_be_asked_nothing_is_decided_and_it_is_said_since_when(
     world.now += 240
     seen = world.view.quotas(NS)
     assert seen.every == ()
-    assert seen.unreadable == (
+    (reason,) = seen.unreadable
+    assert reason == (
         "the API server was last heard of 240 seconds ago, and the quotas cannot be listed: "
-        "no route",
+        "no route"
     )
     with pytest.raises(UnreachableError):
         world.view.pod(NS, "web-1")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.torture.faults import CATALOGUE, Kind
+from tests.torture.faults.catalogue import CATALOGUE, Kind
 from tests.torture.world import BusyError, Incident, World
 
 
@@ -40,8 +40,16 @@ class FaultDriver:
     def stop(self) -> None:
         """Begin no more faults, and wait until all are mended."""
         self.world.stopping.set()
+        self.wait_for_all()
+
+    def wait_for_all(self) -> None:
+        """Wait until all faults have begun and are mended.
+
+        Raises:
+            RuntimeError: One does not end.
+        """
         if self._main is not None:
-            self._main.join(120)
+            self._main.join()
         for thread in self._running:
             thread.join(150)
             if thread.is_alive():
@@ -60,7 +68,7 @@ class FaultDriver:
     def _run(self) -> None:
         rng = random.Random(f"{self.seed}/faults")  # noqa: S311 - repeatable, not secret
         began = time.monotonic()
-        plan = self._plan(rng)
+        plan = self.plan(rng)
         for number, kind in enumerate(plan):
             due = began + self.seconds * (number + rng.random()) / max(1, len(plan))
             self.world.wait(max(0.0, due - time.monotonic()))
@@ -68,7 +76,7 @@ class FaultDriver:
                 return
             self._begin(kind, random.Random(f"{self.seed}/fault/{number}"))  # noqa: S311 - as above
 
-    def _plan(self, rng: random.Random) -> Sequence[Kind]:
+    def plan(self, rng: random.Random) -> Sequence[Kind]:
         """Choose the faults: each kind once as far as they go, and the rest by weight."""
         fit = [kind for kind in CATALOGUE if kind.seconds < self.seconds]
         order = sorted(fit, key=lambda kind: rng.random() ** (1 / kind.weight), reverse=True)

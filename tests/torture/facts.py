@@ -67,8 +67,8 @@ class QuotaFact:
     """A quota from this revision on.
 
     Attributes:
-        hard: Its deferred keys in `spec.hard`.
-        unmasked: Deferred keys that its status shows.
+        hard: Its deferred keys in `spec.hard`; none if it is left to the API server.
+        unmasked: Deferred keys that its status shows; none if the quota is left to the API server.
     """
 
     revision: int
@@ -106,6 +106,8 @@ class LedgerFact:
     accounts: Mapping[str, Account] = field(default_factory=dict)
     reservations: int = 0
 
+
+_EXCLUDE = "deferredquota.io/exclude"
 
 Fact: TypeAlias = PodFact | QuotaFact | LedgerFact
 
@@ -161,6 +163,7 @@ def quota_fact(
     metadata, spec = quota["metadata"], quota.get("spec") or {}
     status = quota.get("status") or {}
     shown = {*(status.get("hard") or ()), *(status.get("used") or ())}
+    is_ours = (metadata.get("annotations") or {}).get(_EXCLUDE) != "true"
     return QuotaFact(
         revision=revision,
         at=at,
@@ -168,10 +171,15 @@ def quota_fact(
         name=metadata["name"],
         uid=metadata["uid"],
         is_there=not is_deleted,
-        hard=_deferred(read_amounts(spec.get("hard"))),
+        hard=_deferred(read_amounts(spec.get("hard"))) if is_ours else {},
         conditions=expressions(spec),
-        unmasked=tuple(sorted(shown.intersection(DEFERRED_KEYS))),
+        unmasked=tuple(sorted(shown.intersection(DEFERRED_KEYS))) if is_ours else (),
     )
+
+
+def _lines(reservations: object) -> list[str]:
+    """Split the lines of which each is a reservation."""
+    return [line for line in str(reservations or "").split("\n") if line]
 
 
 def ledger_fact(
@@ -186,13 +194,12 @@ def ledger_fact(
         accounts = {each["name"]: _account(each) for each in status.get("quotas") or ()}
     except (KeyError, TypeError, ValueError, AttributeError):
         accounts = {}
-    reservations = status.get("reservations")
     return LedgerFact(
         revision=revision,
         at=at,
         namespace=namespace,
         accounts=accounts,
-        reservations=len(reservations) if isinstance(reservations, list) else 0,
+        reservations=len(_lines(status.get("reservations"))),
     )
 
 

@@ -43,6 +43,14 @@ class Links:
         """Lose the next answer on each connection that is open now; return how many there are."""
         return int(self._ask(do="drop", link=link)["connections"])
 
+    def freeze(self, link: str, *, older: float) -> int:
+        """Hold what is said on the link's connections of at least this age; return how many."""
+        return int(self._ask(do="freeze", link=link, older=older)["connections"])
+
+    def thaw(self, link: str) -> None:
+        """Let go what was frozen: it arrives late."""
+        self._ask(do="thaw", link=link)
+
     def stats(self) -> dict[str, dict[str, int]]:
         """Return counts of each link."""
         return self._ask(do="stats")

@@ -6,7 +6,8 @@ connection; a target that refuses is passed over, as a Service passes over an en
 
 Commands: `{"do": "open", "link": L, "targets": [[host, port], ...]}` → `{"port": ...}`,
 `{"do": "set", "link": L, FAULT: VALUE, ...}`, `{"do": "cut", "link": L, "older": seconds}`,
-`{"do": "drop", "link": L}` → `{"connections": n}`, `{"do": "stats"}`.
+`{"do": "drop", "link": L}` → `{"connections": n}`, `{"do": "freeze", "link": L, "older": seconds}`,
+`{"do": "thaw", "link": L}`, `{"do": "stats"}`.
 
 Faults of `set`: `delay` seconds for every piece in either direction, `refuse` new connections,
 `hold` everything without closing anything (a dead network).
@@ -19,7 +20,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ class Connection:
         is_doomed: What the target next says is dropped and the connection closed, once the client
             has said something: the request gets through, its answer is lost.
         has_asked: The client has said something since the connection was doomed.
+        is_frozen: Nothing passes, and nothing is lost.
     """
 
     client: asyncio.StreamWriter
@@ -41,6 +43,7 @@ class Connection:
     since: float
     is_doomed: bool = False
     has_asked: bool = False
+    is_frozen: bool = False
 
     def close(self) -> None:
         """Close both ends at once."""
@@ -107,7 +110,7 @@ class Link:
         while piece := await reader.read(_PIECE_BYTES):
             if self.delay:
                 await asyncio.sleep(self.delay)
-            while self.hold:
+            while self.hold or connection.is_frozen:
                 await asyncio.sleep(0.02)
             if is_answer and connection.is_doomed and connection.has_asked:
                 self.dropped += 1
@@ -124,14 +127,29 @@ class Link:
             connection.is_doomed = True
         return len(self.connections)
 
+    def freeze(self, seconds: float) -> int:
+        """Hold what is said on connections of at least this age: watches become stale."""
+        old = self._older(seconds)
+        for connection in old:
+            connection.is_frozen = True
+        return len(old)
+
+    def thaw(self) -> None:
+        """Let go what was frozen."""
+        for connection in self.connections:
+            connection.is_frozen = False
+
     def cut_older(self, seconds: float) -> int:
         """Close every connection of at least this age."""
-        now = time.monotonic()
-        old = [each for each in self.connections if now - each.since >= seconds]
+        old = self._older(seconds)
         for connection in old:
             connection.close()
         self.cut += len(old)
         return len(old)
+
+    def _older(self, seconds: float) -> list[Connection]:
+        now = time.monotonic()
+        return [each for each in self.connections if now - each.since >= seconds]
 
 
 class Proxies:
@@ -147,17 +165,7 @@ class Proxies:
             return await self._open(command)
         if what == "stats":
             return {name: _stats(link) for name, link in self._links.items()}
-        link = self._links[command["link"]]
-        if what == "cut":
-            return {"connections": link.cut_older(float(command.get("older", 0)))}
-        if what == "drop":
-            return {"connections": link.doom()}
-        if what == "set":
-            for name in ("delay", "refuse", "hold"):
-                if name in command:
-                    setattr(link, name, command[name])
-            return {}
-        raise ValueError(f"there is no command {what}")
+        return _ON_A_LINK[what](self._links[command["link"]], command)
 
     async def _open(self, command: Mapping[str, Any]) -> dict[str, object]:
         link = Link([(host, port) for host, port in command["targets"]])
@@ -166,6 +174,27 @@ class Proxies:
         )
         self._links[command["link"]] = link
         return {"port": link.server.sockets[0].getsockname()[1]}
+
+
+def _set(link: Link, command: Mapping[str, Any]) -> dict[str, object]:
+    for name in ("delay", "refuse", "hold"):
+        if name in command:
+            setattr(link, name, command[name])
+    return {}
+
+
+def _thaw(link: Link, _command: Mapping[str, Any]) -> dict[str, object]:
+    link.thaw()
+    return {}
+
+
+_ON_A_LINK: Final[Mapping[str, Callable[[Link, Mapping[str, Any]], dict[str, object]]]] = {
+    "cut": lambda link, command: {"connections": link.cut_older(float(command["older"]))},
+    "drop": lambda link, _command: {"connections": link.doom()},
+    "freeze": lambda link, command: {"connections": link.freeze(float(command["older"]))},
+    "thaw": _thaw,
+    "set": _set,
+}
 
 
 def _stats(link: Link) -> dict[str, int]:

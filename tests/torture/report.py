@@ -78,9 +78,12 @@ class Report:
         self.incidents = incidents
         for incident in incidents:
             places = incident.namespaces or namespaces
-            waits = [_next_after(tally.bound.get(each, []), incident.ended) for each in places]
-            known = [wait for wait in waits if wait is not None]
-            incident.heal_seconds = max(known) if len(known) == len(waits) else None
+            waits = {
+                each: _next_after(tally.bound.get(each, []), incident.ended) for each in places
+            }
+            known = [wait for wait in waits.values() if wait is not None]
+            incident.heal_seconds = max(known, default=None)
+            incident.unhealed = tuple(each for each, wait in waits.items() if wait is None)
             if (incident.heal_seconds or 0.0) > self.longest_heal_seconds:
                 self.longest_heal_seconds = incident.heal_seconds or 0.0
                 self.longest_heal = f"{incident.kind}: {incident.detail}"
@@ -103,6 +106,9 @@ class Report:
         outcomes = ", ".join(f"{count} {name}" for name, count in self.binds.items())
         yield f"{self.seconds:.0f} s of load, seed {self.options.get('seed')}"
         yield f"binds: {outcomes}"
+        wanted = self.options.get("binds", 0)
+        if isinstance(wanted, int) and self.binds.get("tried", 0) < wanted:
+            yield f"NOTE: that is fewer than {wanted}: this machine is too slow for that many"
         if self.bind_seconds:
             spread = ", ".join(f"{name} {value:.3f} s" for name, value in self.bind_seconds.items())
             yield f"time of a bind: {spread}"
@@ -139,7 +145,7 @@ class Report:
             yield "the ledgers did NOT come to equal a recount"
         else:
             yield f"all ledgers equal a recount {self.quiet_seconds:.1f} s after the load"
-        yield "PASSED" if not self.problems else "FAILED:"
+        yield "PASSED" if not self.problems else f"FAILED, seed {self.options.get('seed')}:"
         yield from (f"  {problem}" for problem in self.problems)
 
 

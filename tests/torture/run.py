@@ -72,15 +72,18 @@ def torture(options: Options, directory: Path, say: Callable[[str], None]) -> Re
 
 def _build(options: Options, plane: ControlPlane, links: Links, directory: Path) -> World:
     nodes = plane.add_nodes(4, cpu="4000", memory="16Ti", pods=20000)
+    places = spaces(options.namespaces)
     stack = Stack.start(
         plane,
         links,
         directory / "product",
         webhooks=options.webhooks,
         controllers=options.controllers,
+        spaces=places,
+        seed=options.seed,
         is_guarded=options.is_guarded,
     )
-    return World(plane, stack, links, spaces(options.namespaces), nodes)
+    return World(plane, stack, links, places, nodes)
 
 
 def _run(
@@ -115,6 +118,7 @@ def _run(
         driver.stop()
         report.seconds = time.monotonic() - began
         say("the load is over")
+        report.errors += _ended_by_themselves(world)
         _mend(world)
         ending = wait_for_peace(plane, world.spaces)
         time.sleep(1.0)  # what the recorder has not written yet
@@ -145,6 +149,15 @@ def _wait(
         enough = load.tally.tried >= options.binds and driver.done >= options.faults
         if (passed >= options.minutes and enough) or passed >= 2 * options.minutes:
             return
+
+
+def _ended_by_themselves(world: World) -> list[str]:
+    """Name the processes that do not run although every fault is mended."""
+    return [
+        f"{member.name} has ended by itself with {member.process.exit_code}"
+        for member in world.stack.members
+        if not member.process.is_running
+    ]
 
 
 def _mend(world: World) -> None:

@@ -35,6 +35,11 @@ class Space:
     has_counts: bool = False
 
     @property
+    def has_bystander(self) -> bool:
+        """Whether another webhook is asked here, which makes requests late or refuses them."""
+        return self.is_edited
+
+    @property
     def path(self) -> str:
         """Where its objects are."""
         return f"/api/v1/namespaces/{self.name}"
@@ -148,7 +153,15 @@ def a_pod(rng: random.Random, name: str, *, scheduler: str, node: str = "") -> d
         spec["priorityClassName"] = GOLD
     if rng.random() < 0.3:
         spec["activeDeadlineSeconds"] = 7200
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    metadata: dict[str, Any] = {"name": name}
+    if is_held(name):
+        metadata["finalizers"] = ["torture.example/held"]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def is_held(name: str) -> bool:
+    """Say whether a pod of this name has a finalizer: deleted, it stays until that is removed."""
+    return name.endswith("7")
 
 
 def _container(name: str, resources: Mapping[str, Any]) -> dict[str, Any]:

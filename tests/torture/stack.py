@@ -22,7 +22,9 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.ports import free_ports
 from tests.controlplane.process import Process
 from tests.e2e.harness import make_certificates
+from tests.torture.bystander import Bystander, registration
 from tests.torture.links import Links
+from tests.torture.shapes import Space
 from webhook.cluster.api import Object
 from webhook.installing.rendering import Rendered, render
 
@@ -51,6 +53,7 @@ class Stack:
     """All processes of the product; made with `start`."""
 
     members: list[Member]
+    bystander: Bystander
 
     @property
     def webhooks(self) -> list[Member]:
@@ -71,6 +74,8 @@ class Stack:
         *,
         webhooks: int,
         controllers: int,
+        spaces: Sequence[Space],
+        seed: int,
         is_guarded: bool = True,
     ) -> Stack:
         """Install everything and wait until it is ready.
@@ -81,6 +86,8 @@ class Stack:
             directory: For certificates, kubeconfigs and logs.
             webhooks: How many processes answer reviews.
             controllers: How many stand for election.
+            spaces: The namespaces, for the other webhook.
+            seed: Of the other webhook's chance.
             is_guarded: False leaves out the entry that guards binds: nothing is enforced then, and
                 the observer has to notice.
         """
@@ -96,7 +103,7 @@ class Stack:
         doors = [free_ports(1)[0] for _ in range(webhooks)]
         members = [maker.webhook(number, port) for number, port in enumerate(doors)]
         members += [maker.controller(number) for number in range(controllers)]
-        stack = cls(members)
+        stack = cls(members, Bystander.start(certificates, seed))
         try:
             for member in members:
                 member.process.start(waits=False)
@@ -107,6 +114,7 @@ class Stack:
             _apply(plane, installation.stamps)
             _apply(plane, _registrations(installation, is_guarded=is_guarded))
             _apply(plane, installation.masks)
+            _apply(plane, [registration(stack.bystander.port, authority, list(spaces))])
         except BaseException:
             stack.stop()
             raise
@@ -114,6 +122,7 @@ class Stack:
 
     def stop(self) -> None:
         """End all processes."""
+        self.bystander.stop()
         for member in self.members:
             member.process.resume()
             member.process.kill()

@@ -120,6 +120,20 @@ def test_a_dead_network_loses_nothing_and_closes_nothing(links: Links, echo: Ech
         assert client.recv(1000) == b"late"
 
 
+def test_frozen_connections_are_late_and_new_ones_are_not(links: Links, echo: Echo) -> None:
+    port = links.open("a", [echo.address])
+    with connected(port) as old, connected(port) as new:
+        ask(old, b"x")
+        ask(new, b"x")
+        old_age = 0.0
+        assert links.freeze("a", older=old_age) == 2
+        with connected(port) as newest:
+            assert ask(newest, b"at once") == b"at once"
+        old.sendall(b"late")
+        links.thaw("a")
+        assert old.recv(1000) == b"late"
+
+
 def test_delays_hold_in_each_direction(links: Links, echo: Echo) -> None:
     with connected(links.open("a", [echo.address])) as client:
         links.set("a", delay=0.2)

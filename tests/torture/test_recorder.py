@@ -113,7 +113,7 @@ POD: dict[str, Any] = {
     },
     "status": {"phase": "Running"},
 }
-QUOTA = {
+QUOTA: dict[str, Any] = {
     "metadata": {"namespace": "n", "name": "q", "uid": "u"},
     "spec": {"hard": {"cpu": "2", "pods": "3"}, "scopes": ["Terminating"]},
     "status": {"hard": {"pods": "3", "cpu": "2"}, "used": {"memory": "1"}},
@@ -129,7 +129,7 @@ LEDGER = {
                 "reserved": {"cpu": "500m"},
             }
         ],
-        "reservations": [{"uid": "x"}],
+        "reservations": "x web-1 Bind 1 q cpu=1",
     },
 }
 
@@ -153,6 +153,13 @@ def test_pods_quotas_and_ledgers_become_facts() -> None:
     assert ledger.accounts["q"].used == {"cpu": NANO}
     assert ledger.accounts["q"].reserved == {"cpu": NANO // 2}
     assert ledger.reservations == 1
+
+
+def test_a_quota_that_is_left_to_the_api_server_limits_nothing_here() -> None:
+    metadata = {**QUOTA["metadata"], "annotations": {"deferredquota.io/exclude": "true"}}
+    fact = read_change(change("/registry/resourcequotas/n/q", {**QUOTA, "metadata": metadata}))
+    assert isinstance(fact, QuotaFact)
+    assert (fact.hard, fact.unmasked) == ({}, ())
 
 
 def test_what_is_deleted_or_has_ended_takes_nothing() -> None:

@@ -89,7 +89,7 @@ class Wire:
                 self._socket = self._connect()
             self._socket.sendall(head.encode() + sent)
             return self._read(self._socket)
-        except (OSError, ValueError) as err:
+        except (OSError, ValueError, LookupError) as err:
             self.close()
             raise LostAnswerError(f"{method} {path}: {err!r}") from err
 

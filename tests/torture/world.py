@@ -31,7 +31,8 @@ class Incident:
     Attributes:
         namespaces: Where it can have hurt; empty for everywhere.
         heal_seconds: From its end to the next bind that succeeded, the longest of its namespaces;
-            None if there was none.
+            None if there was none anywhere.
+        unhealed: Namespaces where no bind succeeded any more until the load ended.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Incident:
     error: str = ""
     namespaces: tuple[str, ...] = ()
     heal_seconds: float | None = None
+    unhealed: tuple[str, ...] = ()
 
 
 @dataclass

@@ -7,17 +7,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
-from cryptography import x509
 
 from webhook.cli.exits import InputError, printable
-from webhook.cli.snapshots import read_configuration
 from webhook.cluster.api import CONFIG_MAPS, ClusterApi, ForbiddenError, NotFoundError
 from webhook.config import Configuration, ConfigurationError, load_configuration
 from webhook.operations.doctor.scene import Validity
 from webhook.operations.findings import Finding, Severity
 from webhook.operations.names import CONFIG_KEY, CONFIG_MAP, SYSTEM_NAMESPACE
-from webhook.runtime import check_configuration
-from webhook.tls.pair import facts_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _COLORS: Final[Mapping[Severity, str]] = {Severity.ERROR: "red", Severity.WARN: "yellow"}
@@ -40,6 +36,10 @@ def configuration_of(api: ClusterApi, path: Path | None) -> Configuration:
         InputError: It cannot be used; the text has the field.
         ApiError: The cluster does not answer.
     """
+    # imported late: the engine is slow to import, and help must not wait for it
+    from webhook.cli.snapshots import read_configuration  # noqa: PLC0415
+    from webhook.runtime import check_configuration  # noqa: PLC0415
+
     if path is not None:
         given = read_configuration(path)
         return Configuration() if given is None else given.current
@@ -64,6 +64,10 @@ def read_bundle(pem: bytes) -> Sequence[Validity]:
     Raises:
         ValueError: It is no bundle of certificates.
     """
+    from cryptography import x509  # noqa: PLC0415 - slow to import, and seldom needed
+
+    from webhook.tls.pair import facts_of  # noqa: PLC0415 - as above
+
     found = map(facts_of, x509.load_pem_x509_certificates(pem))
     return [(facts.not_before, facts.not_after) for facts in found]
 

@@ -2,7 +2,9 @@
 
 - `api`: the `ClusterApi` protocol with its `kinds` and `errors`.
 - `memory`: the API server in memory.
-- `informer`: follows a kind into a `cache`, however often the connection breaks.
+- `informer`: follows a kind into a `cache`, however often the connection breaks; `listing` reads
+  long lists in parts.
+- `shapes`: decodes of an object only what quota reads.
 - `files`: objects from files.
 - `codec`, `metadata`, `patches`, `selectors`: what these share.
 

@@ -354,6 +354,9 @@ class ClusterApi(Protocol):
     ) -> Revision:
         """Delete an object, or ask a running pod to end; returns it as it last was.
 
+        A real API server may only name what is gone at once: `data` is a Status then, and the
+        version 0.
+
         A pod with a node gets a `deletionTimestamp` and stays until it is deleted with grace 0;
         None takes the grace period of its spec. An object with finalizers stays until they are
         gone.

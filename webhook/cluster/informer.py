@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
 from webhook.cluster.api import (
@@ -26,15 +26,14 @@ from webhook.cluster.api import (
     ExpiredError,
     Kind,
     Object,
-    Page,
     Revision,
-    UnavailableError,
     WatchEvent,
     WatchStream,
 )
 from webhook.cluster.cache import BY_NAMESPACE, NOT_INDEXED, Entry, IndexedCache
 from webhook.cluster.codec import decode_object
 from webhook.cluster.following import Change, Handler, Scope, Timing
+from webhook.cluster.listing import whole_list
 
 __all__ = ["Change", "Entry", "Handler", "Indexers", "Informer", "Scope", "Timing"]
 
@@ -236,7 +235,9 @@ class Informer(Generic[T]):
     def _list(self) -> bool:
         """Take in a whole list page by page; False if the informer is stopped meanwhile."""
         keys: set[str] = set()
-        for page in self._pages():
+        newest = max(self._version, self._listed_version)
+        for page in whole_list(self._api, self._kind, self._scope, newest=newest):
+            self._listed_version = page.resource_version
             for one in page.items:
                 self._take_in(one)
             keys.update(one.key for one in page.items)
@@ -249,32 +250,6 @@ class Informer(Generic[T]):
         self._relists += 1
         self._advance(self._listed_version, synced=True)
         return True
-
-    def _pages(self) -> Iterator[Page]:
-        """Yield the pages of a list, all of one version that is no older than any seen before."""
-        version: int | None = None
-        for page in self._api.pages(
-            self._kind,
-            namespace=self._scope.namespace,
-            label_selector=self._scope.label_selector,
-            field_selector=self._scope.field_selector,
-        ):
-            if version not in (None, page.resource_version):
-                raise UnavailableError(
-                    f"the list of {self._kind.plural} is at version {page.resource_version} on "
-                    f"one page and at {version} on those before"
-                )
-            version = page.resource_version
-            newest = max(self._version, self._listed_version)
-            if version < newest:
-                raise UnavailableError(
-                    f"the list of {self._kind.plural} is at version {version}, older than "
-                    f"{newest} which has been seen"
-                )
-            self._listed_version = version
-            yield page
-        if version is None:
-            raise UnavailableError(f"the list of {self._kind.plural} has no page")
 
     def _follow(self) -> bool:
         """Follow one watch to its end; tell whether the server was heard of in it."""

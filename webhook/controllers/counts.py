@@ -20,6 +20,7 @@ from webhook.controllers.counting import NamespaceCount
 from webhook.controllers.expiry import ReservationWatch
 from webhook.controllers.tracked import Tracked, TrackerTiming
 from webhook.quota.deferral import NamespaceQuotas
+from webhook.quota.keeping import kept_pod
 from webhook.quota.ledger import Ledger
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.settlement import Expiry, settle
@@ -67,7 +68,7 @@ class Counts:
         self.had_ledger: Final[set[str]] = set()
         """Namespaces in which a ledger was seen or may have been: without one, it was lost."""
         self.pods: Final = Informer(
-            api, PODS, transform=Pod.from_object, timing=timing.informer, decode=decode_pod
+            api, PODS, transform=kept_pod, timing=timing.informer, decode=decode_pod
         )
         self._api = api
         self._opted = opted

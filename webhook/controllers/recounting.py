@@ -147,6 +147,21 @@ class Recounter:
             again = self._timing.clock() + pause if is_tracked else None
             self._agenda.done(namespace, again=again)
 
+    def confirms(self, namespace: str, tracked: Tracked) -> bool:
+        """Tell whether the count lacks nothing that a list shows that is made now.
+
+        For a ledger that is to be made from nothing but the count: no version in it says how far
+        the pods have to have been seen.
+
+        Raises:
+            ApiError: The pods cannot be listed.
+        """
+        listed = self._list(namespace)
+        drift = self._compare(namespace, tracked, listed)
+        if drift:
+            self._put_right(namespace, tracked, listed, drift)
+        return drift is not None and not drift
+
     def _is_compared(self, namespace: str) -> bool:
         """Compare with a list, a new one or one that had to wait; False while it has to."""
         tracked = self._counts.tracked.get(namespace)
@@ -159,14 +174,19 @@ class Recounter:
         if drift is None:
             self._listed[namespace] = (tracked, listed)
             return False
+        if not self._put_right(namespace, tracked, listed, drift):
+            self._recounted("same")
+        return True
+
+    def _put_right(self, namespace: str, tracked: Tracked, listed: Listed, drift: Drift) -> bool:
+        """Repair and report what really differs; tell whether something does."""
+        drift = self._repair(namespace, tracked, listed, drift) if drift else drift
         if drift:
-            drift = self._repair(namespace, tracked, listed, drift)
-        self._recounted("drift" if drift else "same")
-        if drift:
+            self._recounted("drift")
             uid = "" if tracked.written is None else tracked.written.uid
             _log.error("the count was wrong", extra={"namespace": namespace, "drift": str(drift)})
             self._report(namespace, uid, drift)
-        return True
+        return bool(drift)
 
     def _list(self, namespace: str) -> Listed:
         pods: dict[str, Pod] = {}

@@ -37,6 +37,7 @@ from webhook.telemetry.metrics import Metrics
 _log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
+_UNCONFIRMED_SECONDS: Final = 0.5
 _LOOK_FOR_LOST_SECONDS: Final = 5.0
 
 
@@ -93,6 +94,7 @@ class Settler:
         counts: What was counted.
         timing: When to act.
         leads: Tells whether a leadership is still this process' own.
+        confirms: Compares a count with a list of the pods that is made now.
         voice: Where it is told what was found.
     """
 
@@ -103,12 +105,14 @@ class Settler:
         timing: TrackerTiming,
         *,
         leads: Callable[[int], bool],
+        confirms: Callable[[str, Tracked], bool],
         voice: Voice,
     ) -> None:
         self._ledgers = ledgers
         self._counts = counts
         self._timing = timing
         self._leads = leads
+        self._confirms = confirms
         self._voice = voice
 
     def settle(self, namespace: str, tracked: Tracked, term: int) -> float | None:
@@ -133,7 +137,15 @@ class Settler:
             version = version or self._create(namespace, term)
             if version is None or version.ledger is not None:
                 return self._timing.settle_seconds
+        if self._is_first(tracked, version) and not self._confirms(namespace, tracked):
+            _log.info("pods have not all been seen yet", extra={"namespace": namespace})
+            return _UNCONFIRMED_SECONDS
         return self._replace(namespace, tracked, version, term)
+
+    def _is_first(self, tracked: Tracked, version: LedgerVersion) -> bool:
+        """Whether the ledger counts nothing yet that says how far pods had been seen."""
+        is_empty = version.ledger is None or not version.ledger.accounts
+        return is_empty and bool(tracked.count.quotas.quotas)
 
     # -- what is there -------------------------------------------------------------------------
 
@@ -201,7 +213,7 @@ class Settler:
             expired = tracked.watch.expired(namespace, version.ledger, tracked.count.seen)
         following = self._counts.following(namespace, tracked, version.ledger, expired)
         if following is None:
-            _log.info("the count is too old to be written", extra={"namespace": namespace})
+            _log.info("the count cannot be written yet", extra={"namespace": namespace})
             self._voice.settled("stale")
             return RETRY_SECONDS
         following = self._with_conditions(

@@ -95,9 +95,6 @@ class Tracker:
         self._counts = Counts(api, opted, self._timing, self._agenda.put)
         self.pods: Final[Informer[Pod]] = self._counts.pods
         self._voice = Voice(events, metrics)
-        self._settler = Settler(
-            ledgers, self._counts, self._timing, leads=self._still_leads, voice=self._voice
-        )
         self._recounter = Recounter(
             api,
             self._counts,
@@ -105,6 +102,14 @@ class Tracker:
             leads=self.leads,
             report=self._voice.drifted,
             recounted=self._voice.recounted,
+        )
+        self._settler = Settler(
+            ledgers,
+            self._counts,
+            self._timing,
+            leads=self._still_leads,
+            confirms=self._recounter.confirms,
+            voice=self._voice,
         )
         self._ledgers = ledgers
         self._namespaces = namespaces.informer

@@ -14,7 +14,7 @@ from webhook.cluster.api import (
     Revision,
     kind_of,
 )
-from webhook.operations.patience import Report
+from webhook.operations.patience import Patience, Report
 from webhook.quota.fields import mapping
 
 FIELD_MANAGER: Final = "deferred-quota-install"
@@ -60,6 +60,7 @@ class Applier:
         self.dry_run = dry_run
         self._api = api
         self._report = report
+        self._wait = Patience(seconds=30).begin()
 
     def apply_all(self, objects: Iterable[Object]) -> None:
         """Apply objects in order; what they say wins over what others have set.
@@ -79,8 +80,10 @@ class Applier:
         kind = kind_of_object(obj)
         before = current(self._api, obj)
         try:
-            after = self._api.apply(
-                kind, obj, field_manager=FIELD_MANAGER, force=True, dry_run=self.dry_run
+            after = self._wait.persist(
+                lambda: self._api.apply(
+                    kind, obj, field_manager=FIELD_MANAGER, force=True, dry_run=self.dry_run
+                )
             ).object
         except NotFoundError:
             if not self.dry_run or before is not None:

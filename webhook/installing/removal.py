@@ -92,12 +92,13 @@ class _Uninstall:
 
     def _concerned(self) -> list[str]:
         """Return the namespaces that may have something of ours."""
-        found = {*opted_in_namespaces(self._api)}
-        gated, odd = gated_pods(self._api, None)
+        wait = self._removal.patience.begin()
+        found = {*wait.persist(lambda: opted_in_namespaces(self._api))}
+        gated, odd = wait.persist(lambda: gated_pods(self._api, None))
         self._problems += odd
         found.update(each.namespace for each in gated)
         try:
-            ledgers = self._api.list(QUOTA_LEDGERS).items
+            ledgers = wait.persist(lambda: self._api.list(QUOTA_LEDGERS)).items
         except NotFoundError:
             ledgers = ()  # their definition is gone
         found.update(_namespace(each) for each in ledgers)
@@ -117,7 +118,9 @@ class _Uninstall:
             self._report(f"{describe(obj)}: would be deleted")
             return False
         try:
-            self._api.delete(kind_of_object(obj), _name(obj), namespace=_namespace(obj))
+            self._removal.patience.begin().persist(
+                lambda: self._api.delete(kind_of_object(obj), _name(obj), namespace=_namespace(obj))
+            )
         except NotFoundError:
             return False
         except ForbiddenError as err:

@@ -16,6 +16,7 @@ from webhook.cluster.api import (
     NotFoundError,
     Object,
 )
+from webhook.cluster.shapes import decode_pod
 from webhook.operations.names import GATE
 from webhook.operations.patience import Report, Wait
 from webhook.operations.reading import name_of, read_all
@@ -71,7 +72,14 @@ def gated_pods(api: ClusterApi, namespace: str | None) -> tuple[list[GatedPod], 
     Raises:
         ApiError: The pods cannot be listed.
     """
-    found = read_all(api, PODS, _gate_or_oddity, namespace=namespace, field_selector=_UNASSIGNED)
+    found = read_all(
+        api,
+        PODS,
+        _gate_or_oddity,
+        namespace=namespace,
+        field_selector=_UNASSIGNED,
+        decode=decode_pod,
+    )
     gated = [each for each in found if isinstance(each, GatedPod)]
     return gated, [each for each in found if isinstance(each, str)]
 

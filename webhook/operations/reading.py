@@ -14,6 +14,7 @@ from webhook.cluster.api import (
     Kind,
     Object,
 )
+from webhook.cluster.shapes import decode_pod
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod, ResourceQuota
 
@@ -28,10 +29,12 @@ def read_all(
     *,
     namespace: str | None = None,
     field_selector: str = "",
+    decode: Callable[[bytes], Object] | None = None,
 ) -> list[_T]:
     """Return what `read` makes of every object of a kind, all of one moment.
 
-    They are read in parts; where they change too fast for that, at once.
+    They are read in parts; where they change too fast for that, at once. `decode` may leave out
+    what `read` does not look at.
 
     Raises:
         ApiError: They cannot be listed.
@@ -39,7 +42,11 @@ def read_all(
     for _ in range(_ATTEMPTS):
         try:
             pages = api.pages(kind, namespace=namespace, field_selector=field_selector)
-            return [read(revision.object) for page in pages for revision in page.items]
+            return [
+                read(revision.object if decode is None else decode(revision.data))
+                for page in pages
+                for revision in page.items
+            ]
         except ExpiredError:
             continue  # the moment that was read is no longer kept: from the beginning
     found = api.list(kind, namespace=namespace, field_selector=field_selector)
@@ -86,7 +93,9 @@ def inhabitants(api: ClusterApi, namespace: str, repeat: Repeat = once) -> Inhab
         repeat(lambda: read_all(api, RESOURCE_QUOTAS, read_quota, namespace=namespace)),
         ResourceQuota,
     )
-    pods, odd_pods = parted(repeat(lambda: read_all(api, PODS, read_pod, namespace=namespace)), Pod)
+    pods, odd_pods = parted(
+        repeat(lambda: read_all(api, PODS, read_pod, namespace=namespace, decode=decode_pod)), Pod
+    )
     by_name = tuple(sorted(quotas, key=lambda quota: quota.name))
     return Inhabitants(by_name, tuple(pods), (*odd_quotas, *odd_pods))
 

@@ -9,8 +9,8 @@ status:
     used: {requests.cpu: 1500m}
     reserved: {requests.cpu: 500m}
     pending: {pods: "12", requests.cpu: "48"}
-  reservations:
-  - {uid: ..., pod: web-1, door: Bind, usage: {requests.cpu: 500m}, quotas: [p1], serial: 7}
+  reservations: |-
+    6f8d5f0e-... web-1 Bind 7 p1 requests.cpu=500m
   podsResourceVersion: "41234"
   podsBarrier: "40017"
   serial: 7
@@ -19,8 +19,8 @@ status:
   - {type: Counted, status: "True", reason: AllCounted, message: "", lastTransitionTime: ...}
 ```
 
-A reservation that does not hold all of its usage in each of its quotas says so in `charges`. What
-is derived (`reserved`, `summary`) is written for people and computed again when read.
+`reservation_text` has the form of a reservation's line. What is derived (`reserved`, `summary`) is
+written for people and computed again when read.
 
 Every write replaces the whole status, and doors write far more often than the tracker. What only
 the tracker says (`conditions`), and fields that a newer version of the program has added, are
@@ -30,17 +30,13 @@ is dropped, and the tracker says it again.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from webhook.encoding import encode_json, encode_part
+from webhook.encoding import encode_json
 from webhook.quota.fields import (
     InvalidFieldError,
-    boolean,
     integer,
-    key,
     mapping,
     sequence,
     text,
@@ -49,13 +45,12 @@ from webhook.quota.ledger import (
     NOTHING,
     Account,
     Condition,
-    Door,
     Ledger,
     Observed,
     Reservation,
     reserved_by,
 )
-from webhook.quota.quantity import InvalidQuantityError, Quantity
+from webhook.quota.reservation_text import amounts_in, amounts_out, line_of, reservation_of
 from webhook.quota.resources import ResourceList, mask
 
 _FIELDS: Final = frozenset(
@@ -66,41 +61,32 @@ _FIELDS: Final = frozenset(
 )  # fmt: skip
 
 
-ReservationReader: TypeAlias = Callable[[object, str], Reservation]
-"""Makes a reservation of an item of `reservations`; the text is the item's YAML path."""
+ReservationReader: TypeAlias = Callable[[str, str], Reservation]
+"""Makes a reservation of a line of `reservations`, and the path of the line."""
 
 
 def ledger_status(ledger: Ledger) -> dict[str, object]:
     """Write `ledger` as the status of a QuotaLedger, for `encoding.encode_json`."""
-    written = [
-        one._written or _write(one)  # noqa: SLF001 - the place is kept for this module
-        for one in ledger.reservations.values()
-    ]
-    return _status_out(ledger, written)
-
-
-def written_bytes(ledger: Ledger) -> int:
-    """Return how long the status is as JSON, a comma more or less."""
-    rest = len(encode_json(_status_out(ledger, ())))
-    return rest + sum(map(written_bytes_of, ledger.reservations.values()))
-
-
-def written_bytes_of(one: Reservation) -> int:
-    """Return how long a reservation is as JSON, with its comma."""
-    return len(encode_json(one._written or _write(one))) + 1  # noqa: SLF001 - as above
-
-
-def _status_out(ledger: Ledger, reservations: Sequence[object]) -> dict[str, object]:
     return {
         **ledger.others,
         "quotas": [_account_out(account) for account in ledger.accounts.values()],
-        "reservations": reservations,
+        "reservations": "\n".join(map(line_of, ledger.reservations.values())),
         "podsResourceVersion": str(ledger.pods_resource_version),
         "podsBarrier": str(ledger.barrier),
         "serial": ledger.serial,
         "summary": summary(ledger),
         **_conditions_out(ledger.conditions),
     }
+
+
+def written_bytes(ledger: Ledger) -> int:
+    """Return how long the status is as JSON."""
+    return len(encode_json(ledger_status(ledger)))
+
+
+def written_bytes_of(one: Reservation) -> int:
+    """Return how long a reservation is as JSON, with the end of its line."""
+    return len(encode_json(line_of(one)))
 
 
 def ledger_from_status(
@@ -111,7 +97,7 @@ def ledger_from_status(
     Args:
         raw: The decoded status.
         field: Its YAML path, for messages.
-        reader: Reads one reservation at a path; by default `reservation_from`.
+        reader: Reads one reservation at a path; by default `reservation_of`.
 
     Raises:
         InvalidFieldError: Something in it cannot be read; the error has the path.
@@ -119,11 +105,11 @@ def ledger_from_status(
     status = mapping(raw, field)
     if "podsResourceVersion" not in status:
         return None
-    read = reader or reservation_from
+    read = reader or reservation_of
     reservations = {
         one.uid: one
-        for index, item in enumerate(sequence(status.get("reservations"), f"{field}.reservations"))
-        for one in [read(item, f"{field}.reservations[{index}]")]
+        for index, line in enumerate(_lines(status, f"{field}.reservations"))
+        for one in [read(line, f"{field}.reservations[{index}]")]
     }
     reserved = reserved_by(reservations.values())
     accounts = {
@@ -140,6 +126,10 @@ def ledger_from_status(
         conditions=_conditions_in(status.get("conditions")),
         others={name: value for name, value in status.items() if name not in _FIELDS},
     )
+
+
+def _lines(status: Mapping[str, object], field: str) -> list[str]:
+    return [line for line in text(status.get("reservations"), field).split("\n") if line]
 
 
 def summary(ledger: Ledger) -> str:
@@ -161,47 +151,10 @@ def _amounts(account: Account) -> str:
     return ", ".join(parts)
 
 
-_NANO: Final = re.compile(r"-?[0-9]{1,100000}n", re.ASCII)
-"""Amounts of pods have ten thousand digits at most; this leaves room for any sum of them."""
-
-_INT64_NANO: Final = 2**63 * 10**9
-
-
-def _amounts_out(resources: ResourceList) -> dict[str, str]:
-    return {name: _exact_text(amount) for name, amount in resources.items()}
-
-
-def _exact_text(amount: Quantity) -> str:
-    """Write an amount so that it reads back as itself.
-
-    The platform's own text does not always, above what an int64 holds: it leaves the suffix out
-    where there is no letter for it, and is read capped where it is binary.
-    """
-    if abs(amount.nano) < _INT64_NANO:
-        return str(amount)
-    return f"{Decimal(amount.nano):f}n"
-
-
-def _amounts_in(raw: object, *, field: str) -> dict[str, Quantity]:
-    try:
-        return {name: _exact_amount(value, "") for name, value in mapping(raw, field).items()}
-    except InvalidQuantityError:
-        pass  # read again with the paths, which are not worth building while all is well
-    return {
-        name: _exact_amount(value, key(field, name)) for name, value in mapping(raw, field).items()
-    }
-
-
-def _exact_amount(value: object, field: str) -> Quantity:
-    if isinstance(value, str) and len(value) > 64 and _NANO.fullmatch(value):
-        return Quantity.of_nano(int(Decimal(value[:-1])))
-    return Quantity.from_json(value, field=field)
-
-
 def _account_out(account: Account) -> dict[str, object]:
     rest = account._written or _write_account(account)  # noqa: SLF001 - kept for this module
     assert isinstance(rest, dict)  # noqa: S101 - only this module sets it
-    return {**rest, "reserved": _amounts_out(mask(account.reserved, account.hard))}
+    return {**rest, "reserved": amounts_out(mask(account.reserved, account.hard))}
 
 
 def _write_account(account: Account) -> dict[str, object]:
@@ -209,10 +162,10 @@ def _write_account(account: Account) -> dict[str, object]:
     written: dict[str, object] = {
         "name": observed.name,
         "observed": {"uid": observed.uid, "specHash": observed.spec_hash},
-        "hard": _amounts_out(account.hard),
-        "used": _amounts_out(account.used),
+        "hard": amounts_out(account.hard),
+        "used": amounts_out(account.used),
         "reserved": {},
-        "pending": _amounts_out(account.pending),
+        "pending": amounts_out(account.pending),
     }
     object.__setattr__(account, "_written", written)
     return written
@@ -228,72 +181,11 @@ def _account_in(item: object, reserved: Mapping[str, ResourceList], field: str) 
             uid=text(observed.get("uid"), f"{field}.observed.uid"),
             spec_hash=text(observed.get("specHash"), f"{field}.observed.specHash"),
         ),
-        hard=_amounts_in(raw.get("hard"), field=f"{field}.hard"),
-        used=_amounts_in(raw.get("used"), field=f"{field}.used"),
+        hard=amounts_in(raw.get("hard"), field=f"{field}.hard"),
+        used=amounts_in(raw.get("used"), field=f"{field}.used"),
         reserved=reserved.get(name, NOTHING),
-        pending=_amounts_in(raw.get("pending"), field=f"{field}.pending"),
+        pending=amounts_in(raw.get("pending"), field=f"{field}.pending"),
     )
-
-
-def _write(one: Reservation) -> object:
-    written = encode_part(_reservation_out(one))
-    object.__setattr__(one, "_written", written)
-    return written
-
-
-def _reservation_out(one: Reservation) -> dict[str, object]:
-    out: dict[str, object] = {
-        "uid": one.uid,
-        "pod": one.pod,
-        "door": one.door.value,
-        "usage": _amounts_out(one.usage),
-        "quotas": list(one.quotas),
-        "serial": one.serial,
-    }
-    if one.is_intent:
-        out["intent"] = True
-    elif any(one.charges.get(name) != one.usage for name in one.quotas):
-        out["charges"] = {name: _amounts_out(charge) for name, charge in one.charges.items()}
-    if one.after:
-        out["after"] = str(one.after)
-    return out
-
-
-def reservation_from(item: object, field: str) -> Reservation:
-    """Read one item of `reservations`.
-
-    Raises:
-        InvalidFieldError: Something in it cannot be read; the error has the path.
-    """
-    raw = mapping(item, field)
-    usage = _amounts_in(raw.get("usage"), field=f"{field}.usage")
-    quotas = tuple(
-        text(name, f"{field}.quotas[{index}]")
-        for index, name in enumerate(sequence(raw.get("quotas"), f"{field}.quotas"))
-    )
-    is_intent = boolean(raw.get("intent"), f"{field}.intent")
-    return Reservation(
-        uid=_required(raw, "uid", field),
-        pod=text(raw.get("pod"), f"{field}.pod"),
-        door=_door(raw, field),
-        usage=usage,
-        charges={} if is_intent else _charges_in(raw, usage, quotas, field),
-        quotas=quotas,
-        serial=_counter(raw, "serial", field),
-        after=_version(raw, "after", field),
-        is_intent=is_intent,
-    )
-
-
-def _charges_in(
-    raw: Mapping[str, object], usage: ResourceList, quotas: tuple[str, ...], field: str
-) -> dict[str, ResourceList]:
-    if "charges" not in raw:
-        return dict.fromkeys(quotas, usage)
-    charges = mapping(raw["charges"], f"{field}.charges")
-    return {
-        name: _amounts_in(charges.get(name), field=f"{field}.charges.{name}") for name in quotas
-    }
 
 
 def _conditions_out(conditions: Iterable[Condition]) -> dict[str, object]:
@@ -340,15 +232,6 @@ def _version(raw: Mapping[str, object], name: str, field: str) -> int:
     if not (value.isascii() and value.isdecimal() and len(value) <= 20):
         raise InvalidFieldError(f"{field}.{name}", "must be a resource version")
     return int(value)
-
-
-def _door(raw: Mapping[str, object], field: str) -> Door:
-    name = text(raw.get("door"), f"{field}.door")
-    try:
-        return Door(name)
-    except ValueError:
-        known = ", ".join(Door)
-        raise InvalidFieldError(f"{field}.door", f"must be one of {known}") from None
 
 
 def _required(raw: Mapping[str, object], name: str, field: str) -> str:

@@ -20,7 +20,7 @@ from webhook.quota.ledger import (
     excess,
     reserved_by,
 )
-from webhook.quota.resources import ResourceList
+from webhook.quota.resources import ResourceList, max_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,12 @@ class Count:
 def settle(
     ledger: Ledger | None, count: Count, *, expired: Mapping[str, Expiry] = _NONE_EXPIRED
 ) -> Ledger | None:
-    """Return the ledger that follows from `count`, or None when the count is too old to be used.
+    """Return the ledger that follows from `count`, or None when it cannot be used yet.
+
+    A count that is older than the ledger is never used. One with a resource that the ledger has
+    not counted so far (another configuration, another quota) waits for the reservations of pods
+    that it does not show: what they take of that resource, the door that wrote them may not have
+    known. They are seen, or expire, within the time of a request.
 
     Args:
         ledger: The present ledger; None when there is none yet.
@@ -127,6 +132,8 @@ def settle(
         following = _follow(reservation, count, unchanged)
         if following is not None:
             kept[uid] = following
+    if _is_incomplete(kept, ledger, count):
+        return None
     return _ledger(count, kept, ledger, barrier=barrier)
 
 
@@ -146,6 +153,17 @@ def seconds_until_new(*, lost_since: float | None, now: float, expire_seconds: f
     return max(0.0, lost_since + expire_seconds - now)
 
 
+def _is_incomplete(kept: Collection[str], ledger: Ledger, count: Count) -> bool:
+    """Say whether some reservation may lack a resource that is counted for the first time.
+
+    Whoever decided by an account knew all of its resources, so what one account has, every
+    reservation has.
+    """
+    known = {name for account in ledger.accounts.values() for name in account.hard}
+    wanted = {name for quota in count.quotas.values() for name in quota.hard}
+    return not wanted <= known and any(uid not in count.pods for uid in kept)
+
+
 def _follow(
     reservation: Reservation, count: Count, unchanged: Collection[str]
 ) -> Reservation | None:
@@ -155,8 +173,13 @@ def _follow(
         return _held(reservation, count, count.quotas, unchanged)
     if not pod.is_live:
         return None
+    if len(unchanged) < len(count.quotas):
+        # more resources may be deferred than when the pod reserved
+        reservation = replace(reservation, usage=max_of(reservation.usage, pod.usage))
     if not pod.is_assigned:
-        return _held(reservation, count, pod.quotas, unchanged)
+        # an update that is not stored yet can move the pod into quotas that do not select it now
+        is_as_seen = pod.resource_version > reservation.after
+        return _held(reservation, count, pod.quotas if is_as_seen else count.quotas, unchanged)
     return _beside_used(reservation, count, pod, unchanged)
 
 

@@ -17,13 +17,14 @@ import msgspec
 from webhook.cluster.api import Object
 from webhook.cluster.codec import decode_object
 from webhook.cluster.errors import BadRequestError
-from webhook.encoding import InvalidJsonError, decode_json
+from webhook.encoding import NumberText
 from webhook.quota.fields import InvalidFieldError, mapping, text
 from webhook.quota.ledger import Ledger, Reservation
-from webhook.quota.ledger_codec import ledger_from_status, reservation_from
+from webhook.quota.ledger_codec import ledger_from_status
+from webhook.quota.reservation_text import reservation_of
 
-ReadBefore: TypeAlias = Mapping[bytes, Reservation]
-"""A reservation's text → the reservation."""
+ReadBefore: TypeAlias = Mapping[str, Reservation]
+"""A reservation's line → the reservation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class LedgerText:
         self._lock = threading.Lock()
         self._read: LedgerVersion | None = None
 
-    def version(self, before: dict[bytes, Reservation]) -> LedgerVersion | None:
+    def version(self, before: dict[str, Reservation]) -> LedgerVersion | None:
         """Return what it says; None if it cannot be read.
 
         Args:
@@ -89,14 +90,13 @@ def identity_of(raw: Object) -> tuple[str, int]:
 
 class _Parts(TypedDict, total=False):
     metadata: Any
-    status: dict[str, msgspec.Raw] | None
+    status: Any
 
 
-_PARTS: Final = msgspec.json.Decoder(_Parts)
-_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
+_PARTS: Final = msgspec.json.Decoder(_Parts, float_hook=NumberText)
 
 
-def _readable(data: bytes, before: dict[bytes, Reservation]) -> LedgerVersion | None:
+def _readable(data: bytes, before: dict[str, Reservation]) -> LedgerVersion | None:
     try:
         try:
             parts = _PARTS.decode(data)
@@ -104,40 +104,24 @@ def _readable(data: bytes, before: dict[bytes, Reservation]) -> LedgerVersion | 
             return read_ledger(decode_object(data))  # which says what is wrong with it
         uid, number = identity_of(parts)
         return _version(uid, number, _ledger_of(parts.get("status"), before))
-    except (InvalidFieldError, InvalidJsonError, BadRequestError):
+    except (InvalidFieldError, BadRequestError):
         return None
 
 
-def _ledger_of(
-    parts: Mapping[str, msgspec.Raw] | None, before: dict[bytes, Reservation]
-) -> Ledger | None:
-    status: dict[str, object] = {}
-    for name, raw in (parts or {}).items():
-        status[name] = _items(raw) if name == "reservations" else decode_json(bytes(raw))
-    read: dict[bytes, Reservation] = {}
+def _ledger_of(status: object, before: dict[str, Reservation]) -> Ledger | None:
+    read: dict[str, Reservation] = {}
 
-    def reservation(item: object, field: str) -> Reservation:
-        if not isinstance(item, bytes):
-            return reservation_from(item, field)
-        found = before.get(item)
+    def reservation(line: str, field: str) -> Reservation:
+        found = before.get(line)
         if found is None:
-            found = reservation_from(decode_json(item), field)
-        read[item] = found
+            found = reservation_of(line, field)
+        read[line] = found
         return found
 
     ledger = ledger_from_status(status, reader=reservation)
     before.clear()
     before.update(read)
     return ledger
-
-
-def _items(raw: msgspec.Raw) -> object:
-    """Return the texts of the items of a list; anything else decoded, to be told as wrong."""
-    try:
-        items = _ITEMS.decode(raw)
-    except msgspec.MsgspecError:
-        return decode_json(bytes(raw))
-    return None if items is None else [bytes(item) for item in items]
 
 
 def _version(uid: str, number: int, ledger: Ledger | None) -> LedgerVersion:

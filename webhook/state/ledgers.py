@@ -59,7 +59,7 @@ class _Place:
     """What is known of the ledger of one namespace, and what was read of it before."""
 
     known: _Known | None = None
-    read_before: dict[bytes, Reservation] = field(default_factory=dict)
+    read_before: dict[str, Reservation] = field(default_factory=dict)
 
     def read(self) -> LedgerVersion | None:
         """Return what is known; None if nothing is, or it cannot be read."""

@@ -19,6 +19,7 @@ from typing import Self, cast
 
 from tests.admission.validity import operations_of, patched, response_of
 from tests.builders import a_binding, a_pod
+from tests.reservations import reservations_in
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import Phase, decode_review, encode_review
 from webhook.cluster.api import (
@@ -331,7 +332,7 @@ class Desk:
             for one in self.api.list(PODS, namespace=namespace).items
             if cast("Object", one["spec"]).get("nodeName")
         }
-        held = cast("list[Object]", ledger["reservations"])
+        held = reservations_in(ledger)
         return not any(one["uid"] in assigned and "after" not in one for one in held)
 
     def ledger(self, namespace: str = NAMESPACE) -> Object | None:
@@ -349,8 +350,7 @@ class Desk:
     def reservations(self, namespace: str = NAMESPACE) -> dict[str, Object]:
         """Return the reservations of a namespace by the name of their pod."""
         ledger = self.ledger(namespace) or {}
-        held = cast("list[Object]", ledger.get("reservations", []))
-        return {str(one["pod"]): one for one in held}
+        return {str(one["pod"]): one for one in reservations_in(ledger)}
 
     def used(self, quota: str = "p1", namespace: str = NAMESPACE) -> dict[str, str]:
         """Return what a ledger says a quota's pods use."""

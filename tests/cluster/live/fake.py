@@ -21,13 +21,18 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from webhook.cluster.live import Access, LiveClient
 from webhook.cluster.live.identity import Credentials, Identity, Pem
@@ -107,6 +112,15 @@ class Peer:
         linger = struct.pack("ii", 1, 0)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self._socket.close()
+
+    def common_name(self) -> str:
+        """The name in the client's certificate; empty if it has shown none."""
+        assert isinstance(self._socket, ssl.SSLSocket)
+        shown = self._socket.getpeercert(binary_form=True)
+        if not shown:
+            return ""
+        subject = x509.load_der_x509_certificate(shown).subject
+        return str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
     def start_tls(self, context: ssl.SSLContext) -> None:
         """Go on encrypted, as behind a proxy."""
@@ -268,12 +282,45 @@ def authority() -> Issued:
     return issue_ca(now=datetime.now(UTC))
 
 
-def server_context(directory: Path, *names: str) -> ssl.SSLContext:
-    """The TLS side of a server that has a certificate for 127.0.0.1 and some names."""
+def a_client_certificate(name: str) -> Issued:
+    """A self-signed certificate for a client, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    return Issued(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+
+
+def server_context(
+    directory: Path, *, name: str = "", clients: Sequence[Issued] = ()
+) -> ssl.SSLContext:
+    """The TLS side of a server.
+
+    Args:
+        directory: For its certificate and key.
+        name: Its name; empty for 127.0.0.1.
+        clients: Certificates of clients that it knows.
+    """
     pair = issue_serving(
         authority(),
-        dns_names=names or ("localhost",),
-        ip_addresses=() if names else ("127.0.0.1",),
+        dns_names=[name] if name else [],
+        ip_addresses=[] if name else ["127.0.0.1"],
         now=datetime.now(UTC),
         lifetime=timedelta(days=1),
     )
@@ -282,4 +329,8 @@ def server_context(directory: Path, *names: str) -> ssl.SSLContext:
     key.write_bytes(pair.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain, key)
+    if clients:
+        context.verify_mode = ssl.CERT_OPTIONAL
+        for client in clients:
+            context.load_verify_locations(cadata=client.certificate.decode())
     return context

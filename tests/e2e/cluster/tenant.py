@@ -7,6 +7,7 @@ says so.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -222,14 +223,20 @@ class Tenant:
         parts = (account.get("used", {}), account.get("reserved", {}))
         return str(sum((Quantity.parse(part.get(key, "0")) for part in parts), _ZERO))
 
-    def reservations(self) -> dict[str, Object]:
-        """Read the reservations by the name of their pod."""
-        return {one["pod"]: one for one in self.ledger().get("reservations", [])}
+    def promised(self) -> list[str]:
+        """Read the names of the pods for which the ledger has a reservation, sorted.
+
+        A reservation is a line: uid, name and more; one with an odd field is a JSON object.
+        """
+        lines = str(self.ledger().get("reservations", "")).splitlines()
+        return sorted(
+            json.loads(line)["pod"] if line.startswith("{") else line.split()[1] for line in lines
+        )
 
     def settles(self) -> None:
         """Wait until nothing is reserved any more for a pod that has its node."""
         eventually(
-            lambda: not [name for name in self.reservations() if self.node_of(name)],
+            lambda: not [name for name in self.promised() if self.node_of(name)],
             "all assigned pods are counted",
         )
 

@@ -98,7 +98,7 @@ def test_a_bind_of_another_uid_gets_the_words_of_storage(tenant: Tenant, legacy:
     else:
         assert (refused.code, refused.reason) == (409, "Conflict")
         assert "Precondition failed: UID in precondition: 11111111" in refused.message
-        assert (tenant.charged(), tenant.reservations()) == ("0", {})
+        assert (tenant.charged(), tenant.promised()) == ("0", [])
 
 
 def test_a_pod_that_is_being_deleted_gets_the_words_of_storage(tenant: Tenant) -> None:
@@ -108,7 +108,7 @@ def test_a_pod_that_is_being_deleted_gets_the_words_of_storage(tenant: Tenant) -
     refused = tenant.bind("web", uid=pod.uid)
     assert (refused.code, refused.reason) == (409, "Conflict")
     assert "pod web is being deleted, cannot be assigned to a host" in refused.message
-    assert (tenant.charged(), tenant.reservations()) == ("0", {})
+    assert (tenant.charged(), tenant.promised()) == ("0", [])
     tenant.api.patch(objects.pods(tenant.namespace, "web"), {"metadata": {"finalizers": None}})
 
 
@@ -140,7 +140,7 @@ def test_a_bind_that_is_repeated_after_storage_refused_it_is_charged_once(tenant
     pod = tenant.pod("web", "1500m")
     refused = tenant.bind("web", uid=pod.uid, version="1")
     assert (refused.code, refused.reason) == (409, "Conflict")
-    assert list(tenant.reservations()) == ["web"]
+    assert tenant.promised() == ["web"]
     assert tenant.bind("web", uid=pod.uid).code == 201
     assert tenant.charged() == "1500m"
 
@@ -164,12 +164,9 @@ def test_the_scheduler_binds_what_fits_and_says_why_the_rest_waits(tenant: Tenan
         lambda: tenant.condition(waits) if "exceeded" in tenant.condition(waits)[2] else None,
         "the pod says why it waits",
     )
-    assert said == (
-        "False",
-        "SchedulerError",
-        f'running Bind plugin "DefaultBinder": {BIND}exceeded quota: p1,'
-        " requested: requests.cpu=1, used: requests.cpu=2, limited: requests.cpu=2",
-    )
+    words = "requested: requests.cpu=1, used: requests.cpu=2, limited: requests.cpu=2"
+    blame = f'running Bind plugin "DefaultBinder": {BIND}exceeded quota: p1, {words}'
+    assert said == ("False", "SchedulerError", blame)
     assert all(guarded(tenant.seen(name)) for name in names - {waits})
     tenant.finish(next(iter(names - {waits})))
     becomes(lambda: bool(tenant.node_of(waits)), True, "the pod that waited is bound")

@@ -35,7 +35,7 @@ def test_one_beyond_the_quota_is_refused_in_the_api_servers_words(tenant: Tenant
     details = refused.body["details"]
     assert (details["name"], details["kind"]) == ("more", "pods")
     assert tenant.seen("more").code == 404
-    assert "more" not in tenant.reservations()
+    assert "more" not in tenant.promised()
 
 
 def test_one_has_to_name_what_a_quota_limits(tenant: Tenant) -> None:
@@ -71,4 +71,4 @@ def test_a_pod_without_compute_is_charged_nothing(tenant: Tenant) -> None:
     tenant.quota(scopes=["NotBestEffort"])
     tenant.pod("web", nodeName=NODE)
     assert tenant.charged() == "0"
-    assert tenant.reservations() == {}
+    assert tenant.promised() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -12,13 +13,20 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
+from tests.installing.test_ledger_definition import RARE_LEDGER
+from tests.quota.ledger_driver import STEPS, random_steps
+from tests.quota.ledger_world import World
+from webhook.encoding import encode_json
+from webhook.quota.ledger_codec import ledger_status, summary
 
 ROOT: Final = Path(__file__).parents[3]
 SYSTEM: Final = "deferred-quota-system"
+NUMBERS: Final = itertools.count()
 NOWHERE: Final = "https://127.0.0.1:1"
 OURS: Final = "app.kubernetes.io/part-of=deferred-quota"
 KINDS: Final = (
@@ -80,32 +88,31 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def clean(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with nothing of ours in it, before and after."""
+def clean(cluster: Cluster) -> Cluster:
+    """The cluster with nothing of ours in it."""
+    if cluster.versions():
+        cluster.uninstall("--remove-labels")
     assert cluster.versions() == {}
-    yield cluster
-    cluster.uninstall("--remove-labels")
-    assert cluster.versions() == {}
+    return cluster
 
 
 @pytest.fixture
-def tenant(clean: Cluster) -> Iterator[Tenant]:
+def tenant(cluster: Cluster) -> Iterator[Tenant]:
     """A namespace that has opted in."""
-    tenant = Tenant(clean.plane.rest, "tenant")
-    apply_namespace(tenant.api, "tenant")
+    tenant = Tenant(cluster.plane.rest, f"tenant-{next(NUMBERS)}")
+    apply_namespace(tenant.api, tenant.namespace)
     yield tenant
-    tenant.api.call("DELETE", objects.pods("tenant"), {"gracePeriodSeconds": 0})
-    tenant.api.delete("/api/v1/namespaces/tenant")
-    gone = "/api/v1/namespaces/tenant"
-    becomes(lambda: tenant.api.get(gone).code, 404, "the namespace is gone")
+    tenant.api.call("DELETE", objects.pods(tenant.namespace), {"gracePeriodSeconds": 0})
+    tenant.api.delete(f"/api/v1/namespaces/{tenant.namespace}")
 
 
 @pytest.fixture
-def running(clean: Cluster, tmp_path: Path) -> Iterator[Product]:
+def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
     """A webhook and a controller with the rights of an installation that does not ask them yet."""
-    clean.install()
-    product = Product(clean.plane, tmp_path, webhooks=1, controllers=1, configuration={})
-    clean.ca = product.certificates / "ca.crt"
+    cluster.install()
+    quick = {"timeouts": {"expireReservationSeconds": 35}}
+    product = Product(cluster.plane, tmp_path, webhooks=1, controllers=1, configuration=quick)
+    cluster.ca = product.certificates / "ca.crt"
     try:
         product._start()
         yield product
@@ -129,11 +136,11 @@ def counted(tenant: Tenant, name: str) -> set[str]:
     return set(status(tenant, name)["used"])
 
 
-def test_a_dry_run_changes_nothing(cluster: Cluster) -> None:
-    assert "17 objects would change" in cluster.install("--dry-run")
-    assert cluster.versions() == {}
-    assert "would be created" in cluster.run("install", "--dry-run")
-    assert cluster.versions() == {}
+def test_a_dry_run_changes_nothing(clean: Cluster) -> None:
+    assert "17 objects would change" in clean.install("--dry-run")
+    assert clean.versions() == {}
+    assert "would be created" in clean.run("install", "--dry-run")
+    assert clean.versions() == {}
 
 
 def test_installing_again_changes_nothing(clean: Cluster) -> None:
@@ -145,11 +152,11 @@ def test_installing_again_changes_nothing(clean: Cluster) -> None:
     assert clean.versions() == before
 
 
-def test_another_address_changes_the_registrations_only(clean: Cluster) -> None:
-    clean.install()
-    before = clean.versions()
-    clean.install(url="https://127.0.0.1:2")
-    after = clean.versions()
+def test_another_address_changes_the_registrations_only(cluster: Cluster) -> None:
+    cluster.install()
+    before = cluster.versions()
+    cluster.install(url="https://127.0.0.1:2")
+    after = cluster.versions()
     assert {name for name in after if before[name] != after[name]} == {
         "MutatingWebhookConfiguration/deferred-quota",
         "ValidatingWebhookConfiguration/deferred-quota",
@@ -158,9 +165,9 @@ def test_another_address_changes_the_registrations_only(clean: Cluster) -> None:
 
 @pytest.mark.parametrize("mask", ["policy", "webhook"])
 def test_the_mask_leaves_only_counts_to_the_api_server(
-    running: Product, clean: Cluster, tenant: Tenant, mask: str
+    running: Product, cluster: Cluster, tenant: Tenant, mask: str
 ) -> None:
-    clean.install("--mask", mask, url=running.url)
+    cluster.install("--mask", mask, url=running.url)
     running.controller.pause()  # what it repairs must not be taken for the mask's work
     is_hidden(tenant, running)
     quota(tenant, "q", {"requests.cpu": "2", "pods": "3"})
@@ -173,11 +180,11 @@ def test_the_mask_leaves_only_counts_to_the_api_server(
         "exceeded quota: q, requested: pods=1, used: pods=3, limited: pods=3"
     )
     becomes(lambda: status(tenant, "q"), hidden("3"), "only counts are shown")
-    before = tenant.api.get(objects.quotas("tenant", "q")).version
+    before = tenant.api.get(objects.quotas(tenant.namespace, "q")).version
     # the quota controller has been through everything before when it has counted a new quota
     quota(tenant, "later", {"pods": "9"})
     becomes(lambda: counted(tenant, "later"), {"pods"}, "the quota controller goes on")
-    assert tenant.api.get(objects.quotas("tenant", "q")).version == before
+    assert tenant.api.get(objects.quotas(tenant.namespace, "q")).version == before
     running.controller.resume()
 
 
@@ -188,7 +195,7 @@ def hidden(pods: str) -> dict[str, Any]:
 def is_hidden(tenant: Tenant, product: Product) -> None:
     """Wait until the API server acts on a mask that was just installed."""
     quota(tenant, "first", {"pods": "1k"})
-    path = objects.quotas("tenant", "first", "status")
+    path = objects.quotas(tenant.namespace, "first", "status")
     shown = {"status": {"hard": {"pods": "1k", "cpu": "1"}, "used": {"pods": "0", "cpu": "0"}}}
     eventually(
         lambda: "cpu" not in tenant.api.patch(path, shown, dry_run=True).body["status"]["hard"],
@@ -196,15 +203,21 @@ def is_hidden(tenant: Tenant, product: Product) -> None:
     )
 
 
+def is_counted(tenant: Tenant) -> None:
+    """Wait for the ledger, which a controller that has just begun makes after a request's time."""
+    path = objects.ledger(tenant.namespace)
+    becomes(lambda: tenant.api.get(path).code, 200, "there is a ledger", seconds=90)
+
+
 def test_quotas_that_are_excluded_and_other_namespaces_show_everything(
-    clean: Cluster, tenant: Tenant
+    cluster: Cluster, tenant: Tenant
 ) -> None:
-    clean.install("--mask", "policy")
-    clean.plane.apiserver.restart()  # no cache of what was before
+    cluster.install("--mask", "policy")
+    cluster.plane.apiserver.restart()  # no cache of what was before
     note = {"deferredquota.io/exclude": "true"}
     quota(tenant, "kept", {"requests.cpu": "2", "pods": "3"}, annotations=note)
     becomes(lambda: counted(tenant, "kept"), {"requests.cpu", "pods"}, "all of it is counted")
-    plain = Tenant(clean.plane.rest, "default")
+    plain = Tenant(cluster.plane.rest, "default")
     quota(plain, "plain", {"requests.cpu": "2"})
     becomes(lambda: counted(plain, "plain"), {"requests.cpu"}, "all of it is counted")
     plain.api.delete(objects.quotas("default", "plain"))
@@ -212,7 +225,7 @@ def test_quotas_that_are_excluded_and_other_namespaces_show_everything(
 
 @pytest.mark.parametrize("mask", ["policy", "webhook"])
 def test_the_configured_resources_are_hidden_too(
-    running: Product, clean: Cluster, tenant: Tenant, tmp_path: Path, mask: str
+    running: Product, cluster: Cluster, tenant: Tenant, tmp_path: Path, mask: str
 ) -> None:
     config = tmp_path / "installed.yaml"
     text = (
@@ -221,12 +234,12 @@ def test_the_configured_resources_are_hidden_too(
     )
     config.write_text(text)
     (tmp_path / "config.yaml").write_text(text)
-    clean.install("--mask", mask, "--config", config, url=running.url)
+    cluster.install("--mask", mask, "--config", config, url=running.url)
     gpu = "requests.nvidia.com/gpu"
     hard = {gpu: "2", "requests.amd.com/gpu": "1"}
     is_hidden(tenant, running)
     quota(tenant, "gpus", hard)
-    path = objects.quotas("tenant", "gpus", "status")
+    path = objects.quotas(tenant.namespace, "gpus", "status")
     shown = {"status": {"hard": hard, "used": {gpu: "0"}}}
 
     def what_stays() -> dict[str, Any]:
@@ -238,8 +251,8 @@ def test_the_configured_resources_are_hidden_too(
     becomes(what_stays, wanted, "the gpu is hidden in every write")
 
 
-def test_a_webhook_that_is_down_stops_only_what_charges(clean: Cluster, tenant: Tenant) -> None:
-    clean.install("--mask", "policy")
+def test_a_webhook_that_is_down_stops_only_what_charges(cluster: Cluster, tenant: Tenant) -> None:
+    cluster.install("--mask", "policy")
     made = tenant.pod("waits", "1")
 
     def refusal(answer: objects.Answer) -> str:
@@ -256,23 +269,24 @@ def test_a_webhook_that_is_down_stops_only_what_charges(clean: Cluster, tenant: 
     assert refusal(tenant.set_deadline("waits", 30)) == "resize.deferredquota.io"
     assert refusal(tenant.resize("waits", "2")) == "resize.deferredquota.io"
     labelled = tenant.api.patch(
-        objects.pods("tenant", "waits"), {"metadata": {"labels": {"a": "b"}}}
+        objects.pods(tenant.namespace, "waits"), {"metadata": {"labels": {"a": "b"}}}
     )
     assert labelled.ok, str(labelled)
     quota(tenant, "q", {"pods": "5"})
     assert tenant.create("another", "1").ok
     # and nobody else's namespaces notice anything
-    plain = Tenant(clean.plane.rest, "default")
+    plain = Tenant(cluster.plane.rest, "default")
     eventually(lambda: plain.create("assigned", "1", nodeName="node-0").ok, "pods are made")
     plain.api.delete(objects.pods("default", "assigned"), grace_seconds=0)
 
 
 def test_the_scheduler_binds_with_one_call_and_a_stamp(
-    running: Product, clean: Cluster, tenant: Tenant
+    running: Product, cluster: Cluster, tenant: Tenant
 ) -> None:
-    clean.install("--mask", "policy", url=running.url)
+    cluster.install("--mask", "policy", url=running.url)
     is_hidden(tenant, running)
     quota(tenant, "q", {"requests.cpu": "2"})
+    is_counted(tenant)
     made = tenant.pod("fits", "1", schedulerName="default-scheduler")
     eventually(lambda: tenant.node_of("fits"), "the scheduler binds it")
     seen = tenant.seen("fits").body["metadata"]
@@ -286,21 +300,19 @@ def test_the_scheduler_binds_with_one_call_and_a_stamp(
 
 
 def test_uninstalling_leaves_nothing_and_quotas_hold(
-    running: Product, clean: Cluster, tenant: Tenant
+    running: Product, cluster: Cluster, tenant: Tenant
 ) -> None:
-    clean.install("--mask", "policy", url=running.url)
+    cluster.install("--mask", "policy", url=running.url)
     is_hidden(tenant, running)
     quota(tenant, "q", {"requests.cpu": "2", "pods": "5"})
     becomes(lambda: counted(tenant, "q"), {"pods"}, "the quota controller has counted")
     for number in range(3):
         tenant.pod(f"p{number}", "5")
-    ledger = objects.ledger("tenant")
-    becomes(lambda: tenant.api.get(ledger).code, 200, "there is a ledger")
+    is_counted(tenant)
     running.stop()  # nobody answers any more, and the registrations are Fail
-    printed = clean.uninstall()
-    assert "opted-in namespaces: tenant" in printed
-    assert clean.versions() == {}
-    assert tenant.api.get(ledger).code == 404
+    printed = cluster.uninstall()
+    assert tenant.namespace in printed.splitlines()[1]
+    assert cluster.versions() == {}
     assert tenant.api.get(f"/api/v1/namespaces/{SYSTEM}").code == 404
     assert status(tenant, "q") == {
         "hard": {"requests.cpu": "2", "pods": "5"},
@@ -309,36 +321,61 @@ def test_uninstalling_leaves_nothing_and_quotas_hold(
     refused = tenant.create("p3", "1")
     over = "requested: requests.cpu=1, used: requests.cpu=15, limited: requests.cpu=2"
     assert refused.message.endswith(f"exceeded quota: q, {over}")
-    labels = tenant.api.get("/api/v1/namespaces/tenant").body["metadata"]["labels"]
+    labels = tenant.api.get(f"/api/v1/namespaces/{tenant.namespace}").body["metadata"]["labels"]
     assert labels[objects.MODE_LABEL] == "deferred"
-    assert clean.uninstall().splitlines()[-1] == "uninstalled"
+    assert cluster.uninstall().splitlines()[-1] == "uninstalled"
 
 
-def test_uninstalling_finishes_what_somebody_began(clean: Cluster, tenant: Tenant) -> None:
-    clean.install("--mask", "policy")
+def test_uninstalling_finishes_what_somebody_began(cluster: Cluster, tenant: Tenant) -> None:
+    cluster.install("--mask", "policy")
     quota(tenant, "q", {"requests.cpu": "2"})
     delete = ("delete", "--wait=true")
-    clean.plane.kubectl(*delete, "customresourcedefinition", "quotaledgers.deferredquota.io")
-    clean.plane.kubectl(*delete, "namespace", SYSTEM)
-    clean.plane.kubectl(*delete, "mutatingwebhookconfiguration", "deferred-quota")
-    clean.uninstall("--remove-labels")
-    assert clean.versions() == {}
+    cluster.plane.kubectl(*delete, "customresourcedefinition", "quotaledgers.deferredquota.io")
+    cluster.plane.kubectl(*delete, "namespace", SYSTEM)
+    cluster.plane.kubectl(*delete, "mutatingwebhookconfiguration", "deferred-quota")
+    cluster.uninstall("--remove-labels")
+    assert cluster.versions() == {}
     assert (
         objects.MODE_LABEL
-        not in (tenant.api.get("/api/v1/namespaces/tenant").body["metadata"]["labels"])
+        not in (tenant.api.get(f"/api/v1/namespaces/{tenant.namespace}").body["metadata"]["labels"])
     )
     assert status(tenant, "q")["hard"] == {"requests.cpu": "2"}
 
 
-def test_ledgers_can_be_kept(clean: Cluster, tenant: Tenant) -> None:
-    clean.install()
+def test_ledgers_can_be_kept(cluster: Cluster, tenant: Tenant) -> None:
+    cluster.install()
     kept = {"metadata": {"name": "ledger"}}
     body = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "QuotaLedger", **kept}
-    path = objects.ledger("tenant").removesuffix("/ledger")
+    path = objects.ledger(tenant.namespace).removesuffix("/ledger")
     eventually(lambda: tenant.api.create(path, body).ok, "ledgers are served")
-    clean.uninstall("--keep-crds")
-    assert tenant.api.get(objects.ledger("tenant")).ok
-    assert set(clean.versions()) == {"CustomResourceDefinition/quotaledgers.deferredquota.io"}
+    cluster.uninstall("--keep-crds")
+    assert tenant.api.get(objects.ledger(tenant.namespace)).ok
+    assert set(cluster.versions()) == {"CustomResourceDefinition/quotaledgers.deferredquota.io"}
+
+
+def test_a_ledger_is_stored_as_it_is_written(cluster: Cluster) -> None:
+    cluster.install()
+    path = objects.ledger("default")
+    kept = {"metadata": {"name": "ledger"}}
+    body = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "QuotaLedger", **kept}
+    api = Api(cluster.plane.rest)
+    eventually(lambda: api.create(path.removesuffix("/ledger"), body).ok, "ledgers are served")
+    world = World()
+    ledgers = [RARE_LEDGER]
+    for step in random_steps(7, 60):
+        STEPS[step.name](world, step)
+        known = world.read_ledger()[1]
+        ledgers += [] if known is None else [known]
+    for ledger in ledgers:
+        status = json.loads(encode_json(ledger_status(ledger)))
+        stored = api.get(path).body
+        answer = api.call("PUT", f"{path}/status", {**stored, "status": status})
+        assert answer.ok, str(answer)
+        assert answer.body["status"] == status
+        assert api.get(path).body["status"] == status
+    printed = cluster.plane.kubectl("get", "ql", "-n", "default").splitlines()
+    assert printed[0].split() == ["NAME", "USED+RESERVED/HARD", "AGE"]
+    assert summary(ledgers[-1]) in printed[1]
 
 
 def test_in_the_cluster_certificates_are_made_once(clean: Cluster) -> None:
@@ -384,11 +421,11 @@ def end_pods(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("role", ["view", "edit"])
 def test_whoever_may_view_a_namespace_may_read_its_ledger(
-    clean: Cluster, tenant: Tenant, role: str
+    cluster: Cluster, tenant: Tenant, role: str
 ) -> None:
-    clean.install()
+    cluster.install()
     bind = ("create", "rolebinding", "-n", tenant.namespace, role)
-    clean.plane.kubectl(*bind, f"--clusterrole={role}", f"--user=who-may-{role}")
+    cluster.plane.kubectl(*bind, f"--clusterrole={role}", f"--user=who-may-{role}")
 
     def may(verb: str, subresource: str = "") -> bool:
         attributes = {

@@ -59,7 +59,7 @@ def test_a_pod_without_a_node_that_goes_changes_nothing(tenant: Tenant) -> None:
     tenant.delete("other")
     tenant.finish("web")
     becomes(tenant.used, {"requests.cpu": "0"}, "what is used")
-    assert tenant.reservations() == {}
+    assert tenant.promised() == []
 
 
 def test_what_the_node_reports_counts_until_a_smaller_size_is_real(tenant: Tenant) -> None:

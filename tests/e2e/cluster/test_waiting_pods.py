@@ -16,7 +16,7 @@ def test_they_are_charged_their_number_and_nothing_else(tenant: Tenant) -> None:
         tenant.pod(f"web-{number}", "8")
     assert tenant.native() == ({"pods": "3"}, {"pods": "3"})
     assert tenant.used() == {"requests.cpu": "0"}
-    assert tenant.reservations() == {}
+    assert tenant.promised() == []
 
 
 def test_the_api_server_still_enforces_their_number(tenant: Tenant) -> None:

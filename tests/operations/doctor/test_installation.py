@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +27,7 @@ from webhook.cluster.api import LEASES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from webhook.cluster.files.documents import read_documents
 from webhook.embedded.registration import hooks
 from webhook.operations.doctor import CHECKS
+from webhook.operations.doctor.installation import WRITTEN_FIELDS
 from webhook.operations.names import (
     CUSTOM_RESOURCE_DEFINITIONS,
     LEADER_LEASE,
@@ -36,6 +38,9 @@ from webhook.operations.names import (
     SYSTEM_NAMESPACE,
     VALIDATING,
 )
+from webhook.quota.ledger import Account, Condition, Door, Ledger, Observed, Reservation
+from webhook.quota.ledger_codec import ledger_status
+from webhook.quota.resources import parse_resource_list
 
 
 def test_a_healthy_cluster_has_nothing_but_a_note() -> None:
@@ -103,9 +108,14 @@ DEFINITIONS: dict[str, tuple[Change, str, str]] = {
         "its schema lacks fields that ledgers have, and drops them: status.podsBarrier",
     ),
     "a field inside a list": (
-        lambda raw: fields(raw)["reservations"]["items"]["properties"].pop("intent"),
+        lambda raw: fields(raw)["quotas"]["items"]["properties"].pop("pending"),
         "crd.schema",
-        "its schema lacks fields that ledgers have, and drops them: status.reservations.intent",
+        "its schema lacks fields that ledgers have, and drops them: status.quotas.pending",
+    ),
+    "another type": (
+        lambda raw: fields(raw)["reservations"].update(type="array", items={"type": "object"}),
+        "crd.schema",
+        "its schema wants status.reservations to be of type array, not string",
     ),
     "odd versions": (
         lambda raw: spec(raw).update(versions="v1alpha1"),
@@ -133,6 +143,33 @@ def test_a_schema_that_keeps_everything_is_fine() -> None:
 
     edit(cluster, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD, keep)
     assert serious(examined(cluster)) == []
+
+
+def paths(value: Any, path: str = "") -> Iterator[str]:
+    """Where something stands in an object; lists are looked into, maps of amounts are not."""
+    if isinstance(value, list):
+        for item in value:
+            yield from paths(item, path)
+    elif isinstance(value, dict) and path.rpartition(".")[2] not in AMOUNTS:
+        for name, item in value.items():
+            yield from paths(item, f"{path}.{name}".lstrip("."))
+    else:
+        yield path
+
+
+AMOUNTS = {"hard", "used", "reserved", "pending"}
+
+
+def test_every_field_that_is_written_is_looked_for() -> None:
+    """Nobody adds a field to ledgers without the doctor looking for it in the definition."""
+    observed = Observed("p1", "uid", "hash")
+    amounts = parse_resource_list({"cpu": "1"}, field="")
+    ledger = Ledger(
+        {"p1": Account(observed, amounts, amounts, amounts, amounts)},
+        {"u": Reservation("u", "web", Door.BIND, amounts, {"p1": amounts}, ("p1",), 1)},
+        conditions=(Condition("Counted", "True", "Why", "because", "2026-01-01T00:00:00Z"),),
+    )
+    assert set(paths({"status": ledger_status(ledger)})) == set(WRITTEN_FIELDS)
 
 
 def entry(name: str) -> Any:

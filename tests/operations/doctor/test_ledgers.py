@@ -20,7 +20,7 @@ from tests.operations.scenes import NAMESPACE, a_masked_quota, load
 from webhook.cluster.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, Object
 from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.quota.ledger import Account, Door, Ledger, Reservation
+from webhook.quota.ledger import Account, Condition, Door, Ledger, Reservation
 from webhook.quota.resources import parse_resource_list
 
 
@@ -205,6 +205,17 @@ def test_a_reservation_of_a_waiting_pod_is_old_only_after_its_time() -> None:
     count(cluster, with_reservation("waits"))
     assert serious(examined(cluster, pause_seconds=3.0)) == []
     assert ids(serious(examined(cluster, pause_seconds=120.0))) == ["ledger.old-reservations"]
+
+
+def test_what_the_controller_says_is_passed_on() -> None:
+    cluster = healthy()
+    told = (
+        Condition("Counted", "False", "PodsUnreadable", "pod web-7: spec.containers"),
+        Condition("QuotasReadable", "True"),
+    )
+    count(cluster, lambda ledger: replace(ledger, conditions=told))
+    found = the(examined(cluster), "ledger.condition")
+    assert found.message == "condition Counted is False: pod web-7: spec.containers"
 
 
 class Busy(MemoryClient):

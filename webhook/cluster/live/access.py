@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment
 
 from webhook.cluster.live.identity import AccessError, Credentials, Pem
 from webhook.cluster.live.kubeconfig import Chosen, Section, read_kubeconfig
@@ -66,7 +65,7 @@ def load_access(
     """
     paths = [kubeconfig] if kubeconfig else _usual_paths(environ)
     if paths:
-        return _of_kubeconfig(read_kubeconfig(paths, context))
+        return _of_kubeconfig(read_kubeconfig(paths, context), environ)
     if context:
         raise AccessError(f"context {context!r}: there is no kubeconfig; {_where(environ)}")
     if environ.get("KUBERNETES_SERVICE_HOST"):
@@ -93,7 +92,14 @@ def _where(environ: Mapping[str, str]) -> str:
     )
 
 
-def _of_kubeconfig(chosen: Chosen) -> Access:
+def _of_kubeconfig(chosen: Chosen, environ: Mapping[str, str]) -> Access:
+    try:
+        return _assembled(chosen, environ)
+    except AccessError as err:
+        raise AccessError(f"{err} (context {chosen.context!r})") from err
+
+
+def _assembled(chosen: Chosen, environ: Mapping[str, str]) -> Access:
     cluster = chosen.cluster
     server = _server(cluster)
     trust = Trust(
@@ -108,7 +114,7 @@ def _of_kubeconfig(chosen: Chosen) -> Access:
         source=chosen.source,
         credentials=credentials_of(chosen),
         trust=trust,
-        proxy=_checked_proxy(cluster) or environment_proxy(server),
+        proxy=_checked_proxy(cluster) or environment_proxy(server, environ),
         impersonation=_impersonation(chosen.user),
     )
 
@@ -141,7 +147,7 @@ def _is_usable_proxy(proxy: str) -> bool:
         return False
 
 
-def environment_proxy(server: str) -> str:
+def environment_proxy(server: str, environ: Mapping[str, str]) -> str:
     """Return the proxy that the environment names for an address; empty for none.
 
     As Go's clients do it, nothing on this machine goes through a proxy.
@@ -150,17 +156,21 @@ def environment_proxy(server: str) -> str:
         AccessError: It is of a sort that is not supported.
     """
     parts = urlsplit(server)
-    proxies = getproxies_environment()
-    proxy = proxies.get(parts.scheme, "")
+    variable = f"{parts.scheme.upper()}_PROXY"
+    proxy = _either_case(environ, variable)
     if not proxy or _is_loopback(parts.hostname or ""):
         return ""
     from kubernetes.client.rest import should_bypass_proxies  # noqa: PLC0415 - heavy
 
-    if should_bypass_proxies(server, proxies.get("no", "")):
+    if should_bypass_proxies(server, _either_case(environ, "NO_PROXY")):
         return ""
     if not _is_usable_proxy(proxy):
-        raise AccessError(f"{parts.scheme}_proxy: only proxies of HTTP are supported")
+        raise AccessError(f"${variable}: only proxies of HTTP are supported: http://host:port")
     return proxy
+
+
+def _either_case(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name) or environ.get(name.lower(), "")
 
 
 def _is_loopback(host: str) -> bool:
@@ -199,5 +209,5 @@ def _in_cluster(environ: Mapping[str, str], directory: Path) -> Access:
         # read here and not by the package: a token that is refused has to be read again at once
         credentials=token_file_credentials(token),
         trust=Trust(authority=Pem(authority)),
-        proxy=environment_proxy(server),
+        proxy=environment_proxy(server, environ),
     )

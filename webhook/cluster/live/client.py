@@ -241,10 +241,7 @@ class LiveClient:
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
     ) -> Revision:
-        """Delete an object; see `ClusterApi.delete`.
-
-        What is gone at once the API server only names: then `data` is a Status, and the version 0.
-        """
+        """Delete an object; see `ClusterApi.delete`."""
         options = _delete_options(uid, resource_version, grace_period_seconds, dry_run=dry_run)
         path = object_path(kind, namespace, name)
         answer = self._ask(Request("DELETE", path, encode(options)))

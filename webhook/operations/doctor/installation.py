@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from webhook.cluster.api import LEASES, Object
@@ -21,29 +21,27 @@ _LEASE: Final = Subject("Lease", LEADER_LEASE, SYSTEM_NAMESPACE)
 _VERSION: Final = "v1alpha1"
 _APPLY_CRD: Final = "Apply the CustomResourceDefinition of this release."
 
-WRITTEN_FIELDS: Final = (
-    "status.quotas.name",
-    "status.quotas.observed.uid",
-    "status.quotas.observed.specHash",
-    "status.quotas.hard",
-    "status.quotas.used",
-    "status.quotas.reserved",
-    "status.quotas.pending",
-    "status.reservations.uid",
-    "status.reservations.pod",
-    "status.reservations.door",
-    "status.reservations.usage",
-    "status.reservations.quotas",
-    "status.reservations.serial",
-    "status.reservations.intent",
-    "status.reservations.charges",
-    "status.reservations.after",
-    "status.podsResourceVersion",
-    "status.podsBarrier",
-    "status.serial",
-    "status.summary",
-)
-"""What a ledger says. The API server drops what a schema does not have, without a word."""
+WRITTEN_FIELDS: Final[Mapping[str, str]] = {
+    "status.quotas.name": "string",
+    "status.quotas.observed.uid": "string",
+    "status.quotas.observed.specHash": "string",
+    "status.quotas.hard": "object",
+    "status.quotas.used": "object",
+    "status.quotas.reserved": "object",
+    "status.quotas.pending": "object",
+    "status.reservations": "string",
+    "status.podsResourceVersion": "string",
+    "status.podsBarrier": "string",
+    "status.serial": "integer",
+    "status.summary": "string",
+    "status.conditions.type": "string",
+    "status.conditions.status": "string",
+    "status.conditions.reason": "string",
+    "status.conditions.message": "string",
+    "status.conditions.lastTransitionTime": "string",
+}
+"""What a ledger says (lists are looked into), and of which type it is. The API server drops what a
+schema does not have without a word, and refuses what is of another type."""
 
 
 def definition(scene: Scene) -> Iterator[Finding]:
@@ -73,7 +71,8 @@ def _judge_definition(node: Node, subject: Subject) -> Iterator[Finding]:
         message = f"version {_VERSION} has no status subresource"
         yield error("crd.schema", subject, message, _APPLY_CRD)
     schema = version.child("schema").child("openAPIV3Schema")
-    lost = [path for path in WRITTEN_FIELDS if not _keeps(schema, path.split("."))]
+    found = {path: _type_at(schema, path.split(".")) for path in WRITTEN_FIELDS}
+    lost = [path for path, kind in found.items() if kind is None]
     if lost:
         yield error(
             "crd.schema",
@@ -81,20 +80,29 @@ def _judge_definition(node: Node, subject: Subject) -> Iterator[Finding]:
             f"its schema lacks fields that ledgers have, and drops them: {', '.join(lost)}",
             _APPLY_CRD,
         )
+    for path, kind in found.items():
+        if kind and kind != WRITTEN_FIELDS[path]:
+            message = f"its schema wants {path} to be of type {kind}, not {WRITTEN_FIELDS[path]}"
+            yield error("crd.schema", subject, message, _APPLY_CRD)
 
 
-def _keeps(schema: Node, path: list[str]) -> bool:
-    """Say whether a structural schema keeps the field at `path`."""
-    if schema.boolean("x-kubernetes-preserve-unknown-fields"):
-        return True
-    if schema.text("type") == "array":
-        return _keeps(schema.child("items"), path)
+def _type_at(schema: Node, path: list[str]) -> str | None:
+    """Return the type that a structural schema wants at `path`; empty if any, None if it drops it.
+
+    Of a list, the type of its items.
+    """
+    kind = schema.text("type")
+    if kind == "array" and path:
+        return _type_at(schema.child("items"), path)
     if not path:
-        return True
+        return kind
     properties = schema.child("properties")
     if properties.has(path[0]):
-        return _keeps(properties.child(path[0]), path[1:])
-    return schema.has("additionalProperties")
+        return _type_at(properties.child(path[0]), path[1:])
+    is_kept = schema.boolean("x-kubernetes-preserve-unknown-fields") or schema.has(
+        "additionalProperties"
+    )
+    return "" if is_kept else None
 
 
 def leader(scene: Scene) -> Iterator[Finding]:

@@ -130,6 +130,14 @@ def _judged(namespace: str, look: _Look) -> Iterator[tuple[str, Finding]]:
                 "Is the configuration the same everywhere, and the one of --config? " + _CONTROLLER,
             ),
         )
+    for condition in ledger.conditions:
+        if condition.status == "False":
+            message = f"condition {condition.type} is False: {condition.message}"
+            remedy = "Correct what it names; the controller then counts it."
+            yield (
+                f"condition {condition.type}",
+                error("ledger.condition", _subject(namespace), message, remedy),
+            )
     for account, taken in _compared(look):
         for found in _drift(namespace, account, taken):
             yield f"{found.id} {account.observed.name}", found

@@ -37,6 +37,14 @@ class _Power:
     remedy: str
 
 
+_EVERYTHING: Final = _Power(
+    "rights.everything",
+    Severity.INFO,
+    ("*",),
+    (("*", "*"),),
+    "may do everything, and so go around quota in many ways",
+    "",
+)
 _POWERS: Final = (
     _Power(
         "rights.bind",
@@ -98,6 +106,10 @@ class _Rule:
     groups: frozenset[str]
     resources: frozenset[str]
 
+    @property
+    def is_everything(self) -> bool:
+        return "*" in self.verbs and "*" in self.groups and "*" in self.resources
+
     def gives(self, power: _Power) -> bool:
         return any(
             not self.verbs.isdisjoint((*power.verbs, "*"))
@@ -124,7 +136,7 @@ def rights(scene: Scene) -> Iterator[Finding]:
     """
     odd: list[Finding] = []
     roles = {**_roles(scene, CLUSTER_ROLES, odd), **_roles(scene, ROLES, odd)}
-    holders: dict[str, dict[str, None]] = {power.id: {} for power in _POWERS}
+    holders: dict[str, dict[str, None]] = {power.id: {} for power in (*_POWERS, _EVERYTHING)}
     for kind in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
         for raw in scene.objects(kind):
             try:
@@ -132,7 +144,7 @@ def rights(scene: Scene) -> Iterator[Finding]:
             except InvalidFieldError as err:
                 odd.append(unreadable(subject_of(kind, raw), err))
     yield from odd
-    for power in _POWERS:
+    for power in (*_POWERS, _EVERYTHING):
         found = tuple(sorted(holders[power.id]))
         if found:
             yield Finding(power.id, power.severity, None, _sum(found, power), power.remedy, found)
@@ -173,6 +185,8 @@ def _note(raw: Object, roles: _Roles, holders: dict[str, dict[str, None]]) -> No
     kind, name = reference.text("kind"), reference.text("name")
     rules = roles.get((kind, namespace if kind == "Role" else "", name), ())
     given = [power for power in _POWERS if any(rule.gives(power) for rule in rules)]
+    if any(rule.is_everything for rule in rules):
+        given = [_EVERYTHING]  # administrators; what that comprises goes without saying
     if not given:
         return
     for one in node.children("subjects"):

@@ -18,6 +18,7 @@ from webhook.cluster.api import (
     Object,
 )
 from webhook.cluster.kinds import Kind
+from webhook.cluster.shapes import decode_pod
 from webhook.config import Configuration
 from webhook.operations.findings import Finding, Subject, error, subject_of
 from webhook.operations.names import POLICY_VERSIONS, SYSTEM_NAMESPACE, policy_kinds
@@ -194,7 +195,12 @@ class Scene:
     ) -> list[_T]:
         try:
             found = read_all(
-                self.api, kind, read, namespace=namespace or None, field_selector=fields
+                self.api,
+                kind,
+                read,
+                namespace=namespace or None,
+                field_selector=fields,
+                decode=decode_pod if kind == PODS else None,
             )
         except ForbiddenError as err:
             raise NoRightError("list", kind, namespace, err.message) from err

@@ -1,0 +1,159 @@
+"""`deferred-quota disable`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.cli.clusters import kubeconfig_of, write_kubeconfig
+from tests.cluster.live.embedded import served
+from tests.operations.scenes import (
+    NAMESPACE,
+    QUICK,
+    a_cluster,
+    a_gated_pod,
+    a_masked_quota,
+    a_namespace,
+    gates_of,
+    labels_of,
+    status_of,
+)
+from webhook.cli import ExitCode, cli
+from webhook.cli.disable import disable_on
+from webhook.cluster.api import PODS, ForbiddenError, Revision
+from webhook.cluster.kinds import Kind
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.state.view import MODE_LABEL
+
+
+def a_deferred_cluster() -> MemoryCluster:
+    return a_cluster(
+        a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}), a_gated_pod("web-1", cpu="2")
+    )
+
+
+def run(cluster: MemoryCluster, directory: Path, *args: str) -> Result:
+    with kubeconfig_of(cluster, directory) as kubeconfig:
+        return CliRunner().invoke(cli, ["disable", "--kubeconfig", str(kubeconfig), *args])
+
+
+def test_a_namespace_is_opted_out_over_http(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_deferred_cluster()
+    with served(cluster) as client:
+        code = disable_on(client, [NAMESPACE], dry_run=False, output="text", patience=QUICK)
+    assert code == ExitCode.OK
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert told.out == (
+        "team-a: opted out\n"
+        "  scheduling gates removed: 1\n"
+        "  status of quotas completed: p1\n"
+        "  over quota now: p1: used: requests.cpu=2, limited: requests.cpu=1; pods that are there"
+        " stay, new ones are refused\n"
+    )
+    api = MemoryClient(cluster)
+    assert MODE_LABEL not in labels_of(api)
+    assert gates_of(api, "web-1") == []
+    assert status_of(api) == {"hard": {"requests.cpu": "1"}, "used": {"requests.cpu": "2"}}
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    cluster = a_deferred_cluster()
+    before = cluster.resource_version
+    result = run(cluster, tmp_path, NAMESPACE, "--dry-run")
+    assert result.exit_code == ExitCode.OK
+    assert result.stdout.splitlines()[:3] == [
+        "team-a: would be opted out",
+        "  scheduling gates would be removed: 1",
+        "  status of quotas would be completed: p1",
+    ]
+    assert cluster.resource_version == before
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_programs_get_all_of_it(tmp_path: Path, output: str) -> None:
+    result = run(a_deferred_cluster(), tmp_path, NAMESPACE, "--dry-run", "-o", output)
+    found: Any = json.loads(result.stdout) if output == "json" else yaml.safe_load(result.stdout)
+    assert found == {
+        "schemaVersion": 1,
+        "dryRun": True,
+        "namespaces": [
+            {
+                "namespace": "team-a",
+                "exists": True,
+                "wasOptedIn": True,
+                "gatesRemoved": 1,
+                "quotasCompleted": ["p1"],
+                "overQuota": [
+                    {"quota": "p1", "used": {"requests.cpu": "2"}, "hard": {"requests.cpu": "1"}}
+                ],
+                "problems": [],
+            }
+        ],
+    }
+
+
+def test_a_namespace_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
+    result = run(a_deferred_cluster(), tmp_path, "nowhere", NAMESPACE, "--dry-run")
+    assert result.exit_code == ExitCode.FINDINGS
+    assert result.stdout.startswith("nowhere: there is no such namespace\nteam-a: would be")
+
+
+class Refusing(MemoryClient):
+    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+        if kind == PODS:
+            raise ForbiddenError("not you")
+        return super().patch(kind, name, *args, **kwargs)
+
+
+def test_what_is_left_to_do_is_drift(capsys: pytest.CaptureFixture[str]) -> None:
+    code = disable_on(
+        Refusing(a_deferred_cluster()), [NAMESPACE], dry_run=False, output="text", patience=QUICK
+    )
+    assert code == ExitCode.DRIFT
+    out = capsys.readouterr().out
+    assert out.startswith("team-a: not opted out completely; run it again\n")
+    assert "  not done: pod team-a/web-1 keeps its scheduling gate: not you\n" in out
+
+
+def test_one_namespace_that_may_not_be_changed_stops_no_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Strict(MemoryClient):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if name == "team-b":
+                raise ForbiddenError("hands off team-b")
+            return super().patch(kind, name, *args, **kwargs)
+
+    cluster = a_cluster(a_namespace("team-b"), a_namespace())
+    code = disable_on(
+        Strict(cluster), ["team-b", NAMESPACE], dry_run=False, output="text", patience=QUICK
+    )
+    assert code == ExitCode.DRIFT
+    assert "not done: hands off team-b" in capsys.readouterr().out
+    assert MODE_LABEL not in labels_of(MemoryClient(cluster))
+
+
+def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
+    arguments = ["disable", "--kubeconfig", str(kubeconfig), NAMESPACE, "--wait", "0"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == ExitCode.UNREACHABLE
+    assert "the cluster does not answer" in result.stderr
+
+
+def test_a_kubeconfig_that_is_missing_ends_with_2(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["disable", "--kubeconfig", str(tmp_path / "no"), NAMESPACE])
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert str(tmp_path / "no") in result.stderr
+
+
+def test_help_has_examples() -> None:
+    result = CliRunner().invoke(cli, ["disable", "--help"])
+    assert "deferred-quota disable team-a team-b --dry-run" in result.stdout
+    assert CliRunner().invoke(cli, ["disable"]).exit_code == ExitCode.BAD_INPUT

@@ -1,0 +1,156 @@
+"""`deferred-quota doctor`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.builders import a_quota
+from tests.cli.clusters import kubeconfig_of, write_kubeconfig
+from tests.operations.healthy import NOW, Pulse, healthy, renewing
+from tests.operations.scenes import Crowd, a_namespace, load
+from webhook.cli import ExitCode, cli
+from webhook.cli.doctor import examine_and_print
+from webhook.cli.exits import InputError
+from webhook.cli.judging import configuration_of, read_bundle
+from webhook.cluster.api import CONFIG_MAPS
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.operations.doctor import CHECKS, Settings
+from webhook.operations.names import CONFIG_MAP, SYSTEM_NAMESPACE
+
+
+def judge(cluster: MemoryCluster, *, fail_on: str = "error", output: str = "text") -> ExitCode:
+    pulse = Pulse(renewing(cluster))
+    settings = Settings(
+        read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
+    )
+    return examine_and_print(MemoryClient(cluster), settings, fail_on=fail_on, output=output)
+
+
+def test_a_healthy_cluster_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert judge(healthy(), fail_on="warn") == ExitCode.OK
+    told = capsys.readouterr()
+    assert told.err == "13 of 13 checks made; error: 0, warn: 0, info: 1\n"
+    assert told.out.splitlines()[0].endswith("[control-plane.limited-resources]")
+
+
+def test_errors_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = healthy()
+    load(cluster, a_quota("p2", uid="uid-p2", used={"requests.cpu": "0"}))
+    assert judge(cluster) == ExitCode.FINDINGS
+    out = capsys.readouterr().out
+    assert "error  ResourceQuota team-a/p2: its status shows requests.cpu" in out
+    assert "       The controller repairs this at once" in out
+
+
+def test_warnings_end_with_3_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = healthy()
+    load(cluster, a_namespace("team-b", mode="defferred"))
+    assert judge(cluster) == ExitCode.OK
+    assert judge(cluster, fail_on="warn") == ExitCode.DRIFT
+    assert "[namespace.mode]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_programs_get_all_of_it(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = healthy()
+    load(cluster, a_namespace("team-b", mode="x"))
+    judge(cluster, output=output)
+    text = capsys.readouterr().out
+    found: Any = json.loads(text) if output == "json" else yaml.safe_load(text)
+    assert found["schemaVersion"] == 1
+    assert found["summary"] == {"error": 0, "warn": 1, "info": 1}
+    assert found["findings"][0] == {
+        "id": "namespace.mode",
+        "severity": "warn",
+        "object": {"kind": "Namespace", "namespace": "", "name": "team-b"},
+        "message": "deferredquota.io/mode is 'x', which means nothing: it is not opted in",
+        "remedy": "Run: deferred-quota enable team-b (or disable).",
+        "details": [],
+    }
+    assert found["checked"] == [check.name for check in CHECKS]
+    assert found["skipped"] == []
+
+
+def test_over_http_everything_is_read(tmp_path: Path) -> None:
+    cluster = healthy()
+    renew = renewing(cluster)
+
+    def lead(_: int) -> None:
+        threading.Event().wait(0.05)
+        renew()
+
+    with kubeconfig_of(cluster, tmp_path) as kubeconfig, Crowd(lead):
+        arguments = ["doctor", "--kubeconfig", str(kubeconfig), "--pause", "0", "-o", "json"]
+        result = CliRunner().invoke(cli, arguments)
+    found: Any = json.loads(result.stdout)
+    serious = {one["id"] for one in found["findings"] if one["severity"] != "info"}
+    assert serious <= {"webhooks.ca"}  # which is judged by the clock of this machine
+    assert result.exit_code == (ExitCode.FINDINGS if serious else ExitCode.OK)
+    assert found["checked"] == [check.name for check in CHECKS]
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(cli, ["doctor", *args])
+
+
+def test_a_snapshot_is_examined(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    objects = [a_namespace(), a_quota("p1", used={"requests.cpu": "0"})]
+    path.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+    result = run("--snapshot", str(path))
+    assert result.exit_code == ExitCode.FINDINGS
+    assert "its status shows requests.cpu" in result.stdout
+    assert "not looked at: the definition of ledgers: the snapshot has no custom" in result.stderr
+
+
+def test_a_snapshot_that_cannot_be_read_ends_with_2(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("kind: [", encoding="utf-8")
+    result = run("--snapshot", str(path))
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert str(path) in result.stderr
+
+
+def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
+    result = run("--kubeconfig", str(write_kubeconfig(tmp_path, "http://127.0.0.1:9")))
+    assert result.exit_code == ExitCode.UNREACHABLE
+    assert result.stdout == ""
+
+
+def test_the_configuration_of_the_cluster_is_read() -> None:
+    cluster = healthy()
+    api = MemoryClient(cluster)
+    text = (
+        "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+        "deferredResources: [requests.nvidia.com/gpu]\n"
+    )
+    patch = {"data": {"config.yaml": text}}
+    api.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace=SYSTEM_NAMESPACE)
+    assert configuration_of(api, None).deferred_resources == ("requests.nvidia.com/gpu",)
+    patch = {"data": {"config.yaml": "kind: Nonsense"}}
+    api.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace=SYSTEM_NAMESPACE)
+    with pytest.raises(InputError, match="ConfigMap deferred-quota-system/deferred-quota-config"):
+        configuration_of(api, None)
+    api.delete(CONFIG_MAPS, CONFIG_MAP, namespace=SYSTEM_NAMESPACE)
+    assert configuration_of(api, None).deferred_resources == ()
+
+
+def test_a_configuration_file_comes_first(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\nexemptNamespaces: [x]\n",
+        encoding="utf-8",
+    )
+    api = MemoryClient(healthy())
+    assert configuration_of(api, path).exempt_namespaces == frozenset({"x"})
+
+
+def test_help_has_examples() -> None:
+    assert "deferred-quota doctor team-a team-b --fail-on warn" in run("--help").stdout

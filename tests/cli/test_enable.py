@@ -1,0 +1,178 @@
+"""`deferred-quota enable`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.builders import a_pod, a_quota
+from tests.cli.clusters import kubeconfig_of, write_kubeconfig
+from tests.operations.healthy import NOW, Pulse, healthy, remove, renewing
+from tests.operations.scenes import NAMESPACE, QUICK, a_namespace, labels_of, load
+from tests.operations.test_opting_in import a_controller
+from webhook.cli import ExitCode, cli
+from webhook.cli.enable import Opting
+from webhook.cli.judging import read_bundle
+from webhook.cluster.api import LEASES
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.config import Configuration
+from webhook.operations.doctor import Settings
+from webhook.operations.names import LEADER_LEASE, SYSTEM_NAMESPACE
+from webhook.operations.patience import Patience
+from webhook.state.view import MODE_LABEL
+
+AT_ONCE = Patience(seconds=0.0, pause_seconds=0.001)
+
+PLAN = """\
+NAMESPACE  QUOTA  RESOURCE       HARD  USED NOW  AT THE BIND  FREED
+team-b     p1     requests.cpu      4         3            1      2
+team-b     p1     pods          stays
+"""
+
+
+def a_cluster_with_a_candidate() -> MemoryCluster:
+    cluster = healthy()
+    load(
+        cluster,
+        a_namespace("team-b", mode=""),
+        a_quota(
+            "p1",
+            namespace="team-b",
+            hard={"requests.cpu": "4", "pods": "9"},
+            used={"requests.cpu": "3", "pods": "2"},
+        ),
+        a_pod(name="runs", namespace="team-b", uid="u1", node="n", requests={"cpu": "1"}),
+        a_pod(name="waits", namespace="team-b", uid="u2", requests={"cpu": "2"}),
+    )
+    return cluster
+
+
+def opting(cluster: MemoryCluster, patience: Patience = QUICK) -> Opting:
+    pulse = Pulse(renewing(cluster))
+    settings = Settings(
+        read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
+    )
+    return Opting(MemoryClient(cluster), Configuration(), patience=patience, settings=settings)
+
+
+def test_a_namespace_is_opted_in_and_in_force(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_cluster_with_a_candidate()
+    with a_controller(cluster):
+        code = opting(cluster).run(["team-b"], dry_run=False, force=False, output="text")
+        first = capsys.readouterr()
+        again = opting(cluster).run(["team-b"], dry_run=False, force=False, output="text")
+        second = capsys.readouterr()
+    assert (code, again) == (ExitCode.OK, ExitCode.OK)
+    assert first.out == PLAN + "team-b: opted in\n"
+    assert first.err == ""
+    assert second.out.endswith("team-b: had opted in already, and is in force\n")
+    assert labels_of(MemoryClient(cluster), "team-b")[MODE_LABEL] == "deferred"
+
+
+def test_a_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_cluster_with_a_candidate()
+    code = opting(cluster).run(["team-b"], dry_run=True, force=False, output="text")
+    assert code == ExitCode.OK
+    assert capsys.readouterr().out == PLAN + "team-b: would be opted in\n"
+    assert MODE_LABEL not in labels_of(MemoryClient(cluster), "team-b")
+
+
+def test_a_controller_that_is_slow_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_cluster_with_a_candidate()
+    code = opting(cluster, AT_ONCE).run(["team-b"], dry_run=False, force=False, output="text")
+    assert code == ExitCode.DRIFT
+    told = capsys.readouterr()
+    assert told.out.endswith(
+        "team-b: opted in, but not in force yet; run this again to see whether it is\n"
+    )
+    assert "team-b: quota p1: its status still shows requests.cpu\n" in told.err
+
+
+def test_a_missing_controller_stands_in_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_cluster_with_a_candidate()
+    remove(cluster, LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    code = opting(cluster).run(["team-b"], dry_run=False, force=False, output="text")
+    told = capsys.readouterr()
+    assert code == ExitCode.FINDINGS
+    assert "[leader.missing]" in told.err
+    assert "kubectl get pods -n deferred-quota-system" in told.err
+    assert told.out.endswith("not opted in: the errors above stand in the way\n")
+    assert MODE_LABEL not in labels_of(MemoryClient(cluster), "team-b")
+    forced = opting(cluster, AT_ONCE).run(["team-b"], dry_run=False, force=True, output="text")
+    assert forced == ExitCode.DRIFT
+    assert labels_of(MemoryClient(cluster), "team-b")[MODE_LABEL] == "deferred"
+
+
+def test_one_refused_namespace_stops_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_cluster_with_a_candidate()
+    load(cluster, a_namespace("kube-public", mode=""))
+    code = opting(cluster, AT_ONCE).run(
+        ["kube-public", "team-b"], dry_run=False, force=True, output="json"
+    )
+    found: Any = json.loads(capsys.readouterr().out)
+    assert code == ExitCode.FINDINGS
+    assert [(one["namespace"], one["refused"]) for one in found["namespaces"]] == [
+        ("kube-public", True),
+        ("team-b", False),
+    ]
+    assert MODE_LABEL not in labels_of(MemoryClient(cluster), "kube-public")
+
+
+def run(cluster: MemoryCluster, directory: Path, *args: str) -> Result:
+    with kubeconfig_of(cluster, directory) as kubeconfig:
+        return CliRunner().invoke(cli, ["enable", "--kubeconfig", str(kubeconfig), *args])
+
+
+def test_over_http_programs_get_all_of_it(tmp_path: Path) -> None:
+    cluster = a_cluster_with_a_candidate()
+    remove(cluster, LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    result = run(cluster, tmp_path, "team-b", "--dry-run", "--force", "-o", "yaml")
+    assert result.exit_code == ExitCode.OK, result.output
+    found: Any = yaml.safe_load(result.stdout)
+    assert "leader.missing" in [one["id"] for one in found["installation"]]
+    (entry,) = found["namespaces"]
+    assert entry["quotas"] == [
+        {
+            "name": "p1",
+            "excluded": False,
+            "stays": ["pods"],
+            "deferred": {
+                "requests.cpu": {
+                    "hard": "4",
+                    "usedNow": "3",
+                    "usedAtBind": "1",
+                    "freed": "2",
+                }
+            },
+        }
+    ]
+    assert (entry["labelSet"], entry["missing"], entry["findings"]) == (False, [], [])
+
+
+def test_a_snapshot_can_be_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    objects = [a_namespace(mode=""), a_quota("p1", used={"requests.cpu": "0"})]
+    path.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+    arguments = ["enable", NAMESPACE, "--snapshot", str(path)]
+    refused = CliRunner().invoke(cli, arguments)
+    assert refused.exit_code == ExitCode.BAD_INPUT
+    assert "add --dry-run" in refused.stderr
+    result = CliRunner().invoke(cli, [*arguments, "--dry-run"])
+    assert result.exit_code == ExitCode.OK, result.output
+    assert result.stdout.endswith("team-a: would be opted in\n")
+
+
+def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
+    result = CliRunner().invoke(cli, ["enable", "--kubeconfig", str(kubeconfig), NAMESPACE])
+    assert result.exit_code == ExitCode.UNREACHABLE
+
+
+def test_help_has_examples() -> None:
+    result = CliRunner().invoke(cli, ["enable", "--help"])
+    assert "deferred-quota enable team-a --dry-run" in result.stdout

@@ -1,0 +1,102 @@
+"""What the API server's own check is shown of a quota."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.waiting import becomes, eventually
+
+POLICY_BINDING = (
+    "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/deferred-quota-mask"
+)
+
+
+@contextlib.contextmanager
+def without_mask(tenant: Tenant) -> Iterator[None]:
+    """Take the mask out of the API server, and put it back in the end."""
+    api = tenant.api
+    found = api.get(POLICY_BINDING)
+    assert found.ok, str(found)
+    metadata = {"name": "deferred-quota-mask", "labels": found.body["metadata"].get("labels", {})}
+    binding = {**found.body, "metadata": metadata}
+    assert api.delete(POLICY_BINDING).ok
+    try:
+        becomes(lambda: is_masked(tenant), False, "the mask")
+        yield
+    finally:
+        assert api.create(POLICY_BINDING.rpartition("/")[0], binding).ok
+        becomes(lambda: is_masked(tenant), True, "the mask")
+
+
+def is_masked(tenant: Tenant) -> bool:
+    """Try whether a deferred resource can be written into the status of `p1`."""
+    return "requests.cpu" not in write_status(tenant.api, tenant.namespace, dry_run=True)
+
+
+def write_status(api: Api, namespace: str, *, dry_run: bool = False) -> dict[str, str]:
+    """Write the full status as the quota controller would; give what is stored of `hard`."""
+    full = {"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "0"}}
+    path = objects.quotas(namespace, "p1", "status")
+    answer = api.patch(path, {"status": full}, dry_run=dry_run)
+    assert answer.ok, str(answer)
+    hard: dict[str, str] = answer.body["status"]["hard"]
+    return hard
+
+
+def test_the_spec_stays_as_its_owner_wrote_it(tenant: Tenant) -> None:
+    hard = {"requests.cpu": "2", "memory": "1Gi", "pods": "3"}
+    made = tenant.quota(hard=hard)
+    found = tenant.api.get(objects.quotas(tenant.namespace, "p1"))
+    assert found.body["spec"] == made.body["spec"] == {"hard": hard}
+    assert found.body["status"]["hard"] == {"pods": "3"}
+
+
+def test_a_full_status_is_masked_as_it_is_written(tenant: Tenant) -> None:
+    tenant.quota(hard={"requests.cpu": "2", "pods": "3"})
+    assert write_status(tenant.api, tenant.namespace) == {"pods": "3"}
+    assert tenant.native()[0] == {"pods": "3"}
+
+
+def test_nobody_writes_the_status_over_and_over(tenant: Tenant) -> None:
+    tenant.quota(hard={"requests.cpu": "2", "pods": "3"})
+    version = tenant.api.get(objects.quotas(tenant.namespace, "p1")).version
+    tenant.bound("web", "0")  # the quota controller and the tracker have had time
+    tenant.finish("web")
+    becomes(lambda: tenant.native()[1], {"pods": "0"}, "the number of pods")
+    found = tenant.api.get(objects.quotas(tenant.namespace, "p1"))
+    versions = {found.version}
+    for number in range(3):
+        tenant.bound(f"more-{number}", "0")
+        versions.add(tenant.api.get(objects.quotas(tenant.namespace, "p1")).version)
+    assert len(versions) <= 4  # one for each pod that was counted at its creation
+    assert found.version != version
+
+
+def test_a_status_that_was_not_masked_is_repaired_within_a_second_or_so(tenant: Tenant) -> None:
+    tenant.quota(hard={"requests.cpu": "2", "pods": "9"})
+    with without_mask(tenant):
+        written = time.monotonic()
+        assert "requests.cpu" in write_status(tenant.api, tenant.namespace)
+        eventually(lambda: "requests.cpu" not in tenant.native()[0], "the repair", seconds=10)
+        took = time.monotonic() - written
+        assert tenant.native()[0] == {"pods": "9"}
+    assert took < 5, f"the repair took {took:.1f} s"
+    becomes(lambda: tenant.create("web", "9").code, 201, "the answer to a creation")
+
+
+def test_without_the_mask_the_api_server_is_as_strict_as_ever_until_the_repair(
+    tenant: Tenant,
+) -> None:
+    tenant.quota(hard={"requests.cpu": "2", "pods": "9"})
+    with without_mask(tenant):
+        for number in range(5):
+            write_status(tenant.api, tenant.namespace)
+            answer = tenant.create(f"web-{number}", "9")
+            assert answer.code in (201, 403, 409), str(answer)
+        becomes(lambda: tenant.native()[0], {"pods": "9"}, "the repaired status")
+    becomes(lambda: tenant.create("web", "9").code, 201, "the answer to a creation")

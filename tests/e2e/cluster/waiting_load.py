@@ -1,0 +1,93 @@
+"""Pods that come, are bound and end, while somebody looks all the time at what they take."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from types import TracebackType
+from typing import Final, Self
+
+from tests.e2e.cluster.objects import Answer
+from tests.e2e.cluster.tenant import Tenant
+from webhook.quota.quantity import Quantity
+
+_WORKERS: Final = 3
+_TRIES: Final = 3
+_PAUSE_SECONDS: Final = 0.02
+
+
+class Load:
+    """Binds pods in a namespace until the block is left.
+
+    A pod that was bound ends a few binds later; one that is refused is tried again and then goes.
+
+    Attributes:
+        bound: How many pods were bound.
+        refused: How many binds were refused because the quota is full.
+        undecided: How many got no decision.
+        most: The most cpu that was ever seen to be taken at one time.
+        problems: Answers that nobody should get.
+    """
+
+    def __init__(self, tenant: Tenant, cpu: str, *, may_fail: bool = False) -> None:
+        self.bound = self.refused = self.undecided = 0
+        self.most = Quantity.parse("0")
+        self.problems: list[str] = []
+        self._tenant = tenant
+        self._cpu = cpu
+        self._may_fail = may_fail
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        targets = [self._watch, *([self._work] * _WORKERS)]
+        self._numbers = itertools.count()
+        self._threads = [threading.Thread(target=self._run, args=(one,)) for one in targets]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, target: object) -> None:
+        assert callable(target)
+        try:
+            while not self._stopping.is_set():
+                target()
+        except Exception as err:
+            self.problems.append(repr(err))
+            raise
+
+    def _watch(self) -> None:
+        self.most = max(self.most, self._tenant.taken_by_pods())
+        self._stopping.wait(_PAUSE_SECONDS)
+
+    def _work(self) -> None:
+        name = f"load-{next(self._numbers)}"
+        if self._ask("create", self._tenant.create(name, self._cpu)) >= 300:
+            return
+        for _ in range(_TRIES):
+            if self._ask("bind", self._tenant.bind(name)) == 201:
+                self._stopping.wait(_PAUSE_SECONDS)
+                self._tenant.finish(name)
+                return
+            self._stopping.wait(_PAUSE_SECONDS)
+        self._tenant.delete(name)
+
+    def _ask(self, what: str, answer: Answer) -> int:
+        with self._lock:
+            if what == "bind":
+                self.bound += answer.code == 201
+                self.refused += answer.code == 403
+                self.undecided += answer.code in (429, 500)
+            if answer.code not in (201, 403, 429) and not (self._may_fail and answer.code == 500):
+                self.problems.append(f"{what}: {answer}")
+        return answer.code

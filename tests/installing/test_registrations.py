@@ -1,0 +1,187 @@
+"""What the API server is told to ask: the same as the embedded one, and nothing a cluster needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.builders import a_pod
+from tests.installing.manifests import MASKS, SYSTEM, Manifest, entries, everything, of_kind
+from webhook.cluster.api import PODS
+from webhook.cluster.memory.interception import WriteRequest
+from webhook.embedded import registration
+from webhook.embedded.admission import Hook
+from webhook.operations import names
+from webhook.quota.names import DEFERRED_KEYS
+
+HOOKS: Final = registration.hooks("https://here")
+CONDITIONS: Final = {
+    "assigned.deferredquota.io": "has-node",
+    "shape.deferredquota.io": "has-no-node",
+}
+
+
+@pytest.mark.parametrize("phase", ["mutating", "validating"])
+def test_the_registrations_are_those_of_the_embedded_api_server(phase: str) -> None:
+    wanted = {hook.name: registered(hook) for hook in HOOKS if hook.phase == phase}
+    found = entries("webhook", phase.capitalize())
+    assert {name: summarized(entry) for name, entry in found.items()} == wanted
+
+
+def registered(hook: Hook) -> dict[str, Any]:
+    (rule,) = hook.rules
+    return {
+        "policy": hook.failure_policy,
+        "timeout": hook.timeout_seconds,
+        "side_effects": hook.side_effects,
+        "path": hook.url.removeprefix("https://here"),
+        "operations": rule.operations,
+        "resources": rule.resources,
+        "groups": rule.groups,
+        "opted_in": hook.namespace_selector,
+    }
+
+
+def summarized(entry: Manifest) -> dict[str, Any]:
+    (rule,) = entry["rules"]
+    mode = entry["namespaceSelector"]["matchExpressions"][0]
+    return {
+        "policy": entry["failurePolicy"],
+        "timeout": entry["timeoutSeconds"],
+        "side_effects": entry["sideEffects"],
+        "path": entry["clientConfig"]["service"]["path"],
+        "operations": frozenset(rule["operations"]),
+        "resources": frozenset(rule["resources"]),
+        "groups": frozenset(rule["apiGroups"]),
+        "opted_in": f"{mode['key']}={','.join(mode['values'])}",
+    }
+
+
+def test_conditions_are_where_the_embedded_api_server_has_some() -> None:
+    found = {
+        name: entry["matchConditions"][0]["name"]
+        for name, entry in entries("webhook", "Validating").items()
+        if name in {hook.name for hook in HOOKS if hook.condition is not None}
+        and hook_of(name).condition is not None
+    }
+    assert found == CONDITIONS
+
+
+def hook_of(name: str) -> Hook:
+    return next(hook for hook in HOOKS if hook.name == name and hook.phase == "validating")
+
+
+@pytest.mark.parametrize("node", ["", "node-0"])
+def test_a_new_pod_is_asked_about_at_one_of_two_doors(node: str) -> None:
+    request = WriteRequest(
+        operation="CREATE",
+        resource=PODS,
+        kind=PODS,
+        subresource="",
+        namespace="team-a",
+        name="web-1",
+        new=a_pod(node=node),
+        old=None,
+        dry_run=False,
+        options={},
+    )
+    for name, condition in CONDITIONS.items():
+        is_asked = hook_of(name).condition
+        assert is_asked is not None
+        assert is_asked(request) is ((condition == "has-node") == bool(node))
+
+
+def test_a_condition_cannot_fail_on_a_field_that_is_not_there() -> None:
+    for mask in MASKS:
+        for phase in ("Mutating", "Validating"):
+            for name, entry in entries(mask, phase).items():
+                for condition in entry.get("matchConditions", ()):
+                    assert_reads_safely(condition["expression"], name)
+
+
+def assert_reads_safely(expression: str, name: str) -> None:
+    """Every field below an object's own is read as one that may be missing."""
+    for path in re.findall(r"(?:object|oldObject|request)\.([A-Za-z.?]+)", expression):
+        parts = [part for part in path.split(".") if part]
+        optional = [part.startswith("?") or part in ("orValue", "hasValue") for part in parts]
+        assert all(optional) or path.startswith("metadata.?annotations"), (name, path)
+
+
+def test_the_stamp_is_called_for_all_binds_unless_a_policy_stamps() -> None:
+    assert "matchConditions" not in entries("webhook", "Mutating")["stamp.deferredquota.io"]
+    (condition,) = entries("policy", "Mutating")["stamp.deferredquota.io"]["matchConditions"]
+    assert condition["name"] == "has-no-uid"
+    assert "mask.deferredquota.io" not in entries("policy", "Mutating")
+
+
+def test_entries_are_complete_and_trust_nobody_yet() -> None:
+    for phase in ("Mutating", "Validating"):
+        for entry in entries("webhook", phase).values():
+            assert entry["admissionReviewVersions"] == ["v1"]
+            assert entry["matchPolicy"] == "Equivalent"
+            assert ("reinvocationPolicy" in entry) == (phase == "Mutating")
+            assert "caBundle" not in entry["clientConfig"]
+            assert "objectSelector" not in entry, "a Binding has no labels of the pod"
+
+
+def constraints() -> Iterator[tuple[str, Manifest, list[Manifest]]]:
+    """Return (name, namespace selector, rules) of all that stands in the way of requests."""
+    for mask in MASKS:
+        for phase in ("Mutating", "Validating"):
+            for name, entry in entries(mask, phase).items():
+                yield name, entry["namespaceSelector"], entry["rules"]
+    for policy in of_kind("MutatingAdmissionPolicy", everything("policy")):
+        match = policy["spec"]["matchConstraints"]
+        yield policy["metadata"]["name"], match["namespaceSelector"], match["resourceRules"]
+
+
+def test_we_stand_in_nobodys_way_but_of_namespaces_that_opted_in() -> None:
+    spared = {"kube-system", "kube-public", "kube-node-lease", SYSTEM}
+    for name, selector, _ in constraints():
+        opted_in, elsewhere = selector["matchExpressions"]
+        assert opted_in == {
+            "key": "deferredquota.io/mode",
+            "operator": "In",
+            "values": ["deferred"],
+        }, name
+        assert elsewhere["key"] == "kubernetes.io/metadata.name", name
+        assert (elsewhere["operator"], set(elsewhere["values"])) == ("NotIn", spared), name
+
+
+def test_we_ask_about_nothing_that_a_cluster_needs_to_come_up() -> None:
+    allowed = {
+        "": {
+            "pods", "pods/binding", "pods/resize", "bindings", "resourcequotas",
+            "resourcequotas/status",
+        },
+        "batch": {"jobs"},
+    }  # fmt: skip
+    for name, _, rules in constraints():
+        for rule in rules:
+            assert rule["scope"] == "Namespaced", name
+            assert rule["apiVersions"] == ["v1"], name
+            for group in rule["apiGroups"]:
+                assert set(rule["resources"]) <= allowed[group], name
+
+
+def test_nothing_can_fail_the_status_of_a_quota() -> None:
+    for policy in of_kind("MutatingAdmissionPolicy", everything("policy")):
+        assert policy["spec"]["failurePolicy"] == "Ignore"
+    mask = entries("webhook", "Mutating")["mask.deferredquota.io"]
+    assert (mask["failurePolicy"], mask["timeoutSeconds"]) == ("Ignore", 2)
+    for entry in entries("webhook", "Validating").values():
+        for rule in entry["rules"]:
+            assert "resourcequotas/status" not in rule["resources"]
+
+
+def test_the_mask_hides_what_is_deferred() -> None:
+    (policy,) = [
+        each
+        for each in of_kind("MutatingAdmissionPolicy", everything("policy"))
+        if each["metadata"]["name"] == names.MASK_POLICY
+    ]
+    (keys,) = [each["expression"] for each in policy["spec"]["variables"]]
+    assert set(re.findall(r"'([^']+)'", keys)) == DEFERRED_KEYS

@@ -1,0 +1,158 @@
+"""Uninstalling: quotas hold all the time, pods are let go, nothing is left."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from tests.builders import a_pod, a_quota
+from tests.installing.test_installation import run
+from tests.installing.twin import Twin
+from webhook.cluster.api import (
+    NAMESPACES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    ClusterApi,
+    NotFoundError,
+)
+from webhook.cluster.kinds import KNOWN_KINDS
+from webhook.installing.removal import Removal, uninstall
+from webhook.operations.patience import Patience
+
+QUICK = Patience(seconds=2, pause_seconds=0.01, settle_seconds=0.01)
+GATE = {"name": "deferredquota.io/quota"}
+
+
+@pytest.fixture
+def twin() -> Twin:
+    """A cluster with an installation, and a namespace where pods wait and run."""
+    twin = Twin()
+    run(twin)
+    labels = {"deferredquota.io/mode": "deferred"}
+    for name, labelled in (("team-a", True), ("left", False)):
+        twin.api.create(
+            NAMESPACES, {"metadata": {"name": name, "labels": labels if labelled else {}}}
+        )
+        twin.api.create(PODS, a_pod(name="gated", namespace=name, uid="", schedulingGates=[GATE]))
+    quota = {key: value for key, value in a_quota("q").items() if key != "status"}
+    twin.api.create(RESOURCE_QUOTAS, quota)
+    twin.api.create(PODS, a_pod(name="runs", uid="", node="node-0", requests={"cpu": "5"}))
+    twin.api.create(QUOTA_LEDGERS, {"metadata": {"name": "ledger", "namespace": "team-a"}})
+    twin.written.clear()
+    return twin
+
+
+def remove(twin: Twin, **removal: Any) -> tuple[tuple[str, ...], list[str]]:
+    lines: list[str] = []
+    wanted = Removal(patience=QUICK, **removal)
+    return uninstall(cast("ClusterApi", twin), wanted, lines.append), lines
+
+
+def ours(twin: Twin) -> set[str]:
+    found: set[str] = set()
+    for kind in KNOWN_KINDS:
+        for each in twin.api.list(kind).items:
+            metadata: Any = each["metadata"]
+            if "deferred-quota" in metadata["name"] or "deferredquota" in metadata["name"]:
+                found.add(f"{kind.kind} {metadata['name']}")
+    return found
+
+
+def gates(twin: Twin, namespace: str) -> object:
+    pod: Any = twin.api.get(PODS, "gated", namespace=namespace)
+    return pod["spec"].get("schedulingGates")
+
+
+def test_nothing_is_left(twin: Twin) -> None:
+    problems, _ = remove(twin)
+    assert problems == ()
+    assert ours(twin) == set()
+
+
+def test_pods_are_let_go_wherever_they_are(twin: Twin) -> None:
+    remove(twin)
+    assert not gates(twin, "team-a")
+    assert not gates(twin, "left")
+
+
+def test_quotas_are_complete(twin: Twin) -> None:
+    remove(twin)
+    quota: Any = twin.api.get(RESOURCE_QUOTAS, "q", namespace="team-a")
+    assert quota["status"] == {"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "5"}}
+
+
+def test_the_mask_goes_first_and_the_guards_after_quotas_hold(twin: Twin) -> None:
+    remove(twin)
+    order = twin.written
+    completed = order.index("patch ResourceQuota q")
+    for early in (
+        "delete MutatingAdmissionPolicyBinding deferred-quota-mask",
+        "delete MutatingWebhookConfiguration deferred-quota",
+        "delete Deployment deferred-quota-system/deferred-quota-controller",
+    ):
+        assert order.index(early) < completed
+    guards = order.index("delete ValidatingWebhookConfiguration deferred-quota")
+    webhook = order.index("delete Deployment deferred-quota-system/deferred-quota-webhook")
+    assert completed < guards < webhook
+    assert order[-1] == "delete Namespace deferred-quota-system"
+
+
+@pytest.mark.parametrize("removes_labels", [True, False])
+def test_labels_go_only_when_asked(twin: Twin, removes_labels: bool) -> None:
+    remove(twin, removes_labels=removes_labels)
+    labels: Any = cast("Any", twin.api.get(NAMESPACES, "team-a"))["metadata"].get("labels") or {}
+    assert ("deferredquota.io/mode" in labels) is not removes_labels
+
+
+def test_ledgers_can_be_kept(twin: Twin) -> None:
+    remove(twin, keeps_ledgers=True)
+    assert ours(twin) == {"CustomResourceDefinition quotaledgers.deferredquota.io"}
+    assert twin.api.get(QUOTA_LEDGERS, "ledger", namespace="team-a")
+
+
+def test_a_dry_run_changes_nothing(twin: Twin) -> None:
+    before = ours(twin)
+    problems, lines = remove(twin, dry_run=True)
+    assert problems == ()
+    assert twin.written == []
+    assert ours(twin) == before
+    assert {line.partition(":")[0] for line in lines if "would be deleted" in line} >= {
+        "Namespace deferred-quota-system",
+        "MutatingAdmissionPolicy deferred-quota-mask",
+    }
+
+
+def test_again_there_is_nothing_to_do(twin: Twin) -> None:
+    remove(twin)
+    twin.written.clear()
+    problems, _ = remove(twin)
+    assert problems == ()
+    assert not any(line.startswith("delete") for line in twin.written)
+
+
+def test_what_is_gone_already_is_no_obstacle(twin: Twin) -> None:
+    for kind in KNOWN_KINDS:
+        for each in twin.api.list(kind).items:
+            metadata: Any = each["metadata"]
+            if metadata["name"] == "deferred-quota-controller":
+                twin.api.delete(kind, metadata["name"], namespace=metadata.get("namespace", ""))
+    problems, _ = remove(twin)
+    assert problems == ()
+    assert ours(twin) == set()
+
+
+def test_a_controller_that_does_not_stop_is_told(twin: Twin) -> None:
+    labels = {
+        "app.kubernetes.io/name": "deferred-quota",
+        "app.kubernetes.io/component": "controller",
+    }
+    pod = a_pod(
+        name="stubborn", namespace="deferred-quota-system", uid="", metadata={"labels": labels}
+    )
+    twin.api.create(PODS, pod)
+    problems, _ = remove(twin)
+    assert problems == ("Pod stubborn: the controller still runs",)
+    with pytest.raises(NotFoundError):
+        twin.api.get(NAMESPACES, "deferred-quota-system")

@@ -1,0 +1,113 @@
+"""Manifests with an address, a CA, an image and a configuration written in."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.installing.manifests import MASKS, Manifest
+from webhook.installing import InstallError, render
+from webhook.installing.kustomizations import add_component, read_directory
+from webhook.installing.rendering import Mask
+
+URL = "https://192.0.2.7:9443"
+
+
+def clients(objects: list[Any]) -> Iterator[tuple[str, Manifest]]:
+    for each in objects:
+        for entry in each.get("webhooks", ()):
+            yield each["kind"], entry["clientConfig"]
+
+
+@pytest.mark.parametrize("url", [URL, f"{URL}/"])
+def test_every_entry_is_called_at_the_address(url: str) -> None:
+    found = list(clients(render(url=url, mask="webhook").objects))
+    assert len(found) == 9
+    for kind, client in found:
+        path = "mutate" if kind.startswith("Mutating") else "validate"
+        assert client == {"url": f"{URL}/{path}"}
+
+
+def test_every_entry_trusts_the_ca() -> None:
+    for _, client in clients(render(ca_pem=b"pem").objects):
+        assert base64.b64decode(client["caBundle"]) == b"pem"
+        assert client["service"]["name"] == "deferred-quota-webhook"
+
+
+def test_every_deployment_runs_the_image() -> None:
+    workloads = cast("list[Any]", render(image="registry.example/dq:1").workloads)
+    images = [
+        container["image"]
+        for each in workloads
+        if each["kind"] == "Deployment"
+        for container in each["spec"]["template"]["spec"]["containers"]
+    ]
+    assert images == ["registry.example/dq:1"] * 2
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_mask_names_the_configured_resources(mask: Mask) -> None:
+    gpu = "requests.nvidia.com/gpu"
+    plain = render(mask=mask)
+    extended = render(mask=mask, deferred_resources=[gpu, "cpu"])
+    assert "gpu" not in str(plain)
+    assert str(extended).count(f"'limits.memory', '{gpu}']") == (2 if mask == "policy" else 1)
+    assert str(extended).replace(f", '{gpu}'", "") == str(plain)
+
+
+def test_the_order_is_one_in_which_objects_can_be_applied() -> None:
+    kinds = [each["kind"] for each in render(mask="policy").objects]
+    first = {kind: kinds.index(kind) for kind in kinds}
+    assert kinds[:2] == ["Namespace", "CustomResourceDefinition"]
+    assert first["Deployment"] < first["MutatingWebhookConfiguration"]
+    names = [cast("Any", each)["metadata"]["name"] for each in render(mask="policy").objects]
+    assert names.index("deferred-quota-stamp") < first["MutatingWebhookConfiguration"]
+    assert names[-1] == "deferred-quota-mask"
+
+
+def test_what_is_rendered_belongs_to_the_caller() -> None:
+    changed = cast("Any", render().cluster[0])
+    changed["metadata"]["name"] = "other"
+    assert cast("Any", render().cluster[0])["metadata"]["name"] == "deferred-quota-system"
+
+
+def test_missing_manifests_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InstallError, match=r"nowhere: the manifests are missing"):
+        render(manifests=tmp_path / "nowhere")
+
+
+BAD = {
+    "a file that is missing": (
+        "resources: [other.yaml]",
+        r"other\.yaml: No such file or directory",
+    ),
+    "what only kustomize reads": (
+        "namePrefix: my-",
+        r"kustomization\.yaml: namePrefix: is read by kustomize only",
+    ),
+    "resources that are no list": ("resources: here", r"resources: must be a list"),
+    "a broken file": ("resources: [", r"kustomization\.yaml.*line"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD.keys())
+def test_a_kustomization_that_cannot_be_read_is_named(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "kustomization.yaml"
+    path.write_text(f"apiVersion: v1\nkind: Kustomization\n{text}\n")
+    with pytest.raises(InstallError, match=message):
+        read_directory(tmp_path)
+
+
+def test_a_patch_has_to_have_something_to_change(tmp_path: Path) -> None:
+    kind = "apiVersion: v1\nkind: MutatingWebhookConfiguration\nmetadata: {name: x}\nwebhooks: []\n"
+    (tmp_path / "entry.yaml").write_text(kind)
+    text = "apiVersion: v1\nkind: Component\npatches: [{path: entry.yaml}]\n"
+    (tmp_path / "kustomization.yaml").write_text(text)
+    with pytest.raises(InstallError, match=r"entry\.yaml: patches no webhook configuration"):
+        add_component(tmp_path, [])

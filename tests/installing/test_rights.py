@@ -1,0 +1,192 @@
+"""The service accounts may do what the program does, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import pytest
+
+from tests.builders import a_binding, a_pod, a_quota
+from tests.installing.recording import RecordingApi, Right, granted
+from webhook.admission.deadline import Deadline
+from webhook.admission.review import AdmissionRequest, Answer, GroupVersionKind, Phase
+from webhook.cluster.api import (
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    ClusterApi,
+    NotFoundError,
+)
+from webhook.cluster.informer import Timing
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.controllers.events import About, EventLimits, EventRecorder
+from webhook.controllers.tracked import TrackerTiming
+from webhook.installing import render
+from webhook.runtime.control import Candidate, ControlOptions
+from webhook.runtime.engine import Engine, EngineOptions
+from webhook.telemetry.metrics import Metrics
+
+SYSTEM: Final = "deferred-quota-system"
+BOUND_SECONDS: Final = 30.0
+QUICK: Final = Timing(first_pause=0.01, longest_pause=0.05)
+
+
+@dataclass(frozen=True)
+class Story:
+    """What both programs asked of an API server while all that they do was done once."""
+
+    webhook: RecordingApi
+    controller: RecordingApi
+
+
+@pytest.fixture(scope="module")
+def story() -> Story:
+    api = MemoryClient(MemoryCluster())
+    webhook, controller = RecordingApi(api), RecordingApi(api)
+    for name, mode in ((SYSTEM, ""), ("team-a", "deferred"), ("team-b", "deferrred")):
+        labels = {"deferredquota.io/mode": mode} if mode else {}
+        api.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
+    quota = {key: value for key, value in a_quota("q").items() if key != "status"}
+    api.create(RESOURCE_QUOTAS, quota)
+    set_status(api)
+    control = Engine(
+        cast("ClusterApi", controller),
+        Metrics(),
+        EngineOptions(
+            with_doors=False,
+            follow_ledgers=True,
+            informer=QUICK,
+            control=ControlOptions(
+                Candidate(cast("ClusterApi", controller), SYSTEM, "controller-0"),
+                TrackerTiming(settle_seconds=0.01, resync_seconds=0.2, informer=QUICK),
+                expire_seconds=0.3,
+            ),
+        ),
+    )
+    doors = Engine(
+        cast("ClusterApi", webhook), Metrics(), EngineOptions(control=None, follow_ledgers=True)
+    )
+    control.start()
+    doors.start()
+    try:
+        assert doors.wait_until_ready(BOUND_SECONDS) == []
+        play(api, doors, controller)
+    finally:
+        doors.stop()
+        control.stop()  # which gives the lease back
+    return Story(webhook, controller)
+
+
+def play(api: MemoryClient, doors: Engine, controller: RecordingApi) -> None:
+    eventually(lambda: "requests.cpu" not in shown(api), "the mask is on")
+    eventually(lambda: read_ledger(api).get("quotas"), "the quota is counted")
+    for name, cpu in (("small", "1"), ("large", "9")):
+        api.create(PODS, a_pod(name=name, uid="", requests={"cpu": cpu}))
+    # one fits, one does not, of one nobody knows anything, and one is in a strange namespace
+    eventually(lambda: outcome(bind(doors, "small")) == "Allowed", "a reservation is made")
+    assert outcome(bind(doors, "large")) == "Denied"
+    assert outcome(bind(doors, "nobody")) == "Denied"
+    assert outcome(bind(doors, "nobody", "nowhere")) == "Allowed"
+    eventually(lambda: not read_ledger(api).get("reservations"), "the reservation expires")
+    eventually(lambda: api.list(EVENTS).items, "an event tells of the mistake in a label")
+    eventually(lambda: api.list(LEASES).items, "there is a leader")
+    api.patch(NAMESPACES, "team-a", {"metadata": {"labels": {"deferredquota.io/mode": None}}})
+    eventually(lambda: "requests.cpu" in shown(api), "the quota is given back")
+    say_twice(controller)
+
+
+def say_twice(api: RecordingApi) -> None:
+    events = EventRecorder(cast("ClusterApi", api), limits=EventLimits(repeat_seconds=0.01))
+    events.start()
+    for verb in ("create", "patch"):
+        api.used.discard(("", "events", verb))
+        events.normal(About(NAMESPACES, "team-a", "", "uid"), "Said", "again and again")
+        eventually(lambda verb=verb: ("", "events", verb) in api.used, f"an event: {verb}")  # type: ignore[misc]
+    events.stop()
+
+
+def set_status(api: MemoryClient) -> None:
+    """Write what the quota controller writes when nothing masks."""
+    status = {"hard": {"requests.cpu": "2", "pods": "9"}, "used": {"requests.cpu": "0"}}
+    patch = {"status": status}
+    api.patch(RESOURCE_QUOTAS, "q", patch, namespace="team-a", subresource="status")
+
+
+def shown(api: MemoryClient) -> Mapping[str, Any]:
+    found: Any = api.get(RESOURCE_QUOTAS, "q", namespace="team-a")
+    hard: Mapping[str, Any] = found["status"]["hard"]
+    return hard
+
+
+def read_ledger(api: MemoryClient) -> Mapping[str, Any]:
+    try:
+        found: Any = api.get(QUOTA_LEDGERS, "ledger", namespace="team-a")
+    except NotFoundError:
+        return {}
+    status: Mapping[str, Any] = found.get("status") or {}
+    return status
+
+
+def bind(doors: Engine, pod: str, namespace: str = "team-a") -> Answer:
+    request = AdmissionRequest(
+        uid=f"review-{pod}",
+        phase=Phase.VALIDATING,
+        operation="CREATE",
+        group="",
+        version="v1",
+        resource="pods",
+        subresource="binding",
+        kind=GroupVersionKind("", "v1", "Binding"),
+        name=pod,
+        namespace=namespace,
+        object=a_binding(pod, "node-0", namespace=namespace),
+    )
+    return doors.decide(request, Deadline(time.monotonic() + 5))
+
+
+def outcome(answer: Answer) -> str:
+    return type(answer).__name__
+
+
+def eventually(look: Callable[[], object], what: str) -> None:
+    give_up = time.monotonic() + BOUND_SECONDS
+    while not look():
+        assert time.monotonic() < give_up, f"never so: {what}"
+        time.sleep(0.01)
+
+
+def rights_of(kind: str, name: str) -> set[Right]:
+    return {
+        right
+        for obj in render(mask="none").cluster
+        if obj["kind"] == kind and cast("Any", obj)["metadata"]["name"] == name
+        for right in granted(obj["rules"])
+    }
+
+
+@pytest.mark.parametrize("program", ["webhook", "controller"])
+def test_a_program_has_the_rights_that_it_uses_and_no_other(story: Story, program: str) -> None:
+    name = f"deferred-quota-{program}"
+    recorded: RecordingApi = getattr(story, program)
+    assert rights_of("ClusterRole", name) | rights_of("Role", name) == recorded.used
+
+
+def test_the_controllers_right_to_change_a_lease_is_for_its_own_one(story: Story) -> None:
+    roles = [each for each in render(mask="none").cluster if each["kind"] == "Role"]
+    rules = [rule for role in roles for rule in cast("Any", role)["rules"]]
+    assert [rule.get("resourceNames") for rule in rules] == [["deferred-quota-controller"], None]
+    assert rules[1]["verbs"] == ["create"]
+    leases = {place for place in story.controller.places if place[0] == "leases"}
+    assert leases == {("leases", SYSTEM, "deferred-quota-controller")}
+
+
+def test_leases_are_granted_in_our_namespace_only() -> None:
+    for program in ("webhook", "controller"):
+        for group, _, _ in rights_of("ClusterRole", f"deferred-quota-{program}"):
+            assert group != "coordination.k8s.io"

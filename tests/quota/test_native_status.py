@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import a_pod, a_quota, an_expression
+from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.native_status import (
+    carried_over,
+    incomplete_keys,
+    masking_patch,
+    native_count,
+    restoring_patch,
+    visible_keys,
+)
+from webhook.quota.objects import Pod, ResourceQuota
+from webhook.quota.resources import parse_resource_list, to_text
+from webhook.quota.scopes import ScopeError
+
+VERSION = {"resourceVersion": "7"}
+
+
+def quota(
+    spec: dict[str, str],
+    hard: dict[str, str] | None = None,
+    used: dict[str, str] | None = None,
+    **fields: Any,
+) -> ResourceQuota:
+    raw = a_quota("p1", hard=spec, metadata=VERSION, **fields)
+    raw["status"] = {"hard": hard or {}, "used": used or {}}
+    return ResourceQuota.from_object(raw)
+
+
+def counted(**amounts: str) -> Any:
+    names = {"cpu": "requests.cpu", "pods": "pods"}
+    return parse_resource_list({names[key]: value for key, value in amounts.items()}, field="")
+
+
+def test_the_mask_takes_out_what_is_deferred_and_nothing_else() -> None:
+    status = {"requests.cpu": "1", "pods": "3"}
+    shown = quota({"requests.cpu": "1", "pods": "3"}, status, {**status, "limits.cpu": "0"})
+    assert visible_keys(shown, DEFERRED_KEYS) == ("limits.cpu", "requests.cpu")
+    assert masking_patch(shown, DEFERRED_KEYS) == {
+        "metadata": {"uid": "quota-uid-1", "resourceVersion": "7"},
+        "status": {
+            "hard": {"requests.cpu": None},
+            "used": {"limits.cpu": None, "requests.cpu": None},
+        },
+    }
+
+
+def test_a_masked_status_needs_no_patch() -> None:
+    assert masking_patch(quota({"cpu": "1", "pods": "3"}, {"pods": "3"}), DEFERRED_KEYS) is None
+
+
+def test_a_status_is_completed_with_limit_and_usage_at_once() -> None:
+    masked = quota({"requests.cpu": "2", "pods": "9"}, {"pods": "9"}, {"pods": "3"})
+    assert incomplete_keys(masked) == ("requests.cpu",)
+    assert restoring_patch(masked, counted(cpu="1500m", pods="3")) == {
+        "metadata": {"uid": "quota-uid-1", "resourceVersion": "7"},
+        "status": {"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "1500m"}},
+    }
+
+
+def test_keys_that_no_pod_is_charged_for_are_left_to_their_controllers() -> None:
+    assert incomplete_keys(quota({"services": "2", "requests.storage": "1Gi"})) == ()
+    assert restoring_patch(quota({"services": "2"}), {}) is None
+
+
+def test_usage_is_raised_and_never_lowered() -> None:
+    for used, raised in (("1", True), ("2", False), ("3", False)):
+        full = quota({"requests.cpu": "9"}, {"requests.cpu": "9"}, {"requests.cpu": used})
+        patch: Any = restoring_patch(full, counted(cpu="2"))
+        expected = {"used": {"requests.cpu": "2"}} if raised else None
+        assert (patch and patch["status"]) == expected, used
+
+
+def test_all_pods_count_with_a_node_or_without() -> None:
+    pods = [
+        Pod.from_object(a_pod(name="runs", node="n", requests={"cpu": "1"})),
+        Pod.from_object(a_pod(name="waits", requests={"cpu": "2"})),
+        Pod.from_object(a_pod(name="done", requests={"cpu": "4"}, status={"phase": "Failed"})),
+    ]
+    found = native_count(quota({"requests.cpu": "9", "pods": "9", "count/pods": "9"}), pods)
+    assert to_text(found) == {"count/pods": "3", "pods": "2", "requests.cpu": "3"}
+
+
+def test_only_pods_in_the_scopes_count() -> None:
+    gold = Pod.from_object(a_pod(requests={"cpu": "1"}, priorityClassName="gold"))
+    other = Pod.from_object(a_pod(requests={"cpu": "1"}))
+    scoped = quota({"cpu": "9"}, expressions=[an_expression("PriorityClass", "In", "gold")])
+    assert to_text(native_count(scoped, [gold, other])) == {"cpu": "1"}
+    broken = quota({"cpu": "9"}, expressions=[an_expression("PriorityClass", "In")])
+    with pytest.raises(ScopeError):
+        native_count(broken, [gold])
+
+
+milli = st.integers(0, 50).map(lambda amount: f"{amount}m")
+
+
+@given(before=milli, list_=milli, now=milli)
+def test_a_count_that_is_carried_over_misses_no_pod(before: str, list_: str, now: str) -> None:
+    """What the status lacked before the list is still added to what it says now."""
+    spec = {"requests.cpu": "9"}
+    old = quota(spec, spec, {"requests.cpu": before})
+    new = quota(spec, spec, {"requests.cpu": now})
+    listed = counted(cpu=list_)
+    key = "requests.cpu"
+    carried = carried_over(listed, old, new)[key]
+    lacked = max(listed[key].nano - old.status_used[key].nano, 0)
+    assert carried.nano == new.status_used[key].nano + lacked
+
+
+def test_a_count_of_what_was_hidden_is_carried_over_as_it_is() -> None:
+    spec = {"requests.cpu": "9"}
+    masked, full = quota(spec), quota(spec, spec, {"requests.cpu": "4"})
+    assert to_text(carried_over(counted(cpu="3"), masked, masked)) == {"requests.cpu": "3"}
+    assert to_text(carried_over(counted(cpu="3"), masked, full)) == {"requests.cpu": "3"}
