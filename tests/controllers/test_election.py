@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from datetime import datetime, timedelta
 
 import pytest
@@ -367,7 +366,7 @@ def _search() -> None:
 
 def test_threads_hand_over_when_one_is_stopped() -> None:
     cluster = MemoryCluster()
-    timing = ElectionTiming(lease_seconds=2, renew_seconds=1.0, retry_seconds=0.05)
+    timing = ElectionTiming(lease_seconds=600, renew_seconds=500.0, retry_seconds=0.05)
     both = [
         Election(
             MemoryClient(cluster), namespace=NAMESPACE, name=NAME, identity=name, timing=timing
@@ -378,8 +377,6 @@ def test_threads_hand_over_when_one_is_stopped() -> None:
         election.start()
     eventually(lambda: any(one.is_leader() for one in both), "one leads")
     first, second = sorted(both, key=lambda one: not one.is_leader())
-    began = time.monotonic()
     first.stop()
-    eventually(second.is_leader, "the other one leads")
-    assert time.monotonic() - began < 1.9, "it waited for the lease to end"
+    eventually(second.is_leader, "the other one leads, long before the lease ends")
     second.stop()

@@ -213,3 +213,16 @@ def test_events_do_not_shorten_the_pause_after_a_failure(rig: Rig) -> None:
     rig.pod("more", node="node-1")
     rig.catch_up()
     assert rig.tracker._agenda.next_moment() == pytest.approx(due)
+
+
+def test_a_ledger_that_cannot_be_read_is_told_once_and_replaced(rig: Rig) -> None:
+    rig.pod("web", node="node-1")
+    rig.step()
+    hand_edit(rig, "podsResourceVersion", "soon")
+    for _ in range(4):
+        look(rig)
+    assert rig.told() == ["LedgerUnreadable"]
+    rig.pass_time(EXPIRE_SECONDS + 1)
+    rig.step()
+    assert rig.used() == {"requests.cpu": "1"}
+    assert rig.conditions()["Rebuilt"] == ("True", "LedgerLost")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -31,6 +32,7 @@ from webhook.cluster.api import (
     ForbiddenError,
     JsonPatch,
     MergePatch,
+    Page,
     Revision,
 )
 from webhook.cluster.kinds import Kind
@@ -341,3 +343,91 @@ def test_a_pod_that_cannot_be_read_is_named() -> None:
     done = opt_out(MemoryClient(cluster), NAMESPACE, patience=QUICK)
     (problem,) = done.problems
     assert problem.startswith("Pod team-a/odd: spec.containers: must be a list")
+
+
+def during_pauses(*events: Callable[[], object]) -> Patience:
+    """Patience that lets something happen at each pause, one after the other."""
+    left = list(events)
+
+    def sleep(_: float) -> None:
+        if left:
+            left.pop(0)()
+
+    return Patience(seconds=20, pause_seconds=0.001, settle_seconds=0.001, sleep=sleep)
+
+
+def test_a_pod_that_was_on_its_way_when_the_label_went_loses_its_gate_too() -> None:
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web-1"))
+    late = a_gated_pod("late")
+    patience = during_pauses(lambda: cluster.load([(PODS, late)]))
+    api = MemoryClient(cluster)
+    done = opt_out(api, NAMESPACE, patience=patience)
+    assert (done.gates, gates_of(api, "late")) == (2, [])
+
+
+def test_a_pod_that_was_not_charged_when_the_status_came_is_charged_later() -> None:
+    """The API server knew the old status for a moment longer."""
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "9"}))
+    late = a_pod(name="late", requests={"cpu": "2"})
+    patience = during_pauses(
+        lambda: None,  # no gate is left
+        lambda: None,  # the status is written
+        lambda: cluster.load([(PODS, late)]),  # it was complete
+    )
+    api = MemoryClient(cluster)
+    opt_out(api, NAMESPACE, patience=patience)
+    assert status_of(api)["used"] == {"requests.cpu": "2"}
+
+
+class Charging(MemoryClient):
+    """An API server that charges a new pod just before each write of a status, at every look."""
+
+    pods = itertools.count()
+    is_new_look = False
+
+    def pages(self, kind: Kind, **kwargs: Any) -> Iterator[Page]:
+        self.is_new_look = self.is_new_look or kind == PODS
+        return super().pages(kind, **kwargs)
+
+    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+        if kind == RESOURCE_QUOTAS and self.is_new_look:
+            self.is_new_look = False
+            other = MemoryClient(self.cluster)
+            pod = a_pod(name=f"new-{next(self.pods)}", uid="", requests={"cpu": "1"})
+            other.create(PODS, pod)
+            used = Quantity.parse(str(cast("Object", status_of(other)["used"])["requests.cpu"]))
+            patch = {"status": {"used": {"requests.cpu": str(used + Quantity.parse("1"))}}}
+            other.patch(RESOURCE_QUOTAS, name, patch, namespace=NAMESPACE, subresource="status")
+        return super().patch(kind, name, *args, **kwargs)
+
+
+def test_pods_that_were_missed_are_added_however_many_come_meanwhile() -> None:
+    hard = {"requests.cpu": "99"}
+    cluster = a_cluster(
+        a_namespace(),
+        a_quota("p1", hard=hard, used={"requests.cpu": "1"}),
+        *(a_pod(name=f"old-{n}", uid=f"uid-{n}", requests={"cpu": "1"}) for n in range(4)),
+    )
+    api = Charging(cluster)
+    brief = Patience(seconds=5, pause_seconds=0.001, settle_seconds=0.001)
+    done = opt_out(api, NAMESPACE, patience=brief)
+    assert done.problems == ()
+    assert cast("Object", status_of(api)["used"]) == native_usage(api) == {"requests.cpu": "5"}
+
+
+def test_a_pod_is_named_by_its_uid() -> None:
+    """Another pod of the same name, with the same gate, is another pod: it is listed first."""
+    cluster = a_cluster(a_namespace(), a_gated_pod("web-1"))
+
+    class Replacing(Recorder):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == PODS and "pods" not in self.written:
+                self.delete(PODS, name, namespace=NAMESPACE)
+                pod = a_gated_pod(name)
+                cast("Object", pod["metadata"])["uid"] = "uid-another"
+                self.cluster.load([(PODS, pod)])
+            return super().patch(kind, name, *args, **kwargs)
+
+    api = Replacing(cluster)
+    assert opt_out(api, NAMESPACE, patience=QUICK).gates == 1
+    assert api.written == ["namespaces", "pods", "pods"]

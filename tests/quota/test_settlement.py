@@ -206,3 +206,43 @@ def test_a_quota_that_came_while_a_resize_was_on_its_way_is_charged_with_all_of_
     following = settle(before, count(seen("q", assigned=True), {"q": "s1", "new": "s1"}))
     assert following is not None
     assert following.reservations["a"].charges == {"q": cpu("2"), "new": cpu("3")}
+
+
+def test_an_update_on_its_way_can_move_a_pod_into_a_quota_that_is_new() -> None:
+    before = ledger(held("q", after=5))
+    following = settle(before, count(seen("q", version=5), {"q": "s1", "new": "s1"}))
+    assert following is not None
+    assert following.reservations["a"].charges == {"q": cpu("1"), "new": cpu("1")}
+
+
+def test_an_update_that_was_stored_leaves_a_new_quota_to_what_is_seen() -> None:
+    before = ledger(held("q", after=5))
+    following = settle(before, count(seen("q", version=6), {"q": "s1", "new": "s1"}))
+    assert following is not None
+    assert following.reservations["a"].charges == {"q": cpu("1")}
+
+
+def of_memory(pod: SeenPod | None) -> Count:
+    """A count of quota `q` after memory has become a deferred resource too."""
+    both = {**cpu("5"), "requests.memory": Quantity.parse("9")}
+    counted = CountedQuota(
+        observed(spec="s1-both"), both, {name: cpu("0")["requests.cpu"] for name in both}
+    )
+    if pod is not None:
+        pod = replace(pod, usage={**pod.usage, "requests.memory": Quantity.parse("4")})
+    return Count(20, {"q": counted}, {} if pod is None else {"a": pod})
+
+
+def test_a_resource_that_becomes_deferred_is_reserved_for_the_pods_that_are_seen() -> None:
+    following = settle(ledger(held("q")), of_memory(seen("q")))
+    assert following is not None
+    memory = {"requests.memory": Quantity.parse("4")}
+    assert following.reservations["a"].charges == {"q": {**cpu("1"), **memory}}
+    assert following.accounts["q"].reserved == {**cpu("1"), **memory}
+
+
+def test_a_resource_that_becomes_deferred_waits_for_the_pods_that_are_not_seen() -> None:
+    before = ledger(held("q"))
+    assert settle(before, of_memory(None)) is None
+    assert settle(before, of_memory(None), expired={"a": Expiry(1, 0)}) is not None
+    assert settle(ledger(), of_memory(None)) is not None

@@ -161,7 +161,8 @@ class _Maker:
         arguments: list[str | Path] = [
             *(sys.executable, "-m", "webhook", command),
             *("--kubeconfig", self._kubeconfig(name, account)),
-            *("--ops", f"127.0.0.1:{ops}", "--log-level", "warning"),
+            *("--ops", f"127.0.0.1:{ops}"),
+            *("--log-level", "info" if command == "controller" else "warning"),
             *more,
         ]
         ready = _answers(f"http://127.0.0.1:{ops}/readyz")

@@ -58,6 +58,7 @@ class Restored:
 class _Progress:
     written: dict[str, None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
     is_refused: bool = False
 
 
@@ -90,7 +91,7 @@ def _complete(
     api: ClusterApi, namespace: str, there: Inhabitants, wait: Wait, progress: _Progress
 ) -> bool:
     """Write what is missing; return whether nothing was."""
-    progress.problems = list(there.unreadable)
+    progress.problems, progress.unfinished = list(there.unreadable), []
     is_complete = True
     for quota in there.quotas:
         try:
@@ -101,6 +102,7 @@ def _complete(
         if restoring_patch(quota, counted) is None:
             continue
         is_complete = False
+        progress.unfinished.append(_unfinished(quota))
         try:
             if _write(api, namespace, quota, counted, wait):
                 progress.written[quota.name] = None
@@ -149,16 +151,16 @@ def _patch_status(api: ClusterApi, namespace: str, name: str, patch: Patch) -> R
 def _outcome(there: Inhabitants, progress: _Progress, *, is_complete: bool) -> Restored:
     problems = progress.problems
     if not is_complete and not progress.is_refused:
-        problems = [*problems, *_lacking(there.quotas)]
+        problems = [*problems, *progress.unfinished]
     return Restored(tuple(progress.written), over_quota(there), tuple(problems))
 
 
-def _lacking(quotas: tuple[ResourceQuota, ...]) -> list[str]:
-    return [
-        f"quota {quota.name}: status lacks {', '.join(missing)}: something takes it out again"
-        for quota in quotas
-        if (missing := incomplete_keys(quota))
-    ]
+def _unfinished(quota: ResourceQuota) -> str:
+    missing = incomplete_keys(quota)
+    if missing:
+        lacking = ", ".join(missing)
+        return f"quota {quota.name}: status lacks {lacking}: something takes it out again"
+    return f"quota {quota.name}: pods come faster than they can be counted"
 
 
 def over_quota(there: Inhabitants) -> tuple[OverQuota, ...]:

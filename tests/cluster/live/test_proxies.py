@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.live.fake import (
+    PATIENCE_SECONDS,
     FakeServer,
     Peer,
     Script,
@@ -62,24 +63,25 @@ def test_requests_go_through_one_tunnel(behind: Script) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "expected", "words"),
+    ("script", "seconds", "expected", "words"),
     [
         (
             answering(reply(407, "who are you", Content_Type="text/plain")),
+            PATIENCE_SECONDS,
             UnreachableError,
             "the proxy 127.0.0.1 answered 407 Somehow",
         ),
-        (Peer.stall, RequestTimeoutError, "no answer within"),
-        (lambda peer: peer.close(), UnreachableError, "closed|reset"),
+        (Peer.stall, 0.2, RequestTimeoutError, "no answer within"),
+        (Peer.close, PATIENCE_SECONDS, UnreachableError, "closed|reset"),
     ],
     ids=["refused", "silent", "gone"],
 )
 def test_a_proxy_that_lets_nobody_through(
-    script: Script, expected: type[Exception], words: str
+    script: Script, seconds: float, expected: type[Exception], words: str
 ) -> None:
     with FakeServer(script) as proxy:
         access = proxy.access(proxy=proxy.url)
-        client = proxy.client(access=access, timeout_seconds=1)
+        client = proxy.client(access=access, timeout_seconds=seconds)
         with pytest.raises(expected, match=words):
             client.update(CONFIG_MAPS, a_note())
         assert [asked.method for asked in proxy.requests] in ([], ["CONNECT"])

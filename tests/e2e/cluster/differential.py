@@ -20,7 +20,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.e2e.cluster import differential_words, objects
-from tests.e2e.cluster.differential_objects import EVEN, ODD, Object, random_pod, random_quotas
+from tests.e2e.cluster.differential_objects import (
+    EVEN,
+    ODD,
+    Object,
+    grown,
+    random_pod,
+    random_quotas,
+)
 from tests.e2e.cluster.differential_words import Verdict
 from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import apply_namespace
@@ -89,6 +96,21 @@ class Pair:
             native = self._asked_again(assigned, ours.quota)
         return native, ours
 
+    def resize(self, name: str, resources: Object) -> tuple[Verdict, Verdict]:
+        """Ask both to change the size of a pod's first container; give both verdicts."""
+        patch = {"spec": {"containers": [{"name": "c0", "resources": resources}]}}
+        answers = [
+            self.api.patch_strategic(objects.pods(namespace, name, "resize"), patch)
+            for namespace in (self.plain, self.deferred)
+        ]
+        native, ours = differential_words.native(answers[0]), differential_words.ours(answers[1])
+        for _ in range(_ASKED_AGAIN):
+            if native.quota == ours.quota or not (native.quota and ours.quota):
+                break
+            path = objects.pods(self.plain, name, "resize")
+            native = differential_words.native(self.api.patch_strategic(path, patch, dry_run=True))
+        return native, ours
+
     def by_chance(self, through: str) -> Sequence[str]:
         """Name the parts of a refusal whose notation is chance."""
         if self.amounts is EVEN:
@@ -144,10 +166,19 @@ def open_pair(api: Api, name: str, node: str, chance: random.Random) -> Pair:
 def compare(pair: Pair, chance: random.Random, cases: int) -> Outcome:
     """Put random pods to both, up to the first difference: what follows rests on other sums."""
     outcome = Outcome()
+    there: dict[str, Object] = {}
     for number in range(cases):
-        pod = random_pod(chance, f"case-{number}", pair.amounts)
-        through = chance.choice(("create", "bind"))
-        native, ours = pair.put(pod, through=through)
+        through = chance.choice(("create", "bind", "resize") if there else ("create", "bind"))
+        if through == "resize":
+            name = chance.choice(sorted(there))
+            pod = grown(chance, there[name], pair.amounts)
+            native, ours = pair.resize(name, pod)
+            there[name] = pod if native.code == 200 else there[name]
+        else:
+            pod = random_pod(chance, f"case-{number}", pair.amounts)
+            native, ours = pair.put(pod, through=through)
+            if native.code == 201:
+                there[f"case-{number}"] = pod["spec"]["containers"][0].get("resources", {})
         outcome.note(native)
         differences = list(_differences(pair, through, native, ours))
         if differences:

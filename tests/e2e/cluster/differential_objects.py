@@ -141,6 +141,21 @@ def random_pod(chance: random.Random, name: str, amounts: Mapping[str, Sequence[
     return made
 
 
+def grown(chance: random.Random, resources: Object, amounts: Mapping[str, Sequence[str]]) -> Object:
+    """Choose larger resources for a container; what shrinks the API server gives back late."""
+    old = resources.get("limits") or {}
+    limits = {name: _at_least(chance, amounts[name], old[name]) for name in old if name in amounts}
+    requests = {**old, **(resources.get("requests") or {})}
+    return {
+        "limits": limits,
+        "requests": {
+            name: _at_least(chance, amounts[name], text, limits.get(name, ""))
+            for name, text in requests.items()
+            if name in amounts
+        },
+    }
+
+
 def _some_keys(chance: random.Random) -> list[str]:
     return chance.sample(sorted(_HARD), chance.choice((1, 1, 2, 2, 3, 4)))
 
@@ -193,6 +208,9 @@ def _of_whole_pod(chance: random.Random, amounts: Mapping[str, Sequence[str]]) -
     return found
 
 
-def _at_least(chance: random.Random, amounts: Sequence[str], least: str) -> str:
+def _at_least(chance: random.Random, amounts: Sequence[str], least: str, most: str = "") -> str:
     floor = Quantity.parse(least)
-    return chance.choice([text for text in amounts if Quantity.parse(text) >= floor])
+    larger = [text for text in amounts if Quantity.parse(text) >= floor]
+    if most:
+        larger = [text for text in larger if Quantity.parse(text) <= Quantity.parse(most)]
+    return chance.choice(larger)

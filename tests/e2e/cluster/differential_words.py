@@ -44,7 +44,7 @@ class Verdict:
             amounts = ",".join(f"{key}={Quantity.parse(text).nano}n" for key, text in pairs)
             return f"{section[1]}: {amounts}"
 
-        return Verdict(self.code, _SECTION.sub(rewritten, self.words))
+        return Verdict(self.code, _SECTION.sub(rewritten, self.words)) if self.quota else self
 
 
 def native(answer: Answer) -> Verdict:

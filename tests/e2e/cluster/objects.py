@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -26,10 +26,17 @@ _DRY_RUN: Final = {"dryRun": "All"}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server answered; of a success, the object."""
+    """What the API server answered; of a success, the object.
+
+    Attributes:
+        code: The HTTP status.
+        body: An object, or a Status that says what is wrong.
+        warnings: The texts of the Warning headers.
+    """
 
     code: int
     body: Object
+    warnings: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:
@@ -86,8 +93,9 @@ class Api:
         asked = {**query, **(_DRY_RUN if dry_run else {})}
         sent = None if body is None else json.dumps(body).encode()
         whole = path + (f"?{urlencode(asked)}" if asked else "")
-        code, received = self._rest.call(method, whole, sent, kind)
-        return Answer(code, json.loads(received))
+        reply = self._rest.exchange(method, whole, sent, kind)
+        warnings = tuple(map(_warning, reply.headers.get_all("Warning", [])))
+        return Answer(reply.status, json.loads(reply.body), warnings)
 
     def get(self, path: str) -> Answer:
         """Read an object or a list."""
@@ -111,6 +119,11 @@ class Api:
         """Delete an object; with 0 seconds, at once."""
         options = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         return self.call("DELETE", path, options)
+
+
+def _warning(header: str) -> str:
+    """Take the text out of a Warning header: a code, an agent, and the text in quotes."""
+    return header.split(" ", 2)[2][1:-1]
 
 
 def pods(namespace: str, name: str = "", subresource: str = "") -> str:

@@ -7,7 +7,6 @@ says so.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from tests.controlplane.rest import Rest
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Answer, Api, Object
 from tests.e2e.cluster.waiting import becomes, eventually
+from tests.reservations import reservations_in
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.quantity import Quantity
 
@@ -166,11 +166,12 @@ class Tenant:
             self._wait_for_native_check()
         return answer
 
-    def edit_quota(self, name: str, spec: Mapping[str, Any]) -> None:
-        """Change fields of a quota's spec and wait until the ledger counts by it."""
+    def edit_quota(self, name: str, spec: Mapping[str, Any], *, dry_run: bool = False) -> Answer:
+        """Change fields of a quota's spec, which has to succeed."""
         path = objects.quotas(self.namespace, name)
-        answer = self.api.patch(path, {"spec": spec})
+        answer = self.api.patch(path, {"spec": spec}, dry_run=dry_run)
         assert answer.ok, str(answer)
+        return answer
 
     def native(self, name: str = "p1") -> tuple[dict[str, str], dict[str, str]]:
         """Read `hard` and `used` of a quota's status."""
@@ -224,14 +225,8 @@ class Tenant:
         return str(sum((Quantity.parse(part.get(key, "0")) for part in parts), _ZERO))
 
     def promised(self) -> list[str]:
-        """Read the names of the pods for which the ledger has a reservation, sorted.
-
-        A reservation is a line: uid, name and more; one with an odd field is a JSON object.
-        """
-        lines = str(self.ledger().get("reservations", "")).splitlines()
-        return sorted(
-            json.loads(line)["pod"] if line.startswith("{") else line.split()[1] for line in lines
-        )
+        """Read the names of the pods for which the ledger has a reservation, sorted."""
+        return sorted(one["pod"] for one in reservations_in(self.ledger()))
 
     def settles(self) -> None:
         """Wait until nothing is reserved any more for a pod that has its node."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,71 +12,21 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.installed import Cluster, counted, quota, status
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from tests.e2e.harness import make_certificates
 from tests.installing.test_ledger_definition import RARE_LEDGER
 from tests.quota.ledger_driver import STEPS, random_steps
 from tests.quota.ledger_world import World
+from webhook.cluster.files.documents import read_documents
 from webhook.encoding import encode_json
+from webhook.installing import MANIFESTS, render
 from webhook.quota.ledger_codec import ledger_status, summary
 
-ROOT: Final = Path(__file__).parents[3]
 SYSTEM: Final = "deferred-quota-system"
 NUMBERS: Final = itertools.count()
-NOWHERE: Final = "https://127.0.0.1:1"
-OURS: Final = "app.kubernetes.io/part-of=deferred-quota"
-KINDS: Final = (
-    "namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,"
-    "serviceaccounts,secrets,configmaps,services,deployments,poddisruptionbudgets,resourcequotas,"
-    "mutatingwebhookconfigurations,validatingwebhookconfigurations,mutatingadmissionpolicies,"
-    "mutatingadmissionpolicybindings"
-)
-
-
-class Cluster:
-    """A control plane, and what an administrator calls."""
-
-    def __init__(self, plane: ControlPlane, directory: Path) -> None:
-        self.plane = plane
-        self.directory = directory
-        self.ca = make_certificates(directory / "certs") / "ca.crt"
-
-    def run(self, script: str, *arguments: str | Path, code: int = 0) -> str:
-        """Run a script; return all that it printed."""
-        command = [str(ROOT / "scripts" / script), "--kubeconfig", str(self.plane.kubeconfig())]
-        done = subprocess.run(
-            [*command, *(str(each) for each in arguments)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
-        text = done.stdout + done.stderr
-        assert done.returncode == code, text
-        return text
-
-    def install(self, *arguments: str | Path, url: str = NOWHERE, code: int = 0) -> str:
-        """Install for a webhook that runs at an address."""
-        return self.run("install", "--url", url, "--ca", self.ca, *arguments, code=code)
-
-    def uninstall(self, *arguments: str, code: int = 0) -> str:
-        """Take everything out."""
-        return self.run("uninstall", "--yes", *arguments, code=code)
-
-    def versions(self) -> dict[str, str]:
-        """Return the versions of everything that an installation consists of."""
-        found = json.loads(
-            self.plane.kubectl(
-                "get", KINDS, "-A", "-l", OURS, "-o", "json", "--show-managed-fields"
-            )
-        )
-        return {
-            f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"]
-            for each in found["items"]
-        }
 
 
 @pytest.fixture(scope="module")
@@ -110,30 +59,16 @@ def tenant(cluster: Cluster) -> Iterator[Tenant]:
 def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
     """A webhook and a controller with the rights of an installation that does not ask them yet."""
     cluster.install()
-    quick = {"timeouts": {"expireReservationSeconds": 35}}
-    product = Product(cluster.plane, tmp_path, webhooks=1, controllers=1, configuration=quick)
+    product = Product(cluster.plane, tmp_path, webhooks=1, controllers=1, configuration={})
     cluster.ca = product.certificates / "ca.crt"
     try:
         product._start()
+        # namespaces that opt in from here on are new to it, and get their ledgers at once
+        leads = "settling begins"
+        eventually(lambda: leads in product.controller.log.read_text(), "the controller leads")
         yield product
     finally:
         product.stop()
-
-
-def quota(tenant: Tenant, name: str, hard: Mapping[str, str], **metadata: Any) -> None:
-    wanted = {"metadata": {"name": name, **metadata}, "spec": {"hard": dict(hard)}}
-    answer = tenant.api.create(objects.quotas(tenant.namespace), wanted)
-    assert answer.ok, str(answer)
-
-
-def status(tenant: Tenant, name: str) -> dict[str, Any]:
-    found = tenant.api.get(objects.quotas(tenant.namespace, name)).body.get("status", {})
-    return {field: found.get(field, {}) for field in ("hard", "used")}
-
-
-def counted(tenant: Tenant, name: str) -> set[str]:
-    """Return what the quota controller has counted so far."""
-    return set(status(tenant, name)["used"])
 
 
 def test_a_dry_run_changes_nothing(clean: Cluster) -> None:
@@ -141,6 +76,24 @@ def test_a_dry_run_changes_nothing(clean: Cluster) -> None:
     assert clean.versions() == {}
     assert "would be created" in clean.run("install", "--dry-run")
     assert clean.versions() == {}
+
+
+@pytest.mark.parametrize("overlay", ["default", "url"])
+def test_kustomize_makes_the_same_objects(cluster: Cluster, overlay: str) -> None:
+    url = "https://localhost:9443" if overlay == "url" else ""
+    text = cluster.plane.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay))
+    made = [each.value for each in read_documents(overlay, text.encode())]
+    assert by_name(made) == by_name(render(url=url, mask="webhook").objects)
+
+
+def by_name(objects_made: Any) -> dict[tuple[str, str], Any]:
+    """Return the objects by what they are, with webhooks in one order."""
+    found = {}
+    for each in json.loads(json.dumps(list(objects_made))):
+        if "webhooks" in each:
+            each["webhooks"].sort(key=lambda entry: entry["name"])
+        found[each["kind"], each["metadata"]["name"]] = each
+    return found
 
 
 def test_installing_again_changes_nothing(clean: Cluster) -> None:
@@ -204,9 +157,8 @@ def is_hidden(tenant: Tenant, product: Product) -> None:
 
 
 def is_counted(tenant: Tenant) -> None:
-    """Wait for the ledger, which a controller that has just begun makes after a request's time."""
     path = objects.ledger(tenant.namespace)
-    becomes(lambda: tenant.api.get(path).code, 200, "there is a ledger", seconds=90)
+    becomes(lambda: tenant.api.get(path).code, 200, "there is a ledger")
 
 
 def test_quotas_that_are_excluded_and_other_namespaces_show_everything(

@@ -218,11 +218,11 @@ class TestRestarts:
     def test_a_server_that_hangs_is_not_waited_for(
         self, plane: ControlPlane, client: LiveClient
     ) -> None:
-        hasty = LiveClient(client.access, timeout_seconds=0.5)
+        hasty = LiveClient(client.access, timeout_seconds=3)
         hasty.list(NAMESPACES)
         plane.apiserver.pause()
         for _ in range(2):  # on the connection that it had, and on a new one
-            with pytest.raises(RequestTimeoutError, match=r"no answer within 0\.5 s"):
+            with pytest.raises(RequestTimeoutError, match="no answer within 3 s"):
                 hasty.create(CONFIG_MAPS, note("late"))
         plane.apiserver.resume()
         eventually(lambda: client.list(NAMESPACES).items, "it answers again")

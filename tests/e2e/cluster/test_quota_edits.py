@@ -30,7 +30,12 @@ def test_a_higher_limit_is_used_at_once(tenant: Tenant) -> None:
 def test_a_limit_below_what_is_used_evicts_nobody_and_admits_nothing(tenant: Tenant) -> None:
     tenant.quota()
     tenant.bound("web", "2")
-    tenant.edit_quota("p1", {"hard": {"requests.cpu": "1"}})
+    eventually(
+        lambda: tenant.edit_quota("p1", {"hard": {"requests.cpu": "1"}}, dry_run=True).warnings,
+        "whoever lowers the limit is warned",
+    )
+    lowered = tenant.edit_quota("p1", {"hard": {"requests.cpu": "1"}})
+    assert lowered.warnings == ("requests.cpu: 2 is taken, above the limit 1; no pod is evicted",)
     eventually(
         lambda: "limited: requests.cpu=1" in tenant.create("more", "1m", nodeName=NODE).message,
         "the lower limit is enforced",

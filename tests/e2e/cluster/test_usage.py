@@ -52,6 +52,20 @@ def test_a_pod_that_is_stuck_terminating_is_used_until_its_time_is_over(tenant: 
     assert tenant.create("next", "2", nodeName=NODE).code == 201
 
 
+def test_a_pod_that_only_its_finalizer_keeps_is_used_until_its_time_is_over(
+    tenant: Tenant,
+) -> None:
+    tenant.quota()
+    tenant.bound("web", "2", metadata={"finalizers": ["example.com/wait"]})
+    tenant.delete("web")
+    kept = tenant.seen("web").body
+    assert kept["metadata"]["deletionGracePeriodSeconds"] == 0
+    becomes(tenant.used, {"requests.cpu": "0"}, "what is used")
+    assert tenant.seen("web").body == kept
+    path = objects.pods(tenant.namespace, "web")
+    assert tenant.api.patch(path, {"metadata": {"finalizers": None}}).ok
+
+
 def test_a_pod_without_a_node_that_goes_changes_nothing(tenant: Tenant) -> None:
     tenant.quota()
     tenant.bound("web", "1")

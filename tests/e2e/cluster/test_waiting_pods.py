@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import a_container
-from tests.e2e.cluster.tenant import NOBODY, Tenant
+from tests.e2e.cluster.tenant import Tenant
 
 SHAPE = 'admission webhook "shape.deferredquota.io" denied the request: '
 
@@ -79,9 +79,12 @@ def test_a_forged_quality_of_service_is_refused(tenant: Tenant) -> None:
     assert tenant.create("web", "5", status={"qosClass": "Burstable"}).code == 201
 
 
-def test_one_that_can_never_fit_is_admitted(tenant: Tenant) -> None:
+def test_one_that_can_never_fit_is_admitted_with_a_warning(tenant: Tenant) -> None:
     tenant.quota(hard={"requests.cpu": "2"})
-    assert tenant.create("web", "3", schedulerName=NOBODY).code == 201
+    assert tenant.pod("web", "3").warnings == (
+        "can never fit quota p1: requested requests.cpu=3, limited requests.cpu=2",
+    )
+    assert tenant.pod("fits", "2").warnings == ()
     refused = tenant.bind("web")
     assert refused.code == 403
     assert refused.message.endswith(

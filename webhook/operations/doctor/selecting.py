@@ -136,6 +136,12 @@ def _names(listed: tuple[str, ...], name: str) -> bool:
 
 
 def _covers(listed: tuple[str, ...], resource: str) -> bool:
-    main, _, subresource = resource.partition("/")
-    wildcards = {f"{main}/*", f"*/{subresource}", "*/*"} if subresource else {"*", "*/*"}
-    return resource in listed or not wildcards.isdisjoint(listed)
+    """Say whether a rule's resources include one.
+
+    Source: kubernetes v1.36, apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go.
+    """
+    wanted, _, wanted_part = resource.partition("/")
+    return any(
+        name in {"*", wanted} and part in {"*", wanted_part}
+        for name, _, part in (each.partition("/") for each in listed)
+    )

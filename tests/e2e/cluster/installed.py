@@ -1,0 +1,83 @@
+"""A cluster into which an administrator installs, and what people see of its quotas."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.harness import make_certificates
+
+ROOT: Final = Path(__file__).parents[3]
+NOWHERE: Final = "https://127.0.0.1:1"
+OURS: Final = "app.kubernetes.io/part-of=deferred-quota"
+KINDS: Final = (
+    "namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,"
+    "serviceaccounts,secrets,configmaps,services,deployments,poddisruptionbudgets,resourcequotas,"
+    "mutatingwebhookconfigurations,validatingwebhookconfigurations,mutatingadmissionpolicies,"
+    "mutatingadmissionpolicybindings"
+)
+
+
+class Cluster:
+    """A control plane, and what an administrator calls."""
+
+    def __init__(self, plane: ControlPlane, directory: Path) -> None:
+        self.plane = plane
+        self.directory = directory
+        self.ca = make_certificates(directory / "certs") / "ca.crt"
+
+    def run(self, script: str, *arguments: str | Path, code: int = 0) -> str:
+        """Run a script; return all that it printed."""
+        command = [str(ROOT / "scripts" / script), "--kubeconfig", str(self.plane.kubeconfig())]
+        done = subprocess.run(
+            [*command, *(str(each) for each in arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        text = done.stdout + done.stderr
+        assert done.returncode == code, text
+        return text
+
+    def install(self, *arguments: str | Path, url: str = NOWHERE, code: int = 0) -> str:
+        """Install for a webhook that runs at an address."""
+        return self.run("install", "--url", url, "--ca", self.ca, *arguments, code=code)
+
+    def uninstall(self, *arguments: str, code: int = 0) -> str:
+        """Take everything out."""
+        return self.run("uninstall", "--yes", *arguments, code=code)
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of everything that an installation consists of."""
+        found = json.loads(
+            self.plane.kubectl(
+                "get", KINDS, "-A", "-l", OURS, "-o", "json", "--show-managed-fields"
+            )
+        )
+        return {
+            f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"]
+            for each in found["items"]
+        }
+
+
+def quota(tenant: Tenant, name: str, hard: Mapping[str, str], **metadata: Any) -> None:
+    wanted = {"metadata": {"name": name, **metadata}, "spec": {"hard": dict(hard)}}
+    answer = tenant.api.create(objects.quotas(tenant.namespace), wanted)
+    assert answer.ok, str(answer)
+
+
+def status(tenant: Tenant, name: str) -> dict[str, Any]:
+    found = tenant.api.get(objects.quotas(tenant.namespace, name)).body.get("status", {})
+    return {field: found.get(field, {}) for field in ("hard", "used")}
+
+
+def counted(tenant: Tenant, name: str) -> set[str]:
+    """Return what the quota controller has counted so far."""
+    return set(status(tenant, name)["used"])

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from webhook.operations.doctor.selecting import LabelSelector, uncovered
+from webhook.quota.reading import Node
+
+LABELS = {"team": "a", "mode": "deferred"}
+
+
+def an_expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+SELECTORS: dict[str, tuple[dict[str, Any], bool]] = {
+    "empty": ({}, True),
+    "label": ({"matchLabels": {"team": "a"}}, True),
+    "another value": ({"matchLabels": {"team": "b"}}, False),
+    "in": (an_expression("team", "In", "a", "b"), True),
+    "in, missing": (an_expression("zone", "In", "a"), False),
+    "not in": (an_expression("team", "NotIn", "a"), False),
+    "not in, missing": (an_expression("zone", "NotIn", "a"), True),
+    "exists": (an_expression("team", "Exists"), True),
+    "exists, missing": (an_expression("zone", "Exists"), False),
+    "does not exist": (an_expression("team", "DoesNotExist"), False),
+    "does not exist, missing": (an_expression("zone", "DoesNotExist"), True),
+    "all have to hold": ({"matchLabels": {"team": "a"}, **an_expression("mode", "In", "x")}, False),
+}
+
+
+@pytest.mark.parametrize(("selector", "expected"), SELECTORS.values(), ids=SELECTORS)
+def test_selectors_select_as_in_the_api_server(selector: dict[str, Any], expected: bool) -> None:
+    assert LabelSelector.read(Node(selector)).selects(LABELS) is expected
+
+
+RULES: dict[str, tuple[str, str, bool]] = {
+    "named": ("pods", "pods", True),
+    "everything has no subresources": ("*", "pods/binding", False),
+    "everything": ("*", "pods", True),
+    "with all subresources": ("pods/*", "pods/binding", True),
+    "of all resources": ("*/binding", "pods/binding", True),
+    "really everything": ("*/*", "pods/binding", True),
+    "all parts and the whole": ("pods/*", "pods", True),
+    "another": ("pods/eviction", "pods/binding", False),
+    "the resource does not mean its parts": ("pods", "pods/binding", False),
+}
+
+
+@pytest.mark.parametrize(("listed", "wanted", "covers"), RULES.values(), ids=RULES)
+def test_rules_cover_as_in_the_api_server(listed: str, wanted: str, covers: bool) -> None:
+    rule = {"operations": ["*"], "apiGroups": [""], "resources": [listed]}
+    missing = uncovered([Node(rule)], [("CREATE", "", wanted)])
+    assert missing == ([] if covers else [f"CREATE {wanted}"])
