@@ -4,8 +4,10 @@ Packages, from the top down; imports point down only:
 
 - `cli`: one module per command; a few lines over `runtime` or the core.
 - `runtime`: builds and wires the objects; decides nothing.
+- `installing`: the objects of an installation, certificates in Secrets, the order of things.
 - `admission`: AdmissionReview in, AdmissionReview out; one module per door.
 - `controllers`: loops that keep the ledger true.
+- `operations`: opting namespaces in and out; looking a cluster over.
 - `embedded`: an API server in one process, for the demo, tests and offline use.
 - `tls`: certificates: issue, check, reload.
 - `state`: the quota state that changes, and the only writer of reservations at the doors.

@@ -9,7 +9,7 @@ import pytest
 from tests.admission.doors.desk import a_namespace, opt_in, opt_out
 from tests.builders import a_quota
 from tests.controllers.rig import EXPIRE_SECONDS, NAMESPACE, Rig, a_rig, another_rig
-from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS
+from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS, UnreachableError
 from webhook.quota.ledger import Undecided
 from webhook.quota.refusals import QuotaExceeded
 from webhook.state.ledgers import LedgerVersion
@@ -274,3 +274,48 @@ def test_a_leader_is_not_ready_before_it_has_counted_and_stays_ready_later() -> 
         assert rig.tracker.not_ready() == []
         rig.term[0] = 8
         assert rig.tracker.not_ready() == []
+
+
+def test_deleted_pods_do_not_pile_up_in_a_standby() -> None:
+    with a_rig(a_quota("p1"), term=[3], follows=True) as rig:
+        rig.step()
+        with another_rig(rig, term=[0], follows=True) as other:
+            rig.pod("web")
+            rig.step()
+            assert isinstance(rig.reserve("web"), Reserved)
+            rig.delete("web")
+            for number in range(260):
+                rig.pod(f"job-{number}")
+                rig.delete(f"job-{number}")
+            other.step()
+            assert other.tracked().count.gone == 1  # the one that has a reservation
+            rig.term[0], other.term[0] = 0, 9
+            other.step()
+            assert other.held() == {}
+            assert other.tracked().count.gone == 0
+
+
+def test_a_write_without_answer_begins_the_wait_for_a_lost_ledger_anew() -> None:
+    with a_rig(a_quota("p1"), term=[3], waits_at_start=True) as rig:
+        rig.pod("web", "2")
+        rig.pod("next", "2")
+        rig.step()
+        rig.pass_time(EXPIRE_SECONDS + 1)
+
+        def lose_the_answer() -> None:
+            rig.line.before_write = None
+            with another_rig(rig, term=[3]) as same:  # what was sent arrives
+                same.step()
+            assert isinstance(rig.reserve("web"), Reserved)
+            rig.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+            raise UnreachableError("the answer is lost")
+
+        rig.line.before_write = lose_the_answer
+        rig.step()
+        rig.bind("web")
+        rig.pass_time(2)
+        rig.step()
+        assert isinstance(rig.reserve("next"), Undecided)
+        rig.pass_time(EXPIRE_SECONDS)
+        rig.step()
+        assert isinstance(rig.reserve("next"), QuotaExceeded)

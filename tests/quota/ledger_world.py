@@ -151,6 +151,7 @@ class World:
         self.ledger: tuple[int, bytes | None] = (0, None)
         self.ledger_uid = 0
         self.keys = KEYS[0]
+        self.leader = 0
         self.requests: list[Request] = []
         self.doors = [DoorActor(), DoorActor()]
         self.trackers = [TrackerActor(), TrackerActor()]
@@ -406,6 +407,8 @@ class World:
         if actor.watched_uid != self.ledger_uid:
             actor.watched.clear()
             actor.watched_uid = self.ledger_uid
+        if self.leader != tracker:  # what it saw of losses before another led is not current
+            self.leader, actor.lost_since = tracker, None
         if known is None and actor.lost_since is None:
             actor.lost_since = self.clock
         actor.watched = {
@@ -421,8 +424,8 @@ class World:
             self.look(tracker)
         actor = self.trackers[tracker]
         following = self._following(actor)
-        if following is not None:
-            self._write(actor.ledger[0], following)
+        if following is not None and self._write(actor.ledger[0], following):
+            actor.lost_since = None
 
     def send(self, tracker: int) -> None:
         """Let a tracker decide what to write; it may lose its leadership before that arrives."""
@@ -435,8 +438,8 @@ class World:
         """Let storage do what a tracker has sent, however long ago."""
         actor = self.trackers[tracker]
         sent, actor.sent = actor.sent, None
-        if sent is not None:
-            self._write(*sent)
+        if sent is not None and self._write(*sent):
+            actor.lost_since = None
 
     def _following(self, actor: TrackerActor) -> Ledger | None:
         """What a tracker means to write in the place of the ledger that it has read."""

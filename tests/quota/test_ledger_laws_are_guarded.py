@@ -193,7 +193,7 @@ def _let_a_deposed_leader_write(patch: Patch) -> None:
 
 
 def _count_new_resources_at_once(patch: Patch) -> None:
-    patch.setattr(settlement, "_is_incomplete", lambda *_: False)
+    patch.setattr(settlement, "_counts_more", lambda *_: False)
     patch.setattr(settlement, "max_of", lambda reserved, _seen: reserved)
 
 

@@ -246,3 +246,18 @@ def test_a_resource_that_becomes_deferred_waits_for_the_pods_that_are_not_seen()
     assert settle(before, of_memory(None)) is None
     assert settle(before, of_memory(None), expired={"a": Expiry(1, 0)}) is not None
     assert settle(ledger(), of_memory(None)) is not None
+
+
+def test_doors_have_to_have_seen_the_pods_that_a_new_ledger_was_counted_from() -> None:
+    following = settle(None, count(version=20))
+    assert following is not None
+    assert following.barrier == 20
+
+
+def test_doors_have_to_have_seen_the_pods_that_a_new_resource_was_counted_from() -> None:
+    following = settle(ledger(barrier=3), of_memory(None))
+    assert following is not None
+    assert following.barrier == 20
+    unchanged = settle(ledger(barrier=3), count(version=20))
+    assert unchanged is not None
+    assert unchanged.barrier == 3

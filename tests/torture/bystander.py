@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.torture.recorder import ROOT
+from tests.torture.children import ROOT, command_of
 from tests.torture.shapes import Space
 
 REFUSED: Final = 0.05
@@ -102,7 +102,7 @@ class Bystander:
     @classmethod
     def start(cls, certificates: Path, seed: int) -> Bystander:
         """Start it; it serves when this returns."""
-        command = [sys.executable, "-m", "tests.torture.bystander", str(certificates), str(seed)]
+        command = command_of("tests.torture.bystander", str(certificates), str(seed))
         process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True
         )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from tests.torture.recorder import ROOT
+from tests.torture.children import ROOT, command_of
 
 
 class Links:
@@ -19,7 +18,7 @@ class Links:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.proxy"],
+            command_of("tests.torture.proxy"),
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 import msgspec
 
+from tests.torture.children import ROOT, command_of
 from tests.torture.etcd import Change, EtcdHistory
 from tests.torture.facts import (
     Fact,
@@ -32,8 +33,6 @@ from tests.torture.facts import (
 )
 
 _Reader: TypeAlias = Callable[[dict[str, Any], Change], Fact]
-
-ROOT: Final = Path(__file__).parent.parent.parent
 
 
 def _read_pod(pod: dict[str, Any], change: Change) -> Fact:
@@ -161,11 +160,11 @@ class Recording:
         path, log = directory / "history.jsonl", directory / "recorder.log"
         with log.open("wb") as errors:
             process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "tests.torture.recorder"),
+                command_of(
+                    "tests.torture.recorder",
                     *("--etcd", etcd_url, "--prefix", prefix),
                     *("--from", str(revision), "--out", str(path)),
-                ],
+                ),
                 cwd=ROOT,
                 stderr=errors,
             )

@@ -122,6 +122,11 @@ class NamespaceCount:
             self._take(uid)
             self._released.add(uid)
 
+    @property
+    def gone(self) -> int:
+        """How many deleted pods are remembered."""
+        return len(self._gone)
+
     def forget_gone(self, kept: Iterable[str]) -> None:
         """Forget deleted pods, except those of `kept`, which still have a reservation."""
         self._gone.intersection_update(kept)

@@ -248,6 +248,9 @@ class Settler:
             return None
         except ApiError:
             tracked.written = None  # nobody knows what it says now
+            if tracked.lost_since is not None:
+                # it may be there, let requests in, and be lost once more before the next look
+                tracked.lost_since = self._timing.clock()
             raise
         self._voice.settled("written")
         return written

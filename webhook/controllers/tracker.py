@@ -49,6 +49,8 @@ _log = logging.getLogger(__name__)
 _ROUND_SECONDS: Final = 0.2
 """Between two looks at the leadership."""
 _IDLE_SECONDS: Final = 1.0
+_MOST_GONE: Final = 200
+"""Deleted pods of a namespace that a standby remembers before it asks which of them matter."""
 _STOP_SECONDS: Final = 10.0
 
 
@@ -291,7 +293,10 @@ class Tracker:
         tracked: Tracked | None = None
         try:
             term = self._current_term()
-            tracked = self._begin(namespace) if term else None
+            if not term:
+                self._stand_by(namespace)
+                return
+            tracked = self._begin(namespace)
             if tracked is not None:
                 retry = self._settler.settle(namespace, tracked, term)
                 tracked.failures = 0
@@ -310,6 +315,16 @@ class Tracker:
                 tracked.begin()
                 self._counts.refresh_quotas(namespace, tracked)
             return tracked
+
+    def _stand_by(self, namespace: str) -> None:
+        """Settle nothing, and let deleted pods not pile up: few of them have a reservation."""
+        with self._counts.lock:
+            tracked = self._counts.tracked.get(namespace)
+            if tracked is None or tracked.count.gone < _MOST_GONE:
+                return
+            known = self._ledgers.known(namespace)
+            ledger = None if known is None else known.ledger
+            tracked.count.forget_gone(() if ledger is None else ledger.reservations)
 
     def _note_failure(
         self, namespace: str, tracked: Tracked | None, err: ApiError | InvalidFieldError

@@ -20,6 +20,7 @@ from webhook.quota.fields import mapping
 FIELD_MANAGER: Final = "deferred-quota-install"
 """The name under which the API server remembers which fields an installation has set."""
 
+_PATIENCE: Final = Patience(seconds=30)
 _SERVER_SIDE: Final = frozenset({"managedFields", "resourceVersion", "generation"})
 
 
@@ -60,7 +61,6 @@ class Applier:
         self.dry_run = dry_run
         self._api = api
         self._report = report
-        self._wait = Patience(seconds=30).begin()
 
     def apply_all(self, objects: Iterable[Object]) -> None:
         """Apply objects in order; what they say wins over what others have set.
@@ -79,8 +79,9 @@ class Applier:
         """
         kind = kind_of_object(obj)
         before = current(self._api, obj)
+        wait = _PATIENCE.begin()
         try:
-            after = self._wait.persist(
+            after = wait.persist(
                 lambda: self._api.apply(
                     kind, obj, field_manager=FIELD_MANAGER, force=True, dry_run=self.dry_run
                 )

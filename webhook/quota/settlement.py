@@ -112,7 +112,8 @@ def settle(
             written again since then is kept.
     """
     if ledger is None:
-        return _ledger(count, {}, Ledger({}, {}), barrier=0)
+        # what waiting pods meant to become was in the ledger that may have been here before
+        return _ledger(count, {}, Ledger({}, {}), barrier=count.pods_resource_version)
     if count.pods_resource_version < ledger.pods_resource_version:
         return None
     unchanged = {
@@ -132,8 +133,11 @@ def settle(
         following = _follow(reservation, count, unchanged)
         if following is not None:
             kept[uid] = following
-    if _is_incomplete(kept, ledger, count):
-        return None
+    if _counts_more(ledger, count):
+        if any(uid not in count.pods for uid in kept):
+            return None
+        # changes of waiting pods were not claimed for what was not deferred
+        barrier = max(barrier, count.pods_resource_version)
     return _ledger(count, kept, ledger, barrier=barrier)
 
 
@@ -153,15 +157,14 @@ def seconds_until_new(*, lost_since: float | None, now: float, expire_seconds: f
     return max(0.0, lost_since + expire_seconds - now)
 
 
-def _is_incomplete(kept: Collection[str], ledger: Ledger, count: Count) -> bool:
-    """Say whether some reservation may lack a resource that is counted for the first time.
+def _counts_more(ledger: Ledger, count: Count) -> bool:
+    """Say whether some resource is counted that no account of the ledger has.
 
     Whoever decided by an account knew all of its resources, so what one account has, every
     reservation has.
     """
     known = {name for account in ledger.accounts.values() for name in account.hard}
-    wanted = {name for quota in count.quotas.values() for name in quota.hard}
-    return not wanted <= known and any(uid not in count.pods for uid in kept)
+    return any(not quota.hard.keys() <= known for quota in count.quotas.values())
 
 
 def _follow(
