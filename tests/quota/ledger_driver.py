@@ -85,7 +85,7 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
 _RARE = {"put quota": 1, "delete quota": 1, "crash door": 1, "restart": 1, "flip": 2, "delete": 2}
 _OFTEN = {"sync": 10, "bind": 9, "decide": 10, "commit": 10, "create pod": 9, "settle": 6}
 _UNUSUAL = {
-    "lose ledger": 2, "heal": 4, "edit ledger": 1, "configure": 2, "reload": 6, "begin term": 1,
+    "lose ledger": 1, "heal": 2, "edit ledger": 1, "configure": 2, "reload": 6, "begin term": 1,
     "send": 4, "arrive": 4,
 }  # fmt: skip
 _WEIGHTS = [{**_RARE, **_OFTEN, **_UNUSUAL}.get(name, 3) for name in STEPS]
