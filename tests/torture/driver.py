@@ -57,8 +57,13 @@ class FaultDriver:
 
     @property
     def done(self) -> int:
-        """How many faults have begun."""
+        """How many faults have ended."""
         return len(self.incidents)
+
+    @property
+    def begun(self) -> int:
+        """How many faults have begun; some last, and some are tried again and again."""
+        return len(self._running)
 
     @property
     def is_over(self) -> bool:

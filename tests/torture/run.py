@@ -146,7 +146,7 @@ def _wait(
         if now - said >= _SAY_SECONDS:
             said = now
             say(f"{passed:5.1f} min: binds {load.tally.outcomes()}, faults {driver.done}")
-        enough = load.tally.tried >= options.binds and driver.done >= options.faults
+        enough = load.tally.tried >= options.binds and driver.begun >= options.faults
         if (passed >= options.minutes and enough) or passed >= 2 * options.minutes:
             return
 

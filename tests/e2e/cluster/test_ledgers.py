@@ -22,7 +22,7 @@ def test_usage_that_was_edited_is_counted_again_and_reported(tenant: Tenant) -> 
     tenant.bound("web", "2")
     for wrong in ("0", "50"):
         edit(tenant, used={"requests.cpu": wrong})
-        becomes(tenant.used, {"requests.cpu": "2"}, f"what is used, edited to {wrong}", seconds=10)
+        becomes(tenant.used, {"requests.cpu": "2"}, f"what is used, edited to {wrong}")
     told = eventually(lambda: tenant.events("LedgerRepaired"), "the repair is reported")
     assert "quota p1" in told[0]
     assert tenant.create("more", "1m", nodeName=NODE).code == 403
@@ -32,7 +32,7 @@ def test_a_limit_that_was_edited_is_put_right(tenant: Tenant) -> None:
     tenant.quota()
     tenant.bound("web", "2")
     edit(tenant, hard={"requests.cpu": "9"})
-    becomes(lambda: tenant.accounts()["p1"]["hard"], {"requests.cpu": "2"}, "the limit", seconds=10)
+    becomes(lambda: tenant.accounts()["p1"]["hard"], {"requests.cpu": "2"}, "the limit")
     assert tenant.create("more", "1", nodeName=NODE).code == 403
 
 
@@ -43,7 +43,7 @@ def test_an_account_that_was_taken_out_is_put_back(tenant: Tenant) -> None:
     assert tenant.api.patch(path, {"status": {"quotas": []}}).ok
     refused = tenant.create("more", "1", nodeName=NODE)
     assert refused.code in (403, 429), str(refused)
-    becomes(tenant.used, {"requests.cpu": "2"}, "what is used", seconds=10)
+    becomes(tenant.used, {"requests.cpu": "2"}, "what is used")
     assert tenant.create("more", "1", nodeName=NODE).code == 403
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.tenant import Tenant
-from tests.e2e.cluster.waiting import becomes, eventually
+from tests.e2e.cluster.waiting import becomes
 
 POLICY_BINDING = (
     "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/deferred-quota-mask"
 )
+
+REPAIR_SECONDS = 15.0
+"""It takes about as long as the news of a write; the rest is for machines that are busy."""
 
 
 @contextlib.contextmanager
@@ -71,15 +73,12 @@ def test_nobody_writes_a_status_that_says_all_it_may(tenant: Tenant) -> None:
     assert tenant.api.get(objects.quotas(tenant.namespace, "p1")).version == before
 
 
-def test_a_status_that_was_not_masked_is_repaired_within_a_second_or_so(tenant: Tenant) -> None:
+def test_a_status_that_was_not_masked_is_repaired(tenant: Tenant) -> None:
     tenant.quota(hard={"requests.cpu": "2", "pods": "9"})
     with without_mask(tenant):
-        written = time.monotonic()
         assert "requests.cpu" in write_status(tenant.api, tenant.namespace)
-        eventually(lambda: "requests.cpu" not in tenant.native()[0], "the repair", seconds=10)
-        took = time.monotonic() - written
-        assert tenant.native()[0] == {"pods": "9"}
-    assert took < 5, f"the repair took {took:.1f} s"
+        # the quota controller would look again after minutes only
+        becomes(lambda: tenant.native()[0], {"pods": "9"}, "the status", REPAIR_SECONDS)
     becomes(lambda: tenant.create("web", "9").code, 201, "the answer to a creation")
 
 

@@ -6,7 +6,7 @@ import random
 
 from tests.torture.faults.processes import any_member
 from tests.torture.stack import DOORS
-from tests.torture.world import Incident, World
+from tests.torture.world import BusyError, Incident, World
 
 
 def _link(world: World, rng: random.Random, incident: Incident) -> str:
@@ -32,6 +32,8 @@ def freeze_watches(world: World, rng: random.Random, incident: Incident) -> None
     seconds = rng.uniform(3, 25)
     with world.claim(f"link {member.name}"):
         frozen = world.links.freeze(member.name, older=2.0)
+        if not frozen:
+            raise BusyError(f"{member.name} has no old connections")
         incident.detail = f"{member.name}: {frozen} connections, {seconds:.0f} s"
         try:
             world.wait(seconds)
