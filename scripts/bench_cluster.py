@@ -106,7 +106,7 @@ def _binding(name: str, uid: str) -> bytes:
 
 @contextmanager
 def control_plane() -> Iterator[Bench]:
-    memory = Path("/dev/shm")
+    memory = Path("/dev/shm")  # noqa: S108
     root = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="deferred-quota-bench-", dir=root) as scratch:
         directory = Path(scratch)
@@ -200,7 +200,8 @@ def _print_ratios(rows: Sequence[Row]) -> None:
         f" {native_adds:.2f} ms to a create; {we_add / native_adds:.2f} x"
     )
     print(
-        f"  one client: p99 of a guarded bind is {ours.percentile(0.99) / ours.percentile(0.5):.1f} x its p50"
+        "  one client: p99 of a guarded bind is"
+        f" {ours.percentile(0.99) / ours.percentile(0.5):.1f} x its p50"
     )
     base = found["bind, not guarded", 16].per_second
     for name in ("bind, guarded, one namespace", "bind, guarded, 8 namespaces"):

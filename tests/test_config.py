@@ -77,7 +77,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         require_quota_for_priority=(),
         exempt_namespaces=frozenset({"kube-system", "kube-public", "kube-node-lease"}),
         timeouts=Timeouts(ledger_seconds=3, expire_reservation_seconds=45),
-        limits=Limits(body_bytes=7_340_032, threads=8, reservations_per_namespace=4000),
+        limits=Limits(body_bytes=7_340_032, threads=16, reservations_per_namespace=4000),
         job_gates=JobGates(mutable_pod_resources=True, mutable_scheduling_directives=True),
     )
 

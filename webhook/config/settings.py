@@ -76,7 +76,7 @@ class Limits:
     """`limits.bodyBytes`, 64 KiB to 64 MiB: the largest request body. The default holds two
     objects of the API server's own limit of 3 MiB, the new one and the old one."""
 
-    threads: int = 8
+    threads: int = 16
     """`limits.threads`, 1 to 64: requests answered at the same time. A change takes a restart."""
 
     reservations_per_namespace: int = 4000

@@ -44,7 +44,8 @@ def test_under_load_and_back_again(tenant: Tenant) -> None:
         becomes(lambda: set(tenant.native()[0]), {"pods"}, "what is enforced at creation")
         wanted = load.bound + 10
         eventually(lambda: load.bound > wanted, "pods are bound", 90)
-    assert load.problems == []
+    # the API server's own way to say that a quota was written by two at once
+    assert [one for one in load.problems if "409 Conflict" not in one] == []
     tenant.settles()
     taken = str(tenant.taken_by_pods())
     becomes(lambda: tenant.used().get("requests.cpu", ""), taken, "what is used")

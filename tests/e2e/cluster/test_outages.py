@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+
 from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
@@ -16,6 +20,42 @@ def goes_on(load: Load, seconds: float = 30) -> None:
     """Wait until more pods have been bound."""
     wanted = load.bound + 10
     eventually(lambda: load.bound >= wanted, "pods are bound", seconds)
+
+
+def decided(ask: Callable[[], Answer]) -> Answer:
+    """Ask until there is a decision, not an excuse."""
+    found: list[Answer] = []
+
+    def is_final() -> bool:
+        found.append(ask())
+        return found[-1].code not in (429, 500)
+
+    eventually(is_final, "a decision")
+    return found[-1]
+
+
+@contextlib.contextmanager
+def unwatchable_quotas(api: Api, product: Product) -> Iterator[None]:
+    """Let webhooks list quotas, but not watch them, until the block is left."""
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/deferred-quota-webhook"
+    rules = api.get(path).body["rules"]
+    kept = [
+        {**rule, "verbs": [verb for verb in rule["verbs"] if verb != "watch"]}
+        if "resourcequotas" in rule["resources"]
+        else rule
+        for rule in rules
+    ]
+    try:
+        assert api.patch(path, {"rules": kept}).ok
+        for webhook in product.webhooks:
+            webhook.kill()
+            webhook.start(waits=False)
+        yield
+    finally:
+        assert api.patch(path, {"rules": rules}).ok
+        for webhook in product.webhooks:
+            webhook.kill()
+            webhook.start()
 
 
 def is_exact(tenant: Tenant) -> None:
@@ -58,10 +98,14 @@ def test_a_webhook_that_hangs_admits_nothing_by_accident(tenant: Tenant, product
     tenant.quota()
     with Load(tenant, "250m", may_fail=True) as load:
         goes_on(load)
+        ports = product.front.ports
         product.webhooks[0].pause()
+        product.front.ports = ports[:1]
+        product.front.cut()  # the next connections go to the one that hangs
         before = load.undecided
         eventually(lambda: load.undecided > before, "a bind got no answer in time")
         product.webhooks[0].resume()
+        product.front.ports = ports
         goes_on(load)
     assert (load.problems, load.most <= HARD) == ([], True), load.most
     is_exact(tenant)
@@ -107,3 +151,15 @@ def test_all_goes_on_after_the_api_server_was_away(
     tenant.finish("web")
     becomes(lambda: tenant.bind("much").code, 201, "the answer once there is room", seconds=60)
     is_exact(tenant)
+
+
+def test_a_first_quota_counts_although_no_webhook_can_watch_quotas(
+    tenant: Tenant, product: Product
+) -> None:
+    with unwatchable_quotas(tenant.api, product):
+        assert decided(lambda: tenant.create("before", "1", nodeName=NODE)).code == 201
+        tenant.quota()
+        assert decided(lambda: tenant.create("web", "1", nodeName=NODE)).code == 201
+        refused = decided(lambda: tenant.create("more", "1m", nodeName=NODE))
+        assert refused.code == 403, str(refused)
+    assert tenant.charged() == "2"

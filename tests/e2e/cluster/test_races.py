@@ -49,13 +49,13 @@ def bind_asks(tenant: Tenant, names: Sequence[str]) -> list[Callable[[], Answer]
 
 def test_of_two_binds_that_fit_alone_one_passes(tenant: Tenant, product: Product) -> None:
     tenant.quota()
-    product.front.cut()  # the next connections go to the replicas in turn
-    becomes(lambda: tenant.bind("nobody").code, 404, "the answer on a new connection")
     before = [one.metric("admission_requests_total", door="bind") for one in product.webhooks]
     for number in range(ROUNDS):
         names = [f"one-{number}", f"two-{number}"]
         for name in names:
             tenant.pod(name, "1500m")
+        product.front.cut()  # the next connections go to the replicas in turn
+        becomes(lambda: tenant.bind("nobody").code, 404, "the answer on a new connection")
         answers = together(bind_asks(tenant, names))
         assert sorted(answer.code for answer in answers) == [201, 403]
         assert tenant.taken_by_pods() == Quantity.parse("1500m")
