@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -12,11 +13,13 @@ from tests.cluster.builders import a_cluster
 from webhook.cluster.api import PODS, RESOURCE_QUOTAS, Kind, Object, ObjectList, UnreachableError
 from webhook.cluster.informer import Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.cluster.memory.watching import MemoryWatch
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.state.ledgers import LedgerStore
 from webhook.state.live_quotas import LiveQuotas
 from webhook.state.view import STALE_SECONDS, CachedView, NamespaceCache, QuotaCache
 
+list_of = list  # a client's method has the name
 NS = "team-a"
 SOON = 10.0
 
@@ -28,6 +31,8 @@ class Asked(MemoryClient):
         super().__init__(cluster)
         self.asked: list[str] = []
         self.is_cut_off = False
+        self.is_unwatchable = False
+        self.watches: list_of[MemoryWatch] = []
 
     def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
         self._ask(f"get {kind.plural} {namespace}/{name}")
@@ -45,6 +50,31 @@ class Asked(MemoryClient):
         return super().list(
             kind, namespace=namespace, label_selector=label_selector, field_selector=field_selector
         )
+
+    def watch(
+        self,
+        kind: Kind,
+        *,
+        resource_version: int,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: float | None = None,
+        bookmarks: bool = True,
+    ) -> MemoryWatch:
+        if self.is_unwatchable:
+            raise UnreachableError("no route")
+        made = super().watch(
+            kind,
+            resource_version=resource_version,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            timeout_seconds=timeout_seconds,
+            bookmarks=bookmarks,
+        )
+        self.watches.append(made)
+        return made
 
     def _ask(self, what: str) -> None:
         self.asked.append(what)
@@ -79,6 +109,16 @@ class World:
     def stop(self) -> None:
         self.quotas.informer.stop()
         self.view.pods.stop()
+
+    def lose_watches(self) -> None:
+        """Let all watches end and no new one begin, while requests are answered."""
+        self.line.is_unwatchable = True
+        for watch in self.line.watches:
+            watch.close()
+        give_up = time.monotonic() + SOON
+        while self.quotas.informer.is_following:
+            assert time.monotonic() < give_up, "the watch never ended"
+            time.sleep(0.001)
 
     def hear(self) -> None:
         """Let something happen elsewhere that both watches tell."""
@@ -173,7 +213,7 @@ def test_a_live_quota_that_cannot_be_read_is_told(world: World) -> None:
     odd = a_quota("odd", uid="", hard={"requests.cpu": "much"})
     world.cluster.load([(RESOURCE_QUOTAS, odd)])
     world.now += STALE_SECONDS * 2
-    quotas, unreadable = LiveQuotas(world.line, lambda: world.now).of(NS)
+    quotas, unreadable = LiveQuotas(world.line, lambda: world.now).of(NS, is_believed=bool)
     assert [quota.name for quota in quotas] == ["p1"]
     (text,) = unreadable
     assert text.startswith("quota odd cannot be read: spec.hard[requests.cpu]: ")
@@ -182,7 +222,7 @@ def test_a_live_quota_that_cannot_be_read_is_told(world: World) -> None:
 def test_answers_are_not_kept_without_end(world: World) -> None:
     live = LiveQuotas(world.line, lambda: world.now)
     for number in range(2500):
-        live.of(f"team-{number}")
+        live.of(f"team-{number}", is_believed=bool)
     assert len(live._listed) <= 1000
 
 
@@ -194,3 +234,23 @@ def test_what_was_derived_for_a_namespace_goes_with_its_quotas(world: World) -> 
     assert world.view.quotas(NS).every == ()
     assert world.view.quotas("nowhere").every == ()
     assert world.quotas._derived == {}
+
+
+def test_without_a_watch_the_first_quota_of_a_namespace_is_known_at_once(world: World) -> None:
+    assert world.quotas.informer.is_following
+    world.lose_watches()
+    assert world.view.quotas("team-b").deferred.quotas == ()
+    native = a_quota("native", uid="", namespace="team-b", hard={"pods": "1"})
+    world.line.create(RESOURCE_QUOTAS, native)
+    assert world.view.quotas("team-b").deferred.quotas == ()
+    world.line.create(RESOURCE_QUOTAS, a_quota("first", uid="", namespace="team-b"))
+    seen = world.view.quotas("team-b")  # in the same second: that there was none is not believed
+    assert [quota.name for quota in seen.deferred.quotas] == ["first"]
+    assert [quota.name for quota in seen.every] == ["first", "native"]
+
+
+def test_without_a_watch_and_without_an_answer_nothing_can_be_decided(world: World) -> None:
+    world.lose_watches()
+    world.line.is_cut_off = True
+    (reason,) = world.view.quotas(NS).unreadable
+    assert reason.endswith("the quotas cannot be listed: no route")

@@ -136,6 +136,11 @@ class Informer(Generic[T]):
         return self._version
 
     @property
+    def is_following(self) -> bool:
+        """Tell whether a watch stands, so that changes are shown as they happen."""
+        return self._stream is not None
+
+    @property
     def relists(self) -> int:
         """Return how many lists have been taken in, the first one included."""
         return self._relists

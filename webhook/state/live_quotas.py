@@ -36,15 +36,22 @@ class LiveQuotas:
         self._clock = clock
         self._listed: dict[str, _Listed] = {}
 
-    def of(self, namespace: str) -> tuple[tuple[ResourceQuota, ...], tuple[str, ...]]:
+    def of(
+        self, namespace: str, *, is_believed: Callable[[tuple[ResourceQuota, ...]], bool]
+    ) -> tuple[tuple[ResourceQuota, ...], tuple[str, ...]]:
         """Return the quotas that can be read, and of the others why they cannot.
+
+        Args:
+            namespace: Whose.
+            is_believed: Tells whether an answer of some seconds ago is good enough.
 
         Raises:
             ApiError: The API server does not answer.
         """
         asked_at = self._clock()
         listed = self._listed.get(namespace)
-        if listed is None or asked_at - listed.asked_at > _BELIEVED_SECONDS:
+        is_recent = listed is not None and asked_at - listed.asked_at <= _BELIEVED_SECONDS
+        if listed is None or not is_recent or not is_believed(listed.quotas):
             listed = self._ask(namespace, asked_at)
             if len(self._listed) >= _MOST_NAMESPACES:
                 self._listed = {}

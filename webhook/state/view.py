@@ -129,10 +129,12 @@ class QuotaCache:
         if not self.informer.has_synced:
             return _NOT_LISTED
         age = self.informer.last_event_age_seconds
-        if age <= self._stale_seconds:
+        # while no watch stands, a quota may come that is not known here; and where none is known,
+        # nothing is charged and no ledger is asked
+        if self.informer.is_following and age <= self._stale_seconds:
             return self.in_namespace(namespace)
         try:
-            quotas, unreadable = self._live.of(namespace)
+            quotas, unreadable = self._live.of(namespace, is_believed=self._has_deferred)
         except ApiError as err:
             return _unheard(age, err)
         return QuotasSeen(quotas, deferred_quotas(quotas, self._keys()), unreadable)
@@ -156,6 +158,9 @@ class QuotaCache:
             derived = _Derived(quotas, errors, keys, seen)
             self._derived[namespace] = derived
         return derived.seen
+
+    def _has_deferred(self, quotas: tuple[ResourceQuota, ...]) -> bool:
+        return bool(deferred_quotas(quotas, self._keys()).quotas)
 
     def _note_error(self, change: Change[ResourceQuota]) -> None:
         namespace, name = split_key(change.key)
