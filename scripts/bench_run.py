@@ -95,7 +95,7 @@ def rate(work: Callable[[], None], seconds: float) -> float:
 def counted_ledger(pods: int) -> tuple[Ledger, Claim]:
     """A namespace with so many assigned pods, and the claim of one more."""
     seen = deferred_quotas([ResourceQuota.from_object(raw) for raw in quotas("ns")], DEFERRED_KEYS)
-    count = NamespaceCount(DEFERRED_KEYS)
+    count = NamespaceCount()
     count.set_quotas(seen)
     for number in range(pods):
         raw = pod("ns", f"pod-{number}", is_assigned=True)

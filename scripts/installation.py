@@ -152,6 +152,12 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--remove-labels", is_flag=True, help="Opt all namespaces out, too.")
 @click.option("--keep-crds", is_flag=True, help="Keep the definition of the ledger, and ledgers.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Remove the guards although something went wrong before. Quotas may then be enforced by"
+    " nobody until the API server's quota controller has completed them.",
+)
 def uninstall(
     kubeconfig: Path | None,
     context: str | None,
@@ -159,13 +165,17 @@ def uninstall(
     dry_run: bool,
     remove_labels: bool,
     keep_crds: bool,
+    force: bool,
 ) -> ExitCode:
     """Take deferred-quota out of a cluster; its quotas are enforced by the API server again.
 
     Pods that wait for a scheduling gate of deferred-quota are released. It can be repeated, and
-    works when parts are gone or the webhook does not answer.
+    works when parts are gone or the webhook does not answer. Where quotas cannot be given back, it
+    stops before the guards go.
     """
-    removal = Removal(removes_labels=remove_labels, keeps_ledgers=keep_crds, dry_run=dry_run)
+    removal = Removal(
+        removes_labels=remove_labels, keeps_ledgers=keep_crds, is_forced=force, dry_run=dry_run
+    )
     with _client(kubeconfig, context) as client:
         namespaces = opted_in_namespaces(client)
         click.echo(f"opted-in namespaces: {', '.join(namespaces) or 'none'}")

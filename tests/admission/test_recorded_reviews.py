@@ -101,7 +101,9 @@ REFUSED = {
     # the API server refused these itself, after the mutating webhooks
     "mutate.update.jobs.sus.3",
     "mutate.update.jobs.sus.6",
+    # a person named no uid, and the webhooks that were recorded did not add it
     "validate.create.bindings.gated",
+    "validate.create.pods-binding.unassigned",
 }
 
 
@@ -148,9 +150,31 @@ def test_a_bind_by_a_person_is_pinned_and_one_by_the_scheduler_keeps_its_uid(des
     assert cast("Object", scheduler["metadata"])["labels"] == {"topology.kubernetes.io/zone": "z1"}
 
 
-def test_the_bind_of_a_gated_pod_is_refused_as_storage_refused_it(desk: Desk) -> None:
-    reply = answered(desk, "validate.create.bindings.gated")
-    assert (reply.code, reply.message) == (409, "pod gated has non-empty .spec.schedulingGates")
+@pytest.mark.parametrize(
+    ("name", "pod"), [("bindings.gated", "gated"), ("pods-binding.unassigned", "unassigned")]
+)
+def test_a_bind_by_a_person_that_was_not_pinned_is_told_so(desk: Desk, name: str, pod: str) -> None:
+    reply = answered(desk, f"validate.create.{name}")
+    assert reply.code == 409
+    assert str(reply.message).startswith(f"metadata.uid: must name the uid of pod {pod}, ")
+
+
+PINNED = {
+    "bindings.gated": (409, "pod gated has non-empty .spec.schedulingGates"),
+    "pods-binding.unassigned": (None, None),
+}
+
+
+@pytest.mark.parametrize(("name", "answer"), PINNED.items(), ids=PINNED.keys())
+def test_a_bind_by_a_person_is_decided_once_it_is_pinned(
+    desk: Desk, name: str, answer: tuple[object, object]
+) -> None:
+    pinned = answered(desk, f"mutate.create.{name}").object
+    review = json.loads(recorded(f"validate.create.{name}"))
+    review["request"]["object"] = pinned
+    reply = desk.validate(review)
+    assert (reply.code, reply.message) == answer
+    assert reply.decision == ("denied" if answer[0] else "reserved")
 
 
 def test_a_status_is_masked_down_to_what_is_native(desk: Desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,17 @@ kind: List
 items:
 - apiVersion: v1
   kind: Pod
-  metadata: {name: a, namespace: team-a}
+  metadata: {name: a, namespace: team-a, uid: uid-a}
   spec: {containers: [{name: c, image: x, resources: {requests: {cpu: 1}}}]}
 - apiVersion: v1
   kind: Pod
-  metadata: {name: b, namespace: team-a}
+  metadata: {name: b, namespace: team-a, uid: uid-b}
   spec: {containers: [{name: c, image: x, resources: {limits: {cpu: 1000m}}}]}
 """
 
 
-def bind(pod: str, **changes: object) -> dict[str, Any]:
+def bind(pod: str, *, is_pinned: bool = True) -> dict[str, Any]:
+    uid = {"uid": f"uid-{pod}"} if is_pinned else {}
     kind = {"group": "", "version": "v1", "kind": "Binding"}
     request = {
         "uid": f"review-{pod}",
@@ -45,10 +47,9 @@ def bind(pod: str, **changes: object) -> dict[str, Any]:
         "object": {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod, "namespace": "team-a"},
+            "metadata": {"name": pod, "namespace": "team-a", **uid},
             "target": {"kind": "Node", "name": "node-1"},
         },
-        **changes,
     }
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
@@ -88,9 +89,19 @@ def test_reviews_share_one_ledger_and_the_second_is_refused(cluster: Path) -> No
 
 
 def test_the_mutating_phase_pins_the_pod(cluster: Path) -> None:
-    result = review(cluster, "--phase", "mutate", given=json.dumps(bind("a")))
-    (answer,) = answers(result)
+    given = json.dumps(bind("a", is_pinned=False))
+    (answer,) = answers(review(cluster, "--phase", "mutate", given=given))
     assert answer["patchType"] == "JSONPatch"
+    patch = json.loads(base64.b64decode(answer["patch"]))
+    assert {"op": "add", "path": "/metadata/uid", "value": "uid-a"} in patch
+
+
+def test_a_binding_that_was_not_pinned_is_told_what_it_lacks(cluster: Path) -> None:
+    result = review(cluster, given=json.dumps(bind("a", is_pinned=False)))
+    (answer,) = answers(result)
+    assert answer["status"]["code"] == 409
+    assert answer["status"]["message"].startswith("metadata.uid: must name the uid of pod a, ")
+    assert result.exit_code == 1
 
 
 def test_a_configuration_is_followed(cluster: Path, tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ class Rig:
         claim = claim_of_assignment(pod, quotas, door=Door.BIND, seen=NEWEST)
         assert claim is not None
         give_up = time.monotonic() + 5
-        return _elsewhere(self.cluster).reserve(namespace, claim, quotas.observed, deadline=give_up)
+        return self._door().reserve(namespace, claim, quotas.observed, deadline=give_up)
 
     def reserve_resize(self, name: str, cpu: str, namespace: str = NAMESPACE) -> Outcome:
         """Reserve for a resize of a pod to `cpu`, and store nothing."""
@@ -266,14 +266,14 @@ class Rig:
         claim = claim_of_update(old, new, quotas, door=Door.RESIZE)
         assert claim is not None
         give_up = time.monotonic() + 5
-        return _elsewhere(self.cluster).reserve(namespace, claim, quotas.observed, deadline=give_up)
+        return self._door().reserve(namespace, claim, quotas.observed, deadline=give_up)
+
+    def _door(self) -> Reserver:
+        store = LedgerStore(MemoryClient(self.cluster))
+        return Reserver(store, opted_in_at=self.namespaces.opted_in_at)
 
     def _stored(self, name: str, namespace: str) -> Pod:
         return Pod.from_object(self.api.get(PODS, name, namespace=namespace))
-
-
-def _elsewhere(cluster: MemoryCluster) -> Reserver:
-    return Reserver(LedgerStore(MemoryClient(cluster)))
 
 
 @contextmanager

@@ -118,7 +118,7 @@ def take(step: tuple[str, object], count: NamespaceCount, model: Model) -> None:
 
 @given(steps=STEPS)
 def test_the_running_count_is_a_recount(steps: list[tuple[str, object]]) -> None:
-    count, model = NamespaceCount(DEFERRED_KEYS), Model()
+    count, model = NamespaceCount(), Model()
     count.set_quotas(model.quotas)
     for step in steps:
         take(step, count, model)
@@ -138,7 +138,7 @@ def test_the_running_count_is_a_recount(steps: list[tuple[str, object]]) -> None
 
 
 def test_deleted_pods_are_remembered_until_they_hold_nothing() -> None:
-    count = NamespaceCount(DEFERRED_KEYS)
+    count = NamespaceCount()
     count.remove("a")
     count.remove("b")
     assert count.count(1).gone == {"a", "b"}
@@ -148,15 +148,43 @@ def test_deleted_pods_are_remembered_until_they_hold_nothing() -> None:
 
 def test_a_quota_that_cannot_be_matched_is_told_and_charged_nothing() -> None:
     bad = a_quota("odd", expressions=[an_expression("PriorityClass", "In", "bad value!")])
-    count = NamespaceCount(DEFERRED_KEYS)
+    count = NamespaceCount()
     count.set_quotas(deferred_quotas([ResourceQuota.from_object(bad)], DEFERRED_KEYS))
     count.put(Pod.from_object(a_pod(node="n", requests={"cpu": "1"})))
     assert to_text(count.count(1).quotas["odd"].used) == {"requests.cpu": "0"}
     assert list(count.unmatchable) == ["odd"]
 
 
+def test_what_is_deferred_comes_with_the_quotas() -> None:
+    gpus = "requests.nvidia.com/gpu"
+    quota = ResourceQuota.from_object(a_quota("p1", hard={"requests.cpu": "8", gpus: "2"}))
+    count = NamespaceCount()
+    count.put(Pod.from_object(a_pod(node="n", requests={"cpu": "1", "nvidia.com/gpu": "2"})))
+    for keys, used in (
+        (DEFERRED_KEYS, {"requests.cpu": "1"}),
+        (DEFERRED_KEYS | {gpus}, {"requests.cpu": "1", gpus: "2"}),
+        (DEFERRED_KEYS, {"requests.cpu": "1"}),
+    ):
+        count.set_quotas(deferred_quotas([quota], keys))
+        assert to_text(count.count(1).quotas["p1"].used) == used
+
+
+def test_a_pod_is_charged_what_is_deferred_though_no_quota_names_it() -> None:
+    gpus = "requests.nvidia.com/gpu"
+    quota = ResourceQuota.from_object(a_quota("p1"))
+    count = NamespaceCount()
+    count.set_quotas(deferred_quotas([quota], DEFERRED_KEYS))
+    count.put(Pod.from_object(a_pod(uid="u", requests={"nvidia.com/gpu": "2"})))
+    count.set_quotas(deferred_quotas([quota], DEFERRED_KEYS | {gpus}))
+    seen = count.seen("u")
+    assert seen is not None
+    assert to_text(seen.usage) == {gpus: "2"}
+    count.remove("u")
+    assert not count.count(1).quotas["p1"].pending
+
+
 def test_a_count_of_nothing_is_empty() -> None:
-    count = NamespaceCount(DEFERRED_KEYS)
+    count = NamespaceCount()
     assert count.is_empty
     count.put(Pod.from_object(a_pod()))
     assert not count.is_empty

@@ -130,3 +130,28 @@ def test_nothing_is_due_without_reservations(watching: Watching) -> None:
     assert watching.watch.next_due() is None
     watching.clock[0] += 50
     assert watching.expired(holding()) == {}
+
+
+def test_what_is_proved_is_not_asked_about_again_so_that_the_next_are(watching: Watching) -> None:
+    uids = [f"gone-{number}" for number in range(120)]
+    watching.look(holding(*uids))
+    watching.clock[0] += 50
+    found = []
+    for _ in range(3):
+        watching.look(holding(*uids))  # nothing of it could be applied
+        found.append(len(watching.expired(holding(*uids))))
+        watching.clock[0] += 2
+    assert found == [50, 100, 120]
+    assert watching.watch.next_due() is None
+    assert sum(verb == "get" for verb, *_ in watching.line.calls) == 120
+
+
+def test_a_proof_is_of_one_reservation_as_it_was(watching: Watching) -> None:
+    watching.look(holding("gone"))
+    watching.clock[0] += 50
+    assert watching.expired(holding("gone")) == {"gone": Expiry(1, 0)}
+    again = holding("gone", serial=2)
+    watching.look(again)
+    assert watching.expired(again) == {}
+    watching.look(holding())
+    assert watching.expired(holding()) == {}

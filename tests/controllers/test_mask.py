@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
 
@@ -13,11 +13,22 @@ from tests.admission.doors.desk import a_namespace, eventually, new_cluster, opt
 from tests.builders import a_binding, a_pod, a_quota
 from tests.cluster.faults import Call, Fault, FlakyClient, in_turn
 from tests.controllers.rig import NAMESPACE
-from webhook.cluster.api import EVENTS, NAMESPACES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.cluster.api import (
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    Kind,
+    Revision,
+)
 from webhook.cluster.informer import Informer, Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.cluster.selectors import Term
 from webhook.controllers.events import EventRecorder
-from webhook.controllers.mask import MaskRepair, MaskTiming
+from webhook.controllers.guards import STANDING, Guard
+from webhook.controllers.mask import MaskRepair
+from webhook.controllers.masking import MaskTiming
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import ResourceQuota
 from webhook.state.view import NamespaceCache, QuotaCache
@@ -26,7 +37,9 @@ from webhook.telemetry.metrics import Metrics
 Object = dict[str, object]
 
 _QUICK = Timing(first_pause=0.01, longest_pause=0.05)
-_SOON = MaskTiming(second_look=0.05, patience=0.05, first_retry=0.005, longest_retry=0.05)
+_SOON = MaskTiming(
+    second_look=0.05, patience=0.05, guard_seconds=0.02, first_retry=0.005, longest_retry=0.05
+)
 HARD = {"requests.cpu": "2", "pods": "3"}
 USED = {"requests.cpu": "1", "pods": "1"}
 
@@ -39,6 +52,8 @@ class Board:
     term: list[int]
     keys: list[frozenset[str]]
     exempt: frozenset[str] = frozenset()
+    guard: Guard = STANDING
+    timing: MaskTiming = _SOON
     api: MemoryClient = field(init=False)
     line: FlakyClient = field(init=False)
     metrics: Metrics = field(default_factory=Metrics)
@@ -55,10 +70,11 @@ class Board:
             self.namespaces,
             lambda: self.keys[0],
             exempt=lambda: self.exempt,
+            guard=lambda: self.guard,
             is_leader=lambda: self.term[0],
             events=self.events,
             metrics=self.metrics,
-            timing=_SOON,
+            timing=self.timing,
         )
 
     def informers(self) -> list[Informer[ResourceQuota]]:
@@ -297,13 +313,17 @@ def test_a_resource_that_is_no_longer_deferred_comes_back(board: Board) -> None:
     assert board.status()["used"]["requests.cpu"] == "0"
 
 
+def said(board: Board) -> set[tuple[object, object]]:
+    """Return level and reason of every event."""
+    board.events.start()
+    board.events.stop()
+    return {(event["type"], event["reason"]) for event in board.api.list(EVENTS).items}
+
+
 def test_people_are_told_that_the_platform_has_the_quota_again(board: Board) -> None:
     opt_out(board.api, NAMESPACE)
     eventually(lambda: board.status()["hard"] == HARD, "the status is complete")
-    board.events.start()
-    board.events.stop()
-    (event,) = board.api.list(EVENTS).items
-    assert (event["reason"], event["type"]) == ("EnforcedAtCreation", "Normal")
+    assert said(board) == {("Normal", "EnforcedAtCreation")}
 
 
 def test_a_quota_whose_scopes_cannot_be_evaluated_is_left_alone() -> None:
@@ -314,3 +334,103 @@ def test_a_quota_whose_scopes_cannot_be_evaluated_is_left_alone() -> None:
         opt_out(board.api, NAMESPACE)
         board.catch_up()
         assert board.status() == MASKED
+
+
+# -- nothing is hidden that nobody guards --------------------------------------------------
+
+
+def test_a_namespace_that_becomes_exempt_gets_its_status_back(board: Board) -> None:
+    board.catch_up()
+    board.exempt = frozenset({NAMESPACE})
+    board.repair.recheck()
+    eventually(lambda: board.status()["hard"] == HARD, "the status is complete")
+    board.exempt = frozenset()
+    board.repair.recheck()
+    eventually(lambda: "requests.cpu" not in board.status()["hard"], "it is masked again")
+
+
+def test_a_namespace_that_opted_out_unseen_is_not_masked() -> None:
+    with a_board((RESOURCE_QUOTAS, quota())) as board:
+        eventually(lambda: board.count("masked") == 1, "it is masked")
+        board.namespaces.informer.stop()  # what the labels are now is not seen any more
+        opt_out(board.api, NAMESPACE)
+        asked: list[Call] = []
+
+        def note(call: Call) -> None:
+            if (call.verb, call.kind) == ("get", NAMESPACES):
+                asked.append(call)
+
+        board.line.before = note
+        board.write_status(HARD, USED)
+        eventually(lambda: bool(asked), "the API server is asked what the label is")
+        eventually(lambda: not board.repair._agenda._busy, "and the quota was looked at")
+        assert board.status() == FULL
+        assert board.count("masked") == 1
+
+
+NO_GUARD = Guard("there is no guard")
+
+
+def test_what_was_hidden_comes_back_when_the_guard_goes_and_goes_when_it_comes(
+    board: Board,
+) -> None:
+    pods(board)
+    board.guard = NO_GUARD
+    full = {"hard": HARD, "used": {"requests.cpu": "1500m", "pods": "2"}}
+    eventually(lambda: board.status() == full, "the status is complete")
+    assert board.count("unguarded") == 1
+    board.guard = STANDING
+    eventually(lambda: "requests.cpu" not in board.status()["hard"], "it is masked again")
+    assert ("Warning", "NotGuarded") in said(board)
+
+
+def test_nothing_is_masked_before_there_is_a_guard() -> None:
+    with a_board((RESOURCE_QUOTAS, quota()), guard=NO_GUARD) as board:
+        board.catch_up()
+        board.write_status(HARD, {**USED, "requests.cpu": "1500m"})
+        board.catch_up()
+        assert board.count("masked") == 0
+        assert board.status()["hard"] == HARD
+
+
+def test_a_namespace_that_the_guard_does_not_select_is_not_masked() -> None:
+    elsewhere = Guard(terms=(Term("deferredquota.io/mode", frozenset({"other"})),))
+    with a_board((RESOURCE_QUOTAS, {**quota(), "status": MASKED}), guard=elsewhere) as board:
+        eventually(lambda: board.status()["hard"] == HARD, "the status is complete")
+        assert board.count("masked") == 0
+
+
+def test_a_resource_that_is_not_deferred_comes_back_although_this_process_is_new() -> None:
+    hidden = {**quota(), "status": MASKED}
+    keys = [frozenset({"requests.memory"})]
+    with a_board((RESOURCE_QUOTAS, hidden), keys=keys) as board:
+        eventually(lambda: board.status()["hard"] == HARD, "the status is complete")
+
+
+class Masking(MemoryClient):
+    """A client of an API server whose mask hides a resource in every status that is written."""
+
+    hidden: str = ""
+
+    def patch(self, kind: Kind, name: str, patch: Any, **options: Any) -> Revision:
+        status = patch.get("status") if isinstance(patch, dict) else None
+        if status and self.hidden:
+            shown = {part: {**values, self.hidden: None} for part, values in status.items()}
+            patch = {**patch, "status": shown}
+        return super().patch(kind, name, patch, **options)
+
+
+def test_what_a_mask_hides_again_is_said_aloud_and_tried_until_it_stays() -> None:
+    timing = replace(_SOON, longest_retry=0.02)
+    with a_board((RESOURCE_QUOTAS, quota()), timing=timing) as board:
+        eventually(lambda: board.count("masked") == 1, "it is masked")
+        masking = Masking(board.cluster)
+        masking.hidden = "requests.cpu"
+        board.line._api = masking
+        board.keys[0] = frozenset({"requests.memory"})
+        board.repair.recheck()
+        eventually(lambda: board.count("undone") >= 3, "it is tried again and again")
+        assert board.status() == MASKED
+        masking.hidden = ""
+        eventually(lambda: board.status()["hard"] == HARD, "it stays at last")
+        assert ("Warning", "NotEnforced") in said(board)

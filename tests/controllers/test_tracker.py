@@ -416,7 +416,12 @@ EDITS: dict[str, list[Object]] = {
         {
             "op": "add",
             "path": "/status/quotas/-",
-            "value": {"name": "x", "observed": {"uid": "x", "specHash": "x"}, "hard": {"cpu": "1"}},
+            "value": {
+                "name": "x",
+                "observed": {"uid": "x", "specHash": "x"},
+                "hard": {"cpu": "1"},
+                "used": {},
+            },
         }
     ],
 }
@@ -435,8 +440,8 @@ def test_a_ledger_edited_by_hand_is_corrected_though_nothing_else_happens(
 
 
 def test_a_reservation_invented_by_hand_expires(rig: Rig) -> None:
-    invented = {"uid": "x", "pod": "x", "door": "Bind", "usage": {"cpu": "2"}, "quotas": ["p1"]}
-    hand_edit(rig, [{"op": "replace", "path": "/status/reservations", "value": [invented]}])
+    invented = "x x Bind 1 p1 cpu=2"
+    hand_edit(rig, [{"op": "replace", "path": "/status/reservations", "value": invented}])
     for _ in range(3):
         rig.pass_time(RESYNC_SECONDS + 1)
         rig.step()

@@ -165,8 +165,7 @@ def test_nothing_is_written_before_the_namespaces_could_be_asked_for(
     other.catch_up()
 
     def unreachable(*_args: object, **_more: object) -> None:
-        other.line.broken.add(("list", "namespaces"))
-        other.line._call("list", NAMESPACES, "")
+        raise UnreachableError("no route to the namespaces")
 
     monkeypatch.setattr(other.line, "list", unreachable)
     hand_over(one, other)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.admission.doors.desk import a_namespace, eventually
+from tests.admission.doors.desk import a_namespace, eventually, opt_in, opt_out
 from tests.builders import a_quota
 from tests.controllers.rig import EXPIRE_SECONDS, NAMESPACE, Rig, a_rig, another_rig
 from webhook.cluster.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
@@ -35,15 +35,19 @@ def test_a_count_that_was_replaced_while_it_was_settled_is_not_written(
     assert isinstance(one.reserve("web"), Reserved)
     fetch = one.ledgers.fetch
 
-    def while_the_configuration_is_reloaded(namespace: str) -> LedgerVersion | None:
+    def while_it_opts_out_and_in(namespace: str) -> LedgerVersion | None:
         one.ledgers.fetch = fetch  # type: ignore[method-assign]
-        one.tracker.recount()
+        before = one.tracked()
+        opt_out(one.api, NAMESPACE)
+        opt_in(one.api, NAMESPACE)
+        one.catch_up()
+        assert one.tracked() is not before
         one.bind("web")
         one.catch_up()
         other.step()
         return fetch(namespace)
 
-    one.ledgers.fetch = while_the_configuration_is_reloaded  # type: ignore[method-assign]
+    one.ledgers.fetch = while_it_opts_out_and_in  # type: ignore[method-assign]
     one.pass_time(1)
     one.poke()
     one.round()

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import base64
+import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
 
+from tests.builders import a_pod
 from tests.installing.twin import Twin
 from webhook.cluster.api import (
     CONFIG_MAPS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
+    PODS,
     SECRETS,
     VALIDATING_WEBHOOKS,
+    Kind,
+    Object,
+    Revision,
+    kind_of,
 )
 from webhook.installing import InstallError
 from webhook.installing.certificates import certificates
 from webhook.installing.installation import InstallApi, Wish, choose_mask, install
+from webhook.installing.readiness import CONFIGURATION_ANNOTATION as ANNOTATION
 from webhook.operations.patience import Patience
 
 SYSTEM = "deferred-quota-system"
-QUICK = Patience(seconds=0.05, pause_seconds=0.01)
+QUICK = Patience(seconds=0.05, pause_seconds=0.01, settle_seconds=0.01)
 GPU = (
     "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
     "deferredResources: [requests.nvidia.com/gpu]\n"
@@ -140,6 +149,136 @@ def test_the_configuration_stays_until_another_is_given() -> None:
     assert run(twin)[0] == 0
     found = cast("Any", twin.api.get(CONFIG_MAPS, "deferred-quota-config", namespace=SYSTEM))
     assert found["data"] == {"config.yaml": GPU}
+
+
+HEAD = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+OTHER = (
+    f"{HEAD}deferredResources: [requests.amd.com/gpu]\nexemptNamespaces: [kube-system, team-x]\n"
+)
+
+
+@dataclass
+class Step:
+    """A write of the mask policy, and what was rolled out at that moment."""
+
+    hidden: set[str]
+    left_out: set[str]
+    configuration: str
+    rolled_out: set[str]
+
+
+class Watched(Twin):
+    """A cluster that remembers what stood when the mask was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[Step] = []
+
+    def apply(self, kind: Kind, obj: Object, **options: Any) -> Revision:
+        done = super().apply(kind, obj, **options)
+        if kind.kind == "MutatingAdmissionPolicy" and "mask" in str(done.object["metadata"]):
+            self.steps.append(self._step(cast("Any", done.object)["spec"]))
+        return done
+
+    def _step(self, spec: Any) -> Step:
+        expression = spec["variables"][0]["expression"]
+        by_name = spec["matchConstraints"]["namespaceSelector"]["matchExpressions"][1]
+        config: Any = self.api.get(CONFIG_MAPS, "deferred-quota-config", namespace=SYSTEM)
+        return Step(
+            set(re.findall(r"'([^']+/gpu)'", expression)),
+            set(by_name["values"]),
+            config["data"]["config.yaml"],
+            {each["metadata"]["annotations"][ANNOTATION] for each in pod_templates(self)},
+        )
+
+
+def pod_templates(twin: Twin) -> list[Any]:
+    kind = kind_of("apps/v1", "Deployment", namespaced=True)
+    found: list[Any] = list(twin.api.list(kind).items)
+    return [each["spec"]["template"] for each in found]
+
+
+def test_pods_are_replaced_when_the_configuration_changes() -> None:
+    twin = Watched()
+    run(twin)
+    before = {each["metadata"]["annotations"][ANNOTATION] for each in pod_templates(twin)}
+    run(twin, configuration=GPU)
+    after = {each["metadata"]["annotations"][ANNOTATION] for each in pod_templates(twin)}
+    assert len(before) == len(after) == 1
+    assert before != after
+
+
+def test_the_mask_hides_only_what_former_and_new_processes_charge_until_all_are_new() -> None:
+    twin = Watched()
+    run(twin, configuration=GPU)
+    (first,) = twin.steps
+    assert (first.hidden, first.configuration) == ({"requests.nvidia.com/gpu"}, GPU)
+    twin.steps.clear()
+    run(twin, configuration=OTHER)
+    narrowed, last = twin.steps
+    assert (narrowed.hidden, narrowed.configuration) == (set(), GPU)
+    assert narrowed.left_out == {
+        "kube-system", "kube-public", "kube-node-lease", "deferred-quota-system", "team-x"
+    }  # fmt: skip
+    assert (last.hidden, last.configuration) == ({"requests.amd.com/gpu"}, OTHER)
+    assert last.rolled_out != first.rolled_out == narrowed.rolled_out
+
+
+def test_a_rollout_that_does_not_end_leaves_the_mask_narrow() -> None:
+    twin = Watched()
+    run(twin, configuration=GPU)
+    twin.available = False
+    with pytest.raises(InstallError, match="0 of 3 replicas are available"):
+        run(twin, configuration=OTHER)
+    assert twin.steps[-1].hidden == set()
+    # whatever is asked for next: pods with the first configuration may still run
+    for configuration in (OTHER.replace("[kube-system, team-x]", "[]"), GPU):
+        with pytest.raises(InstallError, match="0 of 3 replicas are available"):
+            run(twin, configuration=configuration)
+        assert twin.steps[-1].hidden == set()
+        assert "team-x" in twin.steps[-1].left_out
+    run(twin, waits=False)
+    assert twin.steps[-1].hidden == set()
+
+
+def test_pods_that_still_end_with_the_former_configuration_are_waited_for() -> None:
+    twin = Watched()
+    run(twin, configuration=GPU)
+    template = pod_templates(twin)[0]
+    (old,) = {each["metadata"]["annotations"][ANNOTATION] for each in pod_templates(twin)}
+    for component in ("webhook", "controller"):
+        labels = {
+            "app.kubernetes.io/name": "deferred-quota",
+            "app.kubernetes.io/component": component,
+        }
+        metadata = {"labels": labels, "annotations": {ANNOTATION: old}}
+        pod = a_pod(name=f"old-{component}", namespace=SYSTEM, uid="", metadata=metadata)
+        twin.api.create(PODS, pod)
+    assert template["metadata"]["annotations"] == {ANNOTATION: old}
+    with pytest.raises(InstallError, match="former configuration still run: old-webhook"):
+        run(twin, configuration=OTHER)
+    assert twin.steps[-1].hidden == set()
+    for component in ("webhook", "controller"):
+        twin.api.delete(PODS, f"old-{component}", namespace=SYSTEM)
+    run(twin)
+    assert twin.steps[-1].hidden == {"requests.amd.com/gpu"}
+
+
+def test_without_waiting_the_mask_stays_narrow() -> None:
+    twin = Watched()
+    run(twin, configuration=GPU)
+    _, lines = run(twin, configuration=OTHER, waits=False)
+    assert twin.steps[-1].hidden == set()
+    assert any("run this again without --no-wait" in line for line in lines)
+
+
+def test_namespaces_that_are_exempt_are_never_asked_about() -> None:
+    twin = Twin()
+    run(twin, configuration=OTHER)
+    for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        for entry in cast("Any", twin.api.get(kind, "deferred-quota"))["webhooks"]:
+            by_name = entry["namespaceSelector"]["matchExpressions"][1]
+            assert "team-x" in by_name["values"]
 
 
 BAD = {

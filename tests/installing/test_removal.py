@@ -10,10 +10,12 @@ from tests.builders import a_pod, a_quota
 from tests.installing.test_installation import run
 from tests.installing.twin import Twin
 from webhook.cluster.api import (
+    MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
     ClusterApi,
     NotFoundError,
 )
@@ -89,13 +91,14 @@ def test_the_mask_goes_first_and_the_guards_after_quotas_hold(twin: Twin) -> Non
     completed = order.index("patch ResourceQuota q")
     for early in (
         "delete MutatingAdmissionPolicyBinding deferred-quota-mask",
-        "delete MutatingWebhookConfiguration deferred-quota",
+        "patch MutatingWebhookConfiguration deferred-quota",
         "delete Deployment deferred-quota-system/deferred-quota-controller",
     ):
         assert order.index(early) < completed
     guards = order.index("delete ValidatingWebhookConfiguration deferred-quota")
+    pinning = order.index("delete MutatingWebhookConfiguration deferred-quota")
     webhook = order.index("delete Deployment deferred-quota-system/deferred-quota-webhook")
-    assert completed < guards < webhook
+    assert completed < guards < pinning < webhook
     assert order[-1] == "delete Namespace deferred-quota-system"
 
 
@@ -143,7 +146,7 @@ def test_what_is_gone_already_is_no_obstacle(twin: Twin) -> None:
     assert ours(twin) == set()
 
 
-def test_a_controller_that_does_not_stop_is_told(twin: Twin) -> None:
+def stubborn_controller(twin: Twin) -> None:
     labels = {
         "app.kubernetes.io/name": "deferred-quota",
         "app.kubernetes.io/component": "controller",
@@ -152,7 +155,47 @@ def test_a_controller_that_does_not_stop_is_told(twin: Twin) -> None:
         name="stubborn", namespace="deferred-quota-system", uid="", metadata={"labels": labels}
     )
     twin.api.create(PODS, pod)
-    problems, _ = remove(twin)
+
+
+def test_the_guards_stay_while_a_controller_runs_that_masks(twin: Twin) -> None:
+    stubborn_controller(twin)
+    problems, lines = remove(twin)
+    assert problems[0] == "Pod stubborn: the controller still runs"
+    assert "stopped here: the guards" in problems[1]
+    assert "--force" in problems[1]
+    assert not any("enforces" in line for line in lines)
+    entries = cast("Any", twin.api.get(MUTATING_WEBHOOKS, "deferred-quota"))["webhooks"]
+    assert [entry["name"] for entry in entries] == ["stamp.deferredquota.io"]
+    assert twin.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+    twin.api.delete(PODS, "stubborn", namespace="deferred-quota-system")
+    assert remove(twin)[0] == ()
+    assert ours(twin) == set()
+
+
+def test_the_guards_go_all_the_same_when_forced(twin: Twin) -> None:
+    stubborn_controller(twin)
+    problems, _ = remove(twin, is_forced=True)
     assert problems == ("Pod stubborn: the controller still runs",)
     with pytest.raises(NotFoundError):
+        twin.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+    with pytest.raises(NotFoundError):
         twin.api.get(NAMESPACES, "deferred-quota-system")
+
+
+def test_a_quota_that_something_masks_keeps_the_guards(twin: Twin) -> None:
+    patch = twin.patch
+
+    def masking(kind: Any, name: str, change: Any, **options: Any) -> Any:
+        if options.get("subresource") == "status":
+            change = {"status": {"hard": {"requests.cpu": None}}}
+        return patch(kind, name, change, **options)
+
+    twin.patch = masking  # type: ignore[method-assign]
+    problems, lines = remove(twin)
+    assert problems[0].startswith("team-a: quota q: status lacks requests.cpu")
+    assert not any("enforces" in line for line in lines)
+    assert twin.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+    twin.patch = patch  # type: ignore[method-assign]
+    problems, lines = remove(twin)
+    assert problems == ()
+    assert "team-a: the API server enforces its quotas by itself" in lines

@@ -59,6 +59,17 @@ def test_the_mask_names_the_configured_resources(mask: Mask) -> None:
     assert str(extended).replace(f", '{gpu}'", "") == str(plain)
 
 
+@pytest.mark.parametrize("mask", MASKS)
+def test_exempt_namespaces_are_left_out_by_every_selector(mask: Mask) -> None:
+    shipped = "['kube-system', 'kube-public', 'kube-node-lease', 'deferred-quota-system'"
+    plain = str(render(mask=mask))
+    count = plain.count(f"{shipped}]")
+    extended = str(render(mask=mask, exempt_namespaces={"b", "a", "kube-public"}))
+    assert count == plain.count("'namespaceSelector'") > 0
+    assert extended.count(f"{shipped}, 'a', 'b']") == count
+    assert str(render(mask=mask, exempt_namespaces={"kube-system"})) == plain
+
+
 def test_the_order_is_one_in_which_objects_can_be_applied() -> None:
     kinds = [each["kind"] for each in render(mask="policy").objects]
     first = {kind: kinds.index(kind) for kind in kinds}

@@ -20,6 +20,7 @@ from webhook.cluster.api import (
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
     ClusterApi,
     NotFoundError,
 )
@@ -55,6 +56,8 @@ def story() -> Story:
     quota = {key: value for key, value in a_quota("q").items() if key != "status"}
     api.create(RESOURCE_QUOTAS, quota)
     set_status(api)
+    (guards,) = (each for each in render().registrations if each["kind"].startswith("Validating"))  # type: ignore[attr-defined]
+    api.create(VALIDATING_WEBHOOKS, guards)
     control = Engine(
         cast("ClusterApi", controller),
         Metrics(),
@@ -86,13 +89,15 @@ def story() -> Story:
 def play(api: MemoryClient, doors: Engine, controller: RecordingApi) -> None:
     eventually(lambda: "requests.cpu" not in shown(api), "the mask is on")
     eventually(lambda: read_ledger(api).get("quotas"), "the quota is counted")
-    for name, cpu in (("small", "1"), ("large", "9")):
-        api.create(PODS, a_pod(name=name, uid="", requests={"cpu": cpu}))
+    small, large = (
+        api.create(PODS, a_pod(name=name, uid="", requests={"cpu": cpu})).uid
+        for name, cpu in (("small", "1"), ("large", "9"))
+    )
     # one fits, one does not, of one nobody knows anything, and one is in a strange namespace
-    eventually(lambda: outcome(bind(doors, "small")) == "Allowed", "a reservation is made")
-    assert outcome(bind(doors, "large")) == "Denied"
+    eventually(lambda: outcome(bind(doors, "small", small)) == "Allowed", "a reservation is made")
+    assert outcome(bind(doors, "large", large)) == "Denied"
     assert outcome(bind(doors, "nobody")) == "Denied"
-    assert outcome(bind(doors, "nobody", "nowhere")) == "Allowed"
+    assert outcome(bind(doors, "nobody", namespace="nowhere")) == "Allowed"
     eventually(lambda: not read_ledger(api).get("reservations"), "the reservation expires")
     eventually(lambda: api.list(EVENTS).items, "an event tells of the mistake in a label")
     eventually(lambda: api.list(LEASES).items, "there is a leader")
@@ -133,7 +138,7 @@ def read_ledger(api: MemoryClient) -> Mapping[str, Any]:
     return status
 
 
-def bind(doors: Engine, pod: str, namespace: str = "team-a") -> Answer:
+def bind(doors: Engine, pod: str, uid: str = "uid", namespace: str = "team-a") -> Answer:
     request = AdmissionRequest(
         uid=f"review-{pod}",
         phase=Phase.VALIDATING,
@@ -145,7 +150,7 @@ def bind(doors: Engine, pod: str, namespace: str = "team-a") -> Answer:
         kind=GroupVersionKind("", "v1", "Binding"),
         name=pod,
         namespace=namespace,
-        object=a_binding(pod, "node-0", namespace=namespace),
+        object=a_binding(pod, "node-0", namespace=namespace, uid=uid),
     )
     return doors.decide(request, Deadline(time.monotonic() + 5))
 
@@ -184,6 +189,21 @@ def test_the_controllers_right_to_change_a_lease_is_for_its_own_one(story: Story
     assert rules[1]["verbs"] == ["create"]
     leases = {place for place in story.controller.places if place[0] == "leases"}
     assert leases == {("leases", SYSTEM, "deferred-quota-controller")}
+
+
+def test_the_controllers_right_to_read_registrations_is_for_the_guard(story: Story) -> None:
+    (role,) = (
+        cast("Any", each)
+        for each in render(mask="none").cluster
+        if each["kind"] == "ClusterRole"
+        and cast("Any", each)["metadata"]["name"] == "deferred-quota-controller"
+    )
+    named = [rule for rule in role["rules"] if "resourceNames" in rule]
+    assert [(rule["resources"], rule["resourceNames"]) for rule in named] == [
+        (["validatingwebhookconfigurations"], ["deferred-quota"])
+    ]
+    read = {place for place in story.controller.places if place[0].endswith("configurations")}
+    assert read == {("validatingwebhookconfigurations", "", "deferred-quota")}
 
 
 def test_leases_are_granted_in_our_namespace_only() -> None:

@@ -11,6 +11,7 @@ from webhook.quota.deferral import (
     claim_of_assignment,
     claim_of_update,
     deferred_quotas,
+    may_take_more,
     missing_coverage,
 )
 from webhook.quota.ledger import NEWEST, Claim, Door
@@ -151,6 +152,27 @@ def test_a_deadline_claims_everything_in_the_quota_that_the_pod_moves_into() -> 
 
 
 BAD = a_quota("odd", expressions=[an_expression("PriorityClass", "In", "bad value!")])
+
+
+GPU = {"nvidia.com/gpu": "1"}
+CHANGES: dict[str, tuple[Object, Object, bool]] = {
+    "nothing": ({}, {}, False),
+    "less": ({"requests": {"cpu": "2"}}, {"requests": {"cpu": "1"}}, False),
+    "more": ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "1001m"}}, True),
+    "more of what is not deferred": ({}, {"requests": GPU, "limits": GPU}, True),
+    "less of one and more of another": (
+        {"requests": {"cpu": "2", "memory": "1"}},
+        {"requests": {"cpu": "1", "memory": "2"}},
+        True,
+    ),
+    "a deadline": ({}, {"activeDeadlineSeconds": 60}, True),
+    "no deadline": ({"activeDeadlineSeconds": 60}, {}, True),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "may"), CHANGES.values(), ids=CHANGES.keys())
+def test_what_may_take_more_in_some_quota(old: Object, new: Object, may: bool) -> None:
+    assert may_take_more(pod(node="n", **old), pod(node="n", **new)) is may
 
 
 def test_a_quota_that_cannot_be_matched_is_named() -> None:

@@ -54,7 +54,9 @@ def test_a_new_ledger_has_none() -> None:
     ids=str,
 )
 def test_conditions_that_cannot_be_read_stop_nobody(conditions: object) -> None:
-    read = ledger_from_status({"podsResourceVersion": "1", "conditions": conditions})
+    read = ledger_from_status(
+        {"podsResourceVersion": "1", "reservations": "", "conditions": conditions}
+    )
     assert read is not None
     assert read.conditions == ()
 

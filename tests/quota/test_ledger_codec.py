@@ -76,14 +76,41 @@ def test_a_ledger_that_was_never_counted_is_none(status: object) -> None:
 
 
 def test_what_is_reserved_is_summed_from_the_reservations_not_believed() -> None:
-    forged = [{"name": "p1", "observed": {}, "reserved": {"requests.cpu": "0"}}]
+    forged = [
+        {"name": "p1", "observed": {}, "hard": {}, "used": {}, "reserved": {"requests.cpu": "0"}}
+    ]
     read = ledger_from_status({**WRITTEN, "quotas": forged})
     assert read is not None
     assert read.accounts["p1"].reserved == CPU
 
 
 BROKEN: dict[str, tuple[dict[str, object], str]] = {
-    "amount": ({"quotas": [{"name": "q", "used": {"cpu": "1x"}}]}, "status.quotas[0].used.cpu"),
+    "amount": (
+        {"quotas": [{"name": "q", "hard": {}, "used": {"cpu": "1x"}}]},
+        "status.quotas[0].used.cpu",
+    ),
+    "no usage": ({"quotas": [{"name": "q", "hard": {}}]}, "status.quotas[0].used"),
+    "no limits": ({"quotas": [{"name": "q", "used": {}}]}, "status.quotas[0].hard"),
+    "two of a name": (
+        {"quotas": [{"name": "q", "hard": {}, "used": {}}] * 2},
+        "status.quotas[1].name",
+    ),
+    "two of a pod": (
+        {"reservations": "u p Bind 1 q cpu=5\nu p Bind 2 q cpu=1"},
+        "status.reservations[1]",
+    ),
+    "a resource twice": (
+        {"reservations": "u p Bind 1 q cpu=5,cpu=1"},
+        "status.reservations[0].usage",
+    ),
+    "a quota twice": ({"reservations": "u p Bind 1 q,q cpu=5"}, "status.reservations[0].quotas"),
+    "negative": ({"reservations": "u p Bind 1 q cpu=-5"}, "status.reservations[0].usage.cpu"),
+    "no name": ({"reservations": "u p Bind 1  cpu=5"}, "status.reservations[0]"),
+    "no uid": ({"reservations": " p Bind 1 q cpu=5"}, "status.reservations[0]"),
+    "no charges": (
+        {"reservations": '{"uid":"u","door":"Bind","quotas":["q"],"charges":{}}'},
+        "status.reservations[0].charges.q",
+    ),
     "door": ({"reservations": "u p Window 1 - -"}, "status.reservations[0].door"),
     "words": ({"reservations": "u p Bind 1 q cpu=1\nu p Bind"}, "status.reservations[1]"),
     "further": ({"reservations": "u p Bind 1 q cpu=1 before=2"}, "status.reservations[0]"),
@@ -104,6 +131,13 @@ def test_a_ledger_that_somebody_broke_is_refused_by_field(
     with pytest.raises(InvalidFieldError) as refused:
         ledger_from_status({**WRITTEN, **change})
     assert refused.value.field == field
+
+
+def test_a_ledger_without_its_reservations_is_refused() -> None:
+    cut = {name: value for name, value in WRITTEN.items() if name != "reservations"}
+    with pytest.raises(InvalidFieldError) as refused:
+        ledger_from_status(cut)
+    assert refused.value.field == "status.reservations"
 
 
 HUGE = {

@@ -261,3 +261,21 @@ def test_doors_have_to_have_seen_the_pods_that_a_new_resource_was_counted_from()
     unchanged = settle(ledger(barrier=3), count(version=20))
     assert unchanged is not None
     assert unchanged.barrier == 3
+
+
+def test_what_was_counted_before_the_namespace_opted_in_is_not_taken_as_counted() -> None:
+    """A pod that waits may have been changed unasked: it is held for all that it asks now."""
+    before = ledger(held("q"), barrier=3)
+    waiting = count(seen("q", usage="2"))
+    as_usual = settle(before, waiting)
+    following = settle(before, waiting, is_from_before=True)
+    assert as_usual is not None
+    assert following is not None
+    assert (as_usual.barrier, as_usual.accounts["q"].reserved) == (3, cpu("1"))
+    assert (following.barrier, following.accounts["q"].reserved) == (20, cpu("2"))
+
+
+def test_a_reservation_from_before_the_namespace_opted_in_is_kept_unseen() -> None:
+    following = settle(ledger(held("q")), count(), is_from_before=True)
+    assert following is not None
+    assert set(following.reservations) == {"a"}

@@ -11,7 +11,7 @@ from webhook.state.ledgers import read_ledger
 def stored(**status: object) -> dict[str, object]:
     return {
         "metadata": {"name": "ledger", "uid": "u", "resourceVersion": "50"},
-        "status": {"podsResourceVersion": "40", "podsBarrier": "30", **status},
+        "status": {"podsResourceVersion": "40", "podsBarrier": "30", "reservations": "", **status},
     }
 
 

@@ -380,7 +380,9 @@ class TestReading:
 
     def test_fields_of_a_newer_program_are_kept(self) -> None:
         data = b'{"metadata":{"uid":"a","resourceVersion":"50"},"status":{"podsResourceVersion":"4"'
-        version = LedgerText(data + b',"burst":{"x":0.1},"more":[1]}}').version({})
+        version = LedgerText(data + b',"reservations":"","burst":{"x":0.1},"more":[1]}}').version(
+            {}
+        )
         assert version is not None
         assert version.ledger is not None
         assert ledger_status(version.ledger)["burst"] == {"x": "0.1"}

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -20,7 +21,16 @@ from webhook.cluster.api import (
 )
 from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.quota.ledger import Account, Claim, Door, Ledger, Observed, Undecided
+from webhook.quota.ledger import (
+    JUST_OPTED_IN,
+    NO_LEDGER,
+    Account,
+    Claim,
+    Door,
+    Ledger,
+    Observed,
+    Undecided,
+)
 from webhook.quota.quantity import Quantity
 from webhook.quota.refusals import QuotaExceeded
 from webhook.state.ledgers import LedgerStore, LedgerVersion
@@ -298,6 +308,37 @@ def test_a_dry_run_decides_the_same_and_writes_nothing(client: Faulty) -> None:
     assert store.fetch(NS) == before
 
 
+def test_what_claims_nothing_is_contradicted_by_a_ledger_that_counts_other_quotas(
+    client: Faulty,
+) -> None:
+    store = counted(client, hard="1")
+    other = frozenset({Observed("q", "uid-q", "another hash")})
+    reserver = Reserver(store)
+    said = Undecided("usage is being counted for quota: q")
+    before = client.reads
+    assert reserver.contradiction(NS, frozenset()) == said
+    assert reserver.contradiction(NS, other) == said
+    assert reserver.contradiction(NS, SEEN) is None
+    assert client.reads == before + 3  # what was heard of the ledger may be old
+
+
+def test_without_ledger_only_quotas_that_are_known_contradict(client: Faulty) -> None:
+    store = LedgerStore(client)
+    for _ in range(2):  # no object, then one in which nothing is counted
+        assert Reserver(store).contradiction(NS, frozenset()) is None
+        assert Reserver(store).contradiction(NS, SEEN) == NO_LEDGER
+        store.create(NS)
+
+
+def test_a_ledger_without_quotas_contradicts_only_who_knows_some(client: Faulty) -> None:
+    store = LedgerStore(client)
+    version = store.create(NS)
+    assert version is not None
+    store.write(NS, version, Ledger({}, {}))
+    assert Reserver(store).contradiction(NS, frozenset()) is None
+    assert isinstance(Reserver(store).contradiction(NS, SEEN), Undecided)
+
+
 def test_a_fault_of_the_store_reaches_its_own_request_and_releases_the_others(
     client: Faulty,
 ) -> None:
@@ -309,3 +350,24 @@ def test_a_fault_of_the_store_reaches_its_own_request_and_releases_the_others(
     for _ in range(2):  # the second finds an idle lane, not one that is busy for ever
         with pytest.raises(RuntimeError):
             ask(reserver, "a")
+
+
+@pytest.mark.parametrize(("opted_in_at", "is_decided"), [(0, True), (7, True), (8, False)])
+def test_a_ledger_from_before_the_namespace_opted_in_decides_nothing(
+    client: Faulty, opted_in_at: int, is_decided: bool
+) -> None:
+    store = counted(client, hard="1")
+    version = store.fetch(NS)
+    assert version is not None
+    assert version.ledger is not None
+    store.write(NS, version, replace(version.ledger, pods_resource_version=7))
+    reserver = Reserver(store, opted_in_at=lambda _namespace: opted_in_at)
+    fitting, other = ask(reserver, "a"), ask(reserver, "b", "2")
+    tried = reserver.try_out(NS, claim("c", "2"), SEEN)
+    if is_decided:
+        assert isinstance(fitting, Reserved)
+        assert isinstance(other, QuotaExceeded)
+        assert isinstance(tried, QuotaExceeded)
+    else:
+        assert {fitting, other, tried} == {JUST_OPTED_IN}
+        assert not now(store).reservations

@@ -62,6 +62,25 @@ def test_a_namespace_without_quotas_has_none(desk: Desk) -> None:
     assert (seen.every, seen.unreadable, seen.deferred.quotas) == ((), (), ())
 
 
+def test_live_quotas_are_those_that_the_api_server_has(desk: Desk) -> None:
+    view = view_of(desk)
+    desk.line.hold(RESOURCE_QUOTAS)
+    desk.create(a_quota("late"))
+    desk.create(a_quota("odd", hard={"requests.cpu": "much"}))
+    assert [quota.name for quota in view.quotas(NS).deferred.quotas] == ["p1"]
+    seen = view.live_quotas(NS)
+    assert [quota.name for quota in seen.deferred.quotas] == ["late", "p1"]
+    assert [text.partition(":")[0] for text in seen.unreadable] == ["quota odd cannot be read"]
+
+
+def test_a_live_look_that_showed_no_deferred_quota_is_not_believed_twice(desk: Desk) -> None:
+    view = view_of(desk)
+    desk.create(a_namespace("fresh"))
+    assert view.live_quotas("fresh").deferred.quotas == ()
+    desk.create(a_quota("first", namespace="fresh"))
+    assert [quota.name for quota in view.live_quotas("fresh").deferred.quotas] == ["first"]
+
+
 def test_a_waiting_pod_is_known_with_how_far_pods_were_seen(desk: Desk) -> None:
     desk.pod(uid="u", requests={"cpu": "1"})
     desk.catch_up()

@@ -38,7 +38,7 @@ def _is_masked(plane: ControlPlane, path: str) -> bool:
 
 def _is_guarded(plane: ControlPlane, path: str) -> bool:
     try:
-        plane.rest.create(f"{path}?dryRun=All", binding("nobody", "node"))
+        plane.rest.create(f"{path}?dryRun=All", binding("nobody", "node", uid="of-nobody"))
     except RestError as err:
         return "bind.deferredquota.io" in err.message
     return False

@@ -9,7 +9,7 @@ which do not change in between, and is worked out again when it is taken away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from webhook.quota.deferral import DeferredQuota, NamespaceQuotas, deferred_part
@@ -47,14 +47,9 @@ def _charged(pod: Pod) -> ResourceList:
 
 
 class NamespaceCount:
-    """The running count of one namespace. Not safe to use from several threads, save `seen`.
+    """The running count of one namespace. Not safe to use from several threads, save `seen`."""
 
-    Args:
-        keys: The deferred resources.
-    """
-
-    def __init__(self, keys: Set[str]) -> None:
-        self._keys = keys
+    def __init__(self) -> None:
         self._quotas = _NO_QUOTAS
         self._unmatchable: dict[str, str] = {}
         self._pods: dict[str, Pod] = {}
@@ -93,8 +88,12 @@ class NamespaceCount:
         return None if pod is None else self._seen(pod)
 
     def set_quotas(self, quotas: NamespaceQuotas) -> None:
-        """Count for other quotas; the same ones change nothing."""
-        if quotas.observed == self._quotas.observed:
+        """Count for other quotas, or other deferred resources; the same ones change nothing.
+
+        What is deferred comes with the quotas, so that what is counted always belongs to the hash
+        under which it is written.
+        """
+        if quotas.observed == self._quotas.observed and quotas.keys == self._quotas.keys:
             return
         self._quotas = quotas
         self._unmatchable = {}
@@ -184,7 +183,7 @@ class NamespaceCount:
         return not is_terminal(pod) and pod.uid not in self._released
 
     def _usage(self, pod: Pod) -> ResourceList:
-        return deferred_part(_charged(pod), self._keys)
+        return deferred_part(_charged(pod), self._quotas.keys)
 
     def _sums(self, pod: Pod) -> dict[str, _Sum]:
         return self._used if pod.is_assigned else self._pending

@@ -19,14 +19,12 @@ from webhook.cluster.shapes import decode_pod
 from webhook.controllers.counting import NamespaceCount
 from webhook.controllers.expiry import ReservationWatch
 from webhook.controllers.tracked import Tracked, TrackerTiming
-from webhook.quota.deferral import NamespaceQuotas
+from webhook.quota.deferral import deferred_quotas
 from webhook.quota.keeping import kept_pod
 from webhook.quota.ledger import Ledger
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.settlement import Expiry, settle
 from webhook.state.view import NamespaceCache, QuotaCache
-
-_NO_QUOTAS: Final = NamespaceQuotas((), frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +88,50 @@ class Counts:
         )
 
     def recount(self) -> None:
-        """Count everything again, because other resources are deferred now."""
+        """Count everything again, because other resources are deferred, or others are exempt.
+
+        A namespace that is exempt now is left as if it had opted out. What happened in one that is
+        not any more was not seen.
+        """
         with self.lock:
-            for namespace, tracked in list(self.tracked.items()):
-                if not tracked.is_leaving:
-                    self.track(namespace)
+            exempt = self._opted.exempt()
+            for namespace, is_deferred in self._opted.namespaces.informer.items().items():
+                tracked = self.tracked.get(namespace)
+                if not is_deferred or namespace in exempt:
+                    if tracked is not None and not tracked.is_leaving:
+                        self.leave(namespace, tracked)
+                elif tracked is None or tracked.is_leaving:
+                    self.track(namespace).is_back = True
+                else:
+                    self.refresh_quotas(namespace, tracked)
+                    self.mark(namespace, tracked)
+
+    def is_tracked_now(self, namespace: str) -> bool:
+        """Tell whether a namespace is opted in, as far as is known, and not exempt."""
+        is_deferred = self._opted.namespaces.informer.get(namespace) is True
+        return is_deferred and namespace not in self._opted.exempt()
+
+    def wanted_version(self, namespace: str) -> int:
+        """Return up to which version pods have to have been counted in a ledger.
+
+        A door that has just started knows no better than that a namespace opted in by its present
+        version, and waits for a ledger that is not older.
+        """
+        entry = self._opted.namespaces.informer.entry(namespace)
+        known = 0 if entry is None else entry.resource_version
+        return max(known, self._opted.namespaces.opted_in_at(namespace))
+
+    def complete_version(self, tracked: Tracked) -> int:
+        """Return up to which version all pods of a namespace are counted."""
+        return max(self.pods.resource_version, tracked.confirmed)
+
+    def is_from_before(self, namespace: str, tracked: Tracked, ledger: Ledger) -> bool:
+        """Tell whether a ledger may be from before the namespace opted in.
+
+        It has whatever was reserved. What ran there since, and how waiting pods changed, nobody
+        asked about.
+        """
+        return tracked.is_back or ledger.barrier < self._opted.namespaces.opted_in_at(namespace)
 
     def refresh_quotas(self, namespace: str, tracked: Tracked) -> None:
         """Count for the quotas as they are cached; call with the lock held.
@@ -125,11 +162,12 @@ class Counts:
         with self.lock:
             if self.tracked.get(namespace) is not tracked:
                 return None
-            complete = self.pods.resource_version
+            complete = self.complete_version(tracked)
             if ledger is not None and complete < ledger.pods_resource_version:
                 return None
             count = tracked.count.count(max(complete, self._newest_change))
-            return settle(ledger, count, expired=expired)
+            is_before = ledger is not None and self.is_from_before(namespace, tracked, ledger)
+            return settle(ledger, count, expired=expired, is_from_before=is_before)
 
     def release_stuck(self, now: float) -> float:
         """Stop charging pods that have been terminating for too long; return when the next are."""
@@ -158,9 +196,10 @@ class Counts:
             self._api, seconds=self._timing.expire_seconds, clock=self._timing.clock
         )
         former = self.tracked.get(namespace)
-        tracked = Tracked(NamespaceCount(self._opted.keys()), watch)
+        tracked = Tracked(NamespaceCount(), watch)
         if former is not None:
             tracked.lost_since = former.lost_since
+            tracked.is_back = former.is_leaving or former.is_back
         tracked.count.set_quotas(self._opted.quotas.in_namespace(namespace).deferred)
         self.tracked[namespace] = tracked
         for pod in self.pods.in_namespace(namespace):
@@ -175,7 +214,7 @@ class Counts:
     def leave(self, namespace: str, tracked: Tracked) -> None:
         """Leave a namespace with a ledger in which nothing is counted."""
         tracked.is_leaving = True
-        tracked.count.set_quotas(_NO_QUOTAS)
+        tracked.count.set_quotas(deferred_quotas((), self._opted.keys()))
         self.mark(namespace, tracked)
 
     def put(self, namespace: str, tracked: Tracked, pod: Pod) -> None:
@@ -233,8 +272,10 @@ class Counts:
             if change.type == "DELETED":
                 self.tracked.pop(change.key, None)
                 self.had_ledger.discard(change.key)
-            elif change.new is True and (tracked is None or tracked.is_leaving):
-                if change.key not in self._opted.exempt():
-                    self.track(change.key)
-            elif change.new is not True and tracked is not None:
-                self.leave(change.key, tracked)
+            elif change.new is not True:
+                if tracked is not None:
+                    self.leave(change.key, tracked)
+            elif tracked is not None and not tracked.is_leaving:
+                self.mark(change.key, tracked)  # doors wait for a ledger that is not older
+            elif change.key not in self._opted.exempt():
+                self.track(change.key)

@@ -31,6 +31,8 @@ class _Watched:
     since: float
     not_before: float = 0.0
     """When the API server may be asked about it again."""
+    proof: Expiry | None = None
+    """Nobody can be using it; it waits for the ledger that does without it."""
 
 
 class ReservationWatch:
@@ -74,7 +76,11 @@ class ReservationWatch:
         return self._next_due
 
     def _note_next_due(self) -> None:
-        asked = [max(one.since + self._seconds, one.not_before) for one in self._watched.values()]
+        asked = [
+            max(one.since + self._seconds, one.not_before)
+            for one in self._watched.values()
+            if one.proof is None
+        ]
         self._next_due = min(asked, default=None)
 
     def expired(
@@ -85,14 +91,14 @@ class ReservationWatch:
     ) -> Mapping[str, Expiry]:
         """Return the reservations of `ledger` that are proved to be unused.
 
-        The API server is asked about some at a time, and about the same one not all the time.
+        The API server is asked about some at a time, and about the same one not all the time. What
+        is proved stays so until the reservation is written again: the count only gets newer.
 
         Args:
             namespace: The ledger's namespace.
             ledger: The ledger that was last looked at.
             seen: The pods as they are counted, by uid.
         """
-        expired: dict[str, Expiry] = {}
         for uid in self._overdue(ledger)[:_MOST_QUESTIONS]:
             watched = self._watched[uid]
             self._watched[uid] = replace(watched, not_before=self._clock() + _ASK_AGAIN_SECONDS)
@@ -101,16 +107,21 @@ class ReservationWatch:
             except ApiError:
                 break  # it does not answer for the others either
             if version is not None:
-                expired[uid] = Expiry(watched.serial, version)
+                self._watched[uid] = replace(watched, proof=Expiry(watched.serial, version))
         self._note_next_due()
-        return expired
+        return {
+            uid: watched.proof
+            for uid, watched in self._watched.items()
+            if watched.proof is not None and uid in ledger.reservations
+        }
 
     def _overdue(self, ledger: Ledger) -> list[str]:
         now = self._clock()
         return [
             uid
             for uid, watched in self._watched.items()
-            if now - watched.since > self._seconds
+            if watched.proof is None
+            and now - watched.since > self._seconds
             and now >= watched.not_before
             and uid in ledger.reservations
         ]

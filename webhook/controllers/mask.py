@@ -4,11 +4,16 @@ The API server's own quota check reads `status.hard`. Where a namespace defers, 
 webhook hides the deferred resources from it. When that is missing or comes too late, this puts it
 right; until then the platform is as strict as it always was.
 
-When a namespace opts out, or a quota is excluded, nothing hides them any more, but the quota
-controller writes a status only when a pod ends, `spec.hard` changes, or every five minutes. So the
-status is completed here, at once: `hard` together with a count of the pods, because the API server
-refuses every pod while a limited resource has no `used`. Pods that were created between the list
-and that write are found by counting a second time; after that the quota controller has it.
+Nothing is hidden that nobody guards: before it hides, this asks the API server itself whether the
+namespace still defers and the guard at the bind stands. Where it does not, everything is brought
+back, also what was hidden before.
+
+When a namespace opts out or becomes exempt, or a quota is excluded, nothing hides them any more but
+the quota controller writes a status only when a pod ends, `spec.hard` changes, or every five
+minutes. So the status is completed here, at once: `hard` together with a count of the pods, because
+the API server refuses every pod while a limited resource has no `used`. Pods that were created
+between the list and that write are found by counting a second time; after that the quota controller
+has it.
 """
 
 from __future__ import annotations
@@ -16,11 +21,11 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final
 
 from webhook.cluster.api import (
+    NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
@@ -28,11 +33,14 @@ from webhook.cluster.api import (
     ClusterApi,
     ConflictError,
     NotFoundError,
+    Revision,
 )
 from webhook.cluster.informer import Change
 from webhook.cluster.shapes import decode_pod
 from webhook.controllers.agenda import Agenda
 from webhook.controllers.events import About, EventRecorder
+from webhook.controllers.guards import Guard, GuardWatch, standing
+from webhook.controllers.masking import HiddenAgainError, MaskTiming
 from webhook.controllers.terms import Terms, always
 from webhook.quota.deferral import is_excluded
 from webhook.quota.fields import InvalidFieldError
@@ -45,32 +53,17 @@ from webhook.quota.native_status import (
     visible_keys,
 )
 from webhook.quota.objects import Pod, ResourceQuota
+from webhook.quota.reading import Node
 from webhook.quota.scopes import ScopeError
 from webhook.state.ledgers import LEDGER_NAME
-from webhook.state.view import NamespaceCache, QuotaCache
+from webhook.state.view import DEFERRED_MODE, MODE_LABEL, NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class MaskTiming:
-    """When quotas are looked at; all times are seconds.
-
-    Attributes:
-        second_look: From completing a status to counting again.
-        patience: How long the quota controller has to complete the status of a quota by itself
-            before this does, where nobody has opted out just now.
-        first_retry, longest_retry: After failures the pause doubles between them.
-    """
-
-    second_look: float = 2.0
-    patience: float = 2.0
-    first_retry: float = 0.2
-    longest_retry: float = 30.0
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 class MaskRepair:
@@ -81,7 +74,8 @@ class MaskRepair:
         quotas: The cached quotas; not started yet.
         namespaces: The cached namespaces; not started yet.
         deferred_keys: Tells which resources are deferred now.
-        exempt: Tells which namespaces are never touched.
+        exempt: Tells which namespaces defer nothing, whatever their labels say.
+        guard: Tells whether the guard at the bind stands; the API server is asked.
         is_leader: As for the tracker.
         events: Where it is told that a quota is the platform's again.
         metrics: Where writes are counted.
@@ -96,6 +90,7 @@ class MaskRepair:
         deferred_keys: Callable[[], Set[str]],
         *,
         exempt: Callable[[], Set[str]] = frozenset,
+        guard: Callable[[], Guard] = standing,
         is_leader: Callable[[], int] = always,
         events: EventRecorder | None = None,
         metrics: Metrics | None = None,
@@ -106,10 +101,12 @@ class MaskRepair:
         self._namespaces = namespaces.informer
         self._keys = deferred_keys
         self._exempt = exempt
+        self._guard = guard
         self._terms = Terms(is_leader, self.recheck)
         self._events = events
         self._metrics = metrics
         self._timing = timing or MaskTiming()
+        self._guard_watch = GuardWatch(guard, self._timing.guard_seconds)
         self._agenda: Agenda[str] = Agenda()
         self._were_in: set[str] = set()
         """Namespaces that this process has seen opted in."""
@@ -117,6 +114,8 @@ class MaskRepair:
         """Resources that were deferred at some time of this process."""
         self._half_done: set[str] = set()
         """Quotas whose pods are to be counted a second time."""
+        self._waited_for: set[str] = set()
+        """Quotas that the quota controller had time to complete."""
         self._failures: dict[str, int] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mask-repair", daemon=True)
@@ -144,15 +143,18 @@ class MaskRepair:
     def _on_quota(self, change: Change[ResourceQuota]) -> None:
         if change.new is None:
             return
+        is_incomplete = bool(incomplete_keys(change.new))
         if self._is_opted_in(change.new.namespace):
             was_excluded = change.old is not None and is_excluded(change.old)
-            if visible_keys(change.new, self._keys()) or is_excluded(change.new) or was_excluded:
+            is_odd = is_excluded(change.new) or was_excluded
+            # what is hidden is looked at as well: whether it may be
+            if is_odd or is_incomplete or visible_keys(change.new, self._keys()):
                 self._plan(change.key, 0.0)
-        elif incomplete_keys(change.new):
+        elif is_incomplete:
             self._plan(change.key, self._timing.patience)
 
     def _on_namespace(self, change: Change[bool]) -> None:
-        if change.new is True:
+        if change.new is True and change.key not in self._exempt():
             self._were_in.add(change.key)
         if change.type == "DELETED":
             self._were_in.discard(change.key)
@@ -167,7 +169,8 @@ class MaskRepair:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._terms.notice()
+            if self._terms.notice() and self._guard_watch.has_changed():
+                self.recheck()
             key = self._agenda.take(_IDLE_SECONDS / 4)
             if key is not None:
                 self._look(key)
@@ -184,6 +187,12 @@ class MaskRepair:
         except (NotFoundError, ScopeError) as err:
             # it is gone, or the quota controller cannot count it either
             _log.info("quota status left alone", extra={"quota": key, "error": str(err)})
+        except HiddenAgainError as err:
+            self._count("undone")
+            _log.error("quota status taken back", extra={"quota": key, "error": str(err)})
+            if self._events is not None:
+                self._events.warning(err.about, "NotEnforced", str(err))
+            pause = self._retry(key)
         except ConflictError:
             self._count("conflict")
             pause = self._retry(key)
@@ -211,26 +220,59 @@ class MaskRepair:
     def _reconcile(self, key: str) -> float | None:
         """Write what the status of a quota should be; return when to look again."""
         quota = self._quotas.get(key)
-        if quota is None or quota.namespace in self._exempt():
+        if quota is None:
             self._half_done.discard(key)
+            self._waited_for.discard(key)
             return None
         keys = self._keys()
         self._ever = self._ever | keys
         if self._is_opted_in(quota.namespace) and not is_excluded(quota):
-            return self._mask(quota, keys)
+            gap = self._gap(quota, keys)
+            return self._mask(quota, keys) if not gap else self._unmask(quota, gap)
         if key in self._half_done or (incomplete_keys(quota) and self._was_deferred(quota)):
-            return self._restore(quota, None)
+            return self._restore(quota)
         return None
+
+    def _gap(self, quota: ResourceQuota, keys: Set[str]) -> str:
+        """Say why nothing may be hidden in a quota; before a write, by what is so just now."""
+        namespace = quota.namespace
+        known = {_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
+        if not visible_keys(quota, keys) and not self._guard().gap(known):
+            return ""
+        metadata = Node(self._api.get(NAMESPACES, namespace)).child("metadata")
+        labels: Mapping[str, str] = {_NAME_LABEL: namespace, **metadata.string_map("labels")}
+        if labels.get(MODE_LABEL) != DEFERRED_MODE:
+            return f"namespace {namespace} has not opted in"
+        return self._guard().gap(labels)
 
     def _mask(self, quota: ResourceQuota, keys: Set[str]) -> float | None:
         patch = masking_patch(quota, keys)
         if patch is not None:
             self._write(quota, patch, "masked")
         # what is no longer deferred is the platform's again
-        dropped = (self._ever - keys) & set(incomplete_keys(quota))
-        if dropped or quota.key in self._half_done:
-            return self._restore(quota, self._ever - keys)
+        lacking = set(incomplete_keys(quota)) - keys
+        if lacking and not lacking & self._ever and quota.key not in self._waited_for:
+            self._waited_for.add(quota.key)  # or a new quota
+            return self._timing.patience
+        self._waited_for.discard(quota.key)
+        if lacking or quota.key in self._half_done:
+            return self._restore(quota, keys)
         return None
+
+    def _unmask(self, quota: ResourceQuota, gap: str) -> float | None:
+        """Bring back what nobody guards."""
+        if not incomplete_keys(quota) and quota.key not in self._half_done:
+            return None
+        if quota.key not in self._half_done and quota.key not in self._failures:
+            self._count("unguarded")
+            _log.warning("quota not guarded", extra={"quota": quota.key, "why": gap})
+            if self._events is not None:
+                self._events.warning(
+                    About(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid),
+                    "NotGuarded",
+                    f"nothing of this quota is deferred: {gap}",
+                )
+        return self._restore(quota)
 
     def _was_deferred(self, quota: ResourceQuota) -> bool:
         """Tell whether it was this product that hid something, and not a status yet to be made."""
@@ -244,16 +286,20 @@ class MaskRepair:
         self._were_in.add(namespace)
         return True
 
-    def _restore(self, quota: ResourceQuota, only: Set[str] | None) -> float | None:
-        """Complete a status by the pods there are; `only` some resources, or all."""
+    def _restore(self, quota: ResourceQuota, but: Set[str] = frozenset()) -> float | None:
+        """Complete a status by the pods there are, except for some resources."""
         found = self._api.get(RESOURCE_QUOTAS, quota.name, namespace=quota.namespace)
         present = ResourceQuota.from_object(found)
         counted = native_count(present, self._pods(quota.namespace))
-        if only is not None:
-            counted = {name: amount for name, amount in counted.items() if name in only}
+        counted = {name: amount for name, amount in counted.items() if name not in but}
         patch = restoring_patch(present, counted)
         if patch is not None:
-            self._write(present, patch, "restored")
+            written = self._write(present, patch, "restored")
+            if written is None:
+                return None  # whoever leads now does it
+            left = incomplete_keys(ResourceQuota.from_object(written.object))
+            if counted.keys() & left:
+                raise HiddenAgainError(present, counted.keys() & left)
         if quota.key in self._half_done:
             self._half_done.discard(quota.key)
             return None
@@ -271,17 +317,18 @@ class MaskRepair:
             for revision in page.items:
                 yield Pod.from_object(decode_pod(revision.data))
 
-    def _write(self, quota: ResourceQuota, patch: Patch, what: str) -> None:
+    def _write(self, quota: ResourceQuota, patch: Patch, what: str) -> Revision | None:
         if not self._terms.leads():
-            return
-        self._api.patch(
+            return None
+        written = self._api.patch(
             RESOURCE_QUOTAS, quota.name, patch, namespace=quota.namespace, subresource="status"
         )
         self._count(what)
         _log.info("quota status written", extra={"quota": quota.key, "what": what})
+        return written
 
     def _is_opted_in(self, namespace: str) -> bool:
-        return self._namespaces.get(namespace) is True
+        return namespace not in self._exempt() and self._namespaces.get(namespace) is True
 
     def _count(self, result: str) -> None:
         if self._metrics is not None:

@@ -160,7 +160,12 @@ class Recounter:
         drift = self._compare(namespace, tracked, listed)
         if drift:
             self._put_right(namespace, tracked, listed, drift)
-        return drift is not None and not drift
+        if drift is None or drift:
+            return False
+        # no more than has to be said: other replicas wait until their caches have come as far
+        wanted = min(listed.version, self._counts.wanted_version(namespace))
+        tracked.confirmed = max(tracked.confirmed, wanted)
+        return True
 
     def _is_compared(self, namespace: str) -> bool:
         """Compare with a list, a new one or one that had to wait; False while it has to."""
@@ -222,7 +227,7 @@ class Recounter:
             return Drift()  # the cache is ahead: the sums are of another moment
         if counted.keys() != listed.pods.keys():
             return Drift()
-        fresh = NamespaceCount(quotas.keys)
+        fresh = NamespaceCount()
         fresh.set_quotas(quotas)
         for pod in listed.pods.values():
             fresh.put(pod)

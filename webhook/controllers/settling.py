@@ -12,6 +12,7 @@ has, it still says what is true.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
@@ -137,14 +138,18 @@ class Settler:
             version = version or self._create(namespace, term)
             if version is None or version.ledger is not None:
                 return self._timing.settle_seconds
-        if self._is_first(tracked, version) and not self._confirms(namespace, tracked):
+        wanted = 0 if tracked.is_leaving else self._counts.wanted_version(namespace)
+        is_behind = self._counts.complete_version(tracked) < wanted
+        if (is_behind or self._is_first(tracked, version)) and not self._confirms(
+            namespace, tracked
+        ):
             _log.info("pods have not all been seen yet", extra={"namespace": namespace})
             return _UNCONFIRMED_SECONDS
-        return self._replace(namespace, tracked, version, term)
+        return self._replace(namespace, tracked, version, term, wanted=wanted)
 
     def _is_first(self, tracked: Tracked, version: LedgerVersion) -> bool:
-        """Whether the ledger counts nothing yet that says how far pods had been seen."""
-        is_empty = version.ledger is None or not version.ledger.accounts
+        """Whether the ledger counts nothing that says how far pods have to have been seen."""
+        is_empty = version.ledger is None or not version.ledger.accounts or tracked.is_back
         return is_empty and bool(tracked.count.quotas.quotas)
 
     # -- what is there -------------------------------------------------------------------------
@@ -199,9 +204,12 @@ class Settler:
         return self._ledgers.create(namespace)
 
     def _replace(
-        self, namespace: str, tracked: Tracked, version: LedgerVersion, term: int
+        self, namespace: str, tracked: Tracked, version: LedgerVersion, term: int, *, wanted: int
     ) -> float | None:
-        """Write what follows from the count and this version; return as `settle`."""
+        """Write what follows from the count and this version; return as `settle`.
+
+        A ledger that says the same is written again where doors wait for a newer count.
+        """
         expired: Mapping[str, Expiry] = {}
         edited: list[str] = []
         if version.ledger is None:
@@ -215,11 +223,13 @@ class Settler:
         if following is None:
             _log.info("the count cannot be written yet", extra={"namespace": namespace})
             self._voice.settled("stale")
-            return RETRY_SECONDS
+            # reservations that nobody has asked about yet may be all that it waits for
+            has_more = (tracked.watch.next_due() or math.inf) <= self._timing.clock()
+            return self._timing.settle_seconds if has_more else RETRY_SECONDS
         following = self._with_conditions(
             namespace, tracked, following, is_new=version.ledger is None
         )
-        if version.ledger is None or not _says_the_same(version.ledger, following):
+        if version.ledger is None or not _says_enough(version.ledger, following, wanted):
             written = self._write(namespace, tracked, version, following, term)
             if written is None:
                 self._voice.settled("conflict")
@@ -263,6 +273,7 @@ class Settler:
             tracked.count.forget_gone(following.reservations)
             self._counts.had_ledger.add(namespace)
             tracked.lost_since = None
+            tracked.is_back = False
             tracked.written = Written(version.uid, version.resource_version, following.accounts)
 
     def _tell_edited(self, namespace: str, uid: str, edited: list[str]) -> None:
@@ -319,6 +330,6 @@ class Settler:
         return self._timing.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _says_the_same(present: Ledger, following: Ledger) -> bool:
+def _says_enough(present: Ledger, following: Ledger, wanted: int) -> bool:
     version = present.pods_resource_version
-    return replace(following, pods_resource_version=version) == present
+    return version >= wanted and replace(following, pods_resource_version=version) == present

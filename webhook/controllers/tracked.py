@@ -94,7 +94,10 @@ class Tracked:
         written: What this process wrote last in this leadership; None when that is not known.
         release_at: Uid of a pod that is being deleted → when it is no longer charged.
         lost_since: When the ledger was found to be gone in this leadership.
+        confirmed: Up to which version a list of the pods showed nothing that is not counted; the
+            cache of all pods may not have come as far.
         is_leaving: It has opted out.
+        is_back: It had left, and nothing was written since; what the ledger counts is from before.
     """
 
     count: NamespaceCount
@@ -109,7 +112,9 @@ class Tracked:
     written: Written | None = None
     release_at: dict[str, float] = field(default_factory=dict)
     lost_since: float | None = None
+    confirmed: int = 0
     is_leaving: bool = False
+    is_back: bool = False
 
     @property
     def has_left(self) -> bool:

@@ -151,7 +151,7 @@ class Tracker:
         self.pods.stop()
 
     def recount(self) -> None:
-        """Count everything again, because other resources are deferred now."""
+        """Count everything again: other resources are deferred, or other namespaces exempt."""
         self._counts.recount()
 
     def leads(self) -> bool:
@@ -215,7 +215,7 @@ class Tracker:
                 self._counts.mark(namespace, tracked)
 
     def _left_over(self) -> list[str]:
-        """Return namespaces that opted out while nobody led, and have a ledger that counts still.
+        """Return namespaces that were left while nobody led, and have a ledger that counts still.
 
         Should they opt in again, nobody may decide by what was counted then.
         """
@@ -224,7 +224,8 @@ class Tracker:
         return [
             namespace
             for namespace in map(_namespace_of, self._followed.items())
-            if self._namespaces.get(namespace) is False
+            if self._namespaces.get(namespace) is not None
+            and not self._counts.is_tracked_now(namespace)
             and namespace not in self._counts.tracked
             and (known := self._ledgers.known(namespace)) is not None
             and known.ledger is not None

@@ -3,7 +3,9 @@
 1. Namespace, definition of the ledger, rights: nothing uses them yet.
 2. Certificates. Where registrations are there already and the CA is new, they learn to trust it
    before anybody serves with it.
-3. The Deployments, until every replica is ready.
+3. The configuration and the Deployments, until every replica runs with that configuration. Where a
+   mask is there already, it first stops to hide what the new configuration does not defer: until
+   then it may hide only what both the former processes and the new ones charge.
 4. The registrations: from now on the API server asks. They come late because those that charge
    stop what they cannot ask about.
 5. The mask, last: until then quotas are enforced as ever.
@@ -14,6 +16,7 @@ To do it again changes nothing, or finishes what was left.
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,8 +29,12 @@ from webhook.config import Configuration, ConfigurationError, load_configuration
 from webhook.installing.applying import Applier, ApplyApi, current, describe, kind_of_object
 from webhook.installing.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
 from webhook.installing.kustomizations import InstallError, entries_of
-from webhook.installing.readiness import wait_until_available, wait_until_established
-from webhook.installing.rendering import IMAGE, MANIFESTS, Mask, Rendered, render
+from webhook.installing.readiness import (
+    CONFIGURATION_ANNOTATION,
+    wait_until_available,
+    wait_until_established,
+)
+from webhook.installing.rendering import IMAGE, MANIFESTS, Mask, Rendered, left_out, render
 from webhook.operations.names import SYSTEM_NAMESPACE
 from webhook.operations.patience import Patience, Report
 from webhook.quota.fields import mapping, sequence, string_map
@@ -100,8 +107,11 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
     _check_version(api)
     mask = choose_mask(api, wish.mask)
     report(f"mask: {_MASK_WORDS[mask]}")
-    configuration = _configuration_text(api, wish)
-    parts = _render(wish, mask, configuration)
+    installed = _installed_configuration(api)
+    kept = _NO_CONFIGURATION if installed is None else installed
+    configuration = kept if wish.configuration is None else wish.configuration
+    settings = _read(configuration)
+    parts = _render(wish, mask, settings)
     applier = Applier(api, report, dry_run=wish.dry_run)
     applier.apply_all(parts.cluster)
     if not wish.dry_run:
@@ -109,10 +119,19 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         wait_until_established(api, definition, wish.patience)
     if not wish.url:
         bundle = _certify(api, applier, parts, report)
-        parts = _render(replace(wish, ca_pem=bundle), mask, configuration)
+        parts = _render(replace(wish, ca_pem=bundle), mask, settings)
+    narrowed = _narrowed_masks(api, wish, installed, settings)
+    applier.apply_all(narrowed)
     applier.apply_all(_configured(parts.workloads, configuration))
     _wait_for_workloads(api, wish, parts, report)
-    applier.apply_all((*parts.stamps, *parts.registrations, *parts.masks))
+    before = applier.changes
+    applier.apply_all((*parts.stamps, *parts.registrations))
+    if applier.changes > before and not wish.dry_run:
+        wish.patience.begin().settle()  # the guards, until every API server knows them
+    if not wish.waits and (narrowed or installed not in {None, configuration}):
+        report("mask: hides what was deferred before, at most; run this again without --no-wait")
+    else:
+        applier.apply_all(parts.masks)
     if mask == "webhook":
         _remove_policies(api, wish, applier, report)
     return applier.changes
@@ -152,30 +171,67 @@ def _check_version(api: InstallApi) -> None:
         )
 
 
-def _configuration_text(api: ClusterApi, wish: Wish) -> str:
-    """Return the configuration that is wanted, or else the one that is installed."""
-    if wish.configuration is not None:
-        return wish.configuration
+def _installed_configuration(api: ClusterApi) -> str | None:
+    """Return the text of the configuration that is installed; None when there is none."""
     try:
         installed = api.get(CONFIG_MAPS, CONFIG_MAP, namespace=SYSTEM_NAMESPACE)
     except NotFoundError:
-        return _NO_CONFIGURATION
-    return string_map(installed.get("data"), "data").get(CONFIG_KEY, _NO_CONFIGURATION)
+        return None
+    return string_map(installed.get("data"), "data").get(CONFIG_KEY)
 
 
-def _render(wish: Wish, mask: Mask, configuration: str) -> Rendered:
+def _read(text: str) -> Configuration:
     try:
-        settings = load_configuration(configuration, "configuration", check=_judge)
+        return load_configuration(text, "configuration", check=_judge)
     except ConfigurationError as err:
         raise InstallError(str(err)) from err
+
+
+def _render(wish: Wish, mask: Mask, configuration: Configuration) -> Rendered:
     return render(
         url=wish.url,
         ca_pem=wish.ca_pem,
         mask=mask,
-        deferred_resources=settings.deferred_resources,
+        deferred_resources=configuration.deferred_resources,
+        exempt_namespaces=configuration.exempt_namespaces,
         image=wish.image,
         manifests=wish.manifests,
     )
+
+
+def _narrowed_masks(
+    api: ClusterApi, wish: Wish, installed: str | None, wanted: Configuration
+) -> list[Object]:
+    """Return the mask that is there as it may be while the configuration changes.
+
+    It hides no more than it does already and both configurations defer, and in no namespace that
+    it left out or one of them exempts. Nothing is returned where that is what it will be, and
+    where the processes run elsewhere.
+    """
+    if wish.dry_run or wish.url or installed is None:
+        return []
+    try:
+        before = _read(installed)
+    except InstallError:
+        before = Configuration()  # what runs could not read it either: the least may be hidden
+    masks = _render(wish, "policy", wanted).masks
+    there = [found for found in (current(api, each) for each in masks) if found is not None]
+    text = str(there)
+    both = replace(
+        wanted,
+        deferred_resources=tuple(
+            key
+            for key in wanted.deferred_resources
+            if key in before.deferred_resources and f"'{key}'" in text
+        ),
+        exempt_namespaces=wanted.exempt_namespaces
+        | before.exempt_namespaces
+        | set().union(*map(left_out, there)),
+    )
+    narrowed = _render(wish, "policy", both).masks
+    if not there or narrowed == masks:
+        return []
+    return [each for each in narrowed if current(api, each) is not None]
 
 
 def _judge(configuration: Configuration) -> None:
@@ -183,11 +239,30 @@ def _judge(configuration: Configuration) -> None:
 
 
 def _configured(workloads: Sequence[Object], configuration: str) -> list[Object]:
-    """Return the workloads with the configuration written into its ConfigMap."""
-    return [
-        {**each, "data": {CONFIG_KEY: configuration}} if each["kind"] == "ConfigMap" else each
-        for each in workloads
-    ]
+    """Return the workloads with the configuration in its ConfigMap, and its hash on the pods.
+
+    So pods are replaced when it changes: what runs then was started with it.
+    """
+    digest = hashlib.sha256(configuration.encode()).hexdigest()[:16]
+    made: list[Object] = []
+    for each in workloads:
+        if each["kind"] == "ConfigMap":
+            made.append({**each, "data": {CONFIG_KEY: configuration}})
+        elif each["kind"] == "Deployment":
+            made.append(_annotated(each, digest))
+        else:
+            made.append(each)
+    return made
+
+
+def _annotated(deployment: Object, digest: str) -> Object:
+    spec = mapping(deployment.get("spec"), "spec")
+    template = mapping(spec.get("template"), "spec.template")
+    metadata = mapping(template.get("metadata"), "spec.template.metadata")
+    annotations = mapping(metadata.get("annotations"), "annotations")
+    annotations = {**annotations, CONFIGURATION_ANNOTATION: digest}
+    template = {**template, "metadata": {**metadata, "annotations": annotations}}
+    return {**deployment, "spec": {**spec, "template": template}}
 
 
 def _certify(api: ApplyApi, applier: Applier, parts: Rendered, report: Report) -> bytes:
@@ -251,7 +326,7 @@ def _wait_for_workloads(api: ClusterApi, wish: Wish, parts: Rendered, report: Re
 
 def _remove_policies(api: ApplyApi, wish: Wish, applier: Applier, report: Report) -> None:
     """Remove the policies of an installation that had them."""
-    former = _render(replace(wish, url="-"), "policy", _NO_CONFIGURATION)
+    former = _render(replace(wish, url="-"), "policy", Configuration())
     for each in (*reversed(former.masks), *reversed(former.stamps)):
         if current(api, each) is None:
             continue

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from webhook.cluster.api import PODS, ClusterApi, NotFoundError, Object
 from webhook.installing.applying import describe, kind_of_object
 from webhook.installing.kustomizations import InstallError
 from webhook.operations.patience import Patience
 from webhook.quota.fields import mapping, sequence
+
+CONFIGURATION_ANNOTATION: Final = "deferredquota.io/configuration"
+"""On a pod: which configuration it was started with."""
 
 
 def wait_until_established(api: ClusterApi, definition: Object, patience: Patience) -> None:
@@ -30,7 +34,9 @@ def wait_until_established(api: ClusterApi, definition: Object, patience: Patien
 
 
 def wait_until_available(api: ClusterApi, deployment: Object, patience: Patience) -> None:
-    """Wait until all replicas of a Deployment are as it says, and ready.
+    """Wait until all replicas of a Deployment are as it says, and ready, and no others are there.
+
+    A pod that ends still answers for a while, by the configuration that it has.
 
     Raises:
         InstallError: They are not in time; the error says what keeps the pods.
@@ -47,7 +53,7 @@ def wait_until_available(api: ClusterApi, deployment: Object, patience: Patience
         counts = [status.get(name, 0) for name in ("updatedReplicas", "availableReplicas")]
         # the total is higher while pods of the former kind are still there
         if counts == [wanted, wanted] and status.get("replicas") == wanted:
-            return ""
+            return _former_pods(api, found)
         return f"{counts[1]} of {wanted} replicas are available{_pod_troubles(api, found)}"
 
     _wait(describe(deployment), obstacle, patience)
@@ -75,13 +81,40 @@ def _conditions(obj: Object) -> dict[str, tuple[str, str]]:
     }
 
 
-def _pod_troubles(api: ClusterApi, deployment: Object) -> str:
-    """Say what keeps the pods of a Deployment, as far as they show it."""
+def _pods(api: ClusterApi, deployment: Object) -> Sequence[Object]:
     metadata = mapping(deployment.get("metadata"), "metadata")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     names = ("app.kubernetes.io/name", "app.kubernetes.io/component")
     selector = ",".join(f"{name}={labels[name]}" for name in names)
-    pods = api.list(PODS, namespace=str(metadata["namespace"]), label_selector=selector).items
+    return api.list(PODS, namespace=str(metadata["namespace"]), label_selector=selector).items
+
+
+def _configuration_of(obj: Object) -> object:
+    metadata = mapping(obj.get("metadata"), "metadata")
+    return mapping(metadata.get("annotations"), "metadata.annotations").get(
+        CONFIGURATION_ANNOTATION
+    )
+
+
+def _former_pods(api: ClusterApi, deployment: Object) -> str:
+    """Say which pods still run with another configuration; nothing when none do."""
+    spec = mapping(deployment.get("spec"), "spec")
+    wanted = _configuration_of(mapping(spec.get("template"), "spec.template"))
+    names = [
+        str(mapping(pod.get("metadata"), "metadata")["name"])
+        for pod in _pods(api, deployment)
+        if _configuration_of(pod) != wanted and not _has_ended(pod)
+    ]
+    return f"pods with the former configuration still run: {', '.join(names)}" if names else ""
+
+
+def _has_ended(pod: Object) -> bool:
+    return mapping(pod.get("status"), "status").get("phase") in {"Succeeded", "Failed"}
+
+
+def _pod_troubles(api: ClusterApi, deployment: Object) -> str:
+    """Say what keeps the pods of a Deployment, as far as they show it."""
+    pods = _pods(api, deployment)
     if not pods:
         condition = _conditions(deployment).get("ReplicaFailure", ("", ""))
         return f" ({condition[1]})" if condition[0] == "True" else ""

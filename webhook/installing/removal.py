@@ -1,10 +1,12 @@
 """Take deferred-quota out of a cluster, so that nothing waits for it and quotas hold all the time.
 
-1. The mask and everything else that changes requests go: nothing is hidden or gated any more.
+1. The mask and everything else that changes requests go, except for what says which pod a Binding
+   means: nothing is hidden or gated any more, and the guards know whom they charge.
 2. The controller stops, which would put the mask on again.
 3. Pods that wait for a gate of ours are released; quotas are completed, and from then on the API
    server enforces all of them by itself.
-4. Only now the guards go, then the webhook, the rights, the ledgers, the namespace.
+4. Only now the guards go, then the webhook, the rights, the ledgers, the namespace. Where something
+   before did not succeed they stay, unless that is forced: quotas would be enforced by nobody.
 
 Each step is done whether or not the others found something to do. None of them needs the webhook
 to answer: nothing that is written here is asked of it.
@@ -24,14 +26,16 @@ from webhook.cluster.api import (
     ApiError,
     ClusterApi,
     ForbiddenError,
+    JsonPatch,
     NotFoundError,
     Object,
 )
 from webhook.installing.applying import current, describe, kind_of_object
+from webhook.installing.kustomizations import entries_of
 from webhook.installing.readiness import wait_until_gone
 from webhook.installing.rendering import MANIFESTS, render
 from webhook.operations.gates import gated_pods
-from webhook.operations.names import SYSTEM_NAMESPACE
+from webhook.operations.names import STAMP_ENTRY, SYSTEM_NAMESPACE
 from webhook.operations.opting_out import opt_out, opted_in_namespaces
 from webhook.operations.patience import Patience, Report
 from webhook.quota.fields import mapping
@@ -39,6 +43,11 @@ from webhook.quota.fields import mapping
 _WORKERS: Final = 8
 _CONTROLLER_PODS: Final = (
     "app.kubernetes.io/name=deferred-quota,app.kubernetes.io/component=controller"
+)
+_GUARDS_STAY: Final = (
+    "stopped here: the guards at the bind and the webhook stay, because without them quotas might"
+    " be enforced by nobody. See to the above (a controller that runs outside of the cluster is"
+    " yours to stop), and run this again; or go on all the same with --force"
 )
 
 
@@ -49,6 +58,7 @@ class Removal:
     Attributes:
         removes_labels: Whether namespaces are opted out, too.
         keeps_ledgers: Whether the definition of the ledger stays, and all ledgers with it.
+        is_forced: Whether the guards go although quotas may not be enforced without them.
         dry_run: Only say what would be done.
         patience: How long to wait for one thing.
         manifests: Directory of the manifests.
@@ -56,6 +66,7 @@ class Removal:
 
     removes_labels: bool = False
     keeps_ledgers: bool = False
+    is_forced: bool = False
     dry_run: bool = False
     patience: Patience = Patience()  # noqa: RUF009 - frozen
     manifests: Path = MANIFESTS
@@ -81,11 +92,15 @@ class _Uninstall:
         objects = render(mask="policy", manifests=self._removal.manifests)
         concerned = self._concerned()
         mutating, validating = objects.registrations
-        self._delete((*reversed(objects.masks), mutating, *reversed(objects.stamps)))
+        self._delete(reversed(objects.masks))
+        self._reduce_to_stamp(mutating)
         self._delete(_called(objects.workloads, "deferred-quota-controller"))
         self._wait_for_controller()
         self._give_back(concerned)
-        self._delete((validating,))
+        if self._problems and not self._removal.is_forced:
+            self._problems.append(_GUARDS_STAY)
+            return tuple(self._problems)
+        self._delete((validating, mutating, *reversed(objects.stamps)))
         self._delete(reversed(objects.workloads))
         self._delete(_without(reversed(objects.cluster), self._removal))
         return tuple(self._problems)
@@ -109,6 +124,29 @@ class _Uninstall:
         deleted = [each for each in objects if self._delete_one(each)]
         left = wait_until_gone(self._api, deleted, self._removal.patience)
         self._problems += [f"{each}: is deleted, but not gone yet" for each in left]
+
+    def _reduce_to_stamp(self, mutating: Object) -> None:
+        """Take all entries but one out of the configuration of what changes requests."""
+        found = current(self._api, mutating)
+        if found is None:
+            return
+        kept = [entry for entry in entries_of(found) if entry.get("name") == STAMP_ENTRY]
+        if len(kept) == len(list(entries_of(found))):
+            return
+        if self._removal.dry_run:
+            self._report(f"{describe(mutating)}: all entries but {STAMP_ENTRY} would be removed")
+            return
+        patch: JsonPatch = [{"op": "replace", "path": "/webhooks", "value": kept}]
+        try:
+            self._removal.patience.begin().persist(
+                lambda: self._api.patch(kind_of_object(mutating), _name(mutating), patch)
+            )
+        except NotFoundError:
+            return
+        except ForbiddenError as err:
+            self._problems.append(f"{describe(mutating)}: {err.message}")
+            return
+        self._report(f"{describe(mutating)}: all entries but {STAMP_ENTRY} are removed")
 
     def _delete_one(self, obj: Object) -> bool:
         found = current(self._api, obj)
@@ -152,8 +190,15 @@ class _Uninstall:
                 self._report(f"{namespace}: gates would be removed, quotas completed")
             return
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="giving-back") as workers:
-            for problems in workers.map(self._give_one_back, namespaces):
-                self._problems += problems
+            found = list(workers.map(self._give_one_back, namespaces))
+        problems = [problem for some in found for problem in some]
+        is_sure = not self._problems and not problems  # else something may still mask
+        self._problems += problems
+        for namespace, some in zip(namespaces, found, strict=True):
+            if is_sure:
+                self._report(f"{namespace}: the API server enforces its quotas by itself")
+            elif not some:
+                self._report(f"{namespace}: its quotas are complete now")
 
     def _give_one_back(self, namespace: str) -> Sequence[str]:
         removal = self._removal
@@ -167,7 +212,6 @@ class _Uninstall:
             )
         except ApiError as err:
             return [f"{namespace}: {err.message}"]
-        self._report(f"{namespace}: the API server enforces its quotas by itself")
         return [f"{namespace}: {problem}" for problem in done.problems]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, cast
@@ -37,6 +37,7 @@ _COMPONENTS: Final[dict[Mask, tuple[str, ...]]] = {
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
 )  # fmt: skip
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _PATHS: Final = {
     "MutatingWebhookConfiguration": "mutate",
     "ValidatingWebhookConfiguration": "validate",
@@ -78,7 +79,8 @@ def render(
     url: str = "",
     ca_pem: bytes = b"",
     mask: Mask = "policy",
-    deferred_resources: Sequence[str] = (),
+    deferred_resources: Collection[str] = (),
+    exempt_namespaces: Collection[str] = (),
     image: str = IMAGE,
     manifests: Path = MANIFESTS,
 ) -> Rendered:
@@ -90,6 +92,8 @@ def render(
         ca_pem: What the API server trusts at that address; empty leaves the registrations without.
         mask: Which form of the mask.
         deferred_resources: Extended resources that the configuration defers, as it names them.
+        exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
+            and nothing hidden in them, besides those that the manifests leave out.
         image: What the Deployments run.
         manifests: The directory.
 
@@ -111,6 +115,8 @@ def render(
             _run_image(each, image)
     keys = (*_PLAIN_KEYS, *sorted(set(deferred_resources) - DEFERRED_KEYS))
     rest = [cast("Manifest", _with_keys(each, keys)) for each in rest]
+    for each in rest:
+        _leave_out(each, exempt_namespaces)
     return Rendered(
         cluster=tuple(cluster),
         workloads=tuple(workloads),
@@ -141,6 +147,31 @@ def _run_image(deployment: Manifest, image: str) -> None:
     pod = mapping(mapping(spec.get("template"), "template").get("spec"), "template.spec")
     for container in sequence(pod.get("containers"), "containers"):
         cast("Manifest", container)["image"] = image
+
+
+def _leave_out(value: object, names: Collection[str]) -> None:
+    """Add namespaces to every selector that leaves out some by name."""
+    if isinstance(value, dict):
+        if _names_namespaces(value):
+            shipped = [str(name) for name in sequence(value.get("values"), "values")]
+            value["values"] = [*shipped, *sorted(set(names) - set(shipped))]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _leave_out(item, names)
+
+
+def left_out(value: object) -> set[str]:
+    """Return the namespaces that the selectors of an object leave out by name."""
+    if isinstance(value, dict):
+        if _names_namespaces(value):
+            return {str(name) for name in sequence(value.get("values"), "values")}
+        value = list(value.values())
+    return set().union(*map(left_out, value)) if isinstance(value, list) else set()
+
+
+def _names_namespaces(expression: Mapping[str, object]) -> bool:
+    return expression.get("key") == _NAME_LABEL and expression.get("operator") == "NotIn"
 
 
 def _with_keys(value: object, keys: Sequence[str]) -> object:

@@ -22,6 +22,7 @@ from webhook.quota.limited import (
 )
 from webhook.quota.objects import Pod, ResourceQuota, ScopeExpression
 from webhook.quota.pods import usage_of
+from webhook.quota.qos import effective_qos_class
 from webhook.quota.quantity import Quantity
 from webhook.quota.refusals import FORBIDDEN, InsufficientQuota, UncoveredScopes
 from webhook.quota.resources import ResourceList
@@ -165,6 +166,19 @@ def claim_of_update(old: Pod, new: Pod, quotas: NamespaceQuotas, *, door: Door) 
         after=int(old.resource_version) if old.resource_version.isdecimal() else 0,
         seen=NEWEST,
         is_intent=not old.is_assigned,
+    )
+
+
+def may_take_more(old: Pod, new: Pod) -> bool:
+    """Say whether some quota could charge a change of a stored pod, whatever is deferred.
+
+    For one that takes no more of any resource and stays within its scopes no quota can.
+    """
+    usage = usage_of(replace(new, resize_infeasible=False), now=None)
+    return (
+        bool(excess(usage, usage_of(old, now=None)))
+        or is_terminating(old) != is_terminating(new)
+        or effective_qos_class(old) != effective_qos_class(new)
     )
 
 

@@ -245,16 +245,26 @@ Verdict: TypeAlias = Admitted | Refused | Undecided
 
 
 NO_LEDGER: Final = Undecided("the quota ledger of this namespace is not there yet")
+JUST_OPTED_IN: Final = Undecided("the namespace has opted in and its usage is being counted")
 
 
-def not_counted(ledger: Ledger | None, observed: frozenset[Observed]) -> Undecided | None:
-    """Say why `ledger` cannot decide for a door that knows the quotas as `observed`, if so."""
+def not_counted(
+    ledger: Ledger | None, observed: frozenset[Observed], *, since: int = 0
+) -> Undecided | None:
+    """Say why `ledger` cannot decide for a door that knows the quotas as `observed`, if so.
+
+    Args:
+        ledger: The ledger as it is known.
+        observed: The quotas as the door knows them.
+        since: The version of the Namespace by which it opted in. What ran there before was not
+            asked about, so pods have to have been counted up to then.
+    """
     if ledger is None:
         return NO_LEDGER
-    if ledger.observed == observed:
-        return None
-    differing = {one.name for one in ledger.observed ^ observed}
-    return Undecided(f"usage is being counted for quota: {', '.join(sorted(differing))}")
+    if ledger.observed != observed:
+        differing = {one.name for one in ledger.observed ^ observed}
+        return Undecided(f"usage is being counted for quota: {', '.join(sorted(differing))}")
+    return JUST_OPTED_IN if ledger.pods_resource_version < since else None
 
 
 def admit(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:

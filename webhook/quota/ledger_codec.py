@@ -106,17 +106,17 @@ def ledger_from_status(
     if "podsResourceVersion" not in status:
         return None
     read = reader or reservation_of
-    reservations = {
-        one.uid: one
-        for index, line in enumerate(_lines(status, f"{field}.reservations"))
-        for one in [read(line, f"{field}.reservations[{index}]")]
-    }
+    reservations: dict[str, Reservation] = {}
+    for index, line in enumerate(_lines(status, f"{field}.reservations")):
+        one = read(line, f"{field}.reservations[{index}]")
+        if reservations.setdefault(one.uid, one) is not one:
+            raise InvalidFieldError(f"{field}.reservations[{index}]", "is the second of its pod")
     reserved = reserved_by(reservations.values())
-    accounts = {
-        one.observed.name: one
-        for index, item in enumerate(sequence(status.get("quotas"), f"{field}.quotas"))
-        for one in [_account_in(item, reserved, f"{field}.quotas[{index}]")]
-    }
+    accounts: dict[str, Account] = {}
+    for index, item in enumerate(sequence(status.get("quotas"), f"{field}.quotas")):
+        account = _account_in(item, reserved, f"{field}.quotas[{index}]")
+        if accounts.setdefault(account.observed.name, account) is not account:
+            raise InvalidFieldError(f"{field}.quotas[{index}].name", "is there twice")
     return Ledger(
         accounts,
         reservations,
@@ -129,7 +129,9 @@ def ledger_from_status(
 
 
 def _lines(status: Mapping[str, object], field: str) -> list[str]:
-    return [line for line in text(status.get("reservations"), field).split("\n") if line]
+    if "reservations" not in status:
+        raise InvalidFieldError(field, "must be given")
+    return [line for line in text(status["reservations"], field).split("\n") if line]
 
 
 def summary(ledger: Ledger) -> str:
@@ -173,6 +175,9 @@ def _write_account(account: Account) -> dict[str, object]:
 
 def _account_in(item: object, reserved: Mapping[str, ResourceList], field: str) -> Account:
     raw = mapping(item, field)
+    for needed in ("hard", "used"):
+        if needed not in raw:
+            raise InvalidFieldError(f"{field}.{needed}", "must be given")
     observed = mapping(raw.get("observed"), f"{field}.observed")
     name = text(raw.get("name"), f"{field}.name")
     return Account(

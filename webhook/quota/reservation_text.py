@@ -14,7 +14,7 @@ objects they cost the API server 0.2 ms of processor each and write, as text a f
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -72,6 +72,8 @@ def reservation_of(line: str, field: str) -> Reservation:
     further = _further(words[_FIELDS:], field)
     amounts = _usage(usage, field)
     names = () if quotas == _NONE else tuple(quotas.split(","))
+    _check_plain((uid, pod, *names, *amounts), field)
+    _check_once(names, f"{field}.quotas")
     is_intent = _INTENT in further
     return Reservation(
         uid=uid,
@@ -163,7 +165,10 @@ def _usage(usage: str, field: str) -> dict[str, Quantity]:
     if usage == _NONE:
         return {}
     pairs = [pair.partition("=") for pair in usage.split(",")]
-    return amounts_in({name: amount for name, _, amount in pairs}, field=f"{field}.usage")
+    _check_once([name for name, _, _ in pairs], f"{field}.usage")
+    read = amounts_in({name: amount for name, _, amount in pairs}, field=f"{field}.usage")
+    _check_positive(read, f"{field}.usage")
+    return read
 
 
 # -- JSON lines ------------------------------------------------------------------------------
@@ -190,10 +195,12 @@ def _object_of(one: Reservation) -> dict[str, object]:
 def _from_object(item: object, field: str) -> Reservation:
     raw = mapping(item, field)
     usage = amounts_in(raw.get("usage"), field=f"{field}.usage")
+    _check_positive(usage, f"{field}.usage")
     quotas = tuple(
         text(name, f"{field}.quotas[{index}]")
         for index, name in enumerate(sequence(raw.get("quotas"), f"{field}.quotas"))
     )
+    _check_once(quotas, f"{field}.quotas")
     is_intent = boolean(raw.get("intent"), f"{field}.intent")
     uid = text(raw.get("uid"), f"{field}.uid")
     if not uid:
@@ -218,7 +225,30 @@ def _charges_in(
     if "charges" not in raw:
         return dict.fromkeys(quotas, usage)
     charges = mapping(raw["charges"], f"{field}.charges")
+    missing = [name for name in quotas if name not in charges]
+    if missing:
+        raise InvalidFieldError(f"{field}.charges.{missing[0]}", "must be given")
     return {name: amounts_in(charges.get(name), field=f"{field}.charges.{name}") for name in quotas}
+
+
+# -- checks: what somebody wrote by hand must not read as less than it was ------------------
+
+
+def _check_plain(words: Iterable[str], field: str) -> None:
+    for word in words:
+        if not _PLAIN.fullmatch(word):
+            raise InvalidFieldError(field, f"has a word that is no name: {word!r}")
+
+
+def _check_once(names: Sequence[str], field: str) -> None:
+    if len(set(names)) != len(names):
+        raise InvalidFieldError(field, "must not name anything twice")
+
+
+def _check_positive(amounts: ResourceList, field: str) -> None:
+    for name, amount in amounts.items():
+        if amount.nano < 0:
+            raise InvalidFieldError(key(field, name), "must not be negative")
 
 
 # -- words -----------------------------------------------------------------------------------

@@ -96,7 +96,11 @@ class Count:
 
 
 def settle(
-    ledger: Ledger | None, count: Count, *, expired: Mapping[str, Expiry] = _NONE_EXPIRED
+    ledger: Ledger | None,
+    count: Count,
+    *,
+    expired: Mapping[str, Expiry] = _NONE_EXPIRED,
+    is_from_before: bool = False,
 ) -> Ledger | None:
     """Return the ledger that follows from `count`, or None when it cannot be used yet.
 
@@ -110,6 +114,9 @@ def settle(
         count: What the tracker has counted.
         expired: Pod uid → proof that its reservation is unused. A reservation that has been
             written again since then is kept.
+        is_from_before: The ledger may have been counted before the namespace opted in, and nobody
+            asked about what happened since: no account of it counts as unchanged, and no door
+            judges by a view of a pod that is older than this count.
     """
     if ledger is None:
         # what waiting pods meant to become was in the ledger that may have been here before
@@ -119,7 +126,9 @@ def settle(
     unchanged = {
         name
         for name, quota in count.quotas.items()
-        if name in ledger.accounts and ledger.accounts[name].observed == quota.observed
+        if not is_from_before
+        and name in ledger.accounts
+        and ledger.accounts[name].observed == quota.observed
     }
     kept: dict[str, Reservation] = {}
     barrier = ledger.barrier
@@ -133,9 +142,10 @@ def settle(
         following = _follow(reservation, count, unchanged)
         if following is not None:
             kept[uid] = following
-    if _counts_more(ledger, count):
-        if any(uid not in count.pods for uid in kept):
-            return None
+    counts_more = _counts_more(ledger, count)
+    if counts_more and any(uid not in count.pods for uid in kept):
+        return None
+    if counts_more or is_from_before:
         # changes of waiting pods were not claimed for what was not deferred
         barrier = max(barrier, count.pods_resource_version)
     return _ledger(count, kept, ledger, barrier=barrier)

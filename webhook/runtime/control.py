@@ -12,6 +12,7 @@ from webhook.cluster.informer import Informer
 from webhook.config import Configuration
 from webhook.controllers.election import Election
 from webhook.controllers.events import EventRecorder
+from webhook.controllers.guards import LiveGuard, standing
 from webhook.controllers.mask import MaskRepair
 from webhook.controllers.modes import ModeWatch
 from webhook.controllers.terms import always
@@ -110,6 +111,7 @@ class Control:
             known.namespaces,
             lambda: current.rules().deferred_keys,
             exempt=lambda: current.rules().exempt_namespaces,
+            guard=standing if candidate is None else LiveGuard(known.api),
             is_leader=leads,
             events=self._events,
             metrics=metrics,
@@ -142,7 +144,7 @@ class Control:
         self._events.stop()
 
     def take_over_configuration(self) -> None:
-        """Count everything again, because other resources are deferred now."""
+        """Count everything again: other resources are deferred, or other namespaces exempt."""
         self.tracker.recount()
         self._mask.recheck()
 

@@ -190,7 +190,12 @@ class Engine:
         return view
 
     def _doors(self, known: Known, view: CachedView) -> DoorContext:
-        reserver = Reserver(known.ledgers, capacity=self._capacity, stats=_stats(self._metrics))
+        reserver = Reserver(
+            known.ledgers,
+            capacity=self._capacity,
+            opted_in_at=known.namespaces.opted_in_at,
+            stats=_stats(self._metrics),
+        )
         return DoorContext(view, reserver, self._current_rules)
 
     def _controller(self, known: Known, options: ControlOptions | None) -> Control | None:
@@ -226,7 +231,10 @@ class Engine:
         if source is None or not source.poll():
             return
         former, self._rules = self._rules, rules_of(source.current)
-        if self.control is not None and former.deferred_keys != self._rules.deferred_keys:
+        if self.control is not None and (
+            former.deferred_keys != self._rules.deferred_keys
+            or former.exempt_namespaces != self._rules.exempt_namespaces
+        ):
             self.control.take_over_configuration()
 
     def _show_caches(self) -> None:

@@ -75,7 +75,7 @@ def read_ledger(raw: Object) -> LedgerVersion:
 
 
 def identity_of(raw: Object) -> tuple[str, int]:
-    """Return uid and version of a QuotaLedger object.
+    """Return uid and version of a stored object.
 
     Raises:
         InvalidFieldError: They cannot be read; the error has the path.

@@ -8,6 +8,8 @@ Every answer is one of three: reserved, refused, undecided. A refusal rests on a
 read after the request arrived. An admission rests on the ledger that its write replaced. An
 answer of the API server that got lost leaves everything undecided; reading again shows what
 became of the write, and a reservation that is there is not made twice.
+
+Who finds nothing to claim asks too (`contradiction`): the ledger may know better.
 """
 
 from __future__ import annotations
@@ -67,6 +69,8 @@ class Reserver:
         attempts: How often a batch is decided before it is given up as busy.
         capacity: Says how many reservations a namespace may have; further claims are undecided.
         most_bytes: How large a ledger may become; what makes it larger is undecided.
+        opted_in_at: Says by which version of a Namespace it opted in, as far as is known; a ledger
+            that was counted before decides nothing.
         stats: Told about batches and conflicts.
         sleep: Waits some seconds between attempts.
     """
@@ -78,6 +82,7 @@ class Reserver:
         attempts: int = 6,
         capacity: Callable[[], int] = lambda: 4000,
         most_bytes: int = MOST_BYTES,
+        opted_in_at: Callable[[str], int] = lambda _namespace: 0,
         stats: ReserverStats | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -85,6 +90,7 @@ class Reserver:
         self._attempts = attempts
         self._capacity = capacity
         self._most_bytes = most_bytes
+        self._opted_in_at = opted_in_at
         self._stats = stats or ReserverStats()
         self._sleep = sleep
         self._lanes = Lanes()
@@ -123,6 +129,19 @@ class Reserver:
         known, number = (version.ledger, version.resource_version) if version else (None, 0)
         _, verdicts = self._verdicts(namespace, known, [ticket])
         return _outcome(verdicts[0], number)
+
+    def contradiction(self, namespace: str, observed: frozenset[Observed]) -> Undecided | None:
+        """Say why nothing may pass uncharged, if the ledger as it is now says so.
+
+        It does where it counts other quotas than the caller knows: those might charge what is
+        asked. Where neither has any, there is nothing to count.
+        """
+        try:
+            version = self._ledgers.fetch(namespace)
+        except (ApiError, InvalidFieldError) as err:
+            return _unreachable(err)
+        known = None if version is None else version.ledger
+        return not_counted(known, observed) if known or observed else None
 
     def _lead(self, lane: Lane, own: Ticket) -> Outcome:
         """Decide everything that waits, then hand over to the next or leave the lane."""
@@ -178,20 +197,23 @@ class Reserver:
         """Decide the tickets in their order on one running ledger."""
         if known is None:
             return None, [NO_LEDGER for _ in tickets]
-        kept_out = self._kept_out(known, tickets)
+        kept_out = self._kept_out(namespace, known, tickets)
         following, verdicts = _decided(known, tickets, kept_out)
         if written_bytes(following) > self._most_bytes:
             kept_out = self._without_room(namespace, known, tickets, kept_out)
             following, verdicts = _decided(known, tickets, kept_out)
         return following, verdicts
 
-    def _kept_out(self, known: Ledger, tickets: Sequence[Ticket]) -> list[Undecided | None]:
+    def _kept_out(
+        self, namespace: str, known: Ledger, tickets: Sequence[Ticket]
+    ) -> list[Undecided | None]:
         """Say of each ticket why it cannot be decided; None where it can."""
+        since = self._opted_in_at(namespace)
         is_full = len(known.reservations) >= self._capacity()
         return [
             _FULL
             if is_full and ticket.claim.uid not in known.reservations
-            else not_counted(known, ticket.observed)
+            else not_counted(known, ticket.observed, since=since)
             for ticket in tickets
         ]
 

@@ -29,6 +29,7 @@ from webhook.cluster.shapes import decode_namespace, decode_pod, decode_quota
 from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.fields import InvalidFieldError, mapping
 from webhook.quota.objects import Pod, ResourceQuota
+from webhook.state.ledger_text import identity_of
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.live_quotas import LiveQuotas, unreadable_quota
 
@@ -129,14 +130,23 @@ class QuotaCache:
         if not self.informer.has_synced:
             return _NOT_LISTED
         age = self.informer.last_event_age_seconds
-        # while no watch stands, a quota may come that is not known here; and where none is known,
-        # nothing is charged and no ledger is asked
+        # while no watch stands, a quota may come that is not known here
         if self.informer.is_following and age <= self._stale_seconds:
             return self.in_namespace(namespace)
         try:
-            quotas, unreadable = self._live.of(namespace, is_believed=self._has_deferred)
+            return self.live(namespace)
         except ApiError as err:
             return _unheard(age, err)
+
+    def live(self, namespace: str) -> QuotasSeen:
+        """Return the quotas of a namespace as the API server lists them.
+
+        An answer is used again for some seconds, but never one without deferred quotas.
+
+        Raises:
+            ApiError: It does not answer.
+        """
+        quotas, unreadable = self._live.of(namespace, is_believed=self._has_deferred)
         return QuotasSeen(quotas, deferred_quotas(quotas, self._keys()), unreadable)
 
     def in_namespace(self, namespace: str) -> QuotasSeen:
@@ -185,9 +195,14 @@ class NamespaceCache:
 
     def __init__(self, api: ClusterApi, *, timing: Timing = Timing()) -> None:
         self._api = api
+        self._opted_in_at: dict[str, int] = {}
+        self._noted: dict[str, int] = {}
+        """The version of each Namespace that was looked at for this."""
+        self._lock = threading.Lock()
         self.informer: Final = Informer(
             api, NAMESPACES, transform=is_deferred, timing=timing, decode=decode_namespace
         )
+        self.informer.add_handler(self._note_change)
 
     def is_opted_in(self, namespace: str) -> bool:
         """Say whether a namespace defers its quotas.
@@ -196,16 +211,47 @@ class NamespaceCache:
             ApiError: The namespace is not in the cache and the API server does not answer.
         """
         entry = self.informer.entry(namespace)
-        if entry is not None and entry.value is True:
+        if entry is not None and entry.value is True and self.informer.is_following:
             return True
         # The API server only calls where its own view of the labels says so: a cache that says
-        # no is behind, or the registration is too wide.
+        # no is behind, or the registration is too wide. And while no watch stands, a namespace
+        # may opt out and in again unseen.
         try:
-            return is_deferred(self._api.get(NAMESPACES, namespace))
+            found = self._api.get(NAMESPACES, namespace)
         except NotFoundError:
             return False
+        try:
+            is_opted_in = is_deferred(found)
         except InvalidFieldError:
-            return True  # whatever its labels say, the API server took them for a yes
+            is_opted_in = True  # whatever its labels say, the API server took them for a yes
+        if is_opted_in:
+            self._note_opted_in(namespace, identity_of(found)[1])
+        return is_opted_in
+
+    def opted_in_at(self, namespace: str) -> int:
+        """Return the version of the Namespace by which it opted in; 0 if that was never seen.
+
+        It is the one that the watch showed first with the label. Where a list showed it, it may
+        have opted out and in again unseen, so it is the version that the list showed.
+        """
+        entry = self.informer.entry(namespace)
+        if entry is not None and entry.resource_version > self._noted.get(namespace, 0):
+            return entry.resource_version  # it is there and was not looked at yet
+        return self._opted_in_at.get(namespace, 0)
+
+    def _note_change(self, change: Change[bool]) -> None:
+        if change.type == "DELETED":
+            with self._lock:
+                self._opted_in_at.pop(change.key, None)
+                self._noted.pop(change.key, None)
+            return
+        if change.new is True and (change.old is not True or not self.informer.is_following):
+            self._note_opted_in(change.key, change.resource_version)
+        self._noted[change.key] = change.resource_version
+
+    def _note_opted_in(self, namespace: str, version: int) -> None:
+        with self._lock:
+            self._opted_in_at[namespace] = max(version, self._opted_in_at.get(namespace, 0))
 
 
 class CachedView:
@@ -251,6 +297,14 @@ class CachedView:
     def quotas(self, namespace: str) -> QuotasSeen:
         """Return the quotas of a namespace as last seen."""
         return self._quotas.up_to_date(namespace)
+
+    def live_quotas(self, namespace: str) -> QuotasSeen:
+        """Ask the API server for the quotas of a namespace.
+
+        Raises:
+            ApiError: It does not answer.
+        """
+        return self._quotas.live(namespace)
 
     def pod(self, namespace: str, name: str) -> PodSeen:
         """Return a waiting pod as last seen, or live if the cache does not have it or is too old.

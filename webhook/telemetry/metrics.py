@@ -187,7 +187,8 @@ class ControlMetrics:
         )
         self.masks = declare.counter(
             "quota_status_repairs",
-            "Writes of a ResourceQuota status: masked, restored, conflict or failed.",
+            "Writes of a ResourceQuota status: masked, restored, conflict, failed, unguarded"
+            " (restored because no guard stands) or undone (masked again in the same write).",
             "result",
         )
         self.events = declare.counter(

@@ -29,6 +29,7 @@ from webhook.cluster.api import (
     RESOURCE_QUOTAS,
     ApiError,
     NotFoundError,
+    ObjectList,
     Revision,
     UnreachableError,
     WatchEvent,
@@ -125,7 +126,7 @@ class Line(MemoryClient):
 
     Attributes:
         broken: (verb, plural) of the calls that fail.
-        calls: (verb, plural, name) of all reads so far.
+        calls: (verb, plural, name) of all reads of one object and all watches so far.
         before_write: Called before every write of a status: another actor is faster.
     """
 
@@ -139,6 +140,19 @@ class Line(MemoryClient):
     def get(self, kind: Kind, name: str, *, namespace: str = "") -> ApiObject:
         self._call("get", kind, name)
         return super().get(kind, name, namespace=namespace)
+
+    def list(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> ObjectList:
+        self._fail("list", kind)
+        return super().list(
+            kind, namespace=namespace, label_selector=label_selector, field_selector=field_selector
+        )
 
     def watch(
         self,
@@ -179,6 +193,9 @@ class Line(MemoryClient):
 
     def _call(self, verb: str, kind: Kind, name: str) -> None:
         self.calls.append((verb, kind.plural, name))
+        self._fail(verb, kind)
+
+    def _fail(self, verb: str, kind: Kind) -> None:
         if (verb, kind.plural) in self.broken:
             raise UnreachableError(f"no route to the {kind.plural}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -296,6 +297,29 @@ def test_a_pod_that_storage_will_refuse_for_ever_passes_uncharged(
         desk.api.bind(a_binding("web-1", uid=uid))
 
 
+def no_pod(_desk: Desk) -> None:
+    """Nothing is stored."""
+
+
+@LEGACY
+@pytest.mark.parametrize("dry_run", [False, True], ids=["in fact", "dry run"])
+@pytest.mark.parametrize("make", [no_pod, waiting, assigned])
+def test_a_binding_that_names_no_uid_is_refused_whatever_pod_there_is(
+    desk: Desk, make: Callable[[Desk], object], dry_run: bool, legacy: bool
+) -> None:
+    make(desk)
+    reply = desk.bind("web-1", legacy=legacy, dry_run=dry_run)
+    assert (reply.code, reply.reason) == (409, "Conflict")
+    detail = (
+        "must name the uid of pod web-1, so that no other pod of that name is bound;"
+        " the mutating webhook that adds it was not asked"
+    )
+    assert reply.message == f"metadata.uid: {detail}"
+    assert reply.causes == [("FieldValueRequired", "metadata.uid", detail)]
+    assert reply.audit == {"decision": "denied", "reason": reply.message}
+    assert desk.reservations() == {}
+
+
 # -- cache and truth -----------------------------------------------------------------------
 
 
@@ -322,15 +346,6 @@ def test_a_pod_that_was_made_again_under_its_name_is_charged_as_it_is_now(desk: 
     assert desk.bind("web-1", uid="uid-again").decision == "reserved"
     assert desk.reservations()["web-1"]["uid"] == "uid-again"
     assert desk.reserved() == {"requests.cpu": "2"}
-
-
-def test_a_binding_without_uid_is_charged_for_the_pod_that_storage_would_bind(desk: Desk) -> None:
-    waiting(desk, cpu="1")
-    desk.line.hold(PODS, WAITING)
-    desk.api.delete(PODS, "web-1", namespace=NAMESPACE)
-    desk.pod(name="web-1", uid="uid-again", requests={"cpu": "2"})
-    assert desk.bind("web-1").decision == "reserved"
-    assert desk.reservations()["web-1"]["uid"] == "uid-again"
 
 
 def test_a_binding_of_the_former_pod_of_that_name_is_not_charged_for_the_new_one(
@@ -365,9 +380,11 @@ def test_a_pod_that_was_assigned_since_it_was_seen_stays_charged_once(desk: Desk
     assert desk.reservations() == {}
 
 
-def test_a_pod_that_cannot_be_looked_up_is_undecided(desk: Desk) -> None:
+@pytest.mark.parametrize(("phase", "uid"), [("mutate", ""), ("validate", "uid-unseen")])
+def test_a_pod_that_cannot_be_looked_up_is_undecided(desk: Desk, phase: str, uid: str) -> None:
     desk.line.broken.add(("get", "pods"))
-    reply = desk.bind("unseen")
+    review = a_bind_review("unseen", uid=uid)
+    reply = desk.mutate(review) if phase == "mutate" else desk.validate(review)
     assert (reply.code, reply.reason) == (429, "TooManyRequests")
     assert reply.message == "the API server does not answer: no route to the pods"
     assert reply.details["retryAfterSeconds"] == 1
@@ -456,9 +473,18 @@ def test_without_a_ledger_the_stamp_is_zero(open_desk: OpenDesk) -> None:
     assert metadata["annotations"] == {"deferredquota.io/guarded": "0"}
 
 
-def test_a_missing_pod_is_stamped_without_uid_and_refused_later(desk: Desk) -> None:
-    _, metadata = stamped(desk, a_bind_review("gone"))
-    assert "uid" not in metadata
+@LEGACY
+@pytest.mark.parametrize("dry_run", [False, True], ids=["in fact", "dry run"])
+def test_a_binding_without_uid_of_a_pod_that_is_not_there_is_refused_as_storage_does(
+    desk: Desk, dry_run: bool, legacy: bool
+) -> None:
+    reply = desk.mutate(a_bind_review("gone", legacy=legacy, dry_run=dry_run))
+    assert (reply.code, reply.reason) == (404, "NotFound")
+    assert reply.message == 'pods "gone" not found'
+    desk.line.hold(PODS, WAITING)
+    desk.pod(name="gone", uid="uid-late", requests={"cpu": "1"})
+    _, metadata = stamped(desk, a_bind_review("gone", legacy=legacy, dry_run=dry_run))
+    assert metadata["uid"] == "uid-late"
 
 
 def test_metadata_that_is_null_is_filled(desk: Desk) -> None:
@@ -529,8 +555,8 @@ def test_annotations_of_the_wrong_type_are_refused_with_their_path(
 def test_a_stored_pod_that_cannot_be_read_is_refused_with_the_path(desk: Desk) -> None:
     desk.line.hold(PODS)
     desk.line.hold(PODS, WAITING)
-    desk.cluster.load([(PODS, a_pod(name="odd", requests={"cpu": "two"}))])
-    reply = desk.bind("odd")
+    desk.cluster.load([(PODS, a_pod(name="odd", uid="uid-odd", requests={"cpu": "two"}))])
+    reply = desk.bind("odd", uid="uid-odd")
     assert reply.code == 422
     assert "spec.containers[0].resources.requests.cpu" in str(reply.message)
 
@@ -756,7 +782,11 @@ def test_a_ledger_that_says_nonsense_holds_binds_up_and_names_the_field(
         }
     )
     patch = {
-        "status": {"podsResourceVersion": "1", "quotas": [{"name": "p1", "used": {"cpu": []}}]}
+        "status": {
+            "podsResourceVersion": "1",
+            "quotas": [{"name": "p1", "hard": {"cpu": "1"}, "used": {"cpu": []}}],
+            "reservations": "",
+        }
     }
     desk.api.patch(QUOTA_LEDGERS, "ledger", patch, namespace=NAMESPACE, subresource="status")
     reply = desk.bind("web-1", uid=waiting(desk))

@@ -233,7 +233,7 @@ class Product:
 
     def _is_asked(self, api: Api) -> bool:
         before = self._answered()
-        objects.bind(api, _PROBE, "nobody", "nowhere", dry_run=True)
+        objects.bind(api, _PROBE, "nobody", "nowhere", uid="of-nobody", dry_run=True)
         return self._answered() > before
 
     def _answered(self) -> float:

@@ -9,6 +9,8 @@ from tests.e2e.cluster.tenant import NODE, REAL, Tenant, guarded
 from tests.e2e.cluster.waiting import becomes, eventually
 
 BIND = 'admission webhook "bind.deferredquota.io" denied the request: '
+STAMP = 'admission webhook "stamp.deferredquota.io" denied the request: '
+NOBODY = "11111111-2222-3333-4444-555555555555"
 GATE = {"schedulingGates": [{"name": "example.com/later"}]}
 
 both_doors = pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
@@ -91,7 +93,7 @@ def test_an_assigned_pod_gets_the_words_of_storage_and_is_not_charged_again(
 def test_a_bind_of_another_uid_gets_the_words_of_storage(tenant: Tenant, legacy: bool) -> None:
     tenant.quota()
     tenant.pod("web", "1")
-    refused = tenant.bind("web", uid="11111111-2222-3333-4444-555555555555", legacy=legacy)
+    refused = tenant.bind("web", uid=NOBODY, legacy=legacy)
     if legacy:  # it drops the uid before anyone looks: the bind is of the pod that is there
         assert refused.code == 201
         assert tenant.charged() == "1"
@@ -115,9 +117,10 @@ def test_a_pod_that_is_being_deleted_gets_the_words_of_storage(tenant: Tenant) -
 @both_doors
 def test_a_pod_that_is_not_there_is_not_found(tenant: Tenant, legacy: bool) -> None:
     tenant.quota()
-    refused = tenant.bind("web", legacy=legacy)
-    assert (refused.code, refused.reason) == (404, "NotFound")
-    assert refused.message == f'{BIND}pods "web" not found'
+    for uid, door in (("", STAMP), (NOBODY, STAMP if legacy else BIND)):  # `bindings` drops it
+        refused = tenant.bind("web", uid=uid, legacy=legacy)
+        assert (refused.code, refused.reason) == (404, "NotFound")
+        assert refused.message == f'{door}pods "web" not found'
 
 
 def test_a_gated_pod_is_refused_and_charged_once_its_gate_is_gone(tenant: Tenant) -> None:

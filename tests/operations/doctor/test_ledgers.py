@@ -87,7 +87,7 @@ def test_a_ledger_that_nobody_counted_is_found() -> None:
 
 def test_a_ledger_that_cannot_be_read_is_found_and_names_the_field() -> None:
     cluster = healthy()
-    patch = {"status": {"quotas": [{"name": "p1", "hard": {"cpu": "lots"}}]}}
+    patch = {"status": {"quotas": [{"name": "p1", "hard": {"cpu": "lots"}, "used": {}}]}}
     api = MemoryClient(cluster)
     api.patch(QUOTA_LEDGERS, "ledger", patch, namespace=NAMESPACE, subresource="status")
     found = the(examined(cluster), "ledger.unreadable")

@@ -20,7 +20,7 @@ from webhook.operations.names import SYSTEM_NAMESPACE
 MODES = {
     "a typo": ("team-b", "defered", "namespace.mode", "warn"),
     "shadow": ("team-b", "shadow", "namespace.mode", "info"),
-    "exempt": ("kube-public", "deferred", "namespace.exempt", "warn"),
+    "exempt": ("kube-public", "deferred", "namespace.exempt", "error"),
 }
 
 

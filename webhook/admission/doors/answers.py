@@ -80,6 +80,23 @@ def not_found(name: str) -> Denied:
     return Denied(code=404, reason="NotFound", message=message, audit={"reason": message})
 
 
+def unpinned(name: str) -> Denied:
+    """Deny a Binding that does not say which pod of the name it means."""
+    field = "metadata.uid"
+    detail = (
+        f"must name the uid of pod {name}, so that no other pod of that name is bound;"
+        " the mutating webhook that adds it was not asked"
+    )
+    message = f"{field}: {detail}"
+    return Denied(
+        code=409,
+        reason="Conflict",
+        message=message,
+        causes=(Cause("FieldValueRequired", field, detail),),
+        audit={"reason": message},
+    )
+
+
 def gated(name: str) -> Denied:
     """Deny as storage does where a pod may not be scheduled yet."""
     message = f"pod {name} has non-empty .spec.schedulingGates"

@@ -3,6 +3,10 @@
 The object of the request is a Binding, so the pod has to be looked up. What a cache shows is good
 enough for a pod that waits; anything else is asked of the API server.
 
+A Binding without uid means whatever pod has the name when storage looks, which need not be the one
+that is charged. The mutating door therefore writes the uid of the pod into it, and the validating
+door refuses one that has none.
+
 Storage refuses to bind a pod that is assigned, being deleted or of another uid, and none of these
 can change back: such a request passes, uncharged, to get the platform's own words. A pod that is
 missing or gated may change before storage looks, and would then be bound uncharged: it is refused
@@ -41,7 +45,10 @@ class _Binding:
 
 
 def stamp(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
-    """Pin the pod's uid, so that no other pod of that name is bound, and mark the Binding."""
+    """Pin the pod's uid, so that no other pod of that name is bound, and mark the Binding.
+
+    There must be a pod to pin: one that comes later would be bound whatever it is.
+    """
     raw = request.object or {}
     binding = _read(request)
     known = context.view.ledger(request.namespace)
@@ -49,14 +56,17 @@ def stamp(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) 
     patch = set_keys(raw, ("metadata", "annotations"), {GUARDED_ANNOTATION: version})
     if not binding.uid:
         pod = context.view.pod(request.namespace, binding.name).pod
-        if pod is not None:
-            patch = (*patch, add(("metadata", "uid"), pod.uid))
+        if pod is None:
+            return answers.not_found(binding.name)
+        patch = (*patch, add(("metadata", "uid"), pod.uid))
     return Allowed(decision="stamped", patch=patch)
 
 
 def bind(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
     """Charge the pod, if storage can bind it at all."""
     binding = _read(request)
+    if not binding.uid:
+        return answers.unpinned(binding.name)
     found = context.view.pod(request.namespace, binding.name)
     if not found.is_live and not _waits(found, binding):
         found = context.view.live_pod(request.namespace, binding.name)
@@ -78,7 +88,7 @@ def _bind(
     pod = found.pod
     if pod is None:
         return answers.not_found(binding.name)
-    if pod.is_assigned or pod.is_deleting or binding.uid not in ("", pod.uid):
+    if pod.is_assigned or pod.is_deleting or binding.uid != pod.uid:
         return _PASSED
     if pod.is_gated:
         return answers.gated(binding.name)
@@ -98,7 +108,7 @@ def _charge(
             return answers.refused(missing)
     claim = claim_of_assignment(pod, quotas.deferred, door=Door.BIND, seen=seen, applying=applying)
     if claim is None:
-        return charging.NOTHING_CHARGED
+        return charging.uncharged(context, request, quotas)
     outcome = charging.outcome_of(context, request, claim, quotas, deadline)
     if isinstance(outcome, Undecided) and outcome.is_view_old:
         return None
@@ -106,11 +116,7 @@ def _charge(
 
 
 def _waits(found: PodSeen, binding: _Binding) -> bool:
-    """Say whether the cached pod is one that can be bound, and the one that is meant.
-
-    A Binding without uid means whatever pod has the name when storage looks, so the cache cannot
-    tell which one that is.
-    """
+    """Say whether the cached pod is one that can be bound, and the one that is meant."""
     pod = found.pod
     return (
         pod is not None

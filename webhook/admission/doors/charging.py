@@ -1,4 +1,10 @@
-"""Reserve for a request, and answer."""
+"""Reserve for a request, and answer.
+
+Every request of these doors that takes resources ends here, also one that nothing is claimed for.
+That it takes nothing may only look so from here: a watch that went silent shows no quota that came
+since, and a configuration that was not reloaded yet does not defer what others defer already. So
+the ledger is asked, not the cache of it, before anything passes uncharged.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +67,34 @@ def charge(
 ) -> Answer:
     """Reserve what is claimed, if anything is, and answer."""
     if claim is None:
-        return NOTHING_CHARGED
+        return uncharged(context, request, quotas)
     outcome = outcome_of(context, request, claim, quotas, deadline)
     return answer_of(outcome, claim, dry_run=request.dry_run)
+
+
+def uncharged(context: DoorContext, request: AdmissionRequest, quotas: QuotasSeen) -> Answer:
+    """Let a request pass that claims nothing, once it is sure that nobody counts otherwise.
+
+    A dry run finds out the same.
+
+    Raises:
+        ApiError: The API server had to be asked for quotas and does not answer.
+    """
+    observed = quotas.deferred.observed
+    doubt = context.ledger.contradiction(request.namespace, observed)
+    if doubt is not None:
+        return answers.undecided(doubt.message)
+    # without ledger, a quota may be there that is not counted yet, or not any more
+    unseen = () if observed else _live_doubts(context, request.namespace)
+    return answers.undecided(unseen[0]) if unseen else NOTHING_CHARGED
+
+
+def _live_doubts(context: DoorContext, namespace: str) -> tuple[str, ...]:
+    """Say why a namespace may have deferred quotas after all."""
+    quotas = context.view.live_quotas(namespace)
+    names = ", ".join(each.name for each in quotas.deferred.quotas)
+    unseen = (f"quota not seen here yet: {names}",) if names else ()
+    return (*quotas.unreadable, *unseen)
 
 
 def unspecified(pod: Pod, applying: tuple[DeferredQuota, ...]) -> MustSpecify | None:

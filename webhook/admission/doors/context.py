@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from webhook.admission.rules import Rules
-from webhook.quota.ledger import Claim, Observed
+from webhook.quota.ledger import Claim, Observed, Undecided
 from webhook.state.ledgers import LedgerVersion
 from webhook.state.reserver import Outcome
 from webhook.state.view import PodSeen, QuotasSeen
@@ -21,6 +21,13 @@ class ClusterView(Protocol):
 
     def quotas(self, namespace: str) -> QuotasSeen:
         """Return the quotas of a namespace as last seen."""
+
+    def live_quotas(self, namespace: str) -> QuotasSeen:
+        """Ask the API server for the quotas of a namespace.
+
+        Raises:
+            ApiError: It does not answer.
+        """
 
     def pod(self, namespace: str, name: str) -> PodSeen:
         """Return a waiting pod as last seen; one that is not in the cache is looked up live.
@@ -52,6 +59,9 @@ class LedgerGate(Protocol):
 
     def try_out(self, namespace: str, claim: Claim, observed: frozenset[Observed]) -> Outcome:
         """Decide as `reserve` would and write nothing."""
+
+    def contradiction(self, namespace: str, observed: frozenset[Observed]) -> Undecided | None:
+        """Say why nothing may pass uncharged, if the ledger as it is now says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from webhook.quota.deferral import (
     claim_of_assignment,
     claim_of_update,
     deferred_part,
+    may_take_more,
     missing_coverage,
 )
 from webhook.quota.evaluation import over_hard
@@ -91,6 +92,8 @@ def charge_update(
     if quotas.unreadable:
         return answers.undecided(quotas.unreadable[0])
     claim = claim_of_update(old, new, quotas.deferred, door=door)
+    if claim is None and not may_take_more(old, new):
+        return charging.NOTHING_CHARGED
     return charging.charge(context, request, claim, quotas, deadline)
 
 

@@ -40,6 +40,9 @@ _PATCH_ATTEMPTS: Final = 4
 SILENCE_SECONDS: Final = 15.0
 """How long after the end of a watch its end has to be seen."""
 
+WITH_BOOKMARKS_SECONDS: Final = 90.0
+"""How long a watch may be silent: bookmarks come every minute, on quiet kinds too."""
+
 LONGEST_WATCH_SECONDS: Final = 3600.0
 """How long the API server lets a watch last for which no time was asked.
 
@@ -157,7 +160,10 @@ class LiveClient:
         return LiveWatch(
             connection,
             head,
-            silence_seconds=(seconds or LONGEST_WATCH_SECONDS) + SILENCE_SECONDS,
+            silence_seconds=min(
+                (seconds or LONGEST_WATCH_SECONDS) + SILENCE_SECONDS,
+                WITH_BOOKMARKS_SECONDS if bookmarks else math.inf,
+            ),
             name=f"watch of {kind.resource}",
         )
 

@@ -56,11 +56,11 @@ def _mode(namespace: Namespace) -> Iterator[Finding]:
             f"Run: deferred-quota enable {namespace.name} (or disable).",
         )
     elif namespace.is_exempt:
-        yield warning(
+        yield error(
             "namespace.exempt",
             subject,
-            f"has {MODE_LABEL}={mode}, and the configuration exempts it: its quotas are masked"
-            " and nobody charges them",
+            f"has {MODE_LABEL}={mode}, and the configuration exempts it: nobody charges its pods,"
+            " and a mask that does not leave it out hides its quotas from the API server",
             f"Run: deferred-quota disable {namespace.name}, or take it out of exemptNamespaces.",
         )
 

@@ -1,0 +1,40 @@
+"""What a reload of the configuration changes for the controller, in a whole engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.admission.doors.desk import Desk, a_desk, eventually
+from tests.builders import a_quota
+from webhook.cluster.api import QUOTA_LEDGERS, NotFoundError
+
+NS = "team-a"
+
+
+def counts(desk: Desk) -> bool:
+    """Say whether the ledger counts a quota."""
+    try:
+        found = desk.api.get(QUOTA_LEDGERS, "ledger", namespace=NS)
+    except NotFoundError:
+        return False
+    status = found.get("status")
+    return isinstance(status, dict) and bool(status.get("quotas"))
+
+
+def exempt(directory: Path, *names: str) -> None:
+    path = directory / "configuration.yaml"
+    text = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**text, "exemptNamespaces": names}), encoding="utf-8")
+
+
+def test_namespaces_are_counted_while_they_are_not_exempt(tmp_path: Path) -> None:
+    settings = {"exemptNamespaces": [NS]}
+    with a_desk(a_quota("p1"), directory=tmp_path, settings=settings) as desk:
+        assert not counts(desk)
+        exempt(tmp_path)
+        eventually(lambda: counts(desk), "the namespace is counted")
+        exempt(tmp_path, NS)
+        eventually(lambda: not counts(desk), "the namespace is left")
+        exempt(tmp_path, "team-b")
+        eventually(lambda: counts(desk), "the namespace is counted again")

@@ -1,0 +1,128 @@
+"""By which version a namespace opted in, as the cache of namespaces knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.admission.doors.desk import Line, a_namespace, eventually, new_cluster, opt_in, opt_out
+from webhook.cluster.api import NAMESPACES
+from webhook.cluster.informer import Change, Timing
+from webhook.state.view import NamespaceCache
+
+NS = "team-a"
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    made = Line(new_cluster())
+    made.cluster.load([(NAMESPACES, a_namespace())])
+    yield made
+    made.resume()
+
+
+@pytest.fixture
+def cache(line: Line) -> Iterator[NamespaceCache]:
+    made = NamespaceCache(line, timing=Timing(first_pause=0.01, longest_pause=0.05))
+    made.informer.start()
+    assert made.informer.wait_for_sync(5)
+    eventually(lambda: made.informer.is_following, "the namespaces are watched")
+    yield made
+    made.informer.stop()
+
+
+def version(line: Line) -> int:
+    """Return the version of the Namespace as it is stored."""
+    metadata = line.get(NAMESPACES, NS)["metadata"]
+    assert isinstance(metadata, dict)
+    return int(metadata["resourceVersion"])
+
+
+def annotate(line: Line, value: str) -> None:
+    line.patch(NAMESPACES, NS, {"metadata": {"annotations": {"note": value}}})
+
+
+def caught_up(line: Line, cache: NamespaceCache) -> NamespaceCache:
+    assert cache.informer.wait_for_version(version(line), 5)
+    return cache
+
+
+def test_the_first_list_shows_no_more_than_the_present_version(
+    line: Line, cache: NamespaceCache
+) -> None:
+    assert cache.opted_in_at(NS) == version(line)
+    assert cache.opted_in_at("team-b") == 0
+
+
+def test_the_watch_shows_the_version_that_brought_the_label(
+    line: Line, cache: NamespaceCache
+) -> None:
+    annotate(line, "one")
+    assert caught_up(line, cache).opted_in_at(NS) < version(line)
+    opt_out(line, NS)
+    opt_in(line, NS)
+    opted_in_at = version(line)
+    annotate(line, "two")
+    assert caught_up(line, cache).opted_in_at(NS) == opted_in_at
+
+
+def test_what_changed_unwatched_may_have_opted_out_and_in(
+    line: Line, cache: NamespaceCache
+) -> None:
+    line.hold(NAMESPACES)
+    annotate(line, "unseen")
+    line.cluster.compact()
+    line.cluster.cut_watches()
+    line.resume()
+    eventually(lambda: cache.informer.relists == 2, "the namespaces are listed anew")
+    assert cache.opted_in_at(NS) == version(line)
+
+
+def test_while_nothing_is_watched_the_api_server_is_asked(
+    line: Line, cache: NamespaceCache
+) -> None:
+    cache.informer.stop()
+    opt_out(line, NS)
+    assert not cache.is_opted_in(NS)
+    opt_in(line, NS)
+    assert cache.is_opted_in(NS)
+    assert cache.opted_in_at(NS) == version(line)
+
+
+def test_what_the_api_server_said_is_not_taken_back_by_older_news(
+    line: Line, cache: NamespaceCache
+) -> None:
+    opt_out(line, NS)
+    caught_up(line, cache)
+    line.hold(NAMESPACES)
+    opt_in(line, NS)
+    annotate(line, "later")
+    assert cache.is_opted_in(NS)
+    line.resume()
+    assert caught_up(line, cache).opted_in_at(NS) == version(line)
+
+
+def test_a_deleted_namespace_is_forgotten(line: Line, cache: NamespaceCache) -> None:
+    line.delete(NAMESPACES, NS)
+    eventually(lambda: cache.informer.entry(NS) is None, "the namespace is gone")
+    eventually(lambda: cache.opted_in_at(NS) == 0, "it is forgotten")
+
+
+def test_a_change_counts_as_soon_as_it_is_in_the_cache(
+    line: Line, cache: NamespaceCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Handlers are told afterwards, and a request may come in between."""
+    hand_on, before = cache.informer._hand_on, []
+
+    def look_first(change: Change[bool]) -> None:
+        before.append(cache.opted_in_at(NS))
+        hand_on(change)
+
+    monkeypatch.setattr(cache.informer, "_hand_on", look_first)
+    opt_out(line, NS)
+    opt_in(line, NS)
+    opted_in_at = version(line)
+    annotate(line, "later")
+    assert caught_up(line, cache).opted_in_at(NS) == opted_in_at
+    assert before == [opted_in_at - 1, opted_in_at, opted_in_at + 1]
