@@ -212,7 +212,7 @@ def bench_rates(count: int) -> None:
     print("\nReal control plane: creates and binds")
     with (
         control_plane() as bench,
-        Product.start(bench.plane, bench.plane.directory / "product") as product,
+        Product.start(bench.plane, bench.plane.directory / "product", direct=True) as product,
     ):
         rows = _rows(bench, product, count)
         _print_rows(rows)
@@ -237,6 +237,7 @@ def bench_controller(pods: int, namespaces: int) -> None:
             for number in range(pods)
         ]
         bench.load(requests, 16, b" 201 ")
+        bench.pods = pods  # these names are taken
         with Product.start(bench.plane, bench.plane.directory / "product") as product:
             _measure_controller(bench, product, names, pods)
 

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from webhook.config import (
     Configuration,
     ConfigurationError,
+    Coverage,
     JobGates,
     Limits,
     MirrorPods,
     MustSpecify,
+    QuotaUpdate,
     Timeouts,
     load_configuration,
 )
@@ -36,6 +38,8 @@ limitedResources:
 - {apiGroup: apps, resource: deployments}
 requireQuotaForPriority:
 - {scopeName: PriorityClass, operator: Exists}
+coverage: platform
+quotaUpdate: scopes
 exemptNamespaces: [kube-system, platform]
 timeouts: {ledgerSeconds: 2, expireReservationSeconds: 60}
 limits: {bodyBytes: 3145728, threads: 4, reservationsPerNamespace: 1000}
@@ -75,6 +79,8 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         mirror_pods=MirrorPods.CHARGE,
         limited_resources=(),
         require_quota_for_priority=(),
+        coverage=Coverage.PRODUCT,
+        quota_update=QuotaUpdate.ALLOW,
         exempt_namespaces=frozenset({"kube-system", "kube-public", "kube-node-lease"}),
         timeouts=Timeouts(ledger_seconds=3, expire_reservation_seconds=45),
         limits=Limits(body_bytes=7_340_032, threads=16, reservations_per_namespace=4000),
@@ -98,6 +104,8 @@ def test_every_setting_can_be_set() -> None:
             {"apiGroup": "apps", "resource": "deployments"},
         ),
         require_quota_for_priority=({"scopeName": "PriorityClass", "operator": "Exists"},),
+        coverage=Coverage.PLATFORM,
+        quota_update=QuotaUpdate.SCOPES,
         exempt_namespaces=frozenset({"kube-system", "platform"}),
         timeouts=Timeouts(ledger_seconds=2, expire_reservation_seconds=60),
         limits=Limits(body_bytes=3_145_728, threads=4, reservations_per_namespace=1000),
@@ -158,6 +166,37 @@ WRONG_FIELDS = {
         "requireQuotaForPriority: [{scopeName: PriorityClass}]",
         "requireQuotaForPriority[0].operator",
         "must be given",
+    ),
+    "resource that is null": (
+        "limitedResources: [{resource: pods}, {resource: ~}]",
+        "limitedResources[1].resource",
+        "must be given",
+    ),
+    "coverage by another word": (
+        "coverage: matching",
+        "coverage",
+        "must be one of product, platform, not 'matching'",
+    ),
+    "coverage of another case": ("coverage: Platform", "coverage", "must be one of product, plat"),
+    "quota updates by another word": (
+        "quotaUpdate: deny",
+        "quotaUpdate",
+        "must be one of allow, scopes, reject, not 'deny'",
+    ),
+    "quota updates as a switch": (
+        "quotaUpdate: false",
+        "quotaUpdate",
+        "must be a string, not a boolean",
+    ),
+    "substrings that are a text": (
+        "limitedResources: [{resource: pods, matchContains: cpu}]",
+        "limitedResources[0].matchContains",
+        "must be a list, not 'cpu'",
+    ),
+    "a substring that is null": (
+        "limitedResources: [{resource: pods, matchContains: [~]}]",
+        "limitedResources[0].matchContains[0]",
+        "must be a string, not empty",
     ),
     "empty resource": (
         "limitedResources: [{resource: ''}]",
@@ -339,6 +378,26 @@ CORE_CASES = {
     "illegal value": (
         "requireQuotaForPriority: [{scopeName: PriorityClass, operator: In, values: ['a b']}]",
         "requireQuotaForPriority[0].values[0]: ",
+    ),
+    "operator that the scope does not take": (
+        "requireQuotaForPriority: [{scopeName: Terminating, operator: DoesNotExist}]",
+        "requireQuotaForPriority[0].operator: must be 'Exists' when scope is any of ",
+    ),
+    "no values": (
+        "requireQuotaForPriority: [{scopeName: PriorityClass, operator: In}]",
+        "requireQuotaForPriority[0].values: must be at least one value when ",
+    ),
+    "values where none can be": (
+        "requireQuotaForPriority: [{scopeName: PriorityClass, operator: Exists, values: [a]}]",
+        "requireQuotaForPriority[0].values: must be no value when ",
+    ),
+    "illegal value in the second entry": (
+        """limitedResources:
+- resource: configmaps
+- resource: pods
+  matchScopes: [{scopeName: PriorityClass, operator: NotIn, values: [gold, -x]}]
+""",
+        "limitedResources[1].matchScopes[0].values[1]: must be a valid label value",
     ),
     "unknown scope": (
         "requireQuotaForPriority: [{scopeName: Priority, operator: Exists}]",

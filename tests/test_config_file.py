@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from webhook.config import Configuration, ConfigurationError, ConfigurationFile, MustSpecify, Reload
+from webhook.runtime import check_configuration
 
 HEAD = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
 BIND = HEAD + "mustSpecify: bind\n"
@@ -54,6 +55,40 @@ def test_a_wrong_change_keeps_the_configuration_and_says_so_once(
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("ERROR", "configuration rejected, the one before stays")
     ]
+
+
+CLASS_RULE = """
+requireQuotaForPriority:
+- {{scopeName: PriorityClass, operator: {operator}, values: [{value}]}}
+"""
+UNUSABLE_RULES = {
+    "an operator in the wrong case": (
+        {"operator": "in", "value": "gold"},
+        "requireQuotaForPriority[0].operator: not a valid selector operator",
+    ),
+    "a value that no label can have": (
+        {"operator": "In", "value": "'a b'"},
+        "requireQuotaForPriority[0].values[0]: must be a valid label value",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rule", "error"), UNUSABLE_RULES.values(), ids=UNUSABLE_RULES.keys())
+def test_a_class_rule_that_cannot_be_evaluated_never_replaces_one_that_can(
+    path: Path, rule: dict[str, str], error: str
+) -> None:
+    seen: list[Reload] = []
+    good, bad = CLASS_RULE.format(operator="In", value="gold"), CLASS_RULE.format(**rule)
+    path.write_text(HEAD + good)
+    file = ConfigurationFile(path, check=check_configuration, observe=seen.append)
+    before = file.current
+    path.write_text(HEAD + bad)
+    assert not file.poll()
+    assert file.current is before
+    assert [each.error for each in seen] == [f"{path}: {error}"]
+    with pytest.raises(ConfigurationError) as caught:
+        ConfigurationFile(path, check=check_configuration)
+    assert str(caught.value) == f"{path}: {error}"
 
 
 def test_a_repaired_file_takes_effect_and_is_told(path: Path) -> None:

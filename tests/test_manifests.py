@@ -14,7 +14,8 @@ from webhook import __version__
 from webhook.installing import MANIFESTS
 from webhook.installing.kustomizations import read_file
 from webhook.installing.rendering import Mask
-from webhook.operations import names
+from webhook.operations.names import LEDGER_CRD, MASK_POLICY
+from webhook.state.names import REGISTRATION, SYSTEM_NAMESPACE
 
 FILES: Final = sorted(MANIFESTS.rglob("*.yaml"))
 KUSTOMIZATIONS: Final = [path for path in FILES if path.name == "kustomization.yaml"]
@@ -75,12 +76,12 @@ def test_the_version_is_that_of_the_program() -> None:
 def test_names_are_those_that_the_commands_look_for() -> None:
     found = {(each["kind"], each["metadata"]["name"]) for each in everything("policy")}
     assert {
-        ("Namespace", names.SYSTEM_NAMESPACE),
-        ("MutatingWebhookConfiguration", names.REGISTRATION),
-        ("ValidatingWebhookConfiguration", names.REGISTRATION),
-        ("MutatingAdmissionPolicy", names.MASK_POLICY),
-        ("MutatingAdmissionPolicyBinding", names.MASK_POLICY),
-        ("CustomResourceDefinition", names.LEDGER_CRD),
+        ("Namespace", SYSTEM_NAMESPACE),
+        ("MutatingWebhookConfiguration", REGISTRATION),
+        ("ValidatingWebhookConfiguration", REGISTRATION),
+        ("MutatingAdmissionPolicy", MASK_POLICY),
+        ("MutatingAdmissionPolicyBinding", MASK_POLICY),
+        ("CustomResourceDefinition", LEDGER_CRD),
     } <= found
 
 

@@ -28,7 +28,7 @@ from webhook.cli.disable import disable_on
 from webhook.cluster.api import PODS, ForbiddenError, Revision
 from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.state.view import MODE_LABEL
+from webhook.state.names import MODE_LABEL
 
 
 def a_deferred_cluster() -> MemoryCluster:

@@ -22,7 +22,8 @@ from webhook.cli.judging import configuration_of, read_bundle
 from webhook.cluster.api import CONFIG_MAPS
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.operations.doctor import CHECKS, Settings
-from webhook.operations.names import CONFIG_MAP, SYSTEM_NAMESPACE
+from webhook.operations.names import CONFIG_MAP
+from webhook.state.names import SYSTEM_NAMESPACE
 
 
 def judge(cluster: MemoryCluster, *, fail_on: str = "error", output: str = "text") -> ExitCode:

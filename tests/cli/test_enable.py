@@ -22,9 +22,8 @@ from webhook.cluster.api import LEASES
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.config import Configuration
 from webhook.operations.doctor import Settings
-from webhook.operations.names import LEADER_LEASE, SYSTEM_NAMESPACE
 from webhook.operations.patience import Patience
-from webhook.state.view import MODE_LABEL
+from webhook.state.names import LEADER_LEASE, MODE_LABEL, SYSTEM_NAMESPACE
 
 AT_ONCE = Patience(seconds=0.0, pause_seconds=0.001)
 

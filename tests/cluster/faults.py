@@ -242,10 +242,14 @@ class FlakyClient:
             lambda: self._api.update(kind, obj, subresource=subresource, dry_run=dry_run),
         )
 
-    def update_status(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
+    def update_status(
+        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
+    ) -> Revision:
         """Replace an object's status."""
         call = self._call("update_status", kind, _key_of(obj))
-        return self._spoil(call, lambda: self._api.update_status(kind, obj, dry_run=dry_run))
+        return self._spoil(
+            call, lambda: self._api.update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
+        )
 
     def patch(
         self,

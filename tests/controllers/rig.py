@@ -73,6 +73,7 @@ class Rig:
         self.namespaces = NamespaceCache(self.line, timing=_QUICK)
         timing = TrackerTiming(
             settle_seconds=0.0,
+            fold_seconds=0.0,
             resync_seconds=RESYNC_SECONDS,
             followed_resync_seconds=RESYNC_SECONDS,
             expire_seconds=EXPIRE_SECONDS,

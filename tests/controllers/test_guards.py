@@ -9,8 +9,9 @@ import pytest
 from tests.installing.manifests import of_kind
 from webhook.cluster.api import VALIDATING_WEBHOOKS, Object
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.controllers.guards import ENTRY, REGISTRATION, Guard, GuardWatch, LiveGuard, guard_of
+from webhook.controllers.guards import Guard, GuardWatch, LiveGuard, guard_of
 from webhook.installing import render
+from webhook.state.names import BIND_ENTRY, REGISTRATION
 
 OPTED_IN = {"kubernetes.io/metadata.name": "team-a", "deferredquota.io/mode": "deferred"}
 
@@ -24,7 +25,7 @@ def without(field: str, value: object) -> Object:
     """Return the shipped configuration with a field of the guard's entry set."""
     made = shipped()
     for entry in made["webhooks"]:
-        if entry["name"] == ENTRY:
+        if entry["name"] == BIND_ENTRY:
             entry[field] = value
     return cast("Object", made)
 

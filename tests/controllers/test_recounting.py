@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.builders import a_quota
 from tests.controllers.rig import NAMESPACE, Rig, a_rig
-from webhook.cluster.api import PODS
+from webhook.cluster.api import PODS, Page
+from webhook.cluster.memory import MemoryClient
 from webhook.quota.quantity import Quantity
 
 
@@ -65,6 +67,21 @@ def test_a_pod_that_is_not_counted_is_found(rig: Rig) -> None:
     assert rig.is_exact()
     assert rig.told() == ["CountRepaired"]
     assert rig.counted("drift_pods_total", kind="missed") == 1
+
+
+class Torn(MemoryClient):
+    """Lists pods one by one, each at a later moment than the one before."""
+
+    def pages(self, *args: Any, **options: Any) -> Iterator[Page]:
+        for number, page in enumerate(super().pages(*args, **{**options, "limit": 1})):
+            yield replace(page, resource_version=page.resource_version + number)
+
+
+def test_a_list_whose_pages_are_of_several_moments_is_not_compared(rig: Rig) -> None:
+    lose_change(rig, "b")
+    rig.tracker._recounter._api = Torn(rig.cluster)
+    recount(rig)
+    assert results(rig) == {"same": 0, "drift": 0, "failed": 1}
 
 
 def test_a_pod_that_is_counted_and_gone_is_found(rig: Rig) -> None:

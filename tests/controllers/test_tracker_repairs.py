@@ -190,7 +190,7 @@ def test_fields_of_a_newer_version_survive_doors_and_tracker(rig: Rig) -> None:
 
 
 def test_a_namespace_that_fails_again_and_again_is_tried_less_and_less_often(rig: Rig) -> None:
-    rig.line.broken.add(("get", "quotaledgers"))
+    rig.line.broken.add(("update_status", "quotaledgers"))
     rig.pod("web", node="node-1")
     pauses = []
     for _ in range(8):
@@ -206,7 +206,7 @@ def test_a_namespace_that_fails_again_and_again_is_tried_less_and_less_often(rig
 
 
 def test_events_do_not_shorten_the_pause_after_a_failure(rig: Rig) -> None:
-    rig.line.broken.add(("get", "quotaledgers"))
+    rig.line.broken.add(("update_status", "quotaledgers"))
     rig.pod("web", node="node-1")
     rig.step()
     due = rig.tracked().due

@@ -18,17 +18,13 @@ from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.operations.counting import taken_at_bind
 from webhook.operations.doctor import Examination, Scene, Settings, examine
 from webhook.operations.findings import Finding
-from webhook.operations.names import (
-    GUARDED_ANNOTATION,
-    LEADER_LEASE,
-    SYSTEM_NAMESPACE,
-    policy_kinds,
-)
+from webhook.operations.names import policy_kinds
 from webhook.quota.deferral import deferred_quotas
 from webhook.quota.ledger import Account, Ledger
 from webhook.quota.ledger_codec import ledger_status
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
+from webhook.state.names import GUARDED_ANNOTATION, LEADER_LEASE, SYSTEM_NAMESPACE
 from webhook.tls.issue import issue_ca
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"

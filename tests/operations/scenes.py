@@ -31,7 +31,7 @@ from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.native_status import native_count
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.resources import to_text
-from webhook.state.view import MODE_LABEL
+from webhook.state.names import MODE_LABEL
 
 Object = dict[str, object]
 

@@ -31,13 +31,7 @@ from webhook.cluster.informer import Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.operations.doctor import Settings
 from webhook.operations.findings import Finding
-from webhook.operations.names import (
-    CUSTOM_RESOURCE_DEFINITIONS,
-    LEADER_LEASE,
-    LEDGER_CRD,
-    REGISTRATION,
-    SYSTEM_NAMESPACE,
-)
+from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
 from webhook.operations.opting_in import (
     installation_findings,
     obstacles,
@@ -50,7 +44,7 @@ from webhook.operations.opting_out import opt_out
 from webhook.operations.patience import Patience
 from webhook.operations.plan import Plan
 from webhook.runtime import ControlOptions, Engine, EngineOptions
-from webhook.state.view import MODE_LABEL
+from webhook.state.names import LEADER_LEASE, MODE_LABEL, REGISTRATION, SYSTEM_NAMESPACE
 from webhook.telemetry.metrics import Metrics
 
 _AT_ONCE = Patience(seconds=0.0, pause_seconds=0.001, settle_seconds=0.001)

@@ -42,7 +42,7 @@ from webhook.operations.names import GATE
 from webhook.operations.opting_out import opt_out, opted_in_namespaces, preview
 from webhook.operations.patience import Patience
 from webhook.quota.quantity import Quantity
-from webhook.state.view import MODE_LABEL
+from webhook.state.names import MODE_LABEL
 
 OTHER_GATE = "example.com/other"
 

@@ -12,10 +12,8 @@ from webhook.quota.deferral import (
     claim_of_update,
     deferred_quotas,
     may_take_more,
-    missing_coverage,
 )
 from webhook.quota.ledger import NEWEST, Claim, Door
-from webhook.quota.limited import LimitedResource
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.resources import to_text
@@ -179,26 +177,3 @@ def test_a_quota_that_cannot_be_matched_is_named() -> None:
     with pytest.raises(QuotaScopeError) as caught:
         assigned(pod(requests={"cpu": "1"}), quotas(a_quota("fine"), BAD))
     assert caught.value.quota == "odd"
-
-
-LIMITED = (LimitedResource("pods", match_contains=("requests.cpu",)),)
-
-
-def covered(limited: tuple[LimitedResource, ...], *made: Object) -> str:
-    every = [ResourceQuota.from_object(one) for one in made]
-    refusal = missing_coverage(pod(requests={"cpu": "1"}), every, limited, ())
-    return "" if refusal is None else refusal.message
-
-
-def test_what_is_limited_needs_a_matching_quota_that_names_it() -> None:
-    refused = "insufficient quota to consume: requests.cpu"
-    assert covered(LIMITED) == refused
-    assert covered(LIMITED, a_quota(hard={"cpu": "1"})) == refused
-    assert covered(LIMITED, a_quota(scopes=["Terminating"])) == refused
-    assert covered(LIMITED, a_quota(hard={"requests.cpu": "0"})) == ""
-
-
-def test_where_nothing_is_limited_no_quota_is_looked_at() -> None:
-    assert covered((), BAD) == ""
-    with pytest.raises(QuotaScopeError, match="bad value!"):
-        covered(LIMITED, BAD)

@@ -15,7 +15,13 @@ from tests.builders import Object, a_quota, an_expression
 from tests.quota.pod_strategies import damaged, json_values, places
 from webhook.encoding import NumberText
 from webhook.quota.fields import FieldError
-from webhook.quota.quota_rules import quota_errors, quota_update_errors, quota_warnings
+from webhook.quota.quota_rules import (
+    SCOPE_FIELDS,
+    changed_fields,
+    quota_errors,
+    quota_update_errors,
+    quota_warnings,
+)
 
 EXPRESSIONS = "spec.scopeSelector.matchExpressions"
 STANDARD = "must be a standard resource for quota"
@@ -311,8 +317,11 @@ def test_whatever_is_wrong_is_listed_and_never_raised(data: st.DataObject) -> No
     )
     place = data.draw(st.sampled_from(sorted(places(quota), key=str)))
     broken: Object = damaged(quota, place, data.draw(json_values()))  # type: ignore[assignment]
-    for error in quota_errors(broken) + quota_update_errors(broken, quota):
+    frozen = quota_update_errors(broken, quota, frozen=lambda _: True)
+    for error in quota_errors(broken) + quota_update_errors(broken, quota) + frozen:
         assert error.detail
+    assert changed_fields(broken, broken) == ()
+    assert changed_fields(broken, quota) == changed_fields(quota, broken)
     assert all(isinstance(warning, str) for warning in quota_warnings(broken))
 
 
@@ -347,6 +356,80 @@ def test_only_the_scopes_are_immutable(
     new: Object, old: Object, expected: list[tuple[str, str]]
 ) -> None:
     assert _found(quota_update_errors(new, old)) == expected
+
+
+CHANGED: dict[str, tuple[Object, Object, tuple[str, ...]]] = {
+    "nothing": (a_quota(), a_quota(), ()),
+    "what is beside the spec": (a_quota("a", used={"cpu": "1"}), a_quota("b"), ()),
+    "amounts of the same value": (
+        a_quota(hard={"cpu": "1", "memory": "1Gi"}),
+        a_quota(hard={"memory": "1024Mi", "cpu": 1}),
+        (),
+    ),
+    "an amount": (a_quota(hard={"cpu": "1"}), a_quota(hard={"cpu": "1001m"}), ("hard",)),
+    "an amount of zero is a limit": (a_quota(hard={"cpu": "0"}), a_quota(hard={}), ("hard",)),
+    "scopes in another order": (
+        a_quota(scopes=["Terminating", "NotBestEffort"]),
+        a_quota(scopes=["NotBestEffort", "Terminating", "Terminating"]),
+        (),
+    ),
+    "a scope": (a_quota(scopes=["Terminating"]), a_quota(), ("scopes",)),
+    "values of an expression": (
+        a_quota(expressions=[an_expression("PriorityClass", "In", "gold")]),
+        a_quota(expressions=[an_expression("PriorityClass", "In", "silver")]),
+        ("scopeSelector",),
+    ),
+    "an operator": (
+        a_quota(expressions=[an_expression("PriorityClass", "Exists")]),
+        a_quota(expressions=[an_expression("PriorityClass", "DoesNotExist")]),
+        ("scopeSelector",),
+    ),
+    "absent, null and empty": (
+        {"spec": {"hard": {}, "scopes": None, "scopeSelector": {"matchExpressions": []}}},
+        {"spec": {}},
+        (),
+    ),
+    "no spec and an empty one": ({}, {"spec": {}}, ()),
+    "what cannot be read, as before": (
+        {"spec": {"hard": [1], "scopes": {"a": 1}}},
+        {"spec": {"hard": [1], "scopes": {"a": 1}}},
+        (),
+    ),
+    "what cannot be read, beside what can": (
+        {"spec": {"hard": [1], "scopes": ["Terminating"]}},
+        {"spec": {"hard": {"pods": "1"}, "scopes": ["Terminating", "Terminating"]}},
+        ("hard",),
+    ),
+    "all of it": (
+        a_quota(scopes=["Terminating"], expressions=[an_expression("PriorityClass")]),
+        {},
+        ("hard", "scopeSelector", "scopes"),
+    ),
+    "a field that is not known": ({"spec": {"later": 1}}, {"spec": {}}, ("later",)),
+}
+
+
+@pytest.mark.parametrize(("new", "old", "changed"), CHANGED.values(), ids=CHANGED.keys())
+def test_a_field_has_changed_when_it_means_something_else(
+    new: Object, old: Object, changed: tuple[str, ...]
+) -> None:
+    assert changed_fields(new, old) == changed
+    assert changed_fields(old, new) == changed
+
+
+def test_a_frozen_field_is_refused_with_what_to_do_instead() -> None:
+    advice = "field is immutable: create a quota with another name, then delete this one"
+    old = a_quota(scopes=["Terminating"], expressions=[an_expression("PriorityClass")])
+    new = a_quota(hard={"pods": "1"})
+    selecting = quota_update_errors(new, old, frozen=SCOPE_FIELDS.__contains__)
+    assert _found(selecting) == [("spec.scopeSelector", advice), ("spec.scopes", advice)]
+    everything = quota_update_errors(new, old, frozen=lambda _: True)
+    assert _found(everything) == [("spec.hard", advice), *_found(selecting)]
+    assert quota_update_errors(old, old, frozen=lambda _: True) == []
+    assert _found(quota_update_errors({**new, "spec": 7}, old, frozen=lambda _: True))[:2] == [
+        ("spec", "must be an object, not a number"),
+        ("spec", advice),
+    ]
 
 
 WARNINGS: dict[str, tuple[Mapping[str, object], list[str]]] = {

@@ -61,9 +61,11 @@ class Faulty(MemoryClient):
         self.reads += kind is QUOTA_LEDGERS
         return super().get(kind, name, namespace=namespace)
 
-    def update_status(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
+    def update_status(
+        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
+    ) -> Revision:
         def write() -> Revision:
-            return super(Faulty, self).update_status(kind, obj, dry_run=dry_run)
+            return super(Faulty, self).update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
 
         return self.faults.pop(0)(write) if self.faults else write()
 

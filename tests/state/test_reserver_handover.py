@@ -31,10 +31,12 @@ class SlowToWrite(MemoryClient):
         self.writes = threading.Semaphore(0)
         self.may_write = threading.Event()
 
-    def update_status(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
+    def update_status(
+        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
+    ) -> Revision:
         self.writes.release()
         assert self.may_write.wait(10)
-        return super().update_status(kind, obj, dry_run=dry_run)
+        return super().update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
 
 
 class Turnstile:

@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "controller": ("webhook.cli.controller:controller", "Run the controller beside the webhook."),
     "review": ("webhook.cli.review:review", "Answer AdmissionReviews without a server."),
     "usage": ("webhook.cli.usage:usage", "Show what the pods of manifests are charged."),
+    "convert": ("webhook.cli.convert:convert", "Turn lists of priority classes into selectors."),
     "enable": ("webhook.cli.enable:enable", "Opt namespaces in."),
     "disable": ("webhook.cli.disable:disable", "Opt namespaces out."),
     "doctor": ("webhook.cli.doctor:doctor", "Look a cluster over."),

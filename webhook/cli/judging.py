@@ -13,7 +13,8 @@ from webhook.cluster.api import CONFIG_MAPS, ClusterApi, ForbiddenError, NotFoun
 from webhook.config import Configuration, ConfigurationError, load_configuration
 from webhook.operations.doctor.scene import Validity
 from webhook.operations.findings import Finding, Severity
-from webhook.operations.names import CONFIG_KEY, CONFIG_MAP, SYSTEM_NAMESPACE
+from webhook.operations.names import CONFIG_KEY, CONFIG_MAP
+from webhook.state.names import SYSTEM_NAMESPACE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _COLORS: Final[Mapping[Severity, str]] = {Severity.ERROR: "red", Severity.WARN: "yellow"}

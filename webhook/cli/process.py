@@ -7,16 +7,15 @@ import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from webhook.admission.serving.settings import ListenAddress
 from webhook.runtime.live import Identity
+from webhook.state.names import SYSTEM_NAMESPACE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-SYSTEM_NAMESPACE: Final = "deferred-quota-system"
 
 
 class Address(click.ParamType[ListenAddress]):

@@ -71,7 +71,8 @@ def running_engine(
         MemoryClient(cluster),
         Metrics(),
         EngineOptions(
-            configuration, control=ControlOptions(timing=TrackerTiming(settle_seconds=0.001))
+            configuration,
+            control=ControlOptions(timing=TrackerTiming(settle_seconds=0.001, fold_seconds=0.0)),
         ),
     )
     engine.start()

@@ -317,8 +317,13 @@ class ClusterApi(Protocol):
             ConflictError: Its `resourceVersion` or `uid` is another one now.
         """
 
-    def update_status(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
-        """Replace an object's status and nothing of its spec; conflicts as in `update`."""
+    def update_status(
+        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
+    ) -> Revision:
+        """Replace an object's status and nothing of its spec; conflicts as in `update`.
+
+        With `is_brief` the answer need not hold more than the object's metadata.
+        """
 
     def patch(
         self,

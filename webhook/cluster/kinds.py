@@ -106,6 +106,9 @@ COMPOSITE_ELASTIC_QUOTAS: Final = _custom(
 BINDINGS: Final = _core("Binding", "bindings", status=False)
 """Only ever created, never stored: the request that gives a pod its node."""
 
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""Set by the API server on every namespace."""
+
 KNOWN_KINDS: Final[tuple[Kind, ...]] = (
     PODS,
     RESOURCE_QUOTAS,

@@ -15,10 +15,12 @@ from webhook.config.reading import API_VERSION, KIND, Check, load_configuration
 from webhook.config.settings import (
     Configuration,
     ConfigurationError,
+    Coverage,
     JobGates,
     Limits,
     MirrorPods,
     MustSpecify,
+    QuotaUpdate,
     Timeouts,
 )
 
@@ -29,10 +31,12 @@ __all__ = [
     "Configuration",
     "ConfigurationError",
     "ConfigurationFile",
+    "Coverage",
     "JobGates",
     "Limits",
     "MirrorPods",
     "MustSpecify",
+    "QuotaUpdate",
     "Reload",
     "Timeouts",
     "load_configuration",

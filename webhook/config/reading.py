@@ -11,10 +11,12 @@ from webhook.config.settings import (
     MUTABLE_SCHEDULING_DIRECTIVES,
     Configuration,
     ConfigurationError,
+    Coverage,
     JobGates,
     Limits,
     MirrorPods,
     MustSpecify,
+    QuotaUpdate,
     Timeouts,
 )
 from webhook.config.values import (
@@ -134,6 +136,8 @@ _FIELDS: _Table = {
     "mirrorPods": ("mirror_pods", choice(MirrorPods)),
     "limitedResources": ("limited_resources", list_of(_LIMITED_RESOURCE)),
     "requireQuotaForPriority": ("require_quota_for_priority", list_of(_EXPRESSION)),
+    "coverage": ("coverage", choice(Coverage)),
+    "quotaUpdate": ("quota_update", choice(QuotaUpdate)),
     "exemptNamespaces": ("exempt_namespaces", _set_of_names),
     "timeouts": ("timeouts", _section(Timeouts, _TIMEOUTS)),
     "limits": ("limits", _section(Limits, _LIMITS)),

@@ -54,6 +54,30 @@ class MirrorPods(StrEnum):
     """They are refused like other pods, as the API server does."""
 
 
+class Coverage(StrEnum):
+    """Which quotas `requireQuotaForPriority` is content with."""
+
+    PRODUCT = "product"
+    """A quota that limits something of pods and selects the pod with all its scopes."""
+
+    PLATFORM = "platform"
+    """As the API server counts for `limitedResources`: any quota with an expression of the scope
+    that matches the pod, whatever it limits and whatever its other scopes say."""
+
+
+class QuotaUpdate(StrEnum):
+    """What may change in the spec of a ResourceQuota."""
+
+    ALLOW = "allow"
+    """Whatever the API server lets change: all but `spec.scopes`."""
+
+    SCOPES = "scopes"
+    """The amounts only: which pods a quota is about stays as it was created."""
+
+    REJECT = "reject"
+    """Nothing: who wants another quota creates it beside the old one and deletes that."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
     """How long things may take, in whole seconds."""
@@ -125,13 +149,20 @@ class Configuration:
     limited_resources: tuple[PlainObject, ...] = ()
     """`limitedResources`: what may be used only where a quota covers it. Plain objects in the
     shape of the API server's ResourceQuotaConfiguration: `resource`, and optionally `apiGroup`,
-    `matchContains` (texts) and `matchScopes` (expressions). Left to the core: operators, values.
-    """
+    `matchContains` (texts) and `matchScopes` (expressions). Keys that are deferred are asked about
+    where the pod is charged, others at its creation; scopes are counted as the API server does,
+    whatever `coverage` says. Left to the core: operators, values."""
 
     require_quota_for_priority: tuple[PlainObject, ...] = ()
-    """`requireQuotaForPriority`: scope expressions (`scopeName`, `operator`, `values`); a pod
-    that one of them matches must be matched by a quota with a PriorityClass scope. Plain
-    objects, left to the core like `limitedResources`."""
+    """`requireQuotaForPriority`: scope expressions (`scopeName`, `operator`, `values`), usually
+    of PriorityClass; a pod that one of them matches needs a quota that has an expression of the
+    same scope and covers it. Plain objects, left to the core like `limitedResources`."""
+
+    coverage: Coverage = Coverage.PRODUCT
+    """`coverage`: `product` or `platform`: which quotas cover such a pod."""
+
+    quota_update: QuotaUpdate = QuotaUpdate.ALLOW
+    """`quotaUpdate`: `allow`, `scopes` or `reject`."""
 
     exempt_namespaces: frozenset[str] = frozenset({"kube-system", "kube-public", "kube-node-lease"})
     """`exemptNamespaces`: namespaces that are never touched, whatever their labels say. A list

@@ -182,13 +182,14 @@ class Counts:
 
     # -- with the lock held --------------------------------------------------------------------
 
-    def mark(self, namespace: str, tracked: Tracked) -> None:
-        """Note that there is something to settle."""
+    def mark(self, namespace: str, tracked: Tracked, *, within: float = 0.0) -> None:
+        """Note that there is something to settle, and that it can wait for some seconds."""
         now = self._timing.clock()
         if tracked.dirty_since is None:
             tracked.dirty_since = now
         tracked.is_dirty = True
-        self._on_change(namespace, max(tracked.due, now))
+        tracked.wanted = min(tracked.wanted, now + within)
+        self._on_change(namespace, max(tracked.due, tracked.wanted))
 
     def track(self, namespace: str) -> Tracked:
         """Begin to count a namespace from what the caches hold; later changes follow."""
@@ -246,7 +247,8 @@ class Counts:
                 tracked.unreadable_pods[change.uid] = f"{change.key}: {err}"
                 raise
             finally:
-                self.mark(namespace, tracked)
+                within = self._timing.fold_seconds if _frees_nothing(change) else 0.0
+                self.mark(namespace, tracked, within=within)
 
     def _count_pod(self, namespace: str, tracked: Tracked, change: Change[Pod]) -> None:
         tracked.unreadable_pods.pop(change.uid, None)
@@ -279,3 +281,10 @@ class Counts:
                 self.mark(change.key, tracked)  # doors wait for a ledger that is not older
             elif change.key not in self._opted.exempt():
                 self.track(change.key)
+
+
+def _frees_nothing(change: Change[Pod]) -> bool:
+    """Tell whether a pod is new, waits or got its node: no room that others wait for."""
+    new = change.new
+    took_nothing = change.old is None or not change.old.is_assigned
+    return change.type != "DELETED" and new is not None and took_nothing and not new.is_deleting

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from webhook.cluster.api import EVENTS, ApiError, ClusterApi, ConflictError, Kind, NotFoundError
+from webhook.controllers.times import time_text
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -173,7 +174,7 @@ class EventRecorder:
     def _say(self, about: About, level: EventLevel, reason: str, message: str) -> None:
         text = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}..."
         said = _Said(about.kind, about.namespace, about.name, about.uid, level, reason, text)
-        now, clock = _seconds(self._limits.now()), self._limits.clock()
+        now, clock = time_text(self._limits.now()), self._limits.clock()
         with self._news:
             series = self._series.get(said)
             if series is None or clock - series.heard > self._limits.forget_seconds:
@@ -287,7 +288,3 @@ class EventRecorder:
     def _count(self, result: str) -> None:
         if self._metrics is not None:
             self._metrics.control.events.labels(result).inc()
-
-
-def _seconds(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -17,15 +17,15 @@ from webhook.cluster.api import VALIDATING_WEBHOOKS, ApiError, ClusterApi, NotFo
 from webhook.cluster.selectors import Term
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.reading import Node
+from webhook.state.label_selectors import LabelSelector, UnknownOperatorError
+from webhook.state.names import BIND_ENTRY, REGISTRATION
 
 _log = logging.getLogger(__name__)
-
-REGISTRATION: Final = "deferred-quota"
-ENTRY: Final = "bind.deferredquota.io"
 
 _REMEMBER_SECONDS: Final = 2.0
 _SETTLE_SECONDS: Final = 3.0
 _PLACE: Final = f"ValidatingWebhookConfiguration {REGISTRATION}"
+_ENTRY: Final = f"{_PLACE}: entry {BIND_ENTRY}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Guard:
             return self.problem
         for term in self.terms:
             if not term.accepts(labels.get(term.key)):
-                return f"{_PLACE}: entry {ENTRY} does not select this namespace, by {term.key}"
+                return f"{_ENTRY} does not select this namespace, by {term.key}"
         return ""
 
 
@@ -152,23 +152,13 @@ def guard_of(configuration: Object) -> Guard:
         InvalidFieldError: It has a field of the wrong type.
     """
     for entry in Node(configuration).children("webhooks"):
-        if entry.text("name") != ENTRY:
+        if entry.text("name") != BIND_ENTRY:
             continue
         if entry.text("failurePolicy") != "Fail":
-            return Guard(f"{_PLACE}: entry {ENTRY} is not failurePolicy Fail")
-        return _selecting(entry.child("namespaceSelector"))
-    return Guard(f"{_PLACE} has no entry {ENTRY}")
-
-
-def _selecting(selector: Node) -> Guard:
-    terms = [
-        Term(key, frozenset({value})) for key, value in selector.string_map("matchLabels").items()
-    ]
-    for each in selector.children("matchExpressions"):
-        operator, key = each.text("operator"), each.text("key")
-        if operator not in {"In", "NotIn", "Exists", "DoesNotExist"}:
-            return Guard(f"{_PLACE}: entry {ENTRY} selects by {operator!r}, which is not known")
-        values = frozenset(each.strings("values")) if operator.endswith("In") else None
-        is_negated = operator in {"NotIn", "DoesNotExist"}
-        terms.append(Term(key, values, negated=is_negated))
-    return Guard(terms=tuple(terms))
+            return Guard(f"{_ENTRY} is not failurePolicy Fail")
+        try:
+            selector = LabelSelector.read(entry.child("namespaceSelector"))
+        except UnknownOperatorError as err:
+            return Guard(f"{_ENTRY} selects by {err.operator!r}, which is not known")
+        return Guard(terms=selector.terms)
+    return Guard(f"{_PLACE} has no entry {BIND_ENTRY}")

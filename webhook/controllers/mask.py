@@ -35,7 +35,10 @@ from webhook.cluster.api import (
     NotFoundError,
     Revision,
 )
+from webhook.cluster.following import Scope
 from webhook.cluster.informer import Change
+from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
+from webhook.cluster.listing import whole_list
 from webhook.cluster.shapes import decode_pod
 from webhook.controllers.agenda import Agenda
 from webhook.controllers.events import About, EventRecorder
@@ -56,14 +59,14 @@ from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.reading import Node
 from webhook.quota.scopes import ScopeError
 from webhook.state.ledgers import LEDGER_NAME
-from webhook.state.view import DEFERRED_MODE, MODE_LABEL, NamespaceCache, QuotaCache
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL
+from webhook.state.view import NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 5.0
-_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 class MaskRepair:
@@ -236,11 +239,14 @@ class MaskRepair:
     def _gap(self, quota: ResourceQuota, keys: Set[str]) -> str:
         """Say why nothing may be hidden in a quota; before a write, by what is so just now."""
         namespace = quota.namespace
-        known = {_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
+        known = {NAMESPACE_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
         if not visible_keys(quota, keys) and not self._guard().gap(known):
             return ""
         metadata = Node(self._api.get(NAMESPACES, namespace)).child("metadata")
-        labels: Mapping[str, str] = {_NAME_LABEL: namespace, **metadata.string_map("labels")}
+        labels: Mapping[str, str] = {
+            NAMESPACE_NAME_LABEL: namespace,
+            **metadata.string_map("labels"),
+        }
         if labels.get(MODE_LABEL) != DEFERRED_MODE:
             return f"namespace {namespace} has not opted in"
         return self._guard().gap(labels)
@@ -313,7 +319,7 @@ class MaskRepair:
         return self._timing.second_look
 
     def _pods(self, namespace: str) -> Iterable[Pod]:
-        for page in self._api.pages(PODS, namespace=namespace):
+        for page in whole_list(self._api, PODS, Scope(namespace), newest=0):
             for revision in page.items:
                 yield Pod.from_object(decode_pod(revision.data))
 

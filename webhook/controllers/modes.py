@@ -18,11 +18,10 @@ from webhook.cluster.shapes import decode_namespace
 from webhook.controllers.events import About, EventRecorder
 from webhook.controllers.terms import Terms, always
 from webhook.quota.fields import mapping, text
-from webhook.state.view import DEFERRED_MODE, MODE_LABEL
+from webhook.state.names import KNOWN_MODES, MODE_LABEL
 
 _log = logging.getLogger(__name__)
 
-KNOWN_MODES: Final = (DEFERRED_MODE, "shadow")
 _OTHERS: Final = Scope(label_selector=f"{MODE_LABEL},{MODE_LABEL} notin ({','.join(KNOWN_MODES)})")
 _ROUND_SECONDS: Final = 1.0
 

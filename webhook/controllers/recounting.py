@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.cluster.api import PODS, ApiError, ClusterApi, NotFoundError
+from webhook.cluster.following import Scope
+from webhook.cluster.listing import whole_list
 from webhook.cluster.shapes import decode_pod
 from webhook.controllers.agenda import Agenda
 from webhook.controllers.counting import NamespaceCount
@@ -197,7 +199,7 @@ class Recounter:
         pods: dict[str, Pod] = {}
         unreadable: set[str] = set()
         version = 0
-        for page in self._api.pages(PODS, namespace=namespace):
+        for page in whole_list(self._api, PODS, Scope(namespace), newest=0):
             version = page.resource_version
             for revision in page.items:
                 try:

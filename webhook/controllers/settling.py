@@ -15,7 +15,6 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC
 from typing import Final
 
 from webhook.cluster.api import QUOTA_LEDGERS, ApiError, ConflictError, NotFoundError
@@ -28,6 +27,7 @@ from webhook.controllers.conditions import (
 from webhook.controllers.counts import Counts
 from webhook.controllers.events import About, EventRecorder
 from webhook.controllers.recounting import Drift
+from webhook.controllers.times import time_text
 from webhook.controllers.tracked import Tracked, TrackerTiming, Written
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import Condition, Ledger
@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 1.0
 _UNCONFIRMED_SECONDS: Final = 0.5
 _LOOK_FOR_LOST_SECONDS: Final = 5.0
+_RACES: Final = 8
+"""How often a race with the doors is run before others get their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,18 @@ class NotLeadingError(Exception):
     """The leadership under which something was to be written is over."""
 
 
+class _LostRaceError(Exception):
+    """Somebody else wrote the ledger between the reading and the writing.
+
+    Attributes:
+        resource_version: Which version was read.
+    """
+
+    def __init__(self, resource_version: int) -> None:
+        super().__init__(f"version {resource_version} is not the newest")
+        self.resource_version = resource_version
+
+
 class Settler:
     """Settles namespaces. Safe to use from several threads for different namespaces.
 
@@ -96,6 +110,8 @@ class Settler:
         timing: When to act.
         leads: Tells whether a leadership is still this process' own.
         confirms: Compares a count with a list of the pods that is made now.
+        are_followed: Tells whether a watch of the ledgers stands: what it showed last is then as
+            good as what could be read, for whoever writes over it finds out, and it shows the next.
         voice: Where it is told what was found.
     """
 
@@ -107,6 +123,7 @@ class Settler:
         *,
         leads: Callable[[int], bool],
         confirms: Callable[[str, Tracked], bool],
+        are_followed: Callable[[], bool],
         voice: Voice,
     ) -> None:
         self._ledgers = ledgers
@@ -114,17 +131,40 @@ class Settler:
         self._timing = timing
         self._leads = leads
         self._confirms = confirms
+        self._are_followed = are_followed
         self._voice = voice
 
     def settle(self, namespace: str, tracked: Tracked, term: int) -> float | None:
         """Write what follows from the count; return when to try again, None when all is said.
+
+        Doors that write all the time win most races, and the ledger grows until this one is won:
+        who loses one reads again at once.
 
         Raises:
             NotLeadingError: Another process may be writing.
             ApiError: The API server does not do it.
             InvalidFieldError: The pods of the namespace cannot be counted.
         """
-        version = self._fetch(namespace, tracked)
+        lost = 0
+        for _ in range(_RACES):
+            try:
+                return self._attempt(namespace, tracked, term, newer_than=lost)
+            except _LostRaceError as race:
+                self._voice.settled("conflict")
+                lost = race.resource_version
+        return self._timing.settle_seconds
+
+    def _attempt(
+        self, namespace: str, tracked: Tracked, term: int, *, newer_than: int
+    ) -> float | None:
+        """Settle once; return as `settle`.
+
+        Raises:
+            _LostRaceError: Somebody else wrote first.
+        """
+        version = self._ledgers.known(namespace) if self._are_followed() else None
+        if version is None or version.resource_version <= newer_than:
+            version = self._fetch(namespace, tracked)
         if tracked.unreadable_pods and not tracked.is_leaving:
             # what such a pod takes is not known, and usage is never counted too low
             self._say_uncounted(namespace, tracked, version, term)
@@ -232,8 +272,7 @@ class Settler:
         if version.ledger is None or not _says_enough(version.ledger, following, wanted):
             written = self._write(namespace, tracked, version, following, term)
             if written is None:
-                self._voice.settled("conflict")
-                return self._timing.settle_seconds
+                raise _LostRaceError(version.resource_version)
             self._tell_edited(namespace, version.uid, edited)
             version = written
         else:
@@ -327,7 +366,7 @@ class Settler:
             self._write(namespace, tracked, version, kept, term)
 
     def _now(self) -> str:
-        return self._timing.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return time_text(self._timing.now())
 
 
 def _says_enough(present: Ledger, following: Ledger, wanted: int) -> bool:

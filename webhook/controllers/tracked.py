@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ class TrackerTiming:
 
     Attributes:
         settle_seconds: Between two writes of one ledger.
+        fold_seconds: From a bind to the write that turns its reservation into `used`. That frees
+            nothing, so it can wait for the binds behind it.
         resync_seconds: Between two looks at a ledger where nothing happens.
         followed_resync_seconds: The same where every change of a ledger is seen by a watch.
         look_seconds: From a change of a ledger that somebody else made to the look at it.
@@ -35,6 +38,7 @@ class TrackerTiming:
     """
 
     settle_seconds: float = 0.1
+    fold_seconds: float = 0.5
     resync_seconds: float = 10.0
     followed_resync_seconds: float = 120.0
     look_seconds: float = 0.5
@@ -88,6 +92,7 @@ class Tracked:
         dirty_since: Since when; None when there is nothing.
         taken_since: Since when there was what is being settled.
         due: Not to be settled before.
+        wanted: When what is to be settled should be; infinity when there is nothing.
         failures: How often settling has failed in a row.
         is_settled: All has been said at least once since the namespace is tracked, or that has
             failed for a reason that waiting does not cure.
@@ -107,6 +112,7 @@ class Tracked:
     dirty_since: float | None = None
     taken_since: float | None = None
     due: float = 0.0
+    wanted: float = math.inf
     failures: int = 0
     is_settled: bool = False
     written: Written | None = None
@@ -124,7 +130,7 @@ class Tracked:
     def next_moment(self, resync_seconds: float) -> float:
         """Return when it is to be settled if nothing changes."""
         if self.is_dirty:
-            return self.due
+            return self.due if self.wanted == math.inf else max(self.due, self.wanted)
         expiry = self.watch.next_due()
         resync = self.due + resync_seconds
         return resync if expiry is None else min(resync, max(self.due, expiry))
@@ -142,6 +148,7 @@ class Tracked:
     def begin(self) -> None:
         """Take down that it is being settled: what changes from now on is to be settled again."""
         self.is_dirty = False
+        self.wanted = math.inf
         self.taken_since, self.dirty_since = self.dirty_since, None
 
     def note(self, due: float, *, is_done: bool) -> None:

@@ -41,7 +41,8 @@ from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
-from webhook.state.view import DEFERRED_MODE, MODE_LABEL, NamespaceCache, QuotaCache
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL
+from webhook.state.view import NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -111,6 +112,7 @@ class Tracker:
             self._timing,
             leads=self._still_leads,
             confirms=self._recounter.confirms,
+            are_followed=lambda: self._followed is not None and self._followed.is_following,
             voice=self._voice,
         )
         self._ledgers = ledgers

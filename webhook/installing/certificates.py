@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives import serialization
 
 from webhook.cluster.api import Object
 from webhook.installing.kustomizations import InstallError
-from webhook.operations.names import SYSTEM_NAMESPACE
 from webhook.quota.fields import mapping, string_map
+from webhook.state.names import SYSTEM_NAMESPACE
 from webhook.tls.bootstrap import CertificateDirectory, Made, Wanted, bootstrap
 from webhook.tls.files import KEY_MODE, write_file
 from webhook.tls.issue import service_names

@@ -35,9 +35,9 @@ from webhook.installing.readiness import (
     wait_until_established,
 )
 from webhook.installing.rendering import IMAGE, MANIFESTS, Mask, Rendered, left_out, render
-from webhook.operations.names import SYSTEM_NAMESPACE
 from webhook.operations.patience import Patience, Report
 from webhook.quota.fields import mapping, sequence, string_map
+from webhook.state.names import SYSTEM_NAMESPACE
 from webhook.tls.bootstrap import Made
 
 CONFIG_MAP: Final = "deferred-quota-config"

@@ -35,10 +35,11 @@ from webhook.installing.kustomizations import entries_of
 from webhook.installing.readiness import wait_until_gone
 from webhook.installing.rendering import MANIFESTS, render
 from webhook.operations.gates import gated_pods
-from webhook.operations.names import STAMP_ENTRY, SYSTEM_NAMESPACE
+from webhook.operations.names import STAMP_ENTRY
 from webhook.operations.opting_out import opt_out, opted_in_namespaces
 from webhook.operations.patience import Patience, Report
 from webhook.quota.fields import mapping
+from webhook.state.names import SYSTEM_NAMESPACE
 
 _WORKERS: Final = 8
 _CONTROLLER_PODS: Final = (

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias, cast
 
 from webhook import __version__
 from webhook.cluster.api import Object
+from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
 from webhook.installing.kustomizations import (
     InstallError,
     Manifest,
@@ -37,7 +38,6 @@ _COMPONENTS: Final[dict[Mask, tuple[str, ...]]] = {
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
 )  # fmt: skip
-_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _PATHS: Final = {
     "MutatingWebhookConfiguration": "mutate",
     "ValidatingWebhookConfiguration": "validate",
@@ -171,7 +171,7 @@ def left_out(value: object) -> set[str]:
 
 
 def _names_namespaces(expression: Mapping[str, object]) -> bool:
-    return expression.get("key") == _NAME_LABEL and expression.get("operator") == "NotIn"
+    return expression.get("key") == NAMESPACE_NAME_LABEL and expression.get("operator") == "NotIn"
 
 
 def _with_keys(value: object, keys: Sequence[str]) -> object:

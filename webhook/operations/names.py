@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.cluster.kinds import Kind, kind_of
+from webhook.state.names import BIND_ENTRY
 
-SYSTEM_NAMESPACE: Final = "deferred-quota-system"
-LEADER_LEASE: Final = "deferred-quota-controller"
-REGISTRATION: Final = "deferred-quota"
-"""Name of the mutating and of the validating webhook configuration."""
 MASK_POLICY: Final = "deferred-quota-mask"
 STAMP_POLICY: Final = "deferred-quota-stamp"
 CONFIG_MAP: Final = "deferred-quota-config"
@@ -21,9 +18,6 @@ LEDGER_CRD: Final = "quotaledgers.deferredquota.io"
 
 GATE: Final = "deferredquota.io/quota"
 """The scheduling gate of pods that wait for quota."""
-GUARDED_ANNOTATION: Final = "deferredquota.io/guarded"
-"""On a pod that came through the guard at its bind."""
-KNOWN_MODES: Final = frozenset({"deferred", "shadow"})
 
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 _ADMISSION: Final = "admissionregistration.k8s.io"
@@ -83,7 +77,7 @@ MUTATING: Final[Mapping[str, Entry]] = {
     ),
 }
 VALIDATING: Final[Mapping[str, Entry]] = {
-    "bind.deferredquota.io": Entry("Fail", _BINDS, "pods are bound without being charged"),
+    BIND_ENTRY: Entry("Fail", _BINDS, "pods are bound without being charged"),
     "assigned.deferredquota.io": Entry(
         "Fail", (("CREATE", "", "pods"),), "pods created with a node are not charged"
     ),

@@ -20,7 +20,7 @@ from webhook.cluster.api import (
 )
 from webhook.operations.doctor import CHECKS, Scene, Settings, examine
 from webhook.operations.findings import Finding, Severity, Subject, error
-from webhook.operations.names import LEDGER_CRD, SYSTEM_NAMESPACE
+from webhook.operations.names import LEDGER_CRD
 from webhook.operations.patience import Patience, Report, silent
 from webhook.operations.plan import Plan, objections, quota_plans
 from webhook.operations.reading import inhabitants, parted, read_all, read_quota
@@ -30,7 +30,7 @@ from webhook.quota.native_status import visible_keys
 from webhook.quota.objects import ResourceQuota
 from webhook.quota.reading import Node
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
-from webhook.state.view import DEFERRED_MODE, MODE_LABEL
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SYSTEM_NAMESPACE
 
 _INSTALLATION: Final = frozenset({"crd", "webhooks", "stamp", "mask", "leader"})
 """The checks of the doctor that say whether an installation can serve a namespace."""

@@ -24,7 +24,7 @@ from webhook.operations.patience import Patience, Report, Wait, silent
 from webhook.operations.reading import inhabitants
 from webhook.quota.native_status import incomplete_keys
 from webhook.quota.reading import Node
-from webhook.state.view import MODE_LABEL
+from webhook.state.names import MODE_LABEL
 
 
 @dataclass(frozen=True, slots=True)

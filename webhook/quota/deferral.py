@@ -13,20 +13,12 @@ from hashlib import sha256
 from typing import Final
 
 from webhook.quota.ledger import NEWEST, Claim, Door, Observed, excess
-from webhook.quota.limited import (
-    LimitedResource,
-    limited_keys,
-    limited_scopes,
-    require_quota_for_priority,
-    uncovered,
-)
-from webhook.quota.objects import Pod, ResourceQuota, ScopeExpression
+from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.pods import usage_of
 from webhook.quota.qos import effective_qos_class
 from webhook.quota.quantity import Quantity
-from webhook.quota.refusals import FORBIDDEN, InsufficientQuota, UncoveredScopes
 from webhook.quota.resources import ResourceList
-from webhook.quota.scopes import ScopeError, is_terminating, matches, quota_matching_expressions
+from webhook.quota.scopes import ScopeError, is_terminating, matches
 
 EXCLUDE_ANNOTATION: Final = "deferredquota.io/exclude"
 """Set to "true" on a ResourceQuota, it leaves all of that quota to the API server."""
@@ -182,47 +174,8 @@ def may_take_more(old: Pod, new: Pod) -> bool:
     )
 
 
-def missing_coverage(
-    pod: Pod,
-    quotas: Iterable[ResourceQuota],
-    limited: tuple[LimitedResource, ...],
-    priority: tuple[ScopeExpression, ...],
-) -> UncoveredScopes | InsufficientQuota | None:
-    """Refuse a pod that takes what only a quota's consent allows, where no quota gives it.
-
-    This asks which quotas there are and compares no amounts, so it is not deferred.
-
-    Args:
-        pod: The pod, assigned or not.
-        quotas: All quotas of its namespace; their `spec.hard` says what they cover.
-        limited: What may be used only where a matching quota limits it.
-        priority: Pods that one of these matches need a quota with a PriorityClass scope.
-
-    Raises:
-        ScopeError: A quota's scopes (QuotaScopeError), or an expression, cannot be evaluated.
-    """
-    every = tuple(quotas)
-    uncovered_priority = require_quota_for_priority(pod, every, priority)
-    if uncovered_priority is not None or not limited:
-        return uncovered_priority
-    covering = [one.scope_name for quota in every for one in _matching_expressions(quota, pod)]
-    scopes = uncovered(limited_scopes(limited, pod), covering)
-    if scopes:
-        return UncoveredScopes(scopes, code=FORBIDDEN)
-    covered = {name for quota in every if _matches(quota, pod) for name in quota.hard}
-    keys = limited_keys(limited, usage_of(pod, now=None)) - covered
-    return InsufficientQuota(tuple(sorted(keys))) if keys else None
-
-
 def _matches(quota: ResourceQuota, pod: Pod) -> bool:
     try:
         return matches(quota, pod)
-    except ScopeError as err:
-        raise QuotaScopeError(quota.name, err) from err
-
-
-def _matching_expressions(quota: ResourceQuota, pod: Pod) -> tuple[ScopeExpression, ...]:
-    try:
-        return quota_matching_expressions(quota, pod)
     except ScopeError as err:
         raise QuotaScopeError(quota.name, err) from err

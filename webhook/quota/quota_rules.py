@@ -66,6 +66,15 @@ _NOTHING: Final[_Object] = {}
 _NO_TEXTS: Final[tuple[str, ...]] = ()
 _NO_EXPRESSIONS: Final[tuple[ScopeExpression, ...]] = ()
 
+SCOPE_FIELDS: Final = frozenset({"scopes", "scopeSelector"})
+"""The fields of a quota's spec that say which pods it is about."""
+
+_ADVICE: Final = "field is immutable: create a quota with another name, then delete this one"
+
+
+def _none(_name: str) -> bool:
+    return False
+
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
@@ -85,17 +94,36 @@ def quota_errors(raw: Mapping[str, object]) -> list[FieldError]:
     return _once(_errors(_read(raw)))
 
 
-def quota_update_errors(new: Mapping[str, object], old: Mapping[str, object]) -> list[FieldError]:
+def quota_update_errors(
+    new: Mapping[str, object], old: Mapping[str, object], *, frozen: Callable[[str], bool] = _none
+) -> list[FieldError]:
     """List what is wrong with a changed ResourceQuota, its change included.
 
-    Only `spec.scopes` must stay, as a set; selector and amounts may change.
+    For the API server only `spec.scopes` must stay, as a set; selector and amounts may change.
 
     Args:
         new: The quota as it is to be stored.
         old: The quota as it is stored.
+        frozen: Says which fields of the spec, such as `hard`, must stay too.
     """
     spec = _read(new)
-    return _once((*_errors(spec), *_change_errors(spec, _read(old))))
+    kept = [name for name in changed_fields(new, old) if frozen(name)]
+    advised = [
+        FieldError("FieldValueInvalid", f"spec.{name}".rstrip("."), _ADVICE) for name in kept
+    ]
+    native = () if "scopes" in kept else _change_errors(spec, _read(old))
+    return _once((*_errors(spec), *advised, *native))
+
+
+def changed_fields(new: Mapping[str, object], old: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the fields of the spec that no longer mean what they meant, sorted.
+
+    Amounts count by value, scopes as a set; absent, null and empty are the same. A spec that is
+    no object is one field without a name.
+    """
+    meanings = _meaning(new), _meaning(old)
+    names = sorted({*meanings[0], *meanings[1]})
+    return tuple(name for name in names if meanings[0].get(name) != meanings[1].get(name))
 
 
 def quota_warnings(raw: Mapping[str, object]) -> list[str]:
@@ -219,6 +247,33 @@ def _conflicts(scopes: Sequence[str], field: str) -> Iterator[FieldError]:
 def _change_errors(spec: _Spec, before: _Spec) -> Iterator[FieldError]:
     if set(spec.scopes) != set(before.scopes):
         yield FieldError("FieldValueInvalid", _SCOPES, "field is immutable")
+
+
+def _meaning(raw: object) -> Mapping[str, object]:
+    """Return the fields of a spec in a form that is equal where they mean the same.
+
+    What cannot be read means itself.
+    """
+    if not isinstance(raw, Mapping):
+        return {"": raw}
+    spec = raw.get("spec")
+    if not isinstance(spec, Mapping):
+        return {"": spec} if spec else {}
+    read = _read(raw)
+    amounts = _amounts(read)
+    meant = {
+        "hard": {key: amounts.get(key, value) for key, value in read.hard.items()},
+        "scopes": frozenset(read.scopes),
+        "scopeSelector": read.expressions,
+    }
+    unreadable = {_field_of_spec(error) for error in read.unreadable}
+    readable = {name: value for name, value in meant.items() if name not in unreadable}
+    return {name: value for name, value in {**spec, **readable}.items() if value}
+
+
+def _field_of_spec(error: FieldError) -> str:
+    """Return `scopes` for an error at `spec.scopes[0]`."""
+    return error.field.removeprefix("spec.").partition(".")[0].partition("[")[0]
 
 
 def _amounts(spec: _Spec) -> Mapping[str, Quantity]:

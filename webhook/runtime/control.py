@@ -21,11 +21,9 @@ from webhook.controllers.tracker import Tracker
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
+from webhook.state.names import LEADER_LEASE
 from webhook.state.view import NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
-
-LEASE: Final = "deferred-quota-controller"
-"""The name of the Lease with which controllers elect a leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,5 +153,5 @@ class Control:
 
 def _election(candidate: Candidate) -> Election:
     return Election(
-        candidate.api, namespace=candidate.namespace, name=LEASE, identity=candidate.identity
+        candidate.api, namespace=candidate.namespace, name=LEADER_LEASE, identity=candidate.identity
     )

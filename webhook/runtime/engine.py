@@ -196,7 +196,7 @@ class Engine:
             opted_in_at=known.namespaces.opted_in_at,
             stats=_stats(self._metrics),
         )
-        return DoorContext(view, reserver, self._current_rules)
+        return DoorContext(view, reserver, self._current_rules, self._configuration)
 
     def _controller(self, known: Known, options: ControlOptions | None) -> Control | None:
         if options is None:

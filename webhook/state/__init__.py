@@ -4,6 +4,8 @@
   `ledger_text` reads those that come from a watch, when somebody asks.
 - `reserver`: decides claims that arrive together on one ledger and writes once; they wait for
   each other in `lanes`.
+- `names`, `label_selectors`: names in the cluster that more than one package goes by, and the
+  LabelSelector objects of registrations.
 - `view`: quotas, waiting pods and opted-in namespaces, from caches that follow the API server.
 
 No rule of quota stands here (see `webhook.quota`), and nothing of HTTP.

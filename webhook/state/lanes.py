@@ -103,6 +103,11 @@ class Lanes:
             return batch
 
     @staticmethod
+    def is_crowded(lane: Lane) -> bool:
+        """Tell whether several claims wait."""
+        return len(lane.waiting) > 1
+
+    @staticmethod
     def takes_over(lane: Lane, ticket: Ticket) -> bool:
         """Leave the queue because time is up, unless the lead was handed over meanwhile."""
         with lane.lock:

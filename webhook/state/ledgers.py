@@ -143,7 +143,7 @@ class LedgerStore:
         """
         obj = _ledger_object(namespace, version, ledger_status(ledger))
         try:
-            written = self._api.update_status(QUOTA_LEDGERS, obj)
+            written = self._api.update_status(QUOTA_LEDGERS, obj, is_brief=True)
         except InternalError as err:
             if any(text in err.message for text in _TOO_LARGE_TEXTS):
                 raise TooLargeError(err.message) from err

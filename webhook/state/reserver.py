@@ -49,6 +49,9 @@ _BUSY = Undecided("the quota ledger is busy")
 _LATE = Undecided("the request's time ran out before its quota could be reserved")
 _FULL = Undecided("the quota ledger holds as many reservations as it can")
 
+_GATHER_SECONDS: Final = 0.01
+"""How long a crowd may grow before it is decided: each write costs the API server as much as the
+decisions of many, and leaves the tracker a moment for its own."""
 MOST_BYTES: Final = 1_280 * 1024
 """Of a ledger's status as JSON. etcd takes 1.5 MiB by default, metadata included."""
 
@@ -117,6 +120,8 @@ class Reserver:
                 return _LATE
             if not is_woken:
                 ticket.woken.acquire()  # who handed the lead over is about to wake it
+            if self._lanes.is_crowded(lane):
+                self._sleep(_GATHER_SECONDS)
         return self._lead(lane, ticket)
 
     def try_out(self, namespace: str, claim: Claim, observed: frozenset[Observed]) -> Outcome:

@@ -32,9 +32,8 @@ from webhook.quota.objects import Pod, ResourceQuota
 from webhook.state.ledger_text import identity_of
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.live_quotas import LiveQuotas, unreadable_quota
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL
 
-MODE_LABEL: Final = "deferredquota.io/mode"
-DEFERRED_MODE: Final = "deferred"
 STALE_SECONDS: Final = 90.0
 """An API server sends a bookmark on every watch about once a minute, if nothing happens.
 

@@ -122,7 +122,7 @@ class HeldWatch:
 
 
 class Line(MemoryClient):
-    """A connection to the API server on which reads can fail and watches can lag.
+    """A connection to the API server on which calls can fail and watches can lag.
 
     Attributes:
         broken: (verb, plural) of the calls that fail.
@@ -177,10 +177,13 @@ class Line(MemoryClient):
         )
         return cast("MemoryWatch", HeldWatch(inner, self._flow(kind, field_selector)))
 
-    def update_status(self, kind: Kind, obj: ApiObject, *, dry_run: bool = False) -> Revision:
+    def update_status(
+        self, kind: Kind, obj: ApiObject, *, is_brief: bool = False, dry_run: bool = False
+    ) -> Revision:
         if self.before_write is not None:
             self.before_write()
-        return super().update_status(kind, obj, dry_run=dry_run)
+        self._fail("update_status", kind)
+        return super().update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
 
     def hold(self, kind: Kind, field_selector: str = "") -> None:
         """Let no further event of a watch through."""

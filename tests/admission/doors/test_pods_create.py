@@ -269,67 +269,7 @@ def test_a_mirror_pod_in_a_dry_run_is_admitted_and_written_nowhere(desk: Desk) -
     assert desk.cluster.resource_version == before
 
 
-# -- what only a quota's consent allows ----------------------------------------------------
-
 NODES = pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "with a node"])
-
-
-@NODES
-def test_limited_resources_need_a_quota_that_limits_them(open_desk: OpenDesk, node: str) -> None:
-    limited = [{"resource": "pods", "matchContains": ["nvidia.com", "requests.cpu"]}]
-    desk = open_desk(
-        a_quota("p1", hard={"requests.memory": "1Gi"}), settings={"limitedResources": limited}
-    )
-    amounts = {"cpu": "1", "memory": "1Mi", "nvidia.com/gpu": "1"}
-    reply = desk.create_pod(requests=amounts, limits={"nvidia.com/gpu": "1"}, node=node)
-    assert (reply.code, reply.reason) == (403, "Forbidden")
-    assert reply.message == ("insufficient quota to consume: requests.cpu,requests.nvidia.com/gpu")
-    assert desk.create_pod(requests={"memory": "1Mi"}, node=node).allowed
-
-
-@NODES
-def test_an_excluded_quota_and_a_native_one_cover_what_is_limited(
-    open_desk: OpenDesk, node: str
-) -> None:
-    limited = [{"resource": "pods", "matchContains": ["requests.cpu"]}]
-    excluded = {"annotations": {"deferredquota.io/exclude": "true"}}
-    desk = open_desk(
-        a_quota("p1", hard={"requests.cpu": "1"}, metadata=excluded),
-        settings={"limitedResources": limited},
-    )
-    assert desk.create_pod(requests={"cpu": "9"}, node=node).allowed
-
-
-@NODES
-def test_limited_scopes_need_a_quota_with_an_expression_of_that_scope(
-    open_desk: OpenDesk, node: str
-) -> None:
-    limited = [{"resource": "pods", "matchScopes": [PRIORITY]}]
-    desk = open_desk(a_quota("p1"), settings={"limitedResources": limited})
-    asked = {"requests": {"cpu": "1"}, "node": node}
-    reply = desk.create_pod(priorityClassName="gold", **asked)  # type: ignore[arg-type]
-    assert (reply.code, reply.reason) == (403, "Forbidden")
-    assert reply.message == "insufficient quota to match these scopes: [{PriorityClass In [gold]}]"
-    assert reply.causes == [("InsufficientQuota", "PriorityClass", "{PriorityClass In [gold]}")]
-    assert desk.create_pod(priorityClassName="silver", **asked).allowed  # type: ignore[arg-type]
-
-
-@NODES
-def test_a_priority_class_that_needs_a_quota_is_refused_without_one(
-    open_desk: OpenDesk, node: str
-) -> None:
-    desk = open_desk(
-        a_quota("plain", uid="p"),
-        a_quota("unfit", uid="u", hard={"configmaps": "1"}, expressions=[PRIORITY]),
-        settings={"requireQuotaForPriority": [PRIORITY]},
-    )
-    asked = {"requests": {"cpu": "1"}, "node": node, "priorityClassName": "gold"}
-    reply = desk.create_pod(**asked)  # type: ignore[arg-type]
-    assert (reply.code, reply.reason) == (403, "Forbidden")
-    assert reply.message == "insufficient quota to match these scopes: [{PriorityClass In [gold]}]"
-    desk.create(a_quota("gold", expressions=[PRIORITY], hard={"pods": "1"}))
-    desk.catch_up()
-    assert desk.create_pod(**asked).allowed  # type: ignore[arg-type]
 
 
 # -- scopes --------------------------------------------------------------------------------
@@ -428,19 +368,6 @@ def test_a_quota_that_defers_nothing_holds_up_nobody_here(open_desk: OpenDesk, n
     bad = [an_expression("PriorityClass", "In", "bad value!")]
     desk = open_desk(a_quota("p1"), a_quota("odd", uid="o", hard={"pods": "1"}, expressions=bad))
     assert desk.create_pod(requests={"cpu": "1"}, node=node).allowed
-
-
-def test_where_something_is_limited_a_quota_that_cannot_be_evaluated_is_named(
-    open_desk: OpenDesk,
-) -> None:
-    bad = [an_expression("PriorityClass", "In", "bad value!")]
-    desk = open_desk(
-        a_quota("odd", hard={"pods": "1"}, expressions=bad),
-        settings={"limitedResources": [{"resource": "pods", "matchContains": ["requests.cpu"]}]},
-    )
-    reply = desk.create_pod(requests={"cpu": "1"})
-    assert reply.code == 429
-    assert str(reply.message).startswith("error matching scopes of quota odd, err: ")
 
 
 # -- fields that cannot be read ------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from tests.admission.doors.conftest import OpenDesk
-from tests.admission.doors.desk import NAMESPACE, Desk, Reply, a_review
+from tests.admission.doors.desk import NAMESPACE, Desk, Reply, a_review, eventually
 from tests.builders import a_quota, an_expression
 from webhook.cluster.api import RESOURCE_QUOTAS
 
@@ -85,7 +87,9 @@ UNSOUND: dict[str, tuple[Object, list[tuple[str, str, str]]]] = {
 def test_an_unsound_quota_is_refused_with_every_field(
     desk: Desk, quota: Object, causes: list[tuple[str, str, str]], operation: str
 ) -> None:
-    reply = create(desk, quota) if operation == "create" else change(desk, quota, quota)
+    spec = cast("Object", quota["spec"])
+    old = {**quota, "spec": {**spec, "hard": {"requests.memory": "1"}}}
+    reply = create(desk, quota) if operation == "create" else change(desk, old, quota)
     assert (reply.code, reply.reason) == (422, "Invalid")
     assert reply.causes == causes
     assert reply.message == "; ".join(f"{field}: {detail}" for _, field, detail in causes)
@@ -202,8 +206,8 @@ def test_a_field_of_the_wrong_type_is_refused_with_its_path(
 def test_a_wrong_type_beside_the_spec_is_refused_and_never_crashes(desk: Desk, part: str) -> None:
     desk.settle()
     old = desk.stored(RESOURCE_QUOTAS, "p1")
-    review = a_review("UPDATE", "resourcequotas", {**old, part: 7}, old=old, name="p1")
-    reply = desk.validate(review)
+    new = {**old, part: 7, "spec": {"hard": {"requests.cpu": "3"}}}
+    reply = desk.validate(a_review("UPDATE", "resourcequotas", new, old=old, name="p1"))
     assert (reply.code, reply.message) == (422, f"{part}: must be an object, not a number")
 
 
@@ -227,3 +231,236 @@ def test_a_review_without_one_of_its_objects_is_a_bad_request(
 def test_a_request_that_is_out_of_time_is_undecided(desk: Desk) -> None:
     review = a_review("CREATE", "resourcequotas", a_quota("q"))
     assert desk.validate(review, seconds=0).code == 429
+
+
+# -- what priority classes ask of quota objects --------------------------------------------
+
+ODD_VALUES = {
+    "In": an_expression("PriorityClass", "In", "gold", "-gold"),
+    "NotIn": an_expression("PriorityClass", "NotIn", "gold", "g" * 64),
+    "of another scope": an_expression("VolumeAttributesClass", "In", "fast", "*"),
+}
+
+
+@pytest.mark.parametrize("expression", ODD_VALUES.values(), ids=ODD_VALUES.keys())
+def test_a_class_name_that_no_label_can_have_is_refused_at_every_write(
+    desk: Desk, expression: Object
+) -> None:
+    hard = {"requests.nvidia.com/gpu": "1"}
+    first = an_expression("PriorityClass", "Exists")
+    quota = a_quota("q", hard=hard, expressions=[first, expression])
+    for reply in (create(desk, quota), change(desk, a_quota("q", hard=hard), quota)):
+        assert (reply.code, reply.reason) == (422, "Invalid")
+        assert reply.causes == [
+            ("FieldValueInvalid", f"{EXPRESSIONS}[1].values[1]", "must be a valid label value")
+        ]
+
+
+def test_classes_that_nobody_knows_and_quotas_that_overlap_are_admitted(desk: Desk) -> None:
+    for name in ("gold", "no-such-class", ""):
+        quota = a_quota(f"q-{name}", expressions=[an_expression("PriorityClass", "In", name)])
+        assert create(desk, quota).decision == "valid"
+    desk.create(a_quota("any", uid="any", expressions=[an_expression("PriorityClass")]))
+    desk.catch_up()
+    assert create(desk, a_quota("more", expressions=[an_expression("PriorityClass")])).allowed
+
+
+@pytest.mark.parametrize("setting", ["allow", "scopes", "reject"])
+def test_quotas_may_be_deleted_whatever_the_setting(open_desk: OpenDesk, setting: str) -> None:
+    quota = a_quota("gold", expressions=[an_expression("PriorityClass", "In", "gold")])
+    desk = open_desk(quota, settings={"quotaUpdate": setting})
+    desk.pod(node="node-1", requests={"cpu": "1"}, priorityClassName="gold")
+    desk.settle()
+    assert desk.validate(a_review("DELETE", "resourcequotas", None, old=quota)).allowed
+
+
+# -- quotaUpdate ---------------------------------------------------------------------------
+
+ADVICE = "field is immutable: create a quota with another name, then delete this one"
+STORED = a_quota(
+    "q",
+    hard={"requests.cpu": "2", "pods": "5"},
+    scopes=["NotTerminating", "PriorityClass"],
+    expressions=[an_expression("PriorityClass", "In", "gold")],
+)
+
+
+def with_spec(**fields: object) -> Object:
+    return {**STORED, "spec": {**cast("Object", STORED["spec"]), **fields}}
+
+
+def selecting(*made: Object) -> Object:
+    return {"matchExpressions": list(made)}
+
+
+# the changed quota; the refused fields by setting
+CHANGES: dict[str, tuple[Object, dict[str, list[tuple[str, str]]]]] = {
+    "an amount": (
+        with_spec(hard={"requests.cpu": "3", "pods": "5"}),
+        {"allow": [], "scopes": [], "reject": [("spec.hard", ADVICE)]},
+    ),
+    "a key more": (
+        with_spec(hard={"requests.cpu": "2", "pods": "5", "limits.cpu": "1"}),
+        {"allow": [], "scopes": [], "reject": [("spec.hard", ADVICE)]},
+    ),
+    "no amounts": (
+        with_spec(hard=None),
+        {"allow": [], "scopes": [], "reject": [("spec.hard", ADVICE)]},
+    ),
+    "a class more": (
+        with_spec(scopeSelector=selecting(an_expression("PriorityClass", "In", "gold", "silver"))),
+        {
+            "allow": [],
+            "scopes": [("spec.scopeSelector", ADVICE)],
+            "reject": [("spec.scopeSelector", ADVICE)],
+        },
+    ),
+    "no selector": (
+        with_spec(scopeSelector=None),
+        {
+            "allow": [],
+            "scopes": [("spec.scopeSelector", ADVICE)],
+            "reject": [("spec.scopeSelector", ADVICE)],
+        },
+    ),
+    "a scope less, which the API server never takes": (
+        with_spec(scopes=["NotTerminating"]),
+        {
+            "allow": [("spec.scopes", "field is immutable")],
+            "scopes": [("spec.scopes", ADVICE)],
+            "reject": [("spec.scopes", ADVICE)],
+        },
+    ),
+    "all at once": (
+        {**STORED, "spec": {"hard": {"pods": "1"}}},
+        {
+            "allow": [("spec.scopes", "field is immutable")],
+            "scopes": [("spec.scopeSelector", ADVICE), ("spec.scopes", ADVICE)],
+            "reject": [
+                ("spec.hard", ADVICE),
+                ("spec.scopeSelector", ADVICE),
+                ("spec.scopes", ADVICE),
+            ],
+        },
+    ),
+    "a field of a later version": (
+        with_spec(borrowing="Never"),
+        {"allow": [], "scopes": [], "reject": [("spec.borrowing", ADVICE)]},
+    ),
+    "no spec": (
+        {**STORED, "spec": None},
+        {
+            "allow": [("spec.scopes", "field is immutable")],
+            "scopes": [("spec.scopeSelector", ADVICE), ("spec.scopes", ADVICE)],
+            "reject": [
+                ("spec.hard", ADVICE),
+                ("spec.scopeSelector", ADVICE),
+                ("spec.scopes", ADVICE),
+            ],
+        },
+    ),
+}
+SETTINGS = pytest.mark.parametrize("setting", ["allow", "scopes", "reject"])
+
+
+@SETTINGS
+@pytest.mark.parametrize(("new", "refused"), CHANGES.values(), ids=CHANGES.keys())
+def test_the_setting_says_what_may_change(
+    open_desk: OpenDesk, new: Object, refused: dict[str, list[tuple[str, str]]], setting: str
+) -> None:
+    desk = open_desk(settings={"quotaUpdate": setting})
+    reply = change(desk, STORED, new)
+    causes = [("FieldValueInvalid", field, detail) for field, detail in refused[setting]]
+    assert (reply.allowed, reply.causes) == (not causes, causes)
+    if causes:
+        assert (reply.code, reply.reason) == (422, "Invalid")
+
+
+UNCHANGED: dict[str, Object] = {
+    "nothing": STORED,
+    "metadata": {**STORED, "metadata": {"name": "q", "finalizers": [], "labels": {"a": "b"}}},
+    "the status": {**STORED, "status": {"hard": {"pods": "5"}, "used": {"pods": "1"}}},
+    "the text of an amount": with_spec(hard={"requests.cpu": "2000m", "pods": 5}),
+    "the order of scopes": with_spec(scopes=["PriorityClass", "NotTerminating", "PriorityClass"]),
+}
+
+
+@SETTINGS
+@pytest.mark.parametrize(
+    "user",
+    [
+        "alice",
+        *(
+            "system:serviceaccount:kube-system:resourcequota-controller",
+            "system:kube-controller-manager",
+            "system:apiserver",
+            "system:serviceaccount:deferred-quota-system:deferred-quota-controller",
+        ),
+    ],
+)
+@pytest.mark.parametrize("new", UNCHANGED.values(), ids=UNCHANGED.keys())
+def test_whoever_leaves_the_spec_as_it_means_is_not_hindered(
+    open_desk: OpenDesk, new: Object, setting: str, user: str
+) -> None:
+    desk = open_desk(settings={"quotaUpdate": setting})
+    reply = desk.validate(a_review("UPDATE", "resourcequotas", new, old=STORED, user=user))
+    assert (reply.allowed, reply.decision) == (True, "valid")
+
+
+@SETTINGS
+@pytest.mark.parametrize(("faulty", "_causes"), UNSOUND.values(), ids=UNSOUND.keys())
+def test_metadata_of_a_quota_that_is_unsound_already_can_be_written(
+    open_desk: OpenDesk, faulty: Object, _causes: object, setting: str
+) -> None:
+    desk = open_desk(settings={"quotaUpdate": setting})
+    new = {**faulty, "metadata": {"name": "q", "finalizers": None}}
+    assert change(desk, faulty, new).allowed
+
+
+@SETTINGS
+def test_writes_of_the_status_have_a_door_of_their_own(open_desk: OpenDesk, setting: str) -> None:
+    desk = open_desk(settings={"quotaUpdate": setting})
+    written = a_quota("q", hard={"pods": "1"}, used={"pods": "0"})
+    review = a_review("UPDATE", "resourcequotas", written, old=STORED, subresource="status")
+    assert desk.validate(review).allowed
+    assert desk.mutate(review).allowed
+
+
+def test_a_new_quota_may_say_what_it_likes_whatever_the_setting(open_desk: OpenDesk) -> None:
+    desk = open_desk(settings={"quotaUpdate": "reject"})
+    assert create(desk, STORED).decision == "valid"
+
+
+def test_a_quota_that_is_unsound_and_changed_is_refused_for_both(open_desk: OpenDesk) -> None:
+    desk = open_desk(settings={"quotaUpdate": "scopes"})
+    bad = an_expression("PriorityClass", "In", "bad value!")
+    reply = change(desk, STORED, with_spec(scopeSelector=selecting(bad)))
+    assert [field for _, field, _ in reply.causes] == [
+        f"{EXPRESSIONS}[0].values[0]",
+        "spec.scopeSelector",
+    ]
+    assert change(desk, STORED, with_spec(hard=[])).message == (
+        "spec.hard: must be an object, not a list"
+    )
+
+
+def errors_of(caplog: pytest.LogCaptureFixture) -> list[object]:
+    return [getattr(record, "error", None) for record in caplog.records]
+
+
+def test_a_changed_setting_reaches_the_door_and_a_wrong_one_does_not(
+    open_desk: OpenDesk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = open_desk(settings={"quotaUpdate": "allow"})
+    larger = with_spec(hard={"requests.cpu": "3", "pods": "5"})
+    assert change(desk, STORED, larger).allowed
+    file = tmp_path / "configuration.yaml"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({**settings, "quotaUpdate": "reject"}))
+    eventually(lambda: change(desk, STORED, larger).code == 422, "amounts may not change")
+    odd = [{"scopeName": "PriorityClass", "operator": "in", "values": ["gold"]}]
+    wrong = {**settings, "quotaUpdate": "allow", "requireQuotaForPriority": odd}
+    file.write_text(json.dumps(wrong))
+    error = f"{file}: requireQuotaForPriority[0].operator: not a valid selector operator"
+    eventually(lambda: error in errors_of(caplog), "the file was read")
+    assert change(desk, STORED, larger).code == 422

@@ -201,6 +201,17 @@ class UpdateContract(ClusterContract):
         assert written.object["spec"] == created.object["spec"]
         assert written.object["status"] == STATUS
 
+    def test_a_brief_status_update_writes_as_much_and_answers_the_identity(
+        self, api: ClusterApi, namespace: str
+    ) -> None:
+        created = api.create(RESOURCE_QUOTAS, a_quota(namespace=namespace))
+        sent = {**created.object, "status": STATUS}
+        written = api.update_status(RESOURCE_QUOTAS, sent, is_brief=True)
+        assert (written.key, written.uid) == (created.key, created.uid)
+        stored = api.get(RESOURCE_QUOTAS, str(meta(created.object)["name"]), namespace=namespace)
+        assert stored["status"] == STATUS
+        assert meta(stored)["resourceVersion"] == str(written.resource_version)
+
     def test_a_status_update_of_an_older_version_is_a_conflict(
         self, api: ClusterApi, namespace: str
     ) -> None:

@@ -30,17 +30,15 @@ from webhook.operations.doctor import CHECKS
 from webhook.operations.doctor.installation import WRITTEN_FIELDS
 from webhook.operations.names import (
     CUSTOM_RESOURCE_DEFINITIONS,
-    LEADER_LEASE,
     LEDGER_CRD,
     MASK_POLICY,
     MUTATING,
-    REGISTRATION,
-    SYSTEM_NAMESPACE,
     VALIDATING,
 )
 from webhook.quota.ledger import Account, Condition, Door, Ledger, Observed, Reservation
 from webhook.quota.ledger_codec import ledger_status
 from webhook.quota.resources import parse_resource_list
+from webhook.state.names import LEADER_LEASE, MODE_LABEL, REGISTRATION, SYSTEM_NAMESPACE
 
 
 def test_a_healthy_cluster_has_nothing_but_a_note() -> None:
@@ -485,6 +483,25 @@ def test_the_policy_is_compared(change: Change, name: str, words: str) -> None:
     finding = the(examined(cluster), name)
     assert finding.severity == "error"
     assert words in finding.message
+
+
+def test_what_policy_and_binding_select_has_to_hold_at_once() -> None:
+    """One asks for another value of the label that the other asks for: nothing is masked."""
+    cluster = healthy()
+
+    def narrow(raw: Any) -> None:
+        spec(raw)["matchConstraints"]["namespaceSelector"] = selecting("other")
+
+    def bind_to_opted_in(raw: Any) -> None:
+        spec(raw)["matchResources"] = {"namespaceSelector": selecting("deferred")}
+
+    def selecting(mode: str) -> dict[str, object]:
+        return {"matchLabels": {MODE_LABEL: mode}}
+
+    edit(cluster, POLICIES, MASK_POLICY, narrow)
+    edit(cluster, POLICY_BINDINGS, MASK_POLICY, bind_to_opted_in)
+    finding = the(examined(cluster), "registration.not-selecting")
+    assert "its namespaceSelector leaves out namespaces that have opted in" in finding.message
 
 
 def test_a_policy_may_look_at_the_namespace_in_a_condition() -> None:

@@ -15,7 +15,7 @@ from tests.operations.scenes import (
 )
 from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS
 from webhook.cluster.memory import MemoryClient
-from webhook.operations.names import SYSTEM_NAMESPACE
+from webhook.state.names import SYSTEM_NAMESPACE
 
 MODES = {
     "a typo": ("team-b", "defered", "namespace.mode", "warn"),

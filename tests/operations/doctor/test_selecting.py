@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from webhook.operations.doctor.selecting import LabelSelector, uncovered
+from webhook.operations.doctor.selecting import uncovered
 from webhook.quota.reading import Node
+from webhook.state.label_selectors import LabelSelector
 
 LABELS = {"team": "a", "mode": "deferred"}
 

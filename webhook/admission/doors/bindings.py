@@ -11,6 +11,9 @@ Storage refuses to bind a pod that is assigned, being deleted or of another uid,
 can change back: such a request passes, uncharged, to get the platform's own words. A pod that is
 missing or gated may change before storage looks, and would then be bound uncharged: it is refused
 here, with the code and words of storage.
+
+What only a quota's consent allows is asked here once more: a pod may have been created while nobody
+asked, because the registration for pods without a node does not hold creations up.
 """
 
 from __future__ import annotations
@@ -24,14 +27,13 @@ from webhook.admission.doors.context import DoorContext
 from webhook.admission.patches import add, set_keys
 from webhook.admission.review import AdmissionRequest, Allowed, Answer
 from webhook.config import MustSpecify
+from webhook.quota.coverage import uncovered_assignment
 from webhook.quota.deferral import claim_of_assignment
 from webhook.quota.fields import mapping, text
 from webhook.quota.ledger import Door, Undecided
 from webhook.quota.objects import Pod
+from webhook.state.names import GUARDED_ANNOTATION
 from webhook.state.view import PodSeen
-
-GUARDED_ANNOTATION: Final = "deferredquota.io/guarded"
-"""Written on the Binding, it lands on the pod: this pod came through the guard."""
 
 _PASSED: Final = Allowed(decision="passthrough")
 
@@ -106,6 +108,11 @@ def _charge(
         missing = charging.unspecified(pod, applying)
         if missing is not None:
             return answers.refused(missing)
+    uncovered = charging.uncovered(
+        context, request, quotas, lambda every, rules: uncovered_assignment(pod, every, rules)
+    )
+    if uncovered is not None:
+        return uncovered
     claim = claim_of_assignment(pod, quotas.deferred, door=Door.BIND, seen=seen, applying=applying)
     if claim is None:
         return charging.uncharged(context, request, quotas)

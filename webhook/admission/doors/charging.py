@@ -4,20 +4,26 @@ Every request of these doors that takes resources ends here, also one that nothi
 That it takes nothing may only look so from here: a watch that went silent shows no quota that came
 since, and a configuration that was not reloaded yet does not defer what others defer already. So
 the ledger is asked, not the cache of it, before anything passes uncharged.
+
+In the same way nothing is refused for want of a quota before the API server was asked which there
+are: one that was created a moment ago may not be in the cache yet.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 
 from webhook.admission.deadline import Deadline
 from webhook.admission.doors import answers
 from webhook.admission.doors.context import DoorContext
-from webhook.admission.review import AdmissionRequest, Allowed, Answer
+from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied
+from webhook.config import Coverage
 from webhook.quota.constraints import missing_resources
+from webhook.quota.coverage import CoverageRules, Uncovered
 from webhook.quota.deferral import DeferredQuota
 from webhook.quota.ledger import Claim
-from webhook.quota.objects import Pod
+from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.refusals import MustSpecify, QuotaExceeded
 from webhook.quota.resources import render
 from webhook.state.reserver import Outcome, Reserved
@@ -104,3 +110,37 @@ def unspecified(pod: Pod, applying: tuple[DeferredQuota, ...]) -> MustSpecify | 
         if missing:
             return MustSpecify(quota.name, missing)
     return None
+
+
+def uncovered(
+    context: DoorContext,
+    request: AdmissionRequest,
+    quotas: QuotasSeen,
+    find: Callable[[Iterable[ResourceQuota], CoverageRules], Uncovered | None],
+) -> Denied | None:
+    """Refuse what needs a quota, where there is none.
+
+    Args:
+        context: What the door works with.
+        request: The request.
+        quotas: The quotas of its namespace as last seen.
+        find: Says what these quotas, by these rules, do not cover.
+
+    Raises:
+        ApiError: The API server had to be asked for quotas and does not answer.
+        QuotaScopeError: A quota's scopes cannot be evaluated.
+    """
+    rules = context.current_rules()
+    if not (rules.limited or rules.priority):
+        return None
+    is_platform = context.current_configuration().coverage is Coverage.PLATFORM
+    covering = CoverageRules(
+        rules.limited, rules.priority, "platform" if is_platform else "matching"
+    )
+    if find(quotas.every, covering) is None:
+        return None
+    live = context.view.live_quotas(request.namespace)
+    if live.unreadable:
+        return answers.undecided(live.unreadable[0])
+    missing = find(live.every, covering)
+    return None if missing is None else answers.refused(missing)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from webhook.admission.rules import Rules
+from webhook.config import Configuration
 from webhook.quota.ledger import Claim, Observed, Undecided
 from webhook.state.ledgers import LedgerVersion
 from webhook.state.reserver import Outcome
@@ -66,8 +67,16 @@ class LedgerGate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DoorContext:
-    """The view of the cluster, the ledger, and the rules in force now."""
+    """The view of the cluster, the ledger, and the rules in force now.
+
+    Attributes:
+        view: What is known of the cluster.
+        ledger: Where claims are decided.
+        current_rules: The rules as the core has read them.
+        current_configuration: The settings that doors read as they stand.
+    """
 
     view: ClusterView
     ledger: LedgerGate
     current_rules: Callable[[], Rules]
+    current_configuration: Callable[[], Configuration] = Configuration

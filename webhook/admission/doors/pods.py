@@ -2,10 +2,15 @@
 
 A pod without a node takes nothing yet: it is asked only what does not depend on usage. A pod that
 is created with a node is charged like one that is bound.
+
+Which quotas a pod needs is policy, and asked of every new pod. The registration for those without a
+node is `Ignore` all the same: an outage of this webhook must not stop creations in a namespace. The
+doors that charge, whose registrations are `Fail`, ask again, so that such a pod does not run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -14,18 +19,24 @@ from webhook.admission.doors import answers, charging
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied
 from webhook.config import MustSpecify
+from webhook.quota.coverage import (
+    CoverageRules,
+    Uncovered,
+    uncovered_assignment,
+    uncovered_creation,
+    uncovered_growth,
+)
 from webhook.quota.deferral import (
     DeferredQuota,
     claim_of_assignment,
     claim_of_update,
     deferred_part,
     may_take_more,
-    missing_coverage,
 )
 from webhook.quota.evaluation import over_hard
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import NEWEST, Door
-from webhook.quota.objects import Pod
+from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.pods import usage_of
 from webhook.quota.qos import qos_class
 from webhook.quota.resources import render
@@ -47,7 +58,7 @@ def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
         return answers.undecided(quotas.unreadable[0])
     applying = quotas.deferred.applying_to(pod)
     is_enforced = not _is_mirror(pod, request) or context.current_rules().enforces_mirror_pods
-    refusal = _static_refusal(context, pod, quotas, applying) if is_enforced else None
+    refusal = _static_refusal(context, request, pod, quotas, applying) if is_enforced else None
     if refusal is not None:
         return refusal
     if not pod.is_assigned:
@@ -91,6 +102,15 @@ def charge_update(
     quotas = context.view.quotas(request.namespace)
     if quotas.unreadable:
         return answers.undecided(quotas.unreadable[0])
+    deferred = context.current_rules().deferred_keys
+    uncovered = charging.uncovered(
+        context,
+        request,
+        quotas,
+        lambda every, rules: uncovered_growth(old, new, every, rules, deferred),
+    )
+    if uncovered is not None:
+        return uncovered
     claim = claim_of_update(old, new, quotas.deferred, door=door)
     if claim is None and not may_take_more(old, new):
         return charging.NOTHING_CHARGED
@@ -120,18 +140,27 @@ def _forged_qos_class(pod: Pod) -> Denied | None:
 
 
 def _static_refusal(
-    context: DoorContext, pod: Pod, quotas: QuotasSeen, applying: tuple[DeferredQuota, ...]
+    context: DoorContext,
+    request: AdmissionRequest,
+    pod: Pod,
+    quotas: QuotasSeen,
+    applying: tuple[DeferredQuota, ...],
 ) -> Denied | None:
-    """Apply the rules that compare nothing with usage."""
+    """Apply the rules that compare nothing with usage, in the API server's order."""
     rules = context.current_rules()
-    uncovered = missing_coverage(pod, quotas.every, rules.limited, rules.priority)
-    if uncovered is not None:
-        return answers.refused(uncovered)
     obliges = rules.must_specify is MustSpecify.CREATE or (
         rules.must_specify is MustSpecify.BIND and pod.is_assigned
     )
     missing = charging.unspecified(pod, applying) if obliges else None
-    return None if missing is None else answers.refused(missing)
+    if missing is not None:
+        return answers.refused(missing)
+
+    def find(every: Iterable[ResourceQuota], needed: CoverageRules) -> Uncovered | None:
+        if pod.is_assigned:
+            return uncovered_assignment(pod, every, needed)
+        return uncovered_creation(pod, every, needed, rules.deferred_keys)
+
+    return charging.uncovered(context, request, quotas, find)
 
 
 def _never_fits(

@@ -1,15 +1,37 @@
-"""ResourceQuota objects that are created or changed."""
+"""ResourceQuota objects that are created or changed.
+
+Names of priority classes that do not exist, quotas for the same pods and deletions are nobody's
+fault and pass. So does every update that leaves the spec alone, whoever sends it and whatever the
+quota says: metadata has to stay writable, finalizers above all. The status is no part of this, it
+has a door of its own.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from webhook.admission.deadline import Deadline
 from webhook.admission.doors import answers
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer
+from webhook.config import QuotaUpdate
 from webhook.quota.ledger import Account
 from webhook.quota.objects import ResourceQuota
 from webhook.quota.quantity import ZERO
-from webhook.quota.quota_rules import quota_errors, quota_update_errors
+from webhook.quota.quota_rules import (
+    SCOPE_FIELDS,
+    changed_fields,
+    quota_errors,
+    quota_update_errors,
+)
+
+_FROZEN: Final[Mapping[QuotaUpdate, Callable[[str], bool]]] = {
+    QuotaUpdate.ALLOW: lambda _field: False,
+    QuotaUpdate.SCOPES: lambda field: field in SCOPE_FIELDS,
+    QuotaUpdate.REJECT: lambda _field: True,
+}
+"""Which fields of a stored quota's spec have to stay."""
 
 
 def create(_context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
@@ -20,8 +42,11 @@ def create(_context: DoorContext, request: AdmissionRequest, _deadline: Deadline
 
 def update(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
     """Apply the same rules to a change; a limit below what is taken is legal and worth a word."""
-    new = request.object or {}
-    errors = quota_update_errors(new, request.old_object or {})
+    new, old = request.object or {}, request.old_object or {}
+    if not changed_fields(new, old):
+        return Allowed(decision="valid")
+    frozen = _FROZEN[context.current_configuration().quota_update]
+    errors = quota_update_errors(new, old, frozen=frozen)
     if errors:
         return answers.invalid(errors)
     known = context.view.ledger(request.namespace)

@@ -33,6 +33,9 @@ __all__ = ["LiveClient"]
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _APPLY_PATCH: Final = "application/apply-patch+yaml"
+_JSON: Final = "application/json"
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+"""What a client asks for that only wants to know which version it has made."""
 
 _PATCH_ATTEMPTS: Final = 4
 """The API server itself tries five times for each of them."""
@@ -183,9 +186,14 @@ class LiveClient:
         path = with_query(place, _only(dry_run=dry_run))
         return revision_of(self._ask(Request("PUT", path, encode(obj))))
 
-    def update_status(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
+    def update_status(
+        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
+    ) -> Revision:
         """Replace an object's status; see `ClusterApi.update_status`."""
-        return self.update(kind, obj, subresource="status", dry_run=dry_run)
+        place = object_path(kind, _text_of(obj, "namespace"), _text_of(obj, "name"), "status")
+        path = with_query(place, _only(dry_run=dry_run))
+        request = Request("PUT", path, encode(obj), accept=_METADATA if is_brief else _JSON)
+        return revision_of(self._ask(request))
 
     def patch(
         self,

@@ -31,12 +31,13 @@ _KEPT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent: method, path with query, body and its media type."""
+    """What is sent: method, path with query, body and its media type, and what is wanted back."""
 
     method: str
     target: str
     body: bytes = b""
     media_type: str = "application/json"
+    accept: str = "application/json"
 
     @property
     def is_read(self) -> bool:
@@ -157,6 +158,7 @@ class Transport:
 
     def _written(self, request: Request, identity: Identity) -> bytes:
         lines = f"{request.method} {self._prefix}{request.target} HTTP/1.1\r\n{self._headers}"
+        lines += f"Accept: {request.accept}\r\n"
         if identity.authorization:
             lines += f"Authorization: {identity.authorization}\r\n"
         if request.body:
@@ -234,7 +236,6 @@ def _fixed_headers(access: Access, user_agent: str) -> str:
     lines = [
         f"Host: {urlsplit(access.server).netloc.rpartition('@')[2]}",
         f"User-Agent: {user_agent}",
-        "Accept: application/json",
         *(f"{name}: {value}" for name, value in access.impersonation),
     ]
     if not all(line.isprintable() for line in lines):

@@ -11,6 +11,7 @@ Jobs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from webhook.cluster.api import (
@@ -31,6 +32,7 @@ from webhook.cluster.memory.watching import MemoryWatch
 from webhook.cluster.memory.write_checks import Preconditions
 from webhook.cluster.memory.writing import Target, Writer
 from webhook.cluster.patches import apply_patch
+from webhook.encoding import encode_json
 
 __all__ = ["MemoryClient"]
 
@@ -104,9 +106,12 @@ class MemoryClient:
         target = Target(kind, sent.meta.namespace, sent.meta.name, subresource)
         return self._writer.rewrite(target, lambda _: sent, dry_run=dry_run).revision()
 
-    def update_status(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
+    def update_status(
+        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
+    ) -> Revision:
         """Replace an object's status; see `ClusterApi.update_status`."""
-        return self.update(kind, obj, subresource="status", dry_run=dry_run)
+        written = self.update(kind, obj, subresource="status", dry_run=dry_run)
+        return _metadata_of(written) if is_brief else written
 
     def patch(
         self,
@@ -179,3 +184,13 @@ class MemoryClient:
             )
         placed = sent.with_meta(namespace=sent.meta.namespace or namespace)
         self._writer.bind(placed, legacy=legacy, dry_run=dry_run)
+
+
+def _metadata_of(revision: Revision) -> Revision:
+    """Leave away all but the metadata."""
+    partial = {
+        "apiVersion": "meta.k8s.io/v1",
+        "kind": "PartialObjectMetadata",
+        "metadata": revision.object["metadata"],
+    }
+    return replace(revision, data=encode_json(partial))

@@ -15,13 +15,12 @@ from typing import Final
 from webhook.cluster.api import InvalidError, NotFoundError
 from webhook.cluster.codec import decode_object, encode
 from webhook.cluster.errors import FieldCause, invalid_field
-from webhook.cluster.kinds import NAMESPACES, PODS, Kind
+from webhook.cluster.kinds import NAMESPACE_NAME_LABEL, NAMESPACES, PODS, Kind
 from webhook.cluster.memory import pod_rules
 from webhook.cluster.memory.pod_rules import Qos
 from webhook.cluster.memory.stored import Stored
 from webhook.cluster.metadata import name_causes
 
-NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _EMPTY: Final = b"{}"
 
 

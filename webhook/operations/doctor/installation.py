@@ -8,13 +8,9 @@ from typing import Final
 from webhook.cluster.api import LEASES, Object
 from webhook.operations.doctor.scene import Scene
 from webhook.operations.findings import Finding, Subject, error
-from webhook.operations.names import (
-    CUSTOM_RESOURCE_DEFINITIONS,
-    LEADER_LEASE,
-    LEDGER_CRD,
-    SYSTEM_NAMESPACE,
-)
+from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
 from webhook.quota.reading import Node
+from webhook.state.names import LEADER_LEASE, SYSTEM_NAMESPACE
 
 _CRD: Final = Subject("CustomResourceDefinition", LEDGER_CRD)
 _LEASE: Final = Subject("Lease", LEADER_LEASE, SYSTEM_NAMESPACE)

@@ -13,20 +13,17 @@ from webhook.cluster.api import (
 )
 from webhook.operations.counting import scope_fault
 from webhook.operations.doctor.scene import Scene, quota_subject, unreadable
-from webhook.operations.doctor.selecting import APPLY, LabelSelector, selection_findings, uncovered
+from webhook.operations.doctor.selecting import APPLY, selection_findings, uncovered
 from webhook.operations.findings import Finding, Subject, error, information, subject_of
-from webhook.operations.names import (
-    MASK_ENTRY,
-    MASK_POLICY,
-    MUTATING,
-    REGISTRATION,
-)
+from webhook.operations.names import MASK_ENTRY, MASK_POLICY, MUTATING
 from webhook.quota.deferral import is_excluded
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.names import is_pod_quota_key
 from webhook.quota.native_status import incomplete_keys, visible_keys
 from webhook.quota.objects import ResourceQuota
 from webhook.quota.reading import Node
+from webhook.state.label_selectors import LabelSelector
+from webhook.state.names import REGISTRATION
 
 _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 
@@ -113,10 +110,7 @@ def _selection(
         LabelSelector.read(place.child("namespaceSelector"))
         for place in (constraints, *_resources_of(bindings))
     ]
-    joined = LabelSelector(
-        {key: value for one in selectors for key, value in one.labels.items()},
-        tuple(expression for one in selectors for expression in one.expressions),
-    )
+    joined = LabelSelector(tuple(term for one in selectors for term in one.terms))
     opted_in = [one.labels for one in scene.deferred_namespaces()]
     return selection_findings(joined, subject, "its namespaceSelector", opted_in, is_strict=True)
 

@@ -8,12 +8,12 @@ from webhook.cluster.api import NAMESPACES, PODS, Object
 from webhook.operations.doctor.scene import Namespace, Scene, unreadable
 from webhook.operations.findings import Finding, Subject, error, information, subject_of, warning
 from webhook.operations.gates import gate_of
-from webhook.operations.names import GATE, GUARDED_ANNOTATION, SYSTEM_NAMESPACE
+from webhook.operations.names import GATE
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod
 from webhook.quota.pods import is_terminal
 from webhook.quota.reading import Node
-from webhook.state.view import DEFERRED_MODE, MODE_LABEL
+from webhook.state.names import DEFERRED_MODE, GUARDED_ANNOTATION, MODE_LABEL, SYSTEM_NAMESPACE
 
 
 def modes(scene: Scene) -> Iterator[Finding]:

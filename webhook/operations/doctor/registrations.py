@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from webhook.cluster.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
 from webhook.operations.doctor.masks import policy_name
 from webhook.operations.doctor.scene import Scene
-from webhook.operations.doctor.selecting import APPLY, LabelSelector, selection_findings, uncovered
+from webhook.operations.doctor.selecting import APPLY, selection_findings, uncovered
 from webhook.operations.findings import (
     Finding,
     Subject,
@@ -23,19 +23,20 @@ from webhook.operations.findings import (
 from webhook.operations.names import (
     MASK_ENTRY,
     MUTATING,
-    REGISTRATION,
     STAMP_ENTRY,
     STAMP_POLICY,
     VALIDATING,
     Entry,
 )
 from webhook.quota.reading import Node
+from webhook.state.label_selectors import LabelSelector
+from webhook.state.names import BIND_ENTRY, REGISTRATION
 
 _Judge: TypeAlias = Callable[[str, Subject | None, str, str], Finding]
 
 _ENDS_SOON: Final = timedelta(days=7)
 _MASK_SECONDS: Final = 2
-_DOORS_THAT_NEED_ALL: Final = frozenset({"bind.deferredquota.io"})
+_DOORS_THAT_NEED_ALL: Final = frozenset({BIND_ENTRY})
 """Entries whose requests may not be narrowed by an expression."""
 
 

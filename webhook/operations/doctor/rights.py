@@ -9,15 +9,10 @@ from typing import Final
 from webhook.cluster.api import Kind, Object
 from webhook.operations.doctor.scene import Scene, unreadable
 from webhook.operations.findings import Finding, Severity, subject_of
-from webhook.operations.names import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    ROLE_BINDINGS,
-    ROLES,
-    SYSTEM_NAMESPACE,
-)
+from webhook.operations.names import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.reading import Node
+from webhook.state.names import SYSTEM_NAMESPACE
 
 _TRUSTED_NAMESPACES: Final = frozenset({"kube-system", SYSTEM_NAMESPACE})
 _LEDGERS: Final = "deferredquota.io"

@@ -21,13 +21,13 @@ from webhook.cluster.kinds import Kind
 from webhook.cluster.shapes import decode_pod
 from webhook.config import Configuration
 from webhook.operations.findings import Finding, Subject, error, subject_of
-from webhook.operations.names import POLICY_VERSIONS, SYSTEM_NAMESPACE, policy_kinds
+from webhook.operations.names import POLICY_VERSIONS, policy_kinds
 from webhook.operations.reading import read_all, read_pod
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.reading import Node
-from webhook.state.view import DEFERRED_MODE, MODE_LABEL
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SYSTEM_NAMESPACE
 
 _T = TypeVar("_T")
 

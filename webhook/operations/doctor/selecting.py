@@ -3,64 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.findings import Finding, Subject, error, warning
-from webhook.quota.fields import InvalidFieldError
 from webhook.quota.reading import Node
-from webhook.state.view import DEFERRED_MODE, MODE_LABEL
+from webhook.state.label_selectors import LabelSelector
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL
 
 APPLY: Final = "Apply the shipped manifests again."
 
-NAME_LABEL: Final = "kubernetes.io/metadata.name"
-"""Set by the API server on every namespace."""
-
-ANY_NAMESPACE: Final[Mapping[str, str]] = {NAME_LABEL: "a"}
+ANY_NAMESPACE: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a"}
 """Labels of some namespace that has not opted in."""
-OPTED_IN: Final[Mapping[str, str]] = {NAME_LABEL: "a", MODE_LABEL: DEFERRED_MODE}
-
-
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
-    """A `LabelSelector` of an object: all of it has to match, and nothing matches everything."""
-
-    labels: Mapping[str, str]
-    expressions: tuple[tuple[str, str, tuple[str, ...]], ...]
-
-    @classmethod
-    def read(cls, node: Node) -> LabelSelector:
-        """Read a selector.
-
-        Raises:
-            InvalidFieldError: A field has the wrong type, or an operator is not known.
-        """
-        expressions = []
-        for one in node.children("matchExpressions"):
-            operator = one.text("operator")
-            if operator not in {"In", "NotIn", "Exists", "DoesNotExist"}:
-                raise InvalidFieldError(one.path("operator"), f"unknown operator {operator!r}")
-            expressions.append((one.text("key"), operator, one.strings("values")))
-        return cls(node.string_map("matchLabels"), tuple(expressions))
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it selects everything."""
-        return not self.labels and not self.expressions
-
-    def selects(self, labels: Mapping[str, str]) -> bool:
-        """Say whether labels match."""
-        return all(labels.get(key) == value for key, value in self.labels.items()) and all(
-            _holds(labels.get(key), operator, values) for key, operator, values in self.expressions
-        )
-
-
-def _holds(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
-    if operator == "In":
-        return value is not None and value in values
-    if operator == "NotIn":
-        return value is None or value not in values
-    return (value is not None) == (operator == "Exists")
+OPTED_IN: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a", MODE_LABEL: DEFERRED_MODE}
 
 
 def selection_findings(
@@ -82,7 +37,9 @@ def selection_findings(
     """
     judge = error if is_strict else warning
     left_out = tuple(
-        labels.get(NAME_LABEL, "(unnamed)") for labels in opted_in if not selector.selects(labels)
+        labels.get(NAMESPACE_NAME_LABEL, "(unnamed)")
+        for labels in opted_in
+        if not selector.selects(labels)
     )
     if left_out:
         yield judge(

@@ -1,0 +1,192 @@
+"""`deferred-quota convert`: quotas with a list of priority classes, as quotas of today."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+import yaml
+
+from webhook.cli.exits import InputError, printable
+from webhook.cli.inputs import manifest_files, read_input
+from webhook.cli.options import Command, filename_option, output_option
+from webhook.cli.output import print_json
+from webhook.cluster.files.documents import Document, SnapshotError, read_documents, unpacked
+from webhook.cluster.files.yaml_scalars import plain_value
+from webhook.encoding import InvalidJsonError, NumberText, encode_json
+from webhook.quota.class_lists import convert_class_list, is_resource_quota
+from webhook.quota.fields import InvalidFieldError
+
+_STRING: Final = "tag:yaml.org,2002:str"
+_WIDE: Final = 2**31
+"""A line is never folded."""
+_RESOLVER: Final[Any] = yaml.resolver.Resolver()
+"""How readers of YAML 1.1 take plain scalars, sexagesimal numbers and dates included."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Converted:
+    """A document as it is printed, and what is to be said of it."""
+
+    value: object
+    warnings: tuple[str, ...]
+
+
+@click.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  deferred-quota convert -f quotas.yaml > today.yaml
+  deferred-quota convert -f quotas/ -R -o json
+  kustomize build . | deferred-quota convert -f - | kubectl apply -f -
+""",
+)
+@filename_option
+@output_option("yaml", "json")
+def convert(filenames: tuple[str, ...], recursive: bool, output: str) -> None:
+    """Turn lists of priority classes in ResourceQuotas into scope selectors.
+
+    The proposal "Priority in ResourceQuota" of 2017 gave a quota spec.priorityClassNameList.
+    Names become PriorityClass In, and a list with "*" becomes PriorityClass Exists. Without a list
+    the proposal meant pods without a class, and a quota of today means all pods: such a quota stays
+    as it is, with a warning.
+
+    All other documents are printed as they mean, in their order, without comments. JSON is one
+    document after another. If any input is unreadable, nothing is printed but the reasons.
+    """
+    documents = _convert_all(filenames, recursive=recursive)
+    for warning in (warning for each in documents for warning in each.warnings):
+        click.echo(f"{click.style('warning:', fg='yellow')} {printable(warning)}", err=True)
+    if output == "json":
+        _print_as_json([each.value for each in documents])
+    else:
+        click.echo("---\n".join(_yaml_of(each.value) for each in documents), nl=False)
+
+
+def _print_as_json(values: Sequence[object]) -> None:
+    try:
+        for value in values:
+            encode_json(value)
+    except InvalidJsonError as err:
+        raise InputError(f"cannot be written as JSON: {err}") from err
+    for value in values:
+        print_json(value)
+
+
+def _convert_all(filenames: Sequence[str], *, recursive: bool) -> Sequence[_Converted]:
+    """Convert all documents that are not empty.
+
+    Raises:
+        InputError: Anything cannot be read or converted; all such things are named.
+    """
+    found: list[_Converted] = []
+    problems: list[str] = []
+    for name in manifest_files(filenames, recursive=recursive):
+        try:
+            documents = read_documents(name, read_input(name))
+        except (InputError, SnapshotError) as err:
+            problems.append(str(err))
+            continue
+        found += [_convert(each, problems) for each in documents if each.value is not None]
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def _convert(document: Document, problems: list[str]) -> _Converted:
+    """Convert the quotas of one document, also those in lists; note what is wrong."""
+    converted: dict[str, object] = {}
+    warnings: list[str] = []
+    try:
+        for path, raw in unpacked(document):
+            if not is_resource_quota(raw):
+                continue
+            try:
+                conversion = convert_class_list(raw, field=path)
+            except InvalidFieldError as err:
+                problems.append(str(document.error(err.detail, field=err.field)))
+                continue
+            warnings += [
+                str(document.error(text, field=field)) for field, text in conversion.warnings
+            ]
+            if conversion.quota is not raw:
+                converted[path] = conversion.quota
+    except SnapshotError as err:
+        problems.append(str(err))
+    return _Converted(_replaced(document.value, "", converted), tuple(warnings))
+
+
+def _replaced(value: object, path: str, converted: Mapping[str, object]) -> object:
+    """Return a document with its converted objects; whatever is in no list stands for itself."""
+    if path in converted:
+        return converted[path]
+    items = value.get("items") if isinstance(value, Mapping) else None
+    if not converted or not isinstance(value, Mapping) or not isinstance(items, list):
+        return value
+    inner = f"{path}.items" if path else "items"
+    return {
+        **value,
+        "items": [
+            _replaced(item, f"{inner}[{index}]", converted) for index, item in enumerate(items)
+        ],
+    }
+
+
+# -- YAML ----------------------------------------------------------------------------------
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes scalars so that every reader takes them for what they are, and nothing twice by name.
+
+    What a plain scalar means depends on the reader: a string is quoted where any of them could
+    take it for something else, and whatever is no string is plain text.
+    """
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        """Write equal parts out again."""
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar(_STRING, text, style=_style(text))
+
+
+def _represent_plain(dumper: yaml.SafeDumper, value: object) -> yaml.Node:
+    words: Mapping[object, str] = {None: "null", True: "true", False: "false"}
+    is_word = value is None or isinstance(value, bool)
+    return dumper.represent_scalar(_STRING, words[value] if is_word else str(value))
+
+
+def _prepare(dumper: Any) -> None:  # PyYAML does not type the tables of a class
+    dumper.yaml_implicit_resolvers = {}
+    dumper.add_representer(str, _represent_text)
+    for kind in (NumberText, int, bool, type(None)):
+        dumper.add_representer(kind, _represent_plain)
+
+
+_prepare(_Dumper)
+
+
+def _style(text: str) -> str | None:
+    if "\n" in text:
+        return '"' if text[0].isspace() else "|"
+    return "'" if _is_ambiguous(text) else None
+
+
+def _is_ambiguous(text: str) -> bool:
+    """Say whether a plain scalar could be read as anything but this string."""
+    try:
+        meant = plain_value(text)
+    except ValueError:
+        return True
+    tag: object = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))
+    return type(meant) is not str or tag != _STRING
+
+
+def _yaml_of(value: object) -> str:
+    written: str = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDE
+    )
+    return written
