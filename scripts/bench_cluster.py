@@ -45,8 +45,12 @@ class Bench:
         assert result.wrong == 0, f"{result.wrong} of {len(requests)} requests were refused"
         return result
 
-    def namespace(self, name: str, *, mode: str = "", with_quota: bool = False) -> str:
-        labels = {"deferredquota.io/mode": mode} if mode else {}
+    def namespace(
+        self, name: str, *, mode: str = "", with_quota: bool = False, pacing: str = "none"
+    ) -> str:
+        labels = {"deferredquota.io/pacing": pacing}
+        if mode:
+            labels["deferredquota.io/mode"] = mode
         self.plane.rest.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         if with_quota:
             quota = {"metadata": {"name": "compute"}, "spec": {"hard": HARD}}

@@ -168,7 +168,7 @@ def snapshot(path: Path, pods: int) -> list[bytes]:
     items: list[Mapping[str, Any]] = []
     names = [f"ns-{number}" for number in range(NAMESPACES)]
     for namespace in names:
-        labels = {"deferredquota.io/mode": "deferred"}
+        labels = {"deferredquota.io/mode": "deferred", "deferredquota.io/pacing": "none"}
         items.append(
             {
                 "apiVersion": "v1",

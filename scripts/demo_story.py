@@ -371,8 +371,9 @@ def suspended_jobs(story: Story) -> None:
         patch=True,
         code=422,
         message=(
-            'admission webhook "jobs.deferredquota.io" denied the request: spec.template: field is'
-            " immutable: the Job is not suspended; suspend it and wait until its pods are gone:"
+            'admission webhook "jobs.deferredquota.io" denied the request:'
+            " spec.template.spec.containers[0].resources.requests.cpu: field is immutable: from 4"
+            " to 500m: the Job is not suspended; suspend it first and wait until its pods are gone:"
             " kubectl patch job running -n team-b --type=merge"
             ' -p \'{"spec":{"suspend":true}}\''
         ),

@@ -13,10 +13,16 @@ from webhook.config import (
     Configuration,
     ConfigurationError,
     Coverage,
+    Extender,
     JobGates,
+    JobRuleSettings,
+    JobVerdict,
     Limits,
     MirrorPods,
     MustSpecify,
+    Pacing,
+    Queue,
+    QueueOrder,
     QuotaUpdate,
     Timeouts,
     load_configuration,
@@ -40,12 +46,19 @@ requireQuotaForPriority:
 - {scopeName: PriorityClass, operator: Exists}
 coverage: platform
 quotaUpdate: scopes
+pacing: none
+breakGlassGroups: [sre]
+trustedUsers: [quota-bot]
 exemptNamespaces: [kube-system, platform]
-timeouts: {ledgerSeconds: 2, expireReservationSeconds: 60}
-limits: {bodyBytes: 3145728, threads: 4, reservationsPerNamespace: 1000}
+queue: {order: BestEffortFIFO, maxOvertakes: 7, maxWaitSeconds: 30}
+timeouts: {ledgerSeconds: 2, expireReservationSeconds: 60, gateReleaseSeconds: 90}
+limits: {bodyBytes: 3145728, threads: 4, reservationsPerNamespace: 1000, reasonsPerSecond: 5}
+extender: {enabled: true}
 jobGates:
   MutablePodResourcesForSuspendedJobs: false
   MutableSchedulingDirectivesForSuspendedJobs: false
+jobs:
+- {claims: Allow}
 """
 
 
@@ -81,10 +94,18 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         require_quota_for_priority=(),
         coverage=Coverage.PRODUCT,
         quota_update=QuotaUpdate.ALLOW,
+        pacing=Pacing.GATE,
+        break_glass_groups=frozenset({"system:masters"}),
+        trusted_users=frozenset(),
         exempt_namespaces=frozenset({"kube-system", "kube-public", "kube-node-lease"}),
-        timeouts=Timeouts(ledger_seconds=3, expire_reservation_seconds=45),
-        limits=Limits(body_bytes=7_340_032, threads=16, reservations_per_namespace=4000),
-        job_gates=JobGates(mutable_pod_resources=True, mutable_scheduling_directives=True),
+        queue=Queue(order=QueueOrder.STRICT, max_overtakes=100, max_wait_seconds=300),
+        timeouts=Timeouts(ledger_seconds=3, expire_reservation_seconds=45, gate_release_seconds=60),
+        limits=Limits(
+            body_bytes=7_340_032, threads=16, reservations_per_namespace=4000, reasons_per_second=20
+        ),
+        extender=Extender(enabled=False),
+        job_gates=JobGates(mutable_pod_resources=None, mutable_scheduling_directives=None),
+        jobs=(),
     )
 
 
@@ -106,10 +127,18 @@ def test_every_setting_can_be_set() -> None:
         require_quota_for_priority=({"scopeName": "PriorityClass", "operator": "Exists"},),
         coverage=Coverage.PLATFORM,
         quota_update=QuotaUpdate.SCOPES,
+        pacing=Pacing.NONE,
+        break_glass_groups=frozenset({"sre"}),
+        trusted_users=frozenset({"quota-bot"}),
         exempt_namespaces=frozenset({"kube-system", "platform"}),
-        timeouts=Timeouts(ledger_seconds=2, expire_reservation_seconds=60),
-        limits=Limits(body_bytes=3_145_728, threads=4, reservations_per_namespace=1000),
+        queue=Queue(order=QueueOrder.BEST_EFFORT, max_overtakes=7, max_wait_seconds=30),
+        timeouts=Timeouts(ledger_seconds=2, expire_reservation_seconds=60, gate_release_seconds=90),
+        limits=Limits(
+            body_bytes=3_145_728, threads=4, reservations_per_namespace=1000, reasons_per_second=5
+        ),
+        extender=Extender(enabled=True),
         job_gates=JobGates(mutable_pod_resources=False, mutable_scheduling_directives=False),
+        jobs=(JobRuleSettings(claims=JobVerdict.ALLOW),),
     )
 
 
@@ -222,6 +251,20 @@ WRONG_FIELDS = {
     ),
     "list is an object": ("exemptNamespaces: {a: b}", "exemptNamespaces", "must be a list, not an"),
     "null in a list": ("exemptNamespaces: [~]", "exemptNamespaces[0]", "must be a string, not emp"),
+    "unknown pacing": ("pacing: gates", "pacing", "must be one of gate, none, not 'gates'"),
+    "unknown order": (
+        "queue: {order: FIFO}",
+        "queue.order",
+        "must be one of StrictFIFO, BestEffortFIFO, not 'FIFO'",
+    ),
+    "no patience at all": (
+        "timeouts: {gateReleaseSeconds: 0}",
+        "timeouts.gateReleaseSeconds",
+        "must be",
+    ),
+    "a negative wait": ("queue: {maxWaitSeconds: -1}", "queue.maxWaitSeconds", "must be"),
+    "one group": ("breakGlassGroups: sre", "breakGlassGroups", "must be a list, not 'sre'"),
+    "empty user": ("trustedUsers: ['']", "trustedUsers[0]", "must not be empty"),
     "empty namespace": ("exemptNamespaces: ['']", "exemptNamespaces[0]", "must not be empty"),
     "section is a list": ("timeouts: []", "timeouts", "must be an object, not a list"),
     "number is a boolean": (
@@ -255,7 +298,7 @@ WRONG_FIELDS = {
     "boolean is a word": (
         "jobGates: {MutablePodResourcesForSuspendedJobs: yes}",
         "jobGates.MutablePodResourcesForSuspendedJobs",
-        "must be true or false, not 'yes'",
+        "must be true, false or Auto, not 'yes'",
     ),
     "deferred resource without prefix": (
         "deferredResources: [nvidia.com/gpu]",

@@ -21,7 +21,6 @@ NAMESPACE = "rec"
 ALLOWED: Mapping[str, str] = {
     "mutate.create.bindings": "stamped",
     "mutate.create.jobs": "not-charged",
-    "mutate.create.pods": "not-charged",
     "mutate.create.pods-binding": "stamped",
     "mutate.create.pods-eviction": "not-charged",
     "mutate.create.resourcequotas": "not-charged",
@@ -44,7 +43,6 @@ ALLOWED: Mapping[str, str] = {
     "validate.delete.resourcequotas": "not-charged",
     "validate.update.jobs": "not-charged",
     "validate.update.jobs-status": "not-charged",
-    "validate.update.pods": "not-charged",
     "validate.update.pods-resize": "reserved",
     "validate.update.pods-status": "not-charged",
     "validate.update.resourcequotas": "valid",
@@ -58,6 +56,15 @@ def sent(name: str) -> Object:
     return cast("Object", json.loads(recorded(name))["request"])
 
 
+HELD: Mapping[str, object] = {"schedulingGates": [{"name": "example.com/hold"}]}
+"""Instead of our gate, which the engine would take off before anybody asks."""
+
+
+def held(pod: Object) -> Object:
+    spec = cast("Object", pod["spec"])
+    return {**pod, "spec": {**spec, **HELD}} if spec.get("schedulingGates") else pod
+
+
 def stored() -> list[tuple[Kind, Object]]:
     """The pods that wait and the quotas that the reviews mention, as they were stored then."""
     pods = [
@@ -67,7 +74,7 @@ def stored() -> list[tuple[Kind, Object]]:
     ]
     waiting = [pod for pod in pods if not cast("Object", pod["spec"]).get("nodeName")]
     compute = cast("Object", sent("validate.update.resourcequotas.compute")["oldObject"])
-    return [(PODS, pod) for pod in waiting] + [(RESOURCE_QUOTAS, compute)]
+    return [(PODS, held(pod)) for pod in waiting] + [(RESOURCE_QUOTAS, compute)]
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +127,36 @@ def test_each_kind_of_door_decides_as_it_should(desk: Desk, name: str, decision:
     reply = answered(desk, name)
     assert reply.allowed
     assert reply.decision == decision
+
+
+GATED = {
+    "assigned": "not-gated",
+    "assigned.2": "not-gated",
+    "dry.dryrun": "not-gated",
+    "gated": "not-gated",
+    "gen": "gated",
+    "podlevel": "not-gated",
+    "sched2": "gated",
+    "scheduled": "gated",
+    "sus": "gated",
+    "unassigned": "gated",
+}
+
+
+@pytest.mark.parametrize(("name", "decision"), GATED.items(), ids=GATED.keys())
+def test_a_new_pod_without_a_node_is_gated_once(desk: Desk, name: str, decision: str) -> None:
+    reply = answered(desk, f"mutate.create.pods.{name}")
+    assert (reply.allowed, reply.decision) == (True, decision)
+    assert bool(reply.patch) == (decision == "gated")
+
+
+def test_who_takes_our_gate_off_is_looked_at(desk: Desk) -> None:
+    """An administrator did it; others are refused."""
+    assert answered(desk, "validate.update.pods.gated").decision == "marked"
+    review = json.loads(recorded("validate.update.pods.gated"))
+    review["request"]["userInfo"]["groups"] = ["system:authenticated"]
+    assert desk.validate(review).code == 403
+    assert answered(desk, "validate.update.pods.sus-pod").decision == "not-charged"
 
 
 PODS_CREATED = {

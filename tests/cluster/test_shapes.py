@@ -68,7 +68,9 @@ POD: dict[str, object] = {
         "conditions": [
             {"type": "Ready", "status": "True"},
             {"type": "PodResizePending", "reason": "Infeasible", "observedGeneration": 2},
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
         ],
+        "nominatedNodeName": "node-2",
     },
 }
 QUOTA: dict[str, object] = {
@@ -94,8 +96,21 @@ NAMESPACE: dict[str, object] = {
     "metadata": {"name": "team-a", "labels": {"deferredquota.io/mode": "deferred"}},
     "spec": {"finalizers": ["kubernetes"]},
 }
+WAITING: dict[str, object] = {
+    **POD,
+    "spec": {
+        "containers": [{"name": "c", "resources": RESOURCES}],
+        "priority": 7,
+        "schedulingGates": [{"name": "deferredquota.io/quota"}],
+    },
+    "status": {
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+        "nominatedNodeName": "node-2",
+    },
+}
 KINDS: dict[str, tuple[Decode, Read, dict[str, object]]] = {
     "pod": (decode_pod, Pod.from_object, POD),
+    "waiting pod": (decode_pod, Pod.from_object, WAITING),
     "quota": (decode_quota, ResourceQuota.from_object, QUOTA),
     "namespace": (decode_namespace, is_deferred, NAMESPACE),
 }

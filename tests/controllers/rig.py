@@ -23,10 +23,12 @@ from webhook.cluster.api import EVENTS, NAMESPACES, PODS, QUOTA_LEDGERS, NotFoun
 from webhook.cluster.informer import Change, Informer, Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.controllers.events import EventRecorder
+from webhook.controllers.lines import Releasing
 from webhook.controllers.tracked import Tracked, TrackerTiming
 from webhook.controllers.tracker import Tracker
 from webhook.quota.deferral import claim_of_assignment, claim_of_update
 from webhook.quota.ledger import NEWEST, Door, Ledger, Reservation
+from webhook.quota.line import Held, LineRules
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod
 from webhook.quota.resources import mask, to_text
@@ -40,6 +42,7 @@ Object = dict[str, object]
 
 EXPIRE_SECONDS = 45.0
 RESYNC_SECONDS = 60.0
+GIVE_UP_SECONDS = 60.0
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 _QUICK = Timing(first_pause=0.01, longest_pause=0.05)
 
@@ -56,6 +59,14 @@ class Rig:
     """The leadership of this tracker; 0 while it is a standby."""
     follows: bool = False
     """Whether the tracker is told of changes of ledgers."""
+    rules: LineRules = field(default_factory=LineRules)
+    """How lines of waiting pods move."""
+    capacity: int = 4000
+    """How many reservations a namespace may have."""
+    removes_gates: bool = True
+    """Whether `round` lets gates be removed that may go."""
+    told_lines: list[tuple[str, dict[str, Held], list[str]]] = field(default_factory=list)
+    """What was told of lines: namespace, who waits and why, who may go."""
     line: Line = field(init=False)
     api: MemoryClient = field(init=False)
     ledgers: LedgerStore = field(init=False)
@@ -98,6 +109,14 @@ class Rig:
             events=self.events,
             metrics=self.metrics,
             ledger_informer=self.followed,
+            releasing=Releasing(
+                rules=lambda: self.rules,
+                capacity=lambda: self.capacity,
+                give_up_seconds=lambda: GIVE_UP_SECONDS,
+                on_line=lambda namespace, held, may_go: self.told_lines.append(
+                    (namespace, dict(held), list(may_go))
+                ),
+            ),
         )
 
     # -- time and steps --------------------------------------------------------------------
@@ -144,6 +163,8 @@ class Rig:
             namespace = tracker._agenda.take(0)
             assert namespace is not None
             tracker._settle(namespace)
+        while self.removes_gates and tracker._gates.work(0):
+            pass
 
     def poke(self, namespace: str = NAMESPACE) -> None:
         """Let the tracker believe that something has changed."""
@@ -307,6 +328,7 @@ def another_rig(rig: Rig, **fields: object) -> Iterator[Rig]:
 
 __all__ = [
     "EXPIRE_SECONDS",
+    "GIVE_UP_SECONDS",
     "NAMESPACE",
     "NAMESPACES",
     "RESYNC_SECONDS",

@@ -138,9 +138,18 @@ def scheduler_arguments(config: Path, ports: Ports, extras: Extras) -> list[str]
     ]
 
 
-def scheduler_configuration(kubeconfig: Path, extras: Extras) -> str:
-    """Give the scheduler's configuration file, as JSON."""
+def scheduler_configuration(
+    kubeconfig: Path, extras: Extras, given: Mapping[str, Any] | None = None
+) -> str:
+    """Give the scheduler's configuration file, as JSON.
+
+    Args:
+        kubeconfig: How it reaches the API server.
+        extras: Fields of the test.
+        given: A whole configuration. The connection and the election are not taken from it.
+    """
     configuration = {
+        **(given or {}),
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": _QPS, "burst": _BURST},

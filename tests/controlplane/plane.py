@@ -20,7 +20,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
+
+import yaml
 
 from tests.controlplane import arguments as flags
 from tests.controlplane.build import provide
@@ -185,6 +187,22 @@ class ControlPlane:
         """Where kubectl is."""
         return self._programs["kubectl"]
 
+    # -- a scheduler that comes later ------------------------------------------------------
+
+    def start_scheduler(self, configuration: Path) -> None:
+        """Start the scheduler with a configuration file, on a control plane that runs without one.
+
+        Args:
+            configuration: A KubeSchedulerConfiguration, YAML or JSON, as for a cluster; its
+                connection and election are replaced by what fits here.
+
+        Raises:
+            ProcessError: It does not start; the message has the end of its log.
+        """
+        assert self._scheduler is None, "this control plane has a scheduler already"
+        self._scheduler = self._make_scheduler(yaml.safe_load(configuration.read_text()))
+        self._scheduler.start()
+
     # -- users -----------------------------------------------------------------------------
 
     def kubeconfig(self, user: str = ADMIN, groups: Sequence[str] | None = None) -> Path:
@@ -313,10 +331,10 @@ class ControlPlane:
         ready = _answers(_own_certificate(self.ports.controller_manager), "/healthz")
         return self._process("kube-controller-manager", arguments, ready)
 
-    def _make_scheduler(self) -> Process:
+    def _make_scheduler(self, given: Mapping[str, Any] | None = None) -> Process:
         config = self.directory / "scheduler.json"
         kubeconfig = self.kubeconfig(_SCHEDULER)
-        config.write_text(flags.scheduler_configuration(kubeconfig, self._extras))
+        config.write_text(flags.scheduler_configuration(kubeconfig, self._extras, given))
         arguments = flags.scheduler_arguments(config, self.ports, self._extras)
         ready = _answers(_own_certificate(self.ports.scheduler), "/readyz")
         return self._process("kube-scheduler", arguments, ready)

@@ -80,6 +80,18 @@ def test_who_checks_tokens_has_the_public_half_of_what_signs_them() -> None:
     assert signing == "/k/signing"
 
 
+def test_a_configuration_of_a_cluster_is_taken_over_but_for_its_connection() -> None:
+    given = {
+        "clientConnection": {"kubeconfig": "/etc/kubernetes/scheduler.conf"},
+        "leaderElection": {"leaderElect": True},
+        "extenders": [{"urlPrefix": "https://192.0.2.7/scheduler"}],
+    }
+    configuration = json.loads(scheduler_configuration(Path("/c"), Extras(), given))
+    assert configuration["extenders"] == given["extenders"]
+    assert configuration["clientConnection"]["kubeconfig"] == "/c"
+    assert configuration["leaderElection"] == {"leaderElect": False}
+
+
 def test_fields_of_the_test_are_in_the_schedulers_configuration() -> None:
     text = scheduler_configuration(Path("/c"), Extras(scheduler={"podMaxBackoffSeconds": 1}))
     configuration = json.loads(text)

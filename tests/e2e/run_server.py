@@ -37,12 +37,14 @@ def settings_of(options: dict[str, Any]) -> ServerSettings:
     pair = [Path(directory, name) for name in ("tls.crt", "tls.key")] if directory else []
     announce = options.pop("announce", None)
     extra = {name: ListenAddress.parse(text) for name, text in options.pop("extra", {}).items()}
+    serves_extender = bool(options.pop("serves_extender", False))
     return ServerSettings(
         tls=CertificateFiles(*pair) if pair else None,
         webhook=ListenAddress.parse(options.pop("webhook", ANY)),
         ops=ListenAddress.parse(options.pop("ops", ANY)),
         extra_listeners=extra,
         announce=Path(announce) if announce else None,
+        serves_extender=lambda: serves_extender,
         **options,
     )
 

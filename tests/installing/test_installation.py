@@ -137,10 +137,10 @@ def test_the_mask_can_be_changed_and_changed_back() -> None:
     policies = ["deferred-quota-mask"] * 2 + ["deferred-quota-stamp"] * 2
     assert [line.rsplit(" ", 1)[1] for line in deleted] == policies
     entries = cast("Any", twin.api.get(MUTATING_WEBHOOKS, "deferred-quota"))["webhooks"]
-    assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "jobs", "mask"]
+    assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "gate", "jobs", "mask"]
     run(twin, mask="policy")
     entries = cast("Any", twin.api.get(MUTATING_WEBHOOKS, "deferred-quota"))["webhooks"]
-    assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "jobs"]
+    assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "gate", "jobs"]
 
 
 def test_the_configuration_stays_until_another_is_given() -> None:

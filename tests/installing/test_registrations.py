@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -12,14 +12,20 @@ from tests.builders import a_pod
 from tests.installing.manifests import MASKS, SYSTEM, Manifest, entries, everything, of_kind
 from webhook.cluster.api import PODS
 from webhook.cluster.memory.interception import WriteRequest
+from webhook.cluster.selectors import parse_labels
 from webhook.embedded import registration
 from webhook.embedded.admission import Hook
+from webhook.installing import render
 from webhook.operations import names
 from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.reading import Node
+from webhook.state.label_selectors import LabelSelector
+from webhook.state.names import CAPACITY_LABEL, CONTROLLER_USER, GATE, MARK_PREFIX
 
 HOOKS: Final = registration.hooks("https://here")
 CONDITIONS: Final = {
     "assigned.deferredquota.io": "has-node",
+    "marks.deferredquota.io": "touches-our-marks",
     "shape.deferredquota.io": "has-no-node",
 }
 
@@ -32,32 +38,128 @@ def test_the_registrations_are_those_of_the_embedded_api_server(phase: str) -> N
 
 
 def registered(hook: Hook) -> dict[str, Any]:
-    (rule,) = hook.rules
     return {
         "policy": hook.failure_policy,
         "timeout": hook.timeout_seconds,
         "side_effects": hook.side_effects,
         "path": hook.url.removeprefix("https://here"),
-        "operations": rule.operations,
-        "resources": rule.resources,
-        "groups": rule.groups,
+        "rules": [(rule.operations, rule.resources, rule.groups) for rule in hook.rules],
         "opted_in": hook.namespace_selector,
+        "reinvocation": hook.reinvocation,
     }
 
 
 def summarized(entry: Manifest) -> dict[str, Any]:
-    (rule,) = entry["rules"]
-    mode = entry["namespaceSelector"]["matchExpressions"][0]
     return {
         "policy": entry["failurePolicy"],
         "timeout": entry["timeoutSeconds"],
         "side_effects": entry["sideEffects"],
         "path": entry["clientConfig"]["service"]["path"],
-        "operations": frozenset(rule["operations"]),
-        "resources": frozenset(rule["resources"]),
-        "groups": frozenset(rule["apiGroups"]),
-        "opted_in": f"{mode['key']}={','.join(mode['values'])}",
+        "rules": [
+            tuple(frozenset(rule[key]) for key in ("operations", "resources", "apiGroups"))
+            for rule in entry["rules"]
+        ],
+        "opted_in": ",".join(requirements(entry)),
+        "reinvocation": entry.get("reinvocationPolicy", "Never"),
     }
+
+
+def requirements(entry: Manifest) -> Iterator[str]:
+    """Write the selector of namespaces as in a query, without the names that are left out."""
+    mode, _, *others = entry["namespaceSelector"]["matchExpressions"]
+    yield f"{mode['key']}={','.join(mode['values'])}"
+    for each in others:
+        yield f"{each['key']} {each['operator'].lower()} ({','.join(each['values'])})"
+
+
+def marked(field: str, key: str, value: str = "a") -> Manifest:
+    return a_pod(metadata={field: {key: value}})
+
+
+GATED = [{"name": "example.com/x"}, {"name": GATE}]
+UPDATES: dict[str, tuple[Manifest, Manifest, bool]] = {
+    "nothing": (a_pod(), a_pod(), False),
+    "the image": (a_pod(), a_pod(requests={"cpu": "1"}), False),
+    "our gate": (a_pod(schedulingGates=GATED), a_pod(schedulingGates=GATED[:1]), True),
+    "all gates": (a_pod(schedulingGates=GATED), a_pod(), True),
+    "another gate": (a_pod(schedulingGates=GATED), a_pod(schedulingGates=GATED[1:]), False),
+    "our gate comes, which the API server refuses": (a_pod(), a_pod(schedulingGates=GATED), False),
+    "a mark comes": (a_pod(), marked("annotations", "deferredquota.io/guarded"), True),
+    "a mark goes": (marked("labels", "nos.nebuly.com/capacity"), a_pod(), True),
+    "a mark changes": (
+        marked("labels", "deferredquota.io/x"),
+        marked("labels", "deferredquota.io/x", "b"),
+        True,
+    ),
+    "a mark stays": (
+        marked("labels", "deferredquota.io/x"),
+        marked("labels", "deferredquota.io/x"),
+        False,
+    ),
+    "another label": (a_pod(), marked("labels", "example.com/deferredquota.io"), False),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "is_asked"), UPDATES.values(), ids=UPDATES)
+def test_an_update_is_asked_about_when_it_touches_what_is_ours(
+    old: Manifest, new: Manifest, is_asked: bool
+) -> None:
+    request = WriteRequest(
+        operation="UPDATE",
+        resource=PODS,
+        kind=PODS,
+        subresource="",
+        namespace="team-a",
+        name="web-1",
+        new=new,
+        old=old,
+        dry_run=False,
+        options={},
+    )
+    condition = hook_of("marks.deferredquota.io").condition
+    assert condition is not None
+    assert condition(request) is is_asked
+
+
+def test_our_own_releases_are_not_asked_about() -> None:
+    entry = entries("policy", "Validating")["marks.deferredquota.io"]
+    (condition,) = [
+        each["expression"]
+        for each in entry["matchConditions"]
+        if each["name"] == "is-not-the-controller"
+    ]
+    assert " ".join(condition.split()) == (
+        f'request.?userInfo.?username.orValue("") != "{CONTROLLER_USER}"'
+    )
+
+
+def test_the_expression_of_marks_names_what_is_ours() -> None:
+    (marks, _) = entries("policy", "Validating")["marks.deferredquota.io"]["matchConditions"]
+    assert set(re.findall(r'"([^"]+)"', marks["expression"])) == {GATE, MARK_PREFIX, CAPACITY_LABEL}
+
+
+@pytest.mark.parametrize("pacing", ["gate", "none"])
+def test_pods_are_gated_in_namespaces_that_want_it(pacing: str) -> None:
+    (mutating,) = of_kind("MutatingWebhookConfiguration", rendered(pacing))
+    (gate,) = [each for each in mutating["webhooks"] if each["name"] == "gate.deferredquota.io"]
+    selector = LabelSelector.read(Node(gate["namespaceSelector"]))
+    hook = next(
+        one
+        for one in registration.hooks("https://here", pacing=pacing)
+        if one.name == "gate.deferredquota.io"
+    )
+    embedded = parse_labels(hook.namespace_selector)
+    for value, wanted in {"": pacing == "gate", "gate": True, "none": False}.items():
+        labels = {"deferredquota.io/mode": "deferred", "kubernetes.io/metadata.name": "a"}
+        if value:
+            labels["deferredquota.io/pacing"] = value
+        assert selector.selects(labels) is wanted, value
+        assert all(term.accepts(labels.get(term.key)) for term in embedded) is wanted, value
+        assert not selector.selects({**labels, "deferredquota.io/mode": "shadow"})
+
+
+def rendered(pacing: str) -> list[Manifest]:
+    return cast("list[Manifest]", render(pacing=pacing).objects)
 
 
 def test_conditions_are_where_the_embedded_api_server_has_some() -> None:
@@ -88,10 +190,10 @@ def test_a_new_pod_is_asked_about_at_one_of_two_doors(node: str) -> None:
         dry_run=False,
         options={},
     )
-    for name, condition in CONDITIONS.items():
-        is_asked = hook_of(name).condition
+    for name, with_node in {"assigned": True, "shape": False, "gate": False}.items():
+        is_asked = next(hook for hook in HOOKS if hook.name.startswith(f"{name}.")).condition
         assert is_asked is not None
-        assert is_asked(request) is ((condition == "has-node") == bool(node))
+        assert is_asked(request) is (with_node == bool(node))
 
 
 def test_a_condition_cannot_fail_on_a_field_that_is_not_there() -> None:
@@ -141,7 +243,10 @@ def constraints() -> Iterator[tuple[str, Manifest, list[Manifest]]]:
 def test_we_stand_in_nobodys_way_but_of_namespaces_that_opted_in() -> None:
     spared = {"kube-system", "kube-public", "kube-node-lease", SYSTEM}
     for name, selector, _ in constraints():
-        opted_in, elsewhere = selector["matchExpressions"]
+        opted_in, elsewhere, *narrower = selector["matchExpressions"]
+        assert [each["key"] for each in narrower] == (
+            ["deferredquota.io/pacing"] if name == "gate.deferredquota.io" else []
+        )
         assert opted_in == {
             "key": "deferredquota.io/mode",
             "operator": "In",
@@ -157,13 +262,15 @@ def test_we_ask_about_nothing_that_a_cluster_needs_to_come_up() -> None:
             "pods", "pods/binding", "pods/resize", "bindings", "resourcequotas",
             "resourcequotas/status",
         },
-        "batch": {"jobs"},
+        "batch": {"jobs", "cronjobs"},
+        "jobset.x-k8s.io": {"jobsets"},
     }  # fmt: skip
     for name, _, rules in constraints():
         for rule in rules:
             assert rule["scope"] == "Namespaced", name
-            assert rule["apiVersions"] == ["v1"], name
             for group in rule["apiGroups"]:
+                version = "v1alpha2" if group == "jobset.x-k8s.io" else "v1"
+                assert rule["apiVersions"] == [version], name
                 assert set(rule["resources"]) <= allowed[group], name
 
 

@@ -17,7 +17,10 @@ from webhook.cluster.api import (
     RESOURCE_QUOTAS,
     VALIDATING_WEBHOOKS,
     ClusterApi,
+    ForbiddenError,
+    Kind,
     NotFoundError,
+    Revision,
 )
 from webhook.cluster.kinds import KNOWN_KINDS
 from webhook.installing.removal import Removal, uninstall
@@ -79,6 +82,42 @@ def test_pods_are_let_go_wherever_they_are(twin: Twin) -> None:
     assert not gates(twin, "left")
 
 
+class Guarded(Twin):
+    """Lets nobody take our gate off as long as that is registered."""
+
+    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+        if kind == PODS and "marks.deferredquota.io" in str(self.api.list(VALIDATING_WEBHOOKS)):
+            raise ForbiddenError("spec.schedulingGates: may only be removed by somebody else")
+        return super().patch(kind, name, *args, **kwargs)
+
+
+def test_whoever_may_not_take_gates_off_may_uninstall(twin: Twin) -> None:
+    guarded = Guarded()
+    guarded.api = twin.api
+    problems, lines = remove(guarded)
+    assert problems == ()
+    assert not gates(twin, "team-a")
+    assert (
+        "ValidatingWebhookConfiguration deferred-quota: is left without marks.deferredquota.io"
+    ) in lines
+
+
+def test_the_guards_of_the_bind_stay_while_gates_are_taken_off(twin: Twin) -> None:
+    seen: list[list[str]] = []
+
+    class Watched(Twin):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == PODS:
+                (found,) = cast("Any", self.api.list(VALIDATING_WEBHOOKS).items)
+                seen.append([each["name"].partition(".")[0] for each in found["webhooks"]])
+            return super().patch(kind, name, *args, **kwargs)
+
+    watched = Watched()
+    watched.api = twin.api
+    remove(watched)
+    assert seen == [["bind", "assigned", "shape", "resize", "jobs", "quotas"]] * 2
+
+
 def test_quotas_are_complete(twin: Twin) -> None:
     remove(twin)
     quota: Any = twin.api.get(RESOURCE_QUOTAS, "q", namespace="team-a")
@@ -92,6 +131,7 @@ def test_the_mask_goes_first_and_the_guards_after_quotas_hold(twin: Twin) -> Non
     for early in (
         "delete MutatingAdmissionPolicyBinding deferred-quota-mask",
         "patch MutatingWebhookConfiguration deferred-quota",
+        "patch ValidatingWebhookConfiguration deferred-quota",
         "delete Deployment deferred-quota-system/deferred-quota-controller",
     ):
         assert order.index(early) < completed

@@ -26,7 +26,7 @@ def clients(objects: list[Any]) -> Iterator[tuple[str, Manifest]]:
 @pytest.mark.parametrize("url", [URL, f"{URL}/"])
 def test_every_entry_is_called_at_the_address(url: str) -> None:
     found = list(clients(render(url=url, mask="webhook").objects))
-    assert len(found) == 9
+    assert len(found) == 11
     for kind, client in found:
         path = "mutate" if kind.startswith("Mutating") else "validate"
         assert client == {"url": f"{URL}/{path}"}
@@ -68,6 +68,16 @@ def test_exempt_namespaces_are_left_out_by_every_selector(mask: Mask) -> None:
     assert count == plain.count("'namespaceSelector'") > 0
     assert extended.count(f"{shipped}, 'a', 'b']") == count
     assert str(render(mask=mask, exempt_namespaces={"kube-system"})) == plain
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_without_pacing_only_namespaces_that_ask_for_gates_get_them(mask: Mask) -> None:
+    spares = {"key": "deferredquota.io/pacing", "operator": "NotIn", "values": ["none"]}
+    asks = {"key": "deferredquota.io/pacing", "operator": "In", "values": ["gate"]}
+    plain, changed = str(render(mask=mask)), str(render(mask=mask, pacing="none"))
+    assert plain.count(str(spares)) == 1
+    assert changed == plain.replace(str(spares), str(asks))
+    assert str(render(mask=mask, pacing="gate")) == plain
 
 
 def test_the_order_is_one_in_which_objects_can_be_applied() -> None:

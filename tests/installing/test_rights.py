@@ -29,8 +29,10 @@ from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.controllers.events import About, EventLimits, EventRecorder
 from webhook.controllers.tracked import TrackerTiming
 from webhook.installing import render
+from webhook.quota.pod_conditions import find
 from webhook.runtime.control import Candidate, ControlOptions
 from webhook.runtime.engine import Engine, EngineOptions
+from webhook.state.names import GATE
 from webhook.telemetry.metrics import Metrics
 
 SYSTEM: Final = "deferred-quota-system"
@@ -89,6 +91,12 @@ def story() -> Story:
 def play(api: MemoryClient, doors: Engine, controller: RecordingApi) -> None:
     eventually(lambda: "requests.cpu" not in shown(api), "the mask is on")
     eventually(lambda: read_ledger(api).get("quotas"), "the quota is counted")
+    gates = [{"name": GATE}]
+    for name, cpu in (("held", "1"), ("hog", "9")):
+        pod = a_pod(name=name, uid="", requests={"cpu": cpu}, schedulingGates=gates)
+        api.create(PODS, pod)
+    eventually(lambda: not gates_of(api, "held"), "a pod that fits is let go")
+    api.delete(PODS, "held", namespace="team-a")
     small, large = (
         api.create(PODS, a_pod(name=name, uid="", requests={"cpu": cpu})).uid
         for name, cpu in (("small", "1"), ("large", "9"))
@@ -99,6 +107,7 @@ def play(api: MemoryClient, doors: Engine, controller: RecordingApi) -> None:
     assert outcome(bind(doors, "nobody")) == "Denied"
     assert outcome(bind(doors, "nobody", namespace="nowhere")) == "Allowed"
     eventually(lambda: not read_ledger(api).get("reservations"), "the reservation expires")
+    eventually(lambda: find(api.get(PODS, "hog", namespace="team-a")).said, "it says why it waits")
     eventually(lambda: api.list(EVENTS).items, "an event tells of the mistake in a label")
     eventually(lambda: api.list(LEASES).items, "there is a leader")
     api.patch(NAMESPACES, "team-a", {"metadata": {"labels": {"deferredquota.io/mode": None}}})
@@ -121,6 +130,11 @@ def set_status(api: MemoryClient) -> None:
     status = {"hard": {"requests.cpu": "2", "pods": "9"}, "used": {"requests.cpu": "0"}}
     patch = {"status": status}
     api.patch(RESOURCE_QUOTAS, "q", patch, namespace="team-a", subresource="status")
+
+
+def gates_of(api: MemoryClient, pod: str) -> object:
+    found: Any = api.get(PODS, pod, namespace="team-a")
+    return found["spec"].get("schedulingGates")
 
 
 def shown(api: MemoryClient) -> Mapping[str, Any]:

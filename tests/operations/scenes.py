@@ -24,14 +24,13 @@ from webhook.cluster.api import Object as ApiObject
 from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.cluster.memory.interception import WriteRequest
-from webhook.operations.names import GATE
 from webhook.operations.patience import Patience
 from webhook.quota.evaluation import evaluate
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.native_status import native_count
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.resources import to_text
-from webhook.state.names import MODE_LABEL
+from webhook.state.names import GATE, MODE_LABEL
 
 Object = dict[str, object]
 

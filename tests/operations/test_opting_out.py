@@ -38,11 +38,10 @@ from webhook.cluster.api import (
 from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient
 from webhook.operations.gates import strip_gates
-from webhook.operations.names import GATE
 from webhook.operations.opting_out import opt_out, opted_in_namespaces, preview
 from webhook.operations.patience import Patience
 from webhook.quota.quantity import Quantity
-from webhook.state.names import MODE_LABEL
+from webhook.state.names import GATE, MODE_LABEL
 
 OTHER_GATE = "example.com/other"
 
@@ -206,6 +205,27 @@ def test_a_gate_that_may_not_be_removed_is_named_and_the_rest_is_done() -> None:
         'pod team-a/web-1 keeps its scheduling gate: pods "web-1" is forbidden: nobody may',
     )
     assert done.restored == ("p1",)
+
+
+class Guarded(MemoryClient):
+    """Lets nobody take our gate off in a namespace that has opted in, as it knew a while ago."""
+
+    lag = 3
+    refused = 0
+
+    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+        if kind == PODS and (MODE_LABEL in labels_of(self) or self.refused < self.lag):
+            self.refused += 1
+            raise ForbiddenError("spec.schedulingGates: may only be removed by somebody else")
+        return super().patch(kind, name, *args, **kwargs)
+
+
+def test_whoever_may_not_take_gates_off_may_opt_a_namespace_out() -> None:
+    """Nobody guards gates once the label is gone, as soon as that is known everywhere."""
+    api = Guarded(a_cluster(a_namespace(), a_gated_pod("web-1")))
+    done = opt_out(api, NAMESPACE, patience=QUICK)
+    assert (done.problems, done.gates, gates_of(api, "web-1")) == ((), 1, [])
+    assert api.refused == api.lag
 
 
 def test_a_status_that_may_not_be_written_is_named() -> None:

@@ -52,6 +52,11 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "create pod": lambda world, step: world.create_pod(
         1 + step.first % 3, 1 + step.second % 3, gold=step.third % 2 == 0
     ),
+    "create gated pod": lambda world, step: world.create_pod(
+        1 + step.first % 3, 1 + step.second % 3, gold=step.third % 2 == 0, is_gated=True
+    ),
+    "ungate": lambda world, step: world.ungate(step.second % 2, step.first),
+    "strip": lambda world, step: world.strip(step.first),
     "bind": lambda world, step: world.bind(step.first, step.second % 2),
     "create assigned": lambda world, step: world.create_assigned(
         1 + step.first % 3, 1 + step.second % 3, step.third % 2
@@ -88,20 +93,21 @@ _UNUSUAL = {
     "lose ledger": 1, "heal": 2, "edit ledger": 1, "configure": 2, "reload": 6, "begin term": 1,
     "send": 4, "arrive": 4,
 }  # fmt: skip
-_WEIGHTS = [{**_RARE, **_OFTEN, **_UNUSUAL}.get(name, 3) for name in STEPS]
-_USUAL_WEIGHTS = [
-    0 if name in _UNUSUAL else weight for name, weight in zip(STEPS, _WEIGHTS, strict=True)
-]
+_GATES = {"create gated pod": 8, "ungate": 6, "strip": 1}
 
 
-def random_steps(seed: int, length: int) -> list[Step]:
+def random_steps(seed: int, length: int, *, has_gates: bool | None = None) -> list[Step]:
     """Return the same steps for the same seed.
 
-    With odd seeds nobody touches the ledger or the configuration, and leaders do not change:
-    there is more room for the rest.
+    With odd seeds nobody touches the ledger or the configuration, and leaders do not change; with
+    most of them no pod waits behind a gate, unless `has_gates`: there is more room for the rest.
     """
+    if has_gates is None:
+        has_gates = seed % 8 in {4, 5}
+    known = {**_RARE, **_OFTEN, **_UNUSUAL, **_GATES}
+    left_out = {*(_UNUSUAL if seed % 2 else ()), *(() if has_gates else _GATES)}
+    weights = [0 if name in left_out else known.get(name, 3) for name in STEPS]
     chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
-    weights = _USUAL_WEIGHTS if seed % 2 else _WEIGHTS
     names = chance.choices(list(STEPS), weights=weights, k=length)
     return [Step(name, *(chance.randrange(9) for _ in range(4))) for name in names]
 

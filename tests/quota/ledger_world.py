@@ -6,19 +6,25 @@ can conflict or whose answers can get lost. Requests take up to `REQUEST_SECONDS
 the pod to the write of the pod. Nothing here shares code with the ledger's arithmetic: what is
 really taken is summed from the pods in storage.
 
-People take part: they lose the ledger, edit it in ways that say too much, and change which
-resources are deferred, which every actor learns at another moment. Edits that say too little are
-left out: what doors admit by them until the tracker notices is nobody's fault.
+Pods may wait behind our gate: trackers reserve for them in the write with which they settle, and
+remove the gate when they have read that it was written, or never, when another leads by then.
+
+People take part: they remove gates, lose the ledger, edit it in ways that say too much, and change
+which resources are deferred, which every actor learns at another moment. Edits that say too little
+are left out: what doors admit by them until the tracker notices is nobody's fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from datetime import UTC, datetime
+from typing import TypeVar, cast
 
 from webhook.encoding import decode_json, encode_json
 from webhook.quota import ledger as ledger_module
+from webhook.quota import line as line_module
+from webhook.quota import line_pass
 from webhook.quota import settlement as settlement_module
 from webhook.quota.ledger import (
     Admitted,
@@ -31,6 +37,8 @@ from webhook.quota.ledger import (
     Verdict,
 )
 from webhook.quota.ledger_codec import ledger_from_status, ledger_status
+from webhook.quota.line import Waiter
+from webhook.quota.objects import Pod
 from webhook.quota.quantity import Quantity
 from webhook.quota.resources import ResourceList
 from webhook.quota.settlement import Count, CountedQuota, Expiry, SeenPod, settle
@@ -41,6 +49,8 @@ CPU = "requests.cpu"
 MEMORY = "requests.memory"
 KEYS = (frozenset({CPU, MEMORY}), frozenset({CPU}), frozenset({MEMORY}))
 """What the configuration may defer."""
+
+_NO_TIME = datetime(2026, 5, 4, tzinfo=UTC)
 
 T = TypeVar("T")
 
@@ -59,10 +69,15 @@ class PodState:
     is_assigned: bool = False
     is_finished: bool = False
     is_deleted: bool = False
+    is_gated: bool = False
 
     @property
     def is_live(self) -> bool:
         return not (self.is_finished or self.is_deleted)
+
+    @property
+    def waits(self) -> bool:
+        return self.is_gated and self.is_live and not self.is_assigned
 
     @property
     def usage(self) -> ResourceList:
@@ -137,6 +152,7 @@ class TrackerActor:
     watched_uid: int = 0
     lost_since: float | None = None
     sent: tuple[int, Ledger] | None = None
+    prefers_pace: bool = False
 
 
 class World:
@@ -154,9 +170,10 @@ class World:
         self.leader = 0
         self.requests: list[Request] = []
         self.doors = [DoorActor(), DoorActor()]
-        self.trackers = [TrackerActor(), TrackerActor()]
+        self.trackers = [TrackerActor(), TrackerActor(prefers_pace=True)]
         self.serial = 0
         self.commits = 0
+        self.releases = 0
         self.put_quota("base", cpu=6, memory=8, scope="all")
         for tracker in self.trackers:
             self.catch_up(tracker)
@@ -166,9 +183,15 @@ class World:
 
     # -- people and controllers ------------------------------------------------------------
 
-    def create_pod(self, cpu: int, memory: int, *, gold: bool) -> None:
-        """Create a pod that waits for a node."""
-        self._store(self._new_pod(cpu, memory, gold=gold))
+    def create_pod(self, cpu: int, memory: int, *, gold: bool, is_gated: bool = False) -> None:
+        """Create a pod that waits for a node, perhaps behind our gate."""
+        self._store(replace(self._new_pod(cpu, memory, gold=gold), is_gated=is_gated))
+
+    def strip(self, index: int) -> None:
+        """Let somebody remove a gate, asked or not."""
+        pod = pick([pod for pod in self.pods.values() if pod.waits], index)
+        if pod is not None:
+            self._store(replace(pod, is_gated=False))
 
     def finish(self, index: int) -> None:
         """Let an assigned pod end."""
@@ -255,7 +278,7 @@ class World:
         actor = self.doors[door]
         candidates = [pod for pod in self.pods.values() if not pod.is_assigned and pod.is_live]
         now = pick(candidates, index)
-        if now is None:
+        if now is None or now.is_gated:  # the door says what storage would say
             return
         quotas = self._quotas_at(actor.quotas_seen)
         claim = self._claim(self._pod_as_seen(actor, now), quotas, actor.keys)
@@ -452,7 +475,59 @@ class World:
                 return None
         else:
             actor.lost_since = None
-        return settle(known, self._count(actor), expired=self._expired(actor))
+        following = settle(known, self._count(actor), expired=self._expired(actor))
+        return None if following is None else self._with_releases(actor, following)
+
+    def _with_releases(self, actor: TrackerActor, following: Ledger) -> Ledger:
+        """Reserve for those who wait and fit, as the tracker sees them."""
+        quotas = self._quotas_at(actor.quotas_seen)
+        line = [
+            Waiter(
+                cast("Pod", pod),
+                (0, _NO_TIME, int(pod.uid.removeprefix("uid-")), pod.uid),
+                replace(
+                    self._claim(pod, quotas, actor.keys),
+                    door=Door.RELEASE,
+                    seen=ledger_module.NEWEST,
+                ),
+            )
+            for pod in self._pods_at(actor.pods_seen).values()
+            if pod.waits
+        ]
+        order = line_module.Order.BEST_EFFORT if actor.prefers_pace else line_module.Order.STRICT
+        rules = line_module.LineRules(order=order, most_overtakes=2)
+        passed = line_pass.pass_line(
+            following,
+            sorted(line, key=lambda one: one.place),
+            rules,
+            room=5,
+        )
+        assert passed.ledger is not None
+        self._check_released(passed)
+        self.releases += len(passed.released)
+        return passed.ledger
+
+    def _check_released(self, passed: line_module.Passed) -> None:
+        """What is reserved for those who wait fits beside all that is used and reserved (law 2)."""
+        assert passed.ledger is not None
+        sums = ledger_module.reserved_by(passed.ledger.reservations.values())
+        for waiter in passed.released:
+            claim = waiter.claim
+            assert claim is not None
+            for name in claim.quotas:
+                account = passed.ledger.accounts[name]
+                for resource, hard in account.hard.items():
+                    held = number(account.used, resource) + number(sums[name], resource)
+                    asks = number(claim.usage, resource)
+                    assert not asks or held <= hard.value, f"{claim.pod} was released beyond {name}"
+
+    def ungate(self, tracker: int, index: int) -> None:
+        """Let a tracker remove a gate, by the ledger that it has read, however long ago."""
+        _, known = self.trackers[tracker].ledger
+        reservations = {} if known is None else known.reservations
+        pod = pick([pod for pod in self.pods.values() if pod.waits], index)
+        if pod is not None and pod.uid in reservations and not reservations[pod.uid].is_intent:
+            self._store(replace(pod, is_gated=False))
 
     def _has_seen_all(self, actor: TrackerActor) -> bool:
         """Whether a fresh list shows nothing that the tracker's cache lacks."""
@@ -487,6 +562,8 @@ class World:
 
     def check_quiet(self) -> None:
         """Let every request end and all caches catch up; the ledger must then be exact."""
+        for _ in list(self.pods):
+            self.strip(0)
         self.pass_time(REQUEST_SECONDS + 1)
         self.reload(self.trackers[0])
         self.catch_up(self.trackers[0])
@@ -563,7 +640,7 @@ class World:
         """The pod in the door's cache, or live where the cache has none or is too old."""
         _, known = self.read_ledger()
         seen = self._pods_at(actor.pods_seen).get(now.uid)
-        if seen is None or (known is not None and actor.pods_seen < known.barrier):
+        if seen is None or seen.is_gated or (known is not None and actor.pods_seen < known.barrier):
             return now
         return seen
 
@@ -616,7 +693,7 @@ class World:
         if before is None or not before.is_live:
             return False
         if request.kind == "bind":
-            return not before.is_assigned
+            return not (before.is_assigned or before.is_gated)
         return before.version == request.read_version
 
     def _check_commit(self, request: Request, before: PodState | None, after: PodState) -> None:
@@ -675,6 +752,8 @@ class World:
         for uid, (serial, since) in actor.watched.items():
             now = self.pods.get(uid)
             if self.clock - since <= EXPIRE_SECONDS or not self._agrees(now, seen.get(uid)):
+                continue
+            if now is not None and now.is_gated:
                 continue
             expired[uid] = Expiry(serial, 0 if now is None else now.version)
         return expired

@@ -246,7 +246,11 @@ def test_an_invalid_selector_is_not_said_to_select_other_labels() -> None:
     expressions = [{"key": "app", "operator": "Like", "values": ["train"]}]
     new = updated(OPEN_JOB, put("spec.selector.matchExpressions", expressions))
 
-    assert job_update_errors(OPEN_JOB, new) == [immutable("spec.selector")]
+    unknown = invalid("spec.selector.matchExpressions[0].operator", "not a valid selector operator")
+    assert job_update_errors(OPEN_JOB, new) == [
+        *twice([unknown]),
+        immutable("spec.selector"),
+    ]
 
 
 MESSAGES = {

@@ -51,7 +51,8 @@ _LEFT_OUT = ("labels", "generateName", "creationTimestamp", "generation")
 def in_words(pod: Pod) -> Pod:
     """The whole pod without what is not kept."""
     mirror = {"kubernetes.io/config.mirror": ""} if pod.is_mirror else {}
-    return replace(pod, generate_name="", created=None, labels={}, annotations=mirror)
+    created = None if pod.is_assigned else pod.created
+    return replace(pod, generate_name="", created=created, labels={}, annotations=mirror)
 
 
 def read(reader: Callable[[Object], Pod], raw: Object) -> Pod | str:
@@ -126,6 +127,56 @@ def test_pods_of_one_template_share_what_they_are_charged_by() -> None:
     assert (two.name, two.uid, two.node_name) == ("b", "b", "node-b")
     assert one.containers is two.containers
     assert usage_of(one, now=None) is usage_of(two, now=None)
+
+
+WAITING = a_pod(
+    requests={"cpu": "1"},
+    priority=7,
+    schedulingGates=[{"name": "deferredquota.io/quota"}],
+    metadata={"creationTimestamp": "2026-06-01T12:00:00Z", "resourceVersion": "7"},
+    status={
+        "phase": "Pending",
+        "nominatedNodeName": "",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+    },
+)
+
+
+def test_of_a_pod_that_waits_its_age_and_its_chances_are_kept() -> None:
+    kept = kept_pod(WAITING)
+    assert kept.created == Pod.from_object(WAITING).created is not None
+    assert (kept.priority, kept.scheduling_gates) == (7, ("deferredquota.io/quota",))
+    assert kept.is_unplaced
+
+
+def test_what_is_wrong_in_a_pod_that_waits_is_reported_as_for_the_whole_pod() -> None:
+    for path in places(WAITING):
+        if path and not {"labels", "generateName", "generation"}.intersection(path):
+            for value in WRONG:
+                check(damaged(WAITING, path, value))  # type: ignore[arg-type]
+
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+UNPLACED: Mapping[str, tuple[Object, bool]] = {
+    "no node takes it": ({"conditions": [UNSCHEDULABLE]}, True),
+    "its bind was refused": (
+        {"conditions": [{"type": "Ready"}, {**UNSCHEDULABLE, "reason": "SchedulerError"}]},
+        True,
+    ),
+    "it is behind gates": ({"conditions": [{**UNSCHEDULABLE, "reason": "SchedulingGated"}]}, False),
+    "it has been scheduled": ({"conditions": [{**UNSCHEDULABLE, "status": "True"}]}, False),
+    "nobody has tried yet": ({}, False),
+    "it is to get a node": ({"conditions": [UNSCHEDULABLE], "nominatedNodeName": "n"}, False),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), UNPLACED.values(), ids=UNPLACED.keys())
+def test_a_pod_is_unplaced_when_the_scheduler_has_found_no_node_for_it(
+    status: Object, expected: bool
+) -> None:
+    waits = a_pod(status=status)
+    assert kept_pod(waits).is_unplaced is Pod.from_object(waits).is_unplaced is expected
+    assert not kept_pod(a_pod(node="n", status=status)).is_unplaced
 
 
 def test_a_mirror_pod_stays_one() -> None:

@@ -124,6 +124,15 @@ def test_a_resize_of_a_bound_but_uncounted_pod_adds_to_its_reservation() -> None
     assert following.accounts["q"].reserved == amounts(requests_cpu="3")
 
 
+def test_a_resize_that_was_asked_about_an_older_larger_pod_is_charged_from_the_stored_one() -> None:
+    resize = claim("a", "5", "q", door=Door.RESIZE)
+    full = ledger(account("q", hard="9", used="1"))
+    stale, _ = admit(full, replace(resize, counted={"q": amounts(requests_cpu="3")}, after=7))
+    assert stale.accounts["q"].reserved == amounts(requests_cpu="2")
+    again, _ = admit(stale, replace(resize, counted={"q": amounts(requests_cpu="1")}, after=8))
+    assert again.accounts["q"].reserved == amounts(requests_cpu="4")
+
+
 def test_a_resource_over_its_limit_does_not_block_growth_of_another() -> None:
     observed = Observed("q", "uid-q", "hash")
     over = Account(

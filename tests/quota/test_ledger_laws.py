@@ -24,6 +24,18 @@ def test_the_laws_hold_over_thousands_of_steps(seed: int) -> None:
     commits = 0
     for part in range(40):
         world = World()
-        drive(world, random_steps(seed * 1000 + part, 150))
+        drive(world, random_steps(seed * 1000 + part, 150, has_gates=False))
         commits += world.commits
     assert commits > 100, "the steps never get anything bound, so they prove nothing"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_laws_hold_where_pods_wait_behind_our_gate(seed: int) -> None:
+    commits = releases = 0
+    for part in range(40):
+        world = World()
+        drive(world, random_steps(seed * 1000 + part, 150, has_gates=True))
+        commits += world.commits
+        releases += world.releases
+    assert commits > 40, "the steps never get anything bound, so they prove nothing"
+    assert releases > 100, "nothing is ever released"

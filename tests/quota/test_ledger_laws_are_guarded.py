@@ -14,12 +14,13 @@ from tests.quota import ledger_world
 from tests.quota.ledger_driver import drive, random_steps
 from tests.quota.ledger_world import PodState, World
 from webhook.encoding import encode_json
-from webhook.quota import ledger, settlement
+from webhook.quota import ledger, line_pass, settlement
 from webhook.quota.ledger import (
     NOTHING,
     Account,
     Admitted,
     Claim,
+    Door,
     Ledger,
     Observed,
     Refused,
@@ -197,6 +198,31 @@ def _count_new_resources_at_once(patch: Patch) -> None:
     patch.setattr(settlement, "max_of", lambda reserved, _seen: reserved)
 
 
+def _release_without_comparing(patch: Patch) -> None:
+    def admit(known: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
+        return _GENUINE_ADMIT(known, replace(claim, is_forced=True))
+
+    patch.setattr(line_pass, "admit", admit)
+    patch.setattr(line_pass, "exceeded", lambda *_: ())
+
+
+def _release_by_what_others_have(patch: Patch) -> None:
+    """Binds of pods that were released go unasked: what is promised is as good as taken."""
+    genuine = World._answer
+
+    def answer(
+        world: World, request: ledger_world.Request, verdict: Verdict, stands: Verdict | None
+    ) -> None:
+        known = request.ledger[1]
+        promised = None if known is None else known.reservations.get(request.claim.uid)
+        if promised is not None and promised.door is Door.RELEASE:
+            request.is_admitted = True
+            return
+        genuine(world, request, verdict, stands)
+
+    patch.setattr(World, "_answer", answer)
+
+
 BREACHES: Mapping[str, Callable[[Patch], None]] = {
     "1 safety: what the cache does not show is dropped": _drop_what_is_not_seen,
     "2 admit: reservations are not added": _forget_what_is_reserved,
@@ -213,6 +239,8 @@ BREACHES: Mapping[str, Callable[[Patch], None]] = {
     "6 monotonic: usage is counted from older pods": _count_from_older_pods,
     "7 all or none: quotas before the refusing one stay charged": _charge_until_the_refusal,
     "8 final: refused requests are decided again": _decide_refusals_again,
+    "2 admit: pods are released that do not fit": _release_without_comparing,
+    "5 expire: released pods are bound without a trace": _release_by_what_others_have,
     "loss: a lost ledger is made at once": _make_a_lost_ledger_at_once,
     "loss: a lost ledger is made from old pods": _make_a_lost_ledger_from_old_pods,
     "leadership: what a deposed leader sent replaces what came after": _let_a_deposed_leader_write,

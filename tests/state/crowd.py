@@ -32,6 +32,7 @@ from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.cluster.memory.interception import WriteRequest
 from webhook.embedded.reviews import UserInfo, write_review
 from webhook.runtime import Engine
+from webhook.state.names import GATE
 
 NAMESPACE: Final = "team-a"
 REQUEST_SECONDS: Final = 0.4
@@ -109,9 +110,12 @@ class Replicas:
 
 
 class Crowd:
-    """Actors on threads, until `stop`."""
+    """Actors on threads, until `stop`; `gated` is the share of new pods behind our gate."""
 
-    def __init__(self, cluster: MemoryCluster, replicas: Replicas, seed: int) -> None:
+    def __init__(
+        self, cluster: MemoryCluster, replicas: Replicas, seed: int, *, gated: float = 0.0
+    ) -> None:
+        self._gated = gated
         self._api = MemoryClient(cluster, admission=replicas)
         self._plain = MemoryClient(cluster)
         self._replicas = replicas
@@ -140,6 +144,13 @@ class Crowd:
             thread.join(20)
             assert not thread.is_alive(), "an actor hangs"
 
+    def delete_waiting(self) -> None:
+        """Delete the pods that have no node: nobody would ever tell that none takes them."""
+        waiting = self._plain.list(PODS, namespace=NAMESPACE, field_selector="spec.nodeName=")
+        for pod in waiting.items:
+            name = cast("Mapping[str, str]", pod["metadata"])["name"]
+            self._plain.delete(PODS, name, namespace=NAMESPACE, grace_period_seconds=0)
+
     def _run(self, number: int, act: Callable[[random.Random], None]) -> None:
         rng = random.Random(self._seed * 1000 + number)  # noqa: S311 - repeatable, not secret
         while not self._stopping.is_set():
@@ -160,7 +171,10 @@ class Crowd:
         """Create a pod that waits, sometimes under a name that was used before."""
         if len(self._names) < MOST_PODS:
             name = f"pod-{rng.randrange(2 * MOST_PODS)}"
-            self._plain.create(PODS, _a_pod(rng, name))
+            pod = _a_pod(rng, name)
+            if self._gated and rng.random() < self._gated:
+                cast("dict[str, object]", pod["spec"])["schedulingGates"] = [{"name": GATE}]
+            self._plain.create(PODS, pod)
             self._names.add(name)
 
     def create_assigned(self, rng: random.Random) -> None:

@@ -6,13 +6,16 @@ here, so that a rule which cannot be evaluated is an error at start and never at
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.config import Configuration, JobGates, MirrorPods, MustSpecify
+from webhook.config import Configuration, JobRuleSettings, MirrorPods, MustSpecify
+from webhook.config.settings import PlainObject
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.jobs import JobGate
+from webhook.quota.jobs.label_selectors import LabelSelector, read_label_selector
+from webhook.quota.jobs.operators import label_selector_errors
+from webhook.quota.jobs.policy import Growth, JobRule, Users, Verdict
 from webhook.quota.limited import LimitedResource
 from webhook.quota.names import DEFERRED_KEYS, is_pod_quota_key
 from webhook.quota.objects import ScopeExpression
@@ -33,6 +36,7 @@ class Rules:
         priority: Which pods need a quota with a PriorityClass scope.
         exempt_namespaces: Never touched.
         job_gates: Feature gates of the API server that are on.
+        jobs: What is allowed of which Jobs; the first that is about a Job decides.
         ledger_seconds: How long one request may try to reserve.
     """
 
@@ -45,11 +49,18 @@ class Rules:
         default_factory=lambda: Configuration().exempt_namespaces
     )
     job_gates: frozenset[str] = frozenset(JobGate)
+    jobs: tuple[JobRule, ...] = ()
     ledger_seconds: float = 3.0
 
 
-def rules_of(configuration: Configuration) -> Rules:
+def rules_of(
+    configuration: Configuration, *, found_gates: frozenset[str] = frozenset(JobGate)
+) -> Rules:
     """Read the rules.
+
+    Args:
+        configuration: The settings.
+        found_gates: The feature gates that the API server was found to have on.
 
     Raises:
         InvalidFieldError: A rule cannot be evaluated; the error has its path.
@@ -66,7 +77,10 @@ def rules_of(configuration: Configuration) -> Rules:
             configuration.require_quota_for_priority, "requireQuotaForPriority"
         ),
         exempt_namespaces=configuration.exempt_namespaces,
-        job_gates=_job_gates(configuration.job_gates),
+        job_gates=configuration.job_gates.enabled_of(found_gates),
+        jobs=tuple(
+            _job_rule(rule, f"jobs[{index}]") for index, rule in enumerate(configuration.jobs)
+        ),
         ledger_seconds=float(configuration.timeouts.ledger_seconds),
     )
 
@@ -83,9 +97,27 @@ def _extended_keys(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _job_gates(gates: JobGates) -> frozenset[str]:
-    enabled: Mapping[str, bool] = {
-        JobGate.MUTABLE_RESOURCES: gates.mutable_pod_resources,
-        JobGate.MUTABLE_SCHEDULING: gates.mutable_scheduling_directives,
-    }
-    return frozenset(name for name, is_on in enabled.items() if is_on)
+def _job_rule(settings: JobRuleSettings, field: str) -> JobRule:
+    given = settings.resizers
+    resizers = None
+    if given is not None:
+        resizers = Users(given.users, given.groups, given.service_accounts)
+    return JobRule(
+        namespaces=_selector(settings.namespaces, f"{field}.namespaces"),
+        jobs=_selector(settings.selector, f"{field}.selector"),
+        growth={resource: Growth(word) for resource, word in settings.growth.items()},
+        shrink={resource: Verdict(word) for resource, word in settings.shrink.items()},
+        claims=Verdict(settings.claims),
+        template_metadata=Verdict(settings.template_metadata),
+        resizers=resizers,
+        replacement=Verdict(settings.pod_replacement_policy),
+        terminating=Verdict(settings.terminating),
+        never_fits=Verdict(settings.never_fits),
+        unsuspend=Verdict(settings.unsuspend),
+    )
+
+
+def _selector(raw: PlainObject | None, field: str) -> LabelSelector:
+    for error in label_selector_errors(raw, field):
+        raise InvalidFieldError(error.field, error.detail)
+    return read_label_selector(raw, field) or LabelSelector({})

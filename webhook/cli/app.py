@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "convert": ("webhook.cli.convert:convert", "Turn lists of priority classes into selectors."),
     "enable": ("webhook.cli.enable:enable", "Opt namespaces in."),
     "disable": ("webhook.cli.disable:disable", "Opt namespaces out."),
+    "job": ("webhook.cli.job:job", "Change the resources of Jobs."),
     "doctor": ("webhook.cli.doctor:doctor", "Look a cluster over."),
     "certs": ("webhook.cli.certs:certs", "Make and show serving certificates."),
     "version": ("webhook.cli.version:version", "Show the version."),

@@ -103,6 +103,7 @@ def _settings(
     return Settings(
         deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
         exempt=configuration.exempt_namespaces,
+        pacing=configuration.pacing,
         namespaces=tuple(dict.fromkeys(namespaces)),
         expire_seconds=float(configuration.timeouts.expire_reservation_seconds),
         is_offline=is_offline,

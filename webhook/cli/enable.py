@@ -134,6 +134,7 @@ class Opting:
         self._settings = settings or Settings(
             deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
             exempt=configuration.exempt_namespaces,
+            pacing=configuration.pacing,
             is_offline=is_offline,
             read_bundle=read_bundle,
         )

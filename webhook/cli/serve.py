@@ -46,7 +46,8 @@ Examples:
   deferred-quota serve --embedded cluster.yaml --embedded-api 127.0.0.1:8001
   kubectl get ns,quota,pods -A -o yaml > cluster.yaml
 
-Reviews are posted to /mutate and /validate. /livez, /readyz and /metrics are on the plain port.
+Reviews are posted to /mutate and /validate; with extender.enabled in the configuration, schedulers
+ask at /scheduler/filter and /scheduler/preempt. /livez, /readyz and /metrics are on the plain port.
 """,
 )
 @cluster_options
@@ -129,6 +130,8 @@ def serve(  # noqa: PLR0913, PLR0917 - one for each option
             announce=announce,
             threads=_settings(configuration).limits.threads,
             body_bytes=_settings(configuration).limits.body_bytes,
+            # the engine keeps the configuration up to date, in the worker, where this is asked
+            serves_extender=lambda: _settings(configuration).extender.enabled,
         )
         return ExitCode(run_server(build, settings))
 

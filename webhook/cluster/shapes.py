@@ -92,6 +92,7 @@ class _ContainerStatus(TypedDict, total=False):
 
 class _Condition(TypedDict, total=False):
     type: Any
+    status: Any
     reason: Any
     observedGeneration: Any
 
@@ -99,6 +100,7 @@ class _Condition(TypedDict, total=False):
 class _PodStatus(TypedDict, total=False):
     phase: Any
     qosClass: Any
+    nominatedNodeName: Any
     containerStatuses: list[_ContainerStatus | None] | None
     initContainerStatuses: list[_ContainerStatus | None] | None
     conditions: list[_Condition | None] | None

@@ -11,15 +11,20 @@ the path. No other package reads the environment or settings from files.
 """
 
 from webhook.config.file import ConfigurationFile, Reload
+from webhook.config.jobs import JobGrowth, JobResizers, JobRuleSettings, JobVerdict
 from webhook.config.reading import API_VERSION, KIND, Check, load_configuration
 from webhook.config.settings import (
     Configuration,
     ConfigurationError,
     Coverage,
+    Extender,
     JobGates,
     Limits,
     MirrorPods,
     MustSpecify,
+    Pacing,
+    Queue,
+    QueueOrder,
     QuotaUpdate,
     Timeouts,
 )
@@ -32,10 +37,18 @@ __all__ = [
     "ConfigurationError",
     "ConfigurationFile",
     "Coverage",
+    "Extender",
     "JobGates",
+    "JobGrowth",
+    "JobResizers",
+    "JobRuleSettings",
+    "JobVerdict",
     "Limits",
     "MirrorPods",
     "MustSpecify",
+    "Pacing",
+    "Queue",
+    "QueueOrder",
     "QuotaUpdate",
     "Reload",
     "Timeouts",

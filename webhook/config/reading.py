@@ -6,16 +6,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
+from webhook.config.jobs import gate, job_rules
 from webhook.config.settings import (
     MUTABLE_POD_RESOURCES,
     MUTABLE_SCHEDULING_DIRECTIVES,
     Configuration,
     ConfigurationError,
     Coverage,
+    Extender,
     JobGates,
     Limits,
     MirrorPods,
     MustSpecify,
+    Pacing,
+    Queue,
+    QueueOrder,
     QuotaUpdate,
     Timeouts,
 )
@@ -98,17 +103,27 @@ def _section(make: Callable[..., _T], table: _Table, *, required: Iterable[str] 
 _TIMEOUTS: _Table = {
     "ledgerSeconds": ("ledger_seconds", whole(1, 30)),
     "expireReservationSeconds": ("expire_reservation_seconds", whole(35, 3600)),
+    "gateReleaseSeconds": ("gate_release_seconds", whole(1, 86_400)),
+}
+
+_QUEUE: _Table = {
+    "order": ("order", choice(QueueOrder)),
+    "maxOvertakes": ("max_overtakes", whole(0, 1_000_000)),
+    "maxWaitSeconds": ("max_wait_seconds", whole(0, 604_800)),
 }
 
 _LIMITS: _Table = {
     "bodyBytes": ("body_bytes", whole(64 * 1024, 64 * 1024 * 1024)),
     "threads": ("threads", whole(1, 64)),
     "reservationsPerNamespace": ("reservations_per_namespace", whole(1, 4000)),
+    "reasonsPerSecond": ("reasons_per_second", whole(0, 1000)),
 }
 
+_EXTENDER: _Table = {"enabled": ("enabled", boolean)}
+
 _JOB_GATES: _Table = {
-    MUTABLE_POD_RESOURCES: ("mutable_pod_resources", boolean),
-    MUTABLE_SCHEDULING_DIRECTIVES: ("mutable_scheduling_directives", boolean),
+    MUTABLE_POD_RESOURCES: ("mutable_pod_resources", gate),
+    MUTABLE_SCHEDULING_DIRECTIVES: ("mutable_scheduling_directives", gate),
 }
 
 _EXPRESSION: Reader[dict[str, object]] = section(
@@ -138,10 +153,16 @@ _FIELDS: _Table = {
     "requireQuotaForPriority": ("require_quota_for_priority", list_of(_EXPRESSION)),
     "coverage": ("coverage", choice(Coverage)),
     "quotaUpdate": ("quota_update", choice(QuotaUpdate)),
+    "pacing": ("pacing", choice(Pacing)),
+    "breakGlassGroups": ("break_glass_groups", _set_of_names),
+    "trustedUsers": ("trusted_users", _set_of_names),
     "exemptNamespaces": ("exempt_namespaces", _set_of_names),
+    "queue": ("queue", _section(Queue, _QUEUE)),
     "timeouts": ("timeouts", _section(Timeouts, _TIMEOUTS)),
     "limits": ("limits", _section(Limits, _LIMITS)),
+    "extender": ("extender", _section(Extender, _EXTENDER)),
     "jobGates": ("job_gates", _section(JobGates, _JOB_GATES)),
+    "jobs": ("jobs", job_rules),
 }
 
 _CONFIGURATION = _section(Configuration, _FIELDS, required=("apiVersion", "kind"))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from webhook.config.jobs import JobRuleSettings
+
 PlainObject: TypeAlias = Mapping[str, object]
 
 MUTABLE_POD_RESOURCES = "MutablePodResourcesForSuspendedJobs"
@@ -78,6 +80,42 @@ class QuotaUpdate(StrEnum):
     """Nothing: who wants another quota creates it beside the old one and deletes that."""
 
 
+class Pacing(StrEnum):
+    """Whether pods wait for quota before the scheduler looks at them."""
+
+    GATE = "gate"
+    """Pods that a quota concerns are created with a scheduling gate, which goes when they fit."""
+
+    NONE = "none"
+    """No gates: what does not fit is refused at its bind, and tried again by the scheduler."""
+
+
+class QueueOrder(StrEnum):
+    """What a waiting pod that does not fit means for those behind it."""
+
+    STRICT = "StrictFIFO"
+    """It holds every later pod that one of the quotas is about which it does not fit."""
+
+    BEST_EFFORT = "BestEffortFIFO"
+    """Later pods that fit pass it, but not for ever: see `Queue`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """How the pods of a namespace wait behind our gate; of higher priority first, then older."""
+
+    order: QueueOrder = QueueOrder.STRICT
+    """`queue.order`: `StrictFIFO` or `BestEffortFIFO`."""
+
+    max_overtakes: int = 100
+    """`queue.maxOvertakes`, 0 to 1000000: how many pods may pass one that does not fit; it then
+    holds those behind it. For `BestEffortFIFO`."""
+
+    max_wait_seconds: int = 300
+    """`queue.maxWaitSeconds`, 0 to 604800: for how long pods may pass one that does not fit; it
+    then holds those behind it. For `BestEffortFIFO`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
     """How long things may take, in whole seconds."""
@@ -90,6 +128,11 @@ class Timeouts:
     """`timeouts.expireReservationSeconds`, 35 to 3600: how long a reservation is kept for a pod
     that does not become assigned. An API request can last 34 s, so less would free a quota that
     is about to be used."""
+
+    gate_release_seconds: int = 60
+    """`timeouts.gateReleaseSeconds`, 1 to 86400: how long the scheduler may find no node for a
+    pod whose gate was removed, until what is reserved for it goes to others. The pod is asked
+    about again when it is bound. It is never less than `expireReservationSeconds`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,29 +150,61 @@ class Limits:
     """`limits.reservationsPerNamespace`, 1 to 4000: pods of one namespace that may be between
     admission and bind. The upper end is what fits into one stored object."""
 
+    reasons_per_second: int = 20
+    """`limits.reasonsPerSecond`, 0 to 1000: how many conditions and events are written on waiting
+    pods per second, to say why they wait. 0 writes none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extender:
+    """What schedulers are answered, see `manifests/scheduler`."""
+
+    enabled: bool = False
+    """`extender.enabled`: whether `/scheduler/filter` and `/scheduler/preempt` are there, on the
+    port of the webhook. A scheduler names itself by nothing: whoever reaches the port, and knows
+    the name and uid of a pod, is then told the numbers of the quota that refuses it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobGates:
     """The API server's feature gates that decide what a suspended Job may change.
 
-    The keys in the file are the gates' own names. Set them as the API server has them; the
-    defaults are those of Kubernetes 1.36.
+    The keys in the file are the gates' own names. `true` and `false` say how the API server has
+    them; `Auto`, which is None here, lets the webhook find out by the API server's version and,
+    where that does not tell, by a try. What cannot be found out is as in Kubernetes 1.36.
     """
 
-    mutable_pod_resources: bool = True
-    """`jobGates.MutablePodResourcesForSuspendedJobs`"""
+    mutable_pod_resources: bool | None = None
+    """`jobGates.MutablePodResourcesForSuspendedJobs`: true, false or `Auto`."""
 
-    mutable_scheduling_directives: bool = True
-    """`jobGates.MutableSchedulingDirectivesForSuspendedJobs`"""
+    mutable_scheduling_directives: bool | None = None
+    """`jobGates.MutableSchedulingDirectivesForSuspendedJobs`: true, false or `Auto`."""
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether one of them has to be found out."""
+        return None in self._settings.values()
 
     @property
     def enabled(self) -> frozenset[str]:
-        """The names of the gates that are on, as `quota.job_update_errors` takes them."""
-        gates = {
+        """The names of the gates that are on where nothing can be found out."""
+        return self.enabled_of(frozenset(self._settings))
+
+    def enabled_of(self, found: frozenset[str]) -> frozenset[str]:
+        """Return the names of the gates that are on, as `quota.jobs.job_update_errors` takes them.
+
+        Args:
+            found: The names of those that the API server was found to have on.
+        """
+        settings = self._settings.items()
+        return frozenset(name for name, on in settings if (name in found if on is None else on))
+
+    @property
+    def _settings(self) -> Mapping[str, bool | None]:
+        return {
             MUTABLE_POD_RESOURCES: self.mutable_pod_resources,
             MUTABLE_SCHEDULING_DIRECTIVES: self.mutable_scheduling_directives,
         }
-        return frozenset(name for name, on in gates.items() if on)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +239,24 @@ class Configuration:
     quota_update: QuotaUpdate = QuotaUpdate.ALLOW
     """`quotaUpdate`: `allow`, `scopes` or `reject`."""
 
+    pacing: Pacing = Pacing.GATE
+    """`pacing`: `gate` or `none`, for namespaces without the label `deferredquota.io/pacing`; the
+    label wins. It is written into the registration by `scripts/install`."""
+
+    break_glass_groups: frozenset[str] = frozenset({"system:masters"})
+    """`breakGlassGroups`: groups of users who may take our scheduling gate off a pod and write our
+    labels and annotations by hand. A list in the file replaces the default."""
+
+    trusted_users: frozenset[str] = frozenset()
+    """`trustedUsers`: names of users that the product's own processes are, besides its service
+    accounts, as those of processes that run outside of the cluster."""
+
     exempt_namespaces: frozenset[str] = frozenset({"kube-system", "kube-public", "kube-node-lease"})
     """`exemptNamespaces`: namespaces that are never touched, whatever their labels say. A list
     in the file replaces the default."""
+
+    queue: Queue = field(default_factory=Queue)
+    """`queue`"""
 
     timeouts: Timeouts = field(default_factory=Timeouts)
     """`timeouts`"""
@@ -174,5 +264,12 @@ class Configuration:
     limits: Limits = field(default_factory=Limits)
     """`limits`"""
 
+    extender: Extender = field(default_factory=Extender)
+    """`extender`"""
+
     job_gates: JobGates = field(default_factory=JobGates)
     """`jobGates`"""
+
+    jobs: tuple[JobRuleSettings, ...] = ()
+    """`jobs`: rules for what may be changed of suspended Jobs; the first that is about a Job
+    decides, and for a Job that none is about the defaults of one do."""

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+from webhook.controllers.waiting import WaitingPods
 from webhook.quota.deferral import DeferredQuota, NamespaceQuotas, deferred_part
 from webhook.quota.objects import Pod
 from webhook.quota.pods import is_terminal, usage_of
@@ -57,6 +59,8 @@ class NamespaceCount:
         self._used: dict[str, _Sum] = {}
         self._pending: dict[str, _Sum] = {}
         self._gone: set[str] = set()
+        self.waiting: Final = WaitingPods()
+        """Those of the pods that wait behind our gate."""
 
     @property
     def is_empty(self) -> bool:
@@ -81,6 +85,10 @@ class NamespaceCount:
     def versions(self) -> dict[str, int]:
         """Return the version of every pod that is counted, by uid."""
         return {uid: int(pod.resource_version or 0) for uid, pod in self._pods.items()}
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return a pod; safe to call from any thread."""
+        return self._pods.get(uid)
 
     def seen(self, uid: str) -> SeenPod | None:
         """Return a pod as counted."""
@@ -107,6 +115,7 @@ class NamespaceCount:
         self._take(pod.uid)
         self._pods[pod.uid] = pod
         self._put(pod)
+        self.waiting.put(pod)
 
     def remove(self, uid: str) -> None:
         """Stop counting a pod that was deleted."""
@@ -114,6 +123,7 @@ class NamespaceCount:
         self._pods.pop(uid, None)
         self._released.discard(uid)
         self._gone.add(uid)
+        self.waiting.remove(uid)
 
     def release(self, uid: str) -> None:
         """Stop charging a pod that is stuck terminating; it stays known."""

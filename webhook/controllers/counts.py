@@ -18,10 +18,13 @@ from webhook.cluster.informer import Change, Informer
 from webhook.cluster.shapes import decode_pod
 from webhook.controllers.counting import NamespaceCount
 from webhook.controllers.expiry import ReservationWatch
+from webhook.controllers.promises import kept_until, may_go
 from webhook.controllers.tracked import Tracked, TrackerTiming
+from webhook.controllers.waiting import following_terms
 from webhook.quota.deferral import deferred_quotas
 from webhook.quota.keeping import kept_pod
 from webhook.quota.ledger import Ledger
+from webhook.quota.line import LineRules, Waiter
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.settlement import Expiry, settle
 from webhook.state.view import NamespaceCache, QuotaCache
@@ -44,6 +47,19 @@ class Opted:
     exempt: Callable[[], Set[str]]
 
 
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What follows from a count.
+
+    Attributes:
+        ledger: The ledger that follows.
+        line: The pods that wait, in their order, judged by the quotas of the ledger.
+    """
+
+    ledger: Ledger
+    line: tuple[Waiter, ...]
+
+
 class Counts:
     """All namespaces that are tracked. `lock` guards everything but the informer.
 
@@ -52,6 +68,8 @@ class Counts:
         opted: What is counted.
         timing: When to act.
         on_change: Told, with the lock held, of a namespace that is to be settled, and when.
+        rules: How lines of waiting pods move.
+        give_up_seconds: For how long no node takes a released pod until it loses its reservation.
     """
 
     def __init__(
@@ -60,7 +78,12 @@ class Counts:
         opted: Opted,
         timing: TrackerTiming,
         on_change: Callable[[str, float], None],
+        *,
+        rules: Callable[[], LineRules] = LineRules,
+        give_up_seconds: Callable[[], float] = lambda: 60.0,
     ) -> None:
+        self._rules = rules
+        self._give_up_seconds = give_up_seconds
         self.lock: Final = threading.Lock()
         self.tracked: Final[dict[str, Tracked]] = {}
         self.had_ledger: Final[set[str]] = set()
@@ -151,7 +174,7 @@ class Counts:
         tracked: Tracked,
         ledger: Ledger | None,
         expired: Mapping[str, Expiry],
-    ) -> Ledger | None:
+    ) -> Following | None:
         """Return the ledger that follows; None while the cache is older than what was counted.
 
         None too when the namespace is counted anew meanwhile: this count gets no more changes.
@@ -167,7 +190,15 @@ class Counts:
                 return None
             count = tracked.count.count(max(complete, self._newest_change))
             is_before = ledger is not None and self.is_from_before(namespace, tracked, ledger)
-            return settle(ledger, count, expired=expired, is_from_before=is_before)
+            following = settle(ledger, count, expired=expired, is_from_before=is_before)
+            if following is None:
+                return None
+            return Following(following, self._line(namespace, tracked))
+
+    def line(self, namespace: str, tracked: Tracked) -> tuple[Waiter, ...]:
+        """Return the pods that wait, in their order."""
+        with self.lock:
+            return self._line(namespace, tracked)
 
     def release_stuck(self, now: float) -> float:
         """Stop charging pods that have been terminating for too long; return when the next are."""
@@ -180,7 +211,29 @@ class Counts:
                     self.mark(namespace, tracked)
             return self._stuck[0][0] if self._stuck else math.inf
 
+    def look_at_lines(self) -> None:
+        """Look again at every namespace in which pods wait: lines move by other rules."""
+        with self.lock:
+            for namespace, tracked in self.tracked.items():
+                if len(tracked.count.waiting):
+                    self.mark(namespace, tracked)
+
+    def look_again(self, namespace: str, seconds: float) -> None:
+        """Look at a namespace after some seconds: something in it came to nothing."""
+        with self.lock:
+            tracked = self.tracked.get(namespace)
+            if tracked is not None:
+                self.mark(namespace, tracked, within=seconds)
+
     # -- with the lock held --------------------------------------------------------------------
+
+    def _line(self, namespace: str, tracked: Tracked) -> tuple[Waiter, ...]:
+        waiting = tracked.count.waiting
+        if not len(waiting) or tracked.is_leaving:
+            return ()
+        seen = self._opted.quotas.in_namespace(namespace)
+        tracked.terms = following_terms(tracked.terms, tracked.count.quotas, seen, self._rules())
+        return waiting.line(tracked.terms)
 
     def mark(self, namespace: str, tracked: Tracked, *, within: float = 0.0) -> None:
         """Note that there is something to settle, and that it can wait for some seconds."""
@@ -194,7 +247,12 @@ class Counts:
     def track(self, namespace: str) -> Tracked:
         """Begin to count a namespace from what the caches hold; later changes follow."""
         watch = ReservationWatch(
-            self._api, seconds=self._timing.expire_seconds, clock=self._timing.clock
+            self._api,
+            seconds=self._timing.expire_seconds,
+            clock=self._timing.clock,
+            kept_until=lambda one: kept_until(
+                self.tracked.get(namespace), one, self._give_up_seconds()
+            ),
         )
         former = self.tracked.get(namespace)
         tracked = Tracked(NamespaceCount(), watch)
@@ -223,6 +281,10 @@ class Counts:
         # a cache can be ahead of its handlers, so what is counted may be newer than any change
         self._newest_change = max(self._newest_change, int(pod.resource_version or 0))
         tracked.count.put(pod)
+        if pod.is_unplaced and not pod.is_gated:
+            tracked.unplaced_since.setdefault(pod.uid, self._timing.clock())
+        else:
+            tracked.unplaced_since.pop(pod.uid, None)
         grace = pod.deletion_grace_period_seconds
         if pod.is_deleting and grace is not None:
             # The deletion was asked for no later than now, and the platform stops charging when
@@ -247,14 +309,15 @@ class Counts:
                 tracked.unreadable_pods[change.uid] = f"{change.key}: {err}"
                 raise
             finally:
-                within = self._timing.fold_seconds if _frees_nothing(change) else 0.0
-                self.mark(namespace, tracked, within=within)
+                can_wait = _frees_nothing(change) and not may_go(tracked, change.uid)
+                self.mark(namespace, tracked, within=self._timing.fold_seconds * can_wait)
 
     def _count_pod(self, namespace: str, tracked: Tracked, change: Change[Pod]) -> None:
         tracked.unreadable_pods.pop(change.uid, None)
         if change.type == "DELETED":
             tracked.count.remove(change.uid)
             tracked.release_at.pop(change.uid, None)
+            tracked.unplaced_since.pop(change.uid, None)
         elif change.new is None:
             tracked.unreadable_pods[change.uid] = f"{change.key}: {change.error}"
         else:

@@ -4,10 +4,14 @@ A request of the API server ends within 34 seconds. A reservation that this proc
 watched, unchanged, for longer than that belongs to no request that is still on its way; if the API
 server, asked after that time, shows the pod just as it was counted, nothing is coming. Only the
 time that passes here is measured; no clock of another machine is compared.
+
+That is the least that a reservation is kept for. One that was made to release a pod belongs to no
+request; it is kept for as long as the pod may be given a node (`kept_until`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -31,8 +35,14 @@ class _Watched:
     since: float
     not_before: float = 0.0
     """When the API server may be asked about it again."""
+    kept_until: float = -math.inf
+    """It is not asked about before."""
     proof: Expiry | None = None
     """Nobody can be using it; it waits for the ledger that does without it."""
+
+
+def _as_long_as_a_request(_one: Reservation) -> float:
+    return -math.inf
 
 
 class ReservationWatch:
@@ -42,9 +52,19 @@ class ReservationWatch:
         api: Asked about pods whose reservations have been watched long enough.
         seconds: How long that is.
         clock: The monotonic clock.
+        kept_until: Says until when a reservation is kept at least, whatever was watched; infinity
+            when nobody knows yet. Asked at every look.
     """
 
-    def __init__(self, api: ClusterApi, *, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        api: ClusterApi,
+        *,
+        seconds: float,
+        clock: Callable[[], float],
+        kept_until: Callable[[Reservation], float] = _as_long_as_a_request,
+    ) -> None:
+        self._kept_until = kept_until
         self._api = api
         self._seconds = seconds
         self._clock = clock
@@ -77,9 +97,9 @@ class ReservationWatch:
 
     def _note_next_due(self) -> None:
         asked = [
-            max(one.since + self._seconds, one.not_before)
+            max(one.since + self._seconds, one.not_before, one.kept_until)
             for one in self._watched.values()
-            if one.proof is None
+            if one.proof is None and one.kept_until < math.inf
         ]
         self._next_due = min(asked, default=None)
 
@@ -123,14 +143,18 @@ class ReservationWatch:
             if watched.proof is None
             and now - watched.since > self._seconds
             and now >= watched.not_before
+            and now >= watched.kept_until
             and uid in ledger.reservations
         ]
 
     def _follow(self, uid: str, one: Reservation, now: float) -> _Watched:
+        kept_until = self._kept_until(one)
         watched = self._watched.get(uid)
-        if watched is not None and watched.serial == one.serial:
-            return watched
-        return _Watched(one.serial, now)
+        if watched is None or watched.serial != one.serial:
+            return _Watched(one.serial, now, kept_until=kept_until)
+        if watched.kept_until != kept_until:
+            return replace(watched, kept_until=kept_until)
+        return watched
 
     def _agreed_version(
         self, namespace: str, reservation: Reservation, seen: SeenPod | None

@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from webhook.cluster.api import QUOTA_LEDGERS, ApiError, ConflictError, NotFoundError
+from webhook.cluster.api import ApiError, ConflictError, NotFoundError
 from webhook.controllers.conditions import (
     Trouble,
     conditions_of,
@@ -25,15 +25,15 @@ from webhook.controllers.conditions import (
     with_conditions,
 )
 from webhook.controllers.counts import Counts
-from webhook.controllers.events import About, EventRecorder
-from webhook.controllers.recounting import Drift
+from webhook.controllers.lines import Lines
 from webhook.controllers.times import time_text
 from webhook.controllers.tracked import Tracked, TrackerTiming, Written
+from webhook.controllers.voice import Voice
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import Condition, Ledger
+from webhook.quota.line import Passed
 from webhook.quota.settlement import Expiry, seconds_until_new
-from webhook.state.ledgers import LEDGER_NAME, LedgerStore, LedgerVersion
-from webhook.telemetry.metrics import Metrics
+from webhook.state.ledgers import LedgerStore, LedgerVersion
 
 _log = logging.getLogger(__name__)
 
@@ -42,47 +42,6 @@ _UNCONFIRMED_SECONDS: Final = 0.5
 _LOOK_FOR_LOST_SECONDS: Final = 5.0
 _RACES: Final = 8
 """How often a race with the doors is run before others get their turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Voice:
-    """Where what happens to ledgers is told; both may be missing."""
-
-    events: EventRecorder | None = None
-    metrics: Metrics | None = None
-
-    def settled(self, result: str) -> None:
-        """Count a look at a ledger."""
-        if self.metrics is not None:
-            self.metrics.control.settlements.labels(result).inc()
-
-    def lagged(self, seconds: float) -> None:
-        """Measure how long a change took to get into the ledger."""
-        if self.metrics is not None:
-            self.metrics.control.lag_seconds.observe(seconds)
-
-    def repaired(self, reason: str) -> None:
-        """Count a ledger that was put right."""
-        if self.metrics is not None:
-            self.metrics.control.repairs.labels(reason).inc()
-
-    def recounted(self, result: str) -> None:
-        """Count a comparison of a count with a fresh list."""
-        if self.metrics is not None:
-            self.metrics.control.recounts.labels(result).inc()
-
-    def drifted(self, namespace: str, uid: str, drift: Drift) -> None:
-        """Report a count that was wrong."""
-        if self.metrics is not None:
-            self.metrics.control.drift.labels("missed").inc(len(drift.missed))
-            self.metrics.control.drift.labels("ghost").inc(len(drift.ghosts))
-            self.metrics.control.drift.labels("sum").inc(int(drift.is_sum_wrong))
-        self.warn(namespace, uid, "CountRepaired", f"a fresh list of the pods differed: {drift}")
-
-    def warn(self, namespace: str, uid: str, reason: str, message: str) -> None:
-        """Report something on the ledger of a namespace."""
-        if self.events is not None:
-            self.events.warning(About(QUOTA_LEDGERS, LEDGER_NAME, namespace, uid), reason, message)
 
 
 class NotLeadingError(Exception):
@@ -107,6 +66,7 @@ class Settler:
     Args:
         ledgers: Where ledgers are read and written.
         counts: What was counted.
+        lines: Who waits in each namespace; what they decide goes into the same write.
         timing: When to act.
         leads: Tells whether a leadership is still this process' own.
         confirms: Compares a count with a list of the pods that is made now.
@@ -115,10 +75,11 @@ class Settler:
         voice: Where it is told what was found.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
         self,
         ledgers: LedgerStore,
         counts: Counts,
+        lines: Lines,
         timing: TrackerTiming,
         *,
         leads: Callable[[int], bool],
@@ -128,6 +89,7 @@ class Settler:
     ) -> None:
         self._ledgers = ledgers
         self._counts = counts
+        self._lines = lines
         self._timing = timing
         self._leads = leads
         self._confirms = confirms
@@ -172,6 +134,9 @@ class Settler:
         if version is None or version.ledger is None:
             wait = self._wait_for_lost(namespace, tracked, version)
             if not tracked.count.quotas.quotas and version is None:
+                line = self._counts.line(namespace, tracked)
+                passed = self._lines.pass_line(tracked, None, line)
+                self._note_passed(namespace, tracked, passed, term)
                 return None
             if wait:
                 return min(wait, _LOOK_FOR_LOST_SECONDS)  # it may come back by itself
@@ -266,18 +231,20 @@ class Settler:
             # reservations that nobody has asked about yet may be all that it waits for
             has_more = (tracked.watch.next_due() or math.inf) <= self._timing.clock()
             return self._timing.settle_seconds if has_more else RETRY_SECONDS
-        following = self._with_conditions(
-            namespace, tracked, following, is_new=version.ledger is None
+        passed = self._lines.pass_line(tracked, following.ledger, following.line)
+        ledger = self._with_conditions(
+            namespace, tracked, passed.ledger or following.ledger, is_new=version.ledger is None
         )
-        if version.ledger is None or not _says_enough(version.ledger, following, wanted):
-            written = self._write(namespace, tracked, version, following, term)
+        if version.ledger is None or not _says_enough(version.ledger, ledger, wanted):
+            written = self._write(namespace, tracked, version, ledger, term)
             if written is None:
                 raise _LostRaceError(version.resource_version)
             self._tell_edited(namespace, version.uid, edited)
             version = written
         else:
             self._voice.settled("unchanged")
-        self._note_written(namespace, tracked, version, following)
+        self._note_written(namespace, tracked, version, ledger)
+        self._note_passed(namespace, tracked, passed, term)
         return None
 
     def _write(
@@ -314,6 +281,11 @@ class Settler:
             tracked.lost_since = None
             tracked.is_back = False
             tracked.written = Written(version.uid, version.resource_version, following.accounts)
+
+    def _note_passed(self, namespace: str, tracked: Tracked, passed: Passed, term: int) -> None:
+        """Let those go who may: what was decided about them is known to be written."""
+        since = self._timing.clock() if tracked.taken_since is None else tracked.taken_since
+        self._lines.note(namespace, tracked, passed, since=since, may=lambda: self._leads(term))
 
     def _tell_edited(self, namespace: str, uid: str, edited: list[str]) -> None:
         if not edited:

@@ -12,6 +12,7 @@ from webhook.cluster.informer import Timing
 from webhook.controllers.counting import NamespaceCount
 from webhook.controllers.expiry import ReservationWatch
 from webhook.quota.ledger import Account, Ledger
+from webhook.quota.line import Passed, Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,10 @@ class Tracked:
             cache of all pods may not have come as far.
         is_leaving: It has opted out.
         is_back: It had left, and nothing was written since; what the ledger counts is from before.
+        terms: What its waiting pods were judged by last.
+        passed: What was decided about its waiting pods last, in this leadership.
+        history: Uid of a pod that does not fit → since when, and how many have passed it.
+        unplaced_since: Uid of a pod that no node takes → since when.
     """
 
     count: NamespaceCount
@@ -121,6 +126,10 @@ class Tracked:
     confirmed: int = 0
     is_leaving: bool = False
     is_back: bool = False
+    terms: Terms | None = None
+    passed: Passed | None = None
+    history: dict[str, tuple[float, int]] = field(default_factory=dict)
+    unplaced_since: dict[str, float] = field(default_factory=dict)
 
     @property
     def has_left(self) -> bool:
@@ -141,7 +150,7 @@ class Tracked:
         Reservations are watched from now on, and a ledger that is gone is waited for from now on.
         """
         self.watch.forget()
-        self.lost_since = self.written = self.dirty_since = None
+        self.lost_since = self.written = self.dirty_since = self.passed = None
         self.failures = 0
         self.due = 0.0
 

@@ -2,7 +2,9 @@
 
 The tracker counts pods from its cache (`counts`) and, whenever the count of a namespace changes,
 writes what follows from it (`settling`, `quota.settlement`). It also takes care of what no event
-announces: reservations that expire, and pods that are stuck terminating.
+announces: reservations that expire, and pods that are stuck terminating. In the same write it
+reserves for pods that wait behind our scheduling gate and fit (`lines`); the gates are then
+removed by threads of their own (`gates`).
 
 Every process counts, and the one that leads writes. Some threads settle different namespaces at the
 same time, never one namespace in two of them; the informers' threads only count and put what they
@@ -33,10 +35,13 @@ from webhook.cluster.kinds import split_key
 from webhook.controllers.agenda import Agenda
 from webhook.controllers.counts import Counts, Opted
 from webhook.controllers.events import EventRecorder
+from webhook.controllers.gates import GateRemover
+from webhook.controllers.lines import Lines, Releasing
 from webhook.controllers.recounting import Recounter
-from webhook.controllers.settling import RETRY_SECONDS, NotLeadingError, Settler, Voice
+from webhook.controllers.settling import RETRY_SECONDS, NotLeadingError, Settler
 from webhook.controllers.terms import always
 from webhook.controllers.tracked import Tracked, TrackerTiming
+from webhook.controllers.voice import Voice
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
@@ -72,6 +77,7 @@ class Tracker:
         metrics: Where it is counted.
         ledger_informer: What follows the ledgers, if something does; not started yet. Changes that
             others make are then noticed at once.
+        releasing: How pods are released that wait behind our gate.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
@@ -88,14 +94,23 @@ class Tracker:
         events: EventRecorder | None = None,
         metrics: Metrics | None = None,
         ledger_informer: Informer[LedgerText] | None = None,
+        releasing: Releasing | None = None,
     ) -> None:
+        releasing = releasing or Releasing()
         self._api = api
         self._timing = timing or TrackerTiming()
         self._is_leader = is_leader
         self._metrics = metrics
         opted = Opted(quotas=quotas, namespaces=namespaces, keys=deferred_keys, exempt=exempt)
         self._agenda: Agenda[str] = Agenda(self._timing.clock)
-        self._counts = Counts(api, opted, self._timing, self._agenda.put)
+        self._counts = Counts(
+            api,
+            opted,
+            self._timing,
+            self._agenda.put,
+            rules=releasing.rules,
+            give_up_seconds=releasing.give_up_seconds,
+        )
         self.pods: Final[Informer[Pod]] = self._counts.pods
         self._voice = Voice(events, metrics)
         self._recounter = Recounter(
@@ -106,9 +121,18 @@ class Tracker:
             report=self._voice.drifted,
             recounted=self._voice.recounted,
         )
+        self._gates = GateRemover(
+            api,
+            workers=releasing.workers,
+            clock=self._timing.clock,
+            look_again=self._counts.look_again,
+            metrics=metrics,
+        )
+        self._lines = Lines(releasing, self._gates, clock=self._timing.clock, metrics=metrics)
         self._settler = Settler(
             ledgers,
             self._counts,
+            self._lines,
             self._timing,
             leads=self._still_leads,
             confirms=self._recounter.confirms,
@@ -138,6 +162,7 @@ class Tracker:
     def start(self) -> None:
         """Start to count; the caches of quotas and namespaces are started by their owner."""
         self.pods.start()
+        self._gates.start()
         for thread in self._threads:
             thread.start()
 
@@ -150,11 +175,16 @@ class Tracker:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout=max(0.0, give_up - time.monotonic()))
+        self._gates.stop()
         self.pods.stop()
 
     def recount(self) -> None:
         """Count everything again: other resources are deferred, or other namespaces exempt."""
         self._counts.recount()
+
+    def look_at_lines(self) -> None:
+        """Look at every line of waiting pods again: other rules move them now."""
+        self._counts.look_at_lines()
 
     def leads(self) -> bool:
         """Tell whether this process writes ledgers now."""
@@ -363,6 +393,8 @@ class Tracker:
             else:
                 again = present.next_moment(self._resync)
                 self._agenda.done(namespace, again=again, not_before=present.due)
+        if present is None or tracked is None:  # gone, or somebody else leads
+            self._lines.forget(namespace)
 
 
 def _namespace_of(key: str) -> str:

@@ -12,8 +12,23 @@ from typing import Final, Literal
 from webhook.cluster.api import Object
 from webhook.cluster.memory.interception import WriteRequest
 from webhook.embedded.admission import Hook, Rule
+from webhook.state.names import (
+    CAPACITY_LABEL,
+    DEFERRED_MODE,
+    GATE,
+    GATE_PACING,
+    MARK_PREFIX,
+    MODE_LABEL,
+    NO_PACING,
+    PACING_LABEL,
+)
 
-OPTED_IN: Final = "deferredquota.io/mode=deferred"
+OPTED_IN: Final = f"{MODE_LABEL}={DEFERRED_MODE}"
+_GATED: Final = {
+    GATE_PACING: f"{OPTED_IN},{PACING_LABEL} notin ({NO_PACING})",
+    NO_PACING: f"{OPTED_IN},{PACING_LABEL} in ({GATE_PACING})",
+}
+"""The configured pacing → which namespaces have their pods gated."""
 
 _CREATE: Final = frozenset({"CREATE"})
 _UPDATE: Final = frozenset({"UPDATE"})
@@ -21,14 +36,37 @@ _CORE: Final = frozenset({""})
 _BATCH: Final = frozenset({"batch"})
 _BINDINGS: Final = Rule(_CREATE, frozenset({"pods/binding", "bindings"}), _CORE)
 _JOBS: Final = Rule(_CREATE | _UPDATE, frozenset({"jobs"}), _BATCH)
+_JOBS_AND_CRON_JOBS: Final = Rule(_CREATE | _UPDATE, frozenset({"jobs", "cronjobs"}), _BATCH)
+_JOB_SETS: Final = Rule(
+    _CREATE | _UPDATE,
+    frozenset({"jobsets"}),
+    frozenset({"jobset.x-k8s.io"}),
+    frozenset({"v1alpha2"}),
+)
 
 
-def hooks(url: str) -> tuple[Hook, ...]:
-    """Return all registrations of a webhook that serves at `url`."""
+def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
+    """Return all registrations of a webhook.
+
+    Args:
+        url: Where it serves.
+        pacing: `gate` or `none`, for namespaces that do not say it by a label.
+    """
     mutate, validate = f"{url}/mutate", f"{url}/validate"
     created_pods = Rule(_CREATE, frozenset({"pods"}), _CORE)
     return (
         _hook("stamp", mutate, "mutating", _BINDINGS),
+        Hook(
+            name="gate.deferredquota.io",
+            url=mutate,
+            phase="mutating",
+            rules=(created_pods,),
+            failure_policy="Ignore",
+            timeout_seconds=2,
+            namespace_selector=_GATED[pacing],
+            condition=_has_no_node,
+            reinvocation="IfNeeded",
+        ),
         _hook("jobs", mutate, "mutating", _JOBS, fails=False),
         Hook(
             name="mask.deferredquota.io",
@@ -58,7 +96,7 @@ def hooks(url: str) -> tuple[Hook, ...]:
             failure_policy="Ignore",
             timeout_seconds=5,
             namespace_selector=OPTED_IN,
-            condition=lambda request: not _has_node(request),
+            condition=_has_no_node,
         ),
         _hook(
             "resize",
@@ -66,7 +104,18 @@ def hooks(url: str) -> tuple[Hook, ...]:
             "validating",
             Rule(_UPDATE, frozenset({"pods/resize", "pods"}), _CORE),
         ),
-        _hook("jobs", validate, "validating", _JOBS, fails=False),
+        Hook(
+            name="marks.deferredquota.io",
+            url=validate,
+            phase="validating",
+            rules=(Rule(_UPDATE, frozenset({"pods"}), _CORE),),
+            failure_policy="Ignore",
+            timeout_seconds=5,
+            side_effects="NoneOnDryRun",
+            namespace_selector=OPTED_IN,
+            condition=_touches_marks,
+        ),
+        _hook("jobs", validate, "validating", _JOBS_AND_CRON_JOBS, _JOB_SETS, fails=False),
         _hook(
             "quotas",
             validate,
@@ -78,13 +127,17 @@ def hooks(url: str) -> tuple[Hook, ...]:
 
 
 def _hook(
-    name: str, url: str, phase: Literal["mutating", "validating"], rule: Rule, *, fails: bool = True
+    name: str,
+    url: str,
+    phase: Literal["mutating", "validating"],
+    *rules: Rule,
+    fails: bool = True,
 ) -> Hook:
     return Hook(
         name=f"{name}.deferredquota.io",
         url=url,
         phase=phase,
-        rules=(rule,),
+        rules=rules,
         failure_policy="Fail" if fails else "Ignore",
         timeout_seconds=5,
         side_effects="NoneOnDryRun",
@@ -96,6 +149,34 @@ def _has_node(request: WriteRequest) -> bool:
     return bool(_spec(request.new).get("nodeName"))
 
 
+def _has_no_node(request: WriteRequest) -> bool:
+    return not _has_node(request)
+
+
+def _touches_marks(request: WriteRequest) -> bool:
+    """Say whether our gate is gone, or a label or an annotation of ours is another."""
+    was_gated, is_gated = _is_gated(request.old), _is_gated(request.new)
+    return was_gated > is_gated or _marks(request.old) != _marks(request.new)
+
+
+def _is_gated(pod: Object | None) -> bool:
+    gates = _spec(pod).get("schedulingGates")
+    return isinstance(gates, list) and {"name": GATE} in gates
+
+
+def _marks(pod: Object | None) -> dict[tuple[str, str], object]:
+    maps = _mapping((pod or {}).get("metadata"))
+    return {
+        (field, key): value
+        for field in ("labels", "annotations")
+        for key, value in _mapping(maps.get(field)).items()
+        if key.startswith(MARK_PREFIX) or key == CAPACITY_LABEL
+    }
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
 def _spec(obj: Object | None) -> Mapping[str, object]:
-    spec = (obj or {}).get("spec")
-    return spec if isinstance(spec, Mapping) else {}
+    return _mapping((obj or {}).get("spec"))

@@ -18,10 +18,11 @@ from webhook.quota.defaults import default_pod, default_quota
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.qos import qos_class
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL, NO_PACING, PACING_LABEL
 
-OPTED_IN: Final[Mapping[str, str]] = {"deferredquota.io/mode": "deferred"}
+OPTED_IN: Final[Mapping[str, str]] = {MODE_LABEL: DEFERRED_MODE, PACING_LABEL: NO_PACING}
 """Labels of a Namespace that a snapshot mentions and does not hold: it shows what would happen
-if quota were deferred there."""
+if quota were deferred there. Nobody waits behind gates, as people bind pods by hand."""
 
 
 def embedded_cluster(paths: Iterable[Path]) -> MemoryCluster:

@@ -194,6 +194,7 @@ def _render(wish: Wish, mask: Mask, configuration: Configuration) -> Rendered:
         mask=mask,
         deferred_resources=configuration.deferred_resources,
         exempt_namespaces=configuration.exempt_namespaces,
+        pacing=configuration.pacing,
         image=wish.image,
         manifests=wish.manifests,
     )

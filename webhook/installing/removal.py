@@ -1,7 +1,8 @@
 """Take deferred-quota out of a cluster, so that nothing waits for it and quotas hold all the time.
 
 1. The mask and everything else that changes requests go, except for what says which pod a Binding
-   means: nothing is hidden or gated any more, and the guards know whom they charge.
+   means: nothing is hidden or gated any more, and the guards know whom they charge. With them goes
+   the guard of the gates, which lets only some people take them off.
 2. The controller stops, which would put the mask on again.
 3. Pods that wait for a gate of ours are released; quotas are completed, and from then on the API
    server enforces all of them by itself.
@@ -14,7 +15,7 @@ to answer: nothing that is written here is asked of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ from webhook.installing.kustomizations import entries_of
 from webhook.installing.readiness import wait_until_gone
 from webhook.installing.rendering import MANIFESTS, render
 from webhook.operations.gates import gated_pods
-from webhook.operations.names import STAMP_ENTRY
+from webhook.operations.names import MARKS_ENTRY, STAMP_ENTRY
 from webhook.operations.opting_out import opt_out, opted_in_namespaces
 from webhook.operations.patience import Patience, Report
 from webhook.quota.fields import mapping
@@ -94,7 +95,8 @@ class _Uninstall:
         concerned = self._concerned()
         mutating, validating = objects.registrations
         self._delete(reversed(objects.masks))
-        self._reduce_to_stamp(mutating)
+        self._reduce(mutating, lambda name: name == STAMP_ENTRY)
+        self._reduce(validating, lambda name: name != MARKS_ENTRY)
         self._delete(_called(objects.workloads, "deferred-quota-controller"))
         self._wait_for_controller()
         self._give_back(concerned)
@@ -126,28 +128,30 @@ class _Uninstall:
         left = wait_until_gone(self._api, deleted, self._removal.patience)
         self._problems += [f"{each}: is deleted, but not gone yet" for each in left]
 
-    def _reduce_to_stamp(self, mutating: Object) -> None:
-        """Take all entries but one out of the configuration of what changes requests."""
-        found = current(self._api, mutating)
+    def _reduce(self, configuration: Object, keeps: Callable[[str], bool]) -> None:
+        """Take entries out of a webhook configuration."""
+        found = current(self._api, configuration)
         if found is None:
             return
-        kept = [entry for entry in entries_of(found) if entry.get("name") == STAMP_ENTRY]
-        if len(kept) == len(list(entries_of(found))):
+        every = list(entries_of(found))
+        kept = [entry for entry in every if keeps(str(entry.get("name")))]
+        if len(kept) == len(every):
             return
+        what = ", ".join(str(entry.get("name")) for entry in every if entry not in kept)
         if self._removal.dry_run:
-            self._report(f"{describe(mutating)}: all entries but {STAMP_ENTRY} would be removed")
+            self._report(f"{describe(configuration)}: would be left without {what}")
             return
         patch: JsonPatch = [{"op": "replace", "path": "/webhooks", "value": kept}]
         try:
             self._removal.patience.begin().persist(
-                lambda: self._api.patch(kind_of_object(mutating), _name(mutating), patch)
+                lambda: self._api.patch(kind_of_object(configuration), _name(configuration), patch)
             )
         except NotFoundError:
             return
         except ForbiddenError as err:
-            self._problems.append(f"{describe(mutating)}: {err.message}")
+            self._problems.append(f"{describe(configuration)}: {err.message}")
             return
-        self._report(f"{describe(mutating)}: all entries but {STAMP_ENTRY} are removed")
+        self._report(f"{describe(configuration)}: is left without {what}")
 
     def _delete_one(self, obj: Object) -> bool:
         found = current(self._api, obj)

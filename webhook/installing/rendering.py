@@ -20,6 +20,7 @@ from webhook.installing.kustomizations import (
 )
 from webhook.quota.fields import mapping, sequence
 from webhook.quota.names import DEFERRED_KEYS
+from webhook.state.names import GATE_PACING, NO_PACING, PACING_LABEL
 
 MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
 """Where the manifests are in a checkout; they are not part of the Python package."""
@@ -74,13 +75,14 @@ class Rendered:
         ]
 
 
-def render(
+def render(  # noqa: PLR0913 - what installations differ in
     *,
     url: str = "",
     ca_pem: bytes = b"",
     mask: Mask = "policy",
     deferred_resources: Collection[str] = (),
     exempt_namespaces: Collection[str] = (),
+    pacing: str = GATE_PACING,
     image: str = IMAGE,
     manifests: Path = MANIFESTS,
 ) -> Rendered:
@@ -94,6 +96,7 @@ def render(
         deferred_resources: Extended resources that the configuration defers, as it names them.
         exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
             and nothing hidden in them, besides those that the manifests leave out.
+        pacing: `gate` or `none`, for namespaces that do not say it by a label.
         image: What the Deployments run.
         manifests: The directory.
 
@@ -117,6 +120,8 @@ def render(
     rest = [cast("Manifest", _with_keys(each, keys)) for each in rest]
     for each in rest:
         _leave_out(each, exempt_namespaces)
+        if pacing == NO_PACING:
+            _ask_for_gates(each)
     return Rendered(
         cluster=tuple(cluster),
         workloads=tuple(workloads),
@@ -159,6 +164,17 @@ def _leave_out(value: object, names: Collection[str]) -> None:
     if isinstance(value, list):
         for item in value:
             _leave_out(item, names)
+
+
+def _ask_for_gates(value: object) -> None:
+    """Let selectors that spare namespaces without pacing select those that ask for gates."""
+    if isinstance(value, dict):
+        if value.get("key") == PACING_LABEL:
+            value.update(operator="In", values=[GATE_PACING])
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _ask_for_gates(item)
 
 
 def left_out(value: object) -> set[str]:

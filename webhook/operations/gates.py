@@ -17,11 +17,11 @@ from webhook.cluster.api import (
     Object,
 )
 from webhook.cluster.shapes import decode_pod
-from webhook.operations.names import GATE
 from webhook.operations.patience import Report, Wait
 from webhook.operations.reading import name_of, read_all
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.reading import Node
+from webhook.state.names import GATE
 
 WORKERS: Final = 8
 _FRUITLESS_ROUNDS: Final = 5

@@ -16,9 +16,6 @@ CONFIG_KEY: Final = "config.yaml"
 """Where an installation keeps its configuration, in its namespace."""
 LEDGER_CRD: Final = "quotaledgers.deferredquota.io"
 
-GATE: Final = "deferredquota.io/quota"
-"""The scheduling gate of pods that wait for quota."""
-
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 _ADMISSION: Final = "admissionregistration.k8s.io"
 
@@ -62,12 +59,31 @@ class Entry:
 
 _BINDS: Final = (("CREATE", "", "pods/binding"), ("CREATE", "", "bindings"))
 _JOBS: Final = (("CREATE", "batch", "jobs"), ("UPDATE", "batch", "jobs"))
+_WORKLOADS: Final = tuple(
+    (operation, group, resource)
+    for group, resource in (
+        ("batch", "jobs"),
+        ("batch", "cronjobs"),
+        ("jobset.x-k8s.io", "jobsets"),
+    )
+    for operation in ("CREATE", "UPDATE")
+)
+_NEW_PODS: Final = (("CREATE", "", "pods"),)
 
 MASK_ENTRY: Final = "mask.deferredquota.io"
 STAMP_ENTRY: Final = "stamp.deferredquota.io"
+GATE_ENTRY: Final = "gate.deferredquota.io"
+"""Selects only the namespaces that want gates."""
+MARKS_ENTRY: Final = "marks.deferredquota.io"
+"""Refuses that people take gates off pods."""
 MUTATING: Final[Mapping[str, Entry]] = {
     STAMP_ENTRY: Entry(
         "Fail", _BINDS, "a Binding without uid could bind another pod than the one charged"
+    ),
+    GATE_ENTRY: Entry(
+        "Ignore",
+        _NEW_PODS,
+        "pods do not wait for quota: the scheduler tries those that do not fit, again and again",
     ),
     "jobs.deferredquota.io": Entry("Ignore", _JOBS, "suspended Jobs are not looked at"),
     MASK_ENTRY: Entry(
@@ -79,17 +95,24 @@ MUTATING: Final[Mapping[str, Entry]] = {
 VALIDATING: Final[Mapping[str, Entry]] = {
     BIND_ENTRY: Entry("Fail", _BINDS, "pods are bound without being charged"),
     "assigned.deferredquota.io": Entry(
-        "Fail", (("CREATE", "", "pods"),), "pods created with a node are not charged"
+        "Fail", _NEW_PODS, "pods created with a node are not charged"
     ),
     "shape.deferredquota.io": Entry(
-        "Ignore", (("CREATE", "", "pods"),), "pods that can never be bound are created"
+        "Ignore", _NEW_PODS, "pods that can never be bound are created"
     ),
     "resize.deferredquota.io": Entry(
         "Fail",
         (("UPDATE", "", "pods/resize"), ("UPDATE", "", "pods")),
         "pods grow without being charged",
     ),
-    "jobs.deferredquota.io": Entry("Ignore", _JOBS, "suspended Jobs are not looked at"),
+    MARKS_ENTRY: Entry(
+        "Ignore",
+        (("UPDATE", "", "pods"),),
+        "whoever may change a pod can take its scheduling gate off and jump the line",
+    ),
+    "jobs.deferredquota.io": Entry(
+        "Ignore", _WORKLOADS, "Jobs that can never run are accepted, and rules for them ignored"
+    ),
     "quotas.deferredquota.io": Entry(
         "Ignore",
         (("CREATE", "", "resourcequotas"), ("UPDATE", "", "resourcequotas")),

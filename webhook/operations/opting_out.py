@@ -4,7 +4,9 @@ The order matters. While the label is there the API server asks the webhook, whi
 on every new pod: whoever stripped gates first would race with all that is created. So:
 
 1. The label goes. From then on nothing is gated, masked or charged here, and a webhook that is down
-   or already uninstalled no longer stands in the way of the next steps.
+   or already uninstalled no longer stands in the way of the next steps. Nor does one that lets only
+   some people take gates off: until every API server knows that the label is gone, it may still
+   refuse, which is tried again.
 2. Our scheduling gate is taken from the pods that wait, until none is left. Nobody else will.
 3. The status of the quotas is completed, so that the API server counts and enforces by itself.
 
@@ -67,7 +69,8 @@ def opt_out(
         report: Told about progress.
         patience: How long to go on while new gated pods appear or the API server does not answer.
         keeps_label: Leave the label as it is. Only where nothing acts on it any more, because the
-            webhooks and the mask are uninstalled: a later installation finds the namespace again.
+            mask and the webhooks that gate pods or guard the gates are uninstalled: a later
+            installation finds the namespace again.
 
     Raises:
         ApiError: The namespace cannot be changed, or pods and quotas cannot be listed. What was

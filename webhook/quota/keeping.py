@@ -1,5 +1,7 @@
 """Read pods to keep very many of them: only what they are charged by, equal parts shared.
 
+Of a pod that waits for a node, what its place in the line depends on is kept as well.
+
 Pods of one template differ in name, node and a few times, and agree in all that they are charged
 for. That part is read once for all of them, which saves more time than memory.
 """
@@ -15,11 +17,12 @@ from typing import Final
 
 from webhook.encoding import InvalidJsonError, decode_json, encode_json
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.objects import MIRROR_ANNOTATION, Pod
+from webhook.quota.objects import MIRROR_ANNOTATION, Pod, is_unplaced
 from webhook.quota.pods import usage_of
 from webhook.quota.reading import Node
 
 _TEMPLATES: Final = 2048
+_OF_ITS_OWN: Final = {"conditions": None, "nominatedNodeName": None}
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _MIRROR: Final[Mapping[str, str]] = MappingProxyType({MIRROR_ANNOTATION: ""})
 
@@ -27,8 +30,9 @@ _MIRROR: Final[Mapping[str, str]] = MappingProxyType({MIRROR_ANNOTATION: ""})
 def kept_pod(raw: Mapping[str, object]) -> Pod:
     """Read a pod as `Pod.from_object` does, to be kept.
 
-    Labels, annotations, the prefix of a generated name and the time of creation are left out;
-    that it is a mirror pod is not. What it is charged, and which scopes select it, is the same.
+    Labels, annotations and the prefix of a generated name are left out, of a pod with a node also
+    the time of creation; that it is a mirror pod is not. What it is charged, and which scopes
+    select it, is the same.
 
     Raises:
         InvalidFieldError: A field that is read has the wrong type.
@@ -49,7 +53,7 @@ def _template_key(raw: Mapping[str, object]) -> bytes | None:
         return None
     try:
         return encode_json(
-            {"spec": {**spec, "nodeName": None}, "status": {**status, "conditions": None}}
+            {"spec": {**spec, "nodeName": None}, "status": {**status, **_OF_ITS_OWN}}
         )
     except InvalidJsonError:
         return None
@@ -83,19 +87,20 @@ def _template(key: bytes) -> Pod:
 def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
     """Return the pod that `raw` is, with the parts of its template."""
     node = Node(raw)
-    meta = node.child("metadata")
+    meta, spec = node.child("metadata"), node.child("spec")
+    node_name = spec.text("nodeName")
     pod = Pod(
         namespace=sys.intern(meta.text("namespace")),
         name=meta.text("name"),
         generate_name="",
         uid=meta.text("uid"),
         resource_version=meta.text("resourceVersion"),
-        created=None,
+        created=None if node_name else meta.timestamp("creationTimestamp"),
         labels=_NOTHING,
         annotations=_words(meta.string_map("annotations")),
         deletion_timestamp=meta.timestamp("deletionTimestamp"),
         deletion_grace_period_seconds=meta.integer("deletionGracePeriodSeconds"),
-        node_name=sys.intern(node.child("spec").text("nodeName")),
+        node_name=sys.intern(node_name),
         priority=shared.priority,
         priority_class_name=shared.priority_class_name,
         active_deadline_seconds=shared.active_deadline_seconds,
@@ -110,6 +115,7 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
         resize_infeasible=shared.resize_infeasible,
         resize_verdict_outdated=shared.resize_verdict_outdated,
         statuses=shared.statuses,
+        is_unplaced=is_unplaced(spec, node.child("status")),
     )
     object.__setattr__(pod, "_usage", shared._usage)  # noqa: SLF001 - of the very same parts
     return pod
@@ -119,7 +125,7 @@ def _without_words(pod: Pod) -> Pod:
     return replace(
         pod,
         generate_name="",
-        created=None,
+        created=None if pod.is_assigned else pod.created,
         labels=_NOTHING,
         annotations=_words(pod.annotations),
     )

@@ -28,6 +28,10 @@ to the version of the pod that made it superfluous, so that no door judges by an
 
 A door claims for every pod that takes deferred resources, also when no quota applies to it: a
 quota that is created or edited while the request is on its way then finds the pod in the ledger.
+
+A pod behind our scheduling gate is claimed for before the gate is removed (`line_pass`), so that
+what was freed for it goes to nobody else. No request is on its way for such a reservation: it is
+a promise, and the bind claims again. Law 5 is the least that it is kept for.
 """
 
 from __future__ import annotations
@@ -57,6 +61,8 @@ class Door(StrEnum):
     BIND = "Bind"
     RESIZE = "Resize"
     UPDATE = "Update"
+    RELEASE = "Release"
+    """No request: our scheduling gate is removed, so that the pod may be bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +298,18 @@ def admit(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
     return _holding(ledger, held, after), Admitted(after)
 
 
+def exceeded(ledger: Ledger, claim: Claim) -> tuple[QuotaExceeded, ...]:
+    """Return every quota that `claim` would exceed, in the order of their names.
+
+    It is empty exactly where `admit` admits a claim that is not forced and sees enough.
+    """
+    before = ledger.reservations.get(claim.uid)
+    after = _merge(before, claim, ledger)
+    held = _NO_CHARGES if before is None else before.charges
+    found = [_exceeded(ledger.accounts[name], claim, held, after) for name in after.charges]
+    return tuple([refusal for refusal in found if refusal is not None])
+
+
 def admit_all(ledger: Ledger, claims: Sequence[Claim]) -> tuple[Ledger, list[Verdict]]:
     """Decide claims in order on one running ledger, so that one write can cover them all."""
     verdicts: list[Verdict] = []
@@ -359,7 +377,7 @@ def _merge(before: Reservation | None, claim: Claim, ledger: Ledger) -> Reservat
     return Reservation(
         uid=claim.uid,
         pod=claim.pod,
-        door=claim.door,
+        door=_door(before, claim),
         usage=usage,
         charges={} if is_intent else {name: _charge(name, before, claim, usage) for name in quotas},
         quotas=quotas,
@@ -369,19 +387,28 @@ def _merge(before: Reservation | None, claim: Claim, ledger: Ledger) -> Reservat
     )
 
 
+def _door(before: Reservation | None, claim: Claim) -> Door:
+    """A change of a pod that waits does not take the promise away that the pod was given."""
+    is_promised = before is not None and before.door is Door.RELEASE
+    return Door.RELEASE if is_promised and claim.is_intent else claim.door
+
+
 def _charge(
     quota: str, before: Reservation | None, claim: Claim, usage: ResourceList
 ) -> ResourceList:
     """What a quota must hold so that, with its `used`, all of `usage` is covered.
 
-    Where a charge is held already, it and `used` cover the usage reserved before; only growth is
-    added. Elsewhere `used` contains what the stored pod was charged (law 1), and the rest is due.
+    `used` contains what the stored pod was charged (law 1), and the rest is due. Where a charge is
+    held already, it and `used` cover the usage reserved before, and growth is added, but only if
+    that claim knew the stored pod: an API server asks about an update of an older, larger pod
+    first, finds out that it is older, and asks again.
     """
+    due = excess(usage, claim.counted.get(quota, NOTHING))
     if before is None or quota not in before.charges:
-        return excess(usage, claim.counted.get(quota, NOTHING))
+        return due
     held = before.charges[quota]
     growth = excess(usage, before.usage)
-    return add(held, growth) if growth else held
+    return max_of(add(held, growth) if growth else held, due)
 
 
 def _exceeded(

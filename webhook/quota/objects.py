@@ -89,6 +89,8 @@ class Pod:
     """By container name; only containers whose status has `resources`."""
     resize_verdict_outdated: bool = False
     """Whether `resize_infeasible` was said of an earlier resize than the one asked for now."""
+    is_unplaced: bool = False
+    """Whether the pod waits, the scheduler has tried to place it in vain, and nominates no node."""
     _usage: ResourceList | None = dataclass_field(
         default=None, init=False, repr=False, compare=False
     )
@@ -162,6 +164,7 @@ class Pod:
             resize_infeasible=_is_resize_infeasible(status),
             resize_verdict_outdated=_is_resize_verdict_outdated(meta, status),
             statuses=_statuses(status),
+            is_unplaced=is_unplaced(spec, status),
         )
 
 
@@ -324,6 +327,25 @@ def _is_resize_verdict_outdated(meta: Node, status: Node) -> bool:
         if condition.text("type") == "PodResizePending":
             observed = condition.integer("observedGeneration")
             return None not in (observed, generation) and (observed or 0) < (generation or 0)
+    return False
+
+
+def is_unplaced(spec: Node, status: Node) -> bool:
+    """Say whether a pod without a node is one that the scheduler has found none for.
+
+    Its condition says so with the reason Unschedulable, or SchedulerError where it had found one
+    and the pod could not be bound; a pod behind gates was not tried. A nominated node is one that
+    it is to get when others have left.
+
+    Source: kubernetes v1.36, pkg/scheduler/schedule_one.go handleSchedulingFailure.
+    """
+    nominated = status.text("nominatedNodeName")
+    if spec.text("nodeName") or not status.has("conditions"):
+        return False
+    for condition in status.children("conditions"):
+        if condition.text("type") == "PodScheduled":
+            tried = condition.text("reason") != "SchedulingGated"
+            return condition.text("status") == "False" and tried and not nominated
     return False
 
 

@@ -66,7 +66,13 @@ def pods_of(raw: Mapping[str, object], *, field: str = "") -> PodSet | None:
     """
     root = Node(raw, field)
     group = root.text("apiVersion").rpartition("/")[0]
-    kind = root.text("kind")
+    return pods_of_kind(raw, group, root.text("kind"), field=field)
+
+
+def pods_of_kind(
+    raw: Mapping[str, object], group: str, kind: str, *, field: str = ""
+) -> PodSet | None:
+    """Return the pods of an object of a known kind, whatever it says itself; see `pods_of`."""
     if (group, kind) == ("", "Pod"):
         _require_container(raw, field)
         return PodSet(1, raw, field)

@@ -9,21 +9,28 @@ from typing import Final
 from webhook.admission.rules import Rules
 from webhook.cluster.api import ClusterApi
 from webhook.cluster.informer import Informer
-from webhook.config import Configuration
+from webhook.config import Configuration, Coverage, MustSpecify
 from webhook.controllers.election import Election
-from webhook.controllers.events import EventRecorder
+from webhook.controllers.events import EventLimits, EventRecorder
 from webhook.controllers.guards import LiveGuard, standing
+from webhook.controllers.lines import Releasing
 from webhook.controllers.mask import MaskRepair
 from webhook.controllers.modes import ModeWatch
+from webhook.controllers.reasons import ReasonLimits, Reasons
 from webhook.controllers.terms import always
 from webhook.controllers.tracked import TrackerTiming
 from webhook.controllers.tracker import Tracker
+from webhook.quota.coverage import CoverageRules
+from webhook.quota.line import LineRules, Order
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
 from webhook.state.names import LEADER_LEASE
 from webhook.state.view import NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
+
+_POD_EVENTS: Final = EventLimits(per_second=1000.0, burst=1000)
+"""Whoever reports on pods paces it; what is said of ledgers and quotas does not wait for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +56,13 @@ class ControlOptions:
         candidate: How it stands for election; None where this process is the only one.
         timing: When the tracker acts, except for when reservations expire.
         expire_seconds: When they do; None is what the configuration says.
+        gate_workers: How many scheduling gates are removed at the same time.
     """
 
     candidate: Candidate | None = None
     timing: TrackerTiming = field(default_factory=TrackerTiming)
     expire_seconds: float | None = None
+    gate_workers: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,19 @@ class Control:
         leads = always if self._election is None else self._election.term
         instance = "" if candidate is None else candidate.identity
         self._events = EventRecorder(known.api, instance=instance, metrics=metrics)
+        self._pod_events = EventRecorder(
+            known.api, instance=instance, limits=_POD_EVENTS, metrics=metrics
+        )
+        self._reasons = Reasons(
+            known.api,
+            lambda: self.tracker.pods,
+            is_leader=leads,
+            limits=ReasonLimits(
+                per_second=lambda: current.configuration().limits.reasons_per_second
+            ),
+            events=self._pod_events,
+            metrics=metrics,
+        )
         expire = options.expire_seconds
         if expire is None:
             expire = float(current.configuration().timeouts.expire_reservation_seconds)
@@ -102,6 +124,13 @@ class Control:
             events=self._events,
             metrics=metrics,
             ledger_informer=known.ledger_informer,
+            releasing=Releasing(
+                rules=lambda: line_rules(current),
+                capacity=lambda: current.configuration().limits.reservations_per_namespace,
+                give_up_seconds=lambda: current.configuration().timeouts.gate_release_seconds,
+                workers=options.gate_workers,
+                on_line=self._reasons.on_line,
+            ),
         )
         self._mask = MaskRepair(
             known.api,
@@ -126,7 +155,9 @@ class Control:
     def start(self) -> None:
         """Begin to count, and to stand for election."""
         self._events.start()
+        self._pod_events.start()
         self.tracker.start()
+        self._reasons.start()
         self._mask.start()
         self._modes.start()
         if self._election is not None:
@@ -136,9 +167,11 @@ class Control:
         """Stop writing, and let another process lead."""
         self._modes.stop()
         self._mask.stop()
+        self._reasons.stop()
         self.tracker.stop()
         if self._election is not None:
             self._election.stop()
+        self._pod_events.stop()
         self._events.stop()
 
     def take_over_configuration(self) -> None:
@@ -146,9 +179,28 @@ class Control:
         self.tracker.recount()
         self._mask.recheck()
 
+    def look_at_lines(self) -> None:
+        """Look again at the pods that wait: other rules may let them go."""
+        self.tracker.look_at_lines()
+
     def not_ready(self) -> list[str]:
         """Say what keeps the ledgers from being true; nothing when they are."""
         return self.tracker.not_ready()
+
+
+def line_rules(current: Current) -> LineRules:
+    """Return how lines of waiting pods move by the configuration as it is now."""
+    configuration, rules = current.configuration(), current.rules()
+    is_platform = configuration.coverage is Coverage.PLATFORM
+    return LineRules(
+        order=Order(configuration.queue.order),
+        most_overtakes=configuration.queue.max_overtakes,
+        longest_wait_seconds=configuration.queue.max_wait_seconds,
+        coverage=CoverageRules(
+            rules.limited, rules.priority, "platform" if is_platform else "matching"
+        ),
+        must_specify=rules.must_specify is not MustSpecify.OFF,
+    )
 
 
 def _election(candidate: Candidate) -> Election:

@@ -8,7 +8,7 @@ from functools import partial
 from webhook.admission.serving.settings import ServerParts
 from webhook.cluster.api import NAMESPACES, NotFoundError
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.config import ConfigurationFile
+from webhook.config import Configuration, ConfigurationFile
 from webhook.embedded import registration
 from webhook.embedded.admission import AdmissionChain
 from webhook.embedded.apiserver import ApiServer
@@ -40,8 +40,9 @@ def embedded_server(
     engine = Engine(MemoryClient(cluster), metrics, EngineOptions(configuration))
     listeners = {}
     if webhook_url:
+        pacing = (Configuration() if configuration is None else configuration.current).pacing
         chain = AdmissionChain(
-            registration.hooks(webhook_url),
+            registration.hooks(webhook_url, pacing=pacing),
             WebhookCaller(ca_pem),
             namespace_labels=partial(_namespace_labels, MemoryClient(cluster)),
             defaults=with_defaults,

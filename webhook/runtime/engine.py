@@ -19,7 +19,9 @@ from webhook.cluster.api import QUOTA_LEDGERS, ApiError, ClusterApi, NotFoundErr
 from webhook.cluster.informer import Change, Timing
 from webhook.config import Configuration, ConfigurationFile
 from webhook.runtime.control import Control, ControlOptions, Current, Known
+from webhook.state.job_gates import JobGates
 from webhook.state.ledgers import LedgerStore
+from webhook.state.namespace_labels import NamespaceLabels
 from webhook.state.reserver import Reserver, ReserverStats
 from webhook.state.view import CachedView, NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
@@ -101,6 +103,7 @@ class Engine:
         options = options or EngineOptions()
         self._options = options
         self._metrics = metrics
+        self._job_gates = JobGates(api, time.monotonic)
         self._rules = rules_of(self._configuration())
         ledgers = LedgerStore(api)
         followed = ledgers.follow(options.informer) if options.follow_ledgers else None
@@ -196,7 +199,8 @@ class Engine:
             opted_in_at=known.namespaces.opted_in_at,
             stats=_stats(self._metrics),
         )
-        return DoorContext(view, reserver, self._current_rules, self._configuration)
+        labels = NamespaceLabels(known.api, time.monotonic)
+        return DoorContext(view, reserver, self._current_rules, self._configuration, labels.of)
 
     def _controller(self, known: Known, options: ControlOptions | None) -> Control | None:
         if options is None:
@@ -222,6 +226,7 @@ class Engine:
         while not self._stopping.wait(_HOUSEKEEPING_SECONDS):
             try:
                 self._reload()
+                self._look_at_job_gates()
                 self._show_caches()
             except Exception:  # noqa: BLE001 - outermost frame: logged, and tried again
                 _log.exception("housekeeping failed")
@@ -230,12 +235,23 @@ class Engine:
         source = self._options.configuration
         if source is None or not source.poll():
             return
-        former, self._rules = self._rules, rules_of(source.current)
-        if self.control is not None and (
+        former, self._rules = self._rules, self._read_rules()
+        if self.control is None:
+            return
+        if (
             former.deferred_keys != self._rules.deferred_keys
             or former.exempt_namespaces != self._rules.exempt_namespaces
         ):
             self.control.take_over_configuration()
+        self.control.look_at_lines()
+
+    def _look_at_job_gates(self) -> None:
+        is_asked_for = self.view is not None and self._configuration().job_gates.is_auto
+        if is_asked_for and self._job_gates.look():
+            self._rules = self._read_rules()
+
+    def _read_rules(self) -> Rules:
+        return rules_of(self._configuration(), found_gates=self._job_gates.enabled)
 
     def _show_caches(self) -> None:
         cache = self._metrics.cache

@@ -17,3 +17,22 @@ GUARDED_ANNOTATION: Final = "deferredquota.io/guarded"
 MODE_LABEL: Final = "deferredquota.io/mode"
 DEFERRED_MODE: Final = "deferred"
 KNOWN_MODES: Final = (DEFERRED_MODE, "shadow")
+
+PACING_LABEL: Final = "deferredquota.io/pacing"
+GATE_PACING: Final = "gate"
+"""Pods that a quota concerns are created with our scheduling gate."""
+NO_PACING: Final = "none"
+"""Pods get no gate of ours; their bind is guarded all the same."""
+
+GATE: Final = "deferredquota.io/quota"
+"""The scheduling gate of pods that wait for quota."""
+
+MARK_PREFIX: Final = "deferredquota.io/"
+"""Labels and annotations of pods that begin so are ours to write."""
+CAPACITY_LABEL: Final = "nos.nebuly.com/capacity"
+"""A label of pods that is ours to write, by the name that others know it by."""
+
+CONTROLLER_USER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:deferred-quota-controller"
+WEBHOOK_USER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:deferred-quota-webhook"
+OWN_USERS: Final = frozenset({CONTROLLER_USER, WEBHOOK_USER})
+"""What the API server calls the product's processes that run in the cluster."""

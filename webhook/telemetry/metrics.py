@@ -26,8 +26,11 @@ TEXT_FORMAT: Final = CONTENT_TYPE_LATEST
 """Content type of `Metrics.text`."""
 
 DOORS: Final = frozenset(
-    {"pods", "assigned", "gate", "bind", "stamp", "resize", "jobs", "quotas", "mask", "exempt"}
-)
+    {
+        "pods", "assigned", "gate", "bind", "stamp", "resize", "jobs", "quotas", "mask", "exempt",
+        "filter", "preempt",
+    }
+)  # fmt: skip
 PHASES: Final = frozenset({"mutating", "validating"})
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 OUTCOMES: Final = frozenset({"allowed", "patched", "denied", "undecided", "error"})
@@ -73,6 +76,8 @@ class Metrics:
         self.tls = TlsMetrics(declare)
         self.cache = CacheMetrics(declare)
         self.control = ControlMetrics(declare)
+        self.release = ReleaseMetrics(declare)
+        self.reasons = ReasonMetrics(declare)
 
     def text(self) -> bytes:
         """Write all metrics in the Prometheus text format, content type TEXT_FORMAT."""
@@ -193,6 +198,44 @@ class ControlMetrics:
         )
         self.events = declare.counter(
             "events", "Events on objects: created, repeated, dropped or failed.", "result"
+        )
+
+
+class ReleaseMetrics:
+    """Pods that wait behind our scheduling gate, as the leader sees them."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.pods = declare.counter(
+            "released_pods", "Pods that quota was reserved for, so that their gate may go."
+        )
+        self.waiting = declare.gauge(
+            "waiting_pods", "Pods behind our scheduling gate, by why they wait.", "state"
+        )
+        self.gates = declare.counter(
+            "gate_removals",
+            "Patches that remove our scheduling gate: removed, changed (the pod was another by"
+            " then), failed or dropped (this process does not lead any more).",
+            "result",
+        )
+        self.seconds = declare.histogram(
+            "gate_removal_seconds",
+            "Time from the change that made room for a pod, as seen, until its gate was removed.",
+            SECONDS,
+        )
+
+
+class ReasonMetrics:
+    """The conditions that say why pods wait, as the leader writes them."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.conditions = declare.counter(
+            "pod_conditions",
+            "Conditions of waiting pods: written, dropped (the pod is gone or has its node),"
+            " conflict (the pod was another by then) or failed.",
+            "result",
+        )
+        self.backlog = declare.gauge(
+            "pod_conditions_backlog", "Pods whose condition waits to be looked at."
         )
 
 

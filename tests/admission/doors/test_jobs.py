@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from tests.admission.doors.conftest import OpenDesk
-from tests.admission.doors.desk import NAMESPACE, Desk, Reply, a_review
+from tests.admission.doors.desk import NAMESPACE, Desk, Line, Reply, a_review, eventually
 from tests.builders import a_container, a_job, a_quota
 from webhook.admission.review import Phase
 
@@ -16,13 +16,15 @@ Object = dict[str, object]
 PHASES = pytest.mark.parametrize("phase", list(Phase))
 SUSPENDED = {"conditions": [{"type": "Suspended", "status": "True"}]}
 TEMPLATE = "spec.template.spec"
+REQUESTED = f"{TEMPLATE}.containers[0].resources.requests.cpu"
+GROWN = "field is immutable: from 1 to 2"
 SUSPEND = (
-    "the Job is not suspended; suspend it and wait until its pods are gone:"
+    "the Job is not suspended; suspend it first and wait until its pods are gone:"
     ' kubectl patch job train -n team-a --type=merge -p \'{"spec":{"suspend":true}}\''
 )
 ONLY = (
-    "of a suspended Job, only the resources of containers and the scheduling directives"
-    " of the template can change"
+    "of a Job's template only the resources of containers and the scheduling directives can change,"
+    " while the Job is suspended; create a new Job"
 )
 
 
@@ -64,17 +66,23 @@ STATES = {
     "one pod is left": (
         True,
         {**SUSPENDED, "active": 1},
-        "1 pod is still active; wait until none is",
+        "pods of it still run; wait until 1 active pod is gone: kubectl get job train -n team-a -w",
     ),
     "pods are left": (
         True,
         {**SUSPENDED, "active": 3},
-        "3 pods are still active; wait until none is",
+        (
+            "pods of it still run; wait until 3 active pods are gone:"
+            " kubectl get job train -n team-a -w"
+        ),
     ),
     "not confirmed": (
         True,
         {"startTime": "2026-01-05T08:00:00Z"},
-        "the Job controller has not confirmed the suspension yet; try again in a moment",
+        (
+            "the Job ran, and the Job controller has not confirmed its suspension yet;"
+            " try again in a moment: kubectl wait job train -n team-a --for=condition=Suspended"
+        ),
     ),
 }
 
@@ -87,25 +95,30 @@ def test_a_closed_job_is_refused_with_what_to_do(
     old = sized("1", suspend=suspend, status=status)
     reply = change(desk, old, sized("2", suspend=suspend, status=status), phase)
     assert (reply.code, reply.reason) == (422, "Invalid")
-    assert reply.message == f"spec.template: field is immutable: {hint}"
-    told = f"field is immutable: {hint}"  # where kubectl shows it
-    assert reply.causes == [("FieldValueInvalid", "spec.template", told)]
+    told = f"{GROWN}: {hint}"
+    assert reply.message == f"{REQUESTED}: {told}"
+    assert reply.causes == [("FieldValueInvalid", REQUESTED, told)]  # where kubectl shows it
     assert reply.details["name"] == "train"
     assert (reply.details["kind"], reply.details["group"]) == ("Job", "batch")
-    assert reply.audit == {"decision": "denied", "reason": f"spec.template: {told}"}
+    assert reply.audit == {"decision": "denied", "reason": f"{REQUESTED}: {told}"}
 
 
 def test_of_a_suspended_job_only_resources_and_directives_may_change(desk: Desk) -> None:
     new = a_job(a_container(requests={"cpu": "1"}, image="registry.example/app:2"))
     reply = change(desk, sized("1"), new)
-    assert reply.message == f"{TEMPLATE}: field is immutable: {ONLY}"
+    assert reply.message == (
+        f"{TEMPLATE}.containers[0].image: field is immutable:"
+        f' from "registry.example/app:1" to "registry.example/app:2": {ONLY}'
+    )
 
 
 def test_faults_of_the_new_template_are_told_without_advice_about_suspending(desk: Desk) -> None:
     new = a_job(a_container(requests={"cpu": "2"}, limits={"cpu": "1"}))
     reply = change(desk, sized("1"), new)
     assert reply.message == (
-        f"{TEMPLATE}.containers[0].resources.requests: must be less than or equal to cpu limit of 1"
+        f"{TEMPLATE}.containers[0].resources.requests:"
+        " must be less than or equal to cpu limit of 1: it is 2 and was 1;"
+        " lower the request or raise the limit"
     )
     assert len(reply.causes) == 1  # the API server lists it twice
 
@@ -113,21 +126,18 @@ def test_faults_of_the_new_template_are_told_without_advice_about_suspending(des
 def test_faults_and_what_is_immutable_are_listed_in_order(desk: Desk) -> None:
     new = a_job(a_container(requests={"cpu": "2"}, limits={"cpu": "1"}), suspend=False)
     reply = change(desk, sized("1", suspend=False), new)
-    assert reply.message == (
-        f"{TEMPLATE}.containers[0].resources.requests:"
-        f" must be less than or equal to cpu limit of 1; spec.template: field is immutable:"
-        f" {SUSPEND}"
-    )
     assert [field for _, field, _ in reply.causes] == [
         f"{TEMPLATE}.containers[0].resources.requests",
-        "spec.template",
+        f"{TEMPLATE}.containers[0].resources.limits.cpu",
+        REQUESTED,
     ]
+    assert SUSPEND in str(reply.message)
 
 
-def test_fields_beside_the_template_are_refused_without_advice(desk: Desk) -> None:
+def test_fields_beside_the_template_are_refused_with_their_values(desk: Desk) -> None:
     old = a_job(completions=2, suspend=False)
     reply = change(desk, old, a_job(completions=3, suspend=False))
-    assert reply.message == "spec.completions: field is immutable"
+    assert reply.message == "spec.completions: field is immutable: from 2 to 3: create a new Job"
 
 
 def test_a_fault_without_words_still_says_what_is_wrong(desk: Desk) -> None:
@@ -154,6 +164,24 @@ def test_the_gates_of_the_api_server_decide(open_desk: OpenDesk, off: str) -> No
     started = {**SUSPENDED, "startTime": "2026-01-05T08:00:00Z"}
     old_started = {**old, "status": started}
     assert change(desk, old_started, {**moved, "status": started}).allowed == (off != GATES[1])
+
+
+def test_gates_are_those_of_the_api_servers_version_unless_they_are_told(
+    open_desk: OpenDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"major": "1", "minor": "34"}
+    monkeypatch.setattr(Line, "server_version", lambda _: said, raising=False)
+    old, new = sized("1", status=SUSPENDED), sized("2", status=SUSPENDED)
+    found = open_desk()
+    eventually(lambda: change(found, old, new).code == 422, "the version is known")
+    assert f"feature gate {GATES[0]} is off" in str(change(found, old, new).message)
+    told = open_desk(settings={"jobGates": dict.fromkeys(GATES, True)})
+    assert change(told, old, new).allowed
+
+
+def test_a_job_whose_spec_does_not_change_is_not_looked_at(desk: Desk) -> None:
+    job = {**sized("1", suspend=False), "spec": {"template": None}}
+    assert change(desk, job, {**job, "metadata": {"name": "train", "finalizers": []}}).allowed
 
 
 def test_a_dry_run_is_answered_alike(desk: Desk) -> None:

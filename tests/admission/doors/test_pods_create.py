@@ -130,13 +130,6 @@ def test_a_gated_pod_waits_like_any_other(desk: Desk) -> None:
     assert desk.create_pod(requests={"cpu": "1"}, schedulingGates=gates).allowed
 
 
-def test_the_mutating_webhook_leaves_new_pods_alone(desk: Desk) -> None:
-    pod = a_pod(requests={"cpu": "1"})
-    cast("dict[str, object]", pod["metadata"]).pop("uid")
-    reply = desk.mutate(a_review("CREATE", "pods", pod))
-    assert (reply.allowed, reply.patch) == (True, [])
-
-
 # -- containers that do not say what they need ---------------------------------------------
 
 

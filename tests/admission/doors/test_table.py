@@ -38,6 +38,7 @@ MUTATING, VALIDATING = Phase.MUTATING, Phase.VALIDATING
 EXPECTED = {
     (MUTATING, "", "pods/binding", "CREATE"),
     (MUTATING, "", "bindings", "CREATE"),
+    (MUTATING, "", "pods", "CREATE"),
     (MUTATING, "batch", "jobs", "CREATE"),
     (MUTATING, "batch", "jobs", "UPDATE"),
     (MUTATING, "", "resourcequotas/status", "UPDATE"),
@@ -48,6 +49,10 @@ EXPECTED = {
     (VALIDATING, "", "pods/resize", "UPDATE"),
     (VALIDATING, "batch", "jobs", "CREATE"),
     (VALIDATING, "batch", "jobs", "UPDATE"),
+    (VALIDATING, "batch", "cronjobs", "CREATE"),
+    (VALIDATING, "batch", "cronjobs", "UPDATE"),
+    (VALIDATING, "jobset.x-k8s.io", "jobsets", "CREATE"),
+    (VALIDATING, "jobset.x-k8s.io", "jobsets", "UPDATE"),
     (VALIDATING, "", "resourcequotas", "CREATE"),
     (VALIDATING, "", "resourcequotas", "UPDATE"),
 }
@@ -62,7 +67,7 @@ def test_no_validating_door_stands_before_a_quota_status() -> None:
 
 
 NEIGHBOURS = [
-    (MUTATING, "", "pods", "", "CREATE"),
+    (MUTATING, "", "pods", "", "UPDATE"),
     (MUTATING, "", "pods", "", "DELETE"),
     (VALIDATING, "", "pods", "", "DELETE"),
     (VALIDATING, "", "pods", "eviction", "CREATE"),

@@ -140,7 +140,13 @@ class Product:
             product._start()
             ca = (product.certificates / "ca.crt").read_bytes()
             extended = given.get("deferredResources", ())
-            wanted = render(url=product.url, ca_pem=ca, mask=mask, deferred_resources=extended)
+            wanted = render(
+                url=product.url,
+                ca_pem=ca,
+                mask=mask,
+                deferred_resources=extended,
+                pacing=given.get("pacing", "gate"),
+            )
             apply(plane, wanted.objects)
             product._wait_until_asked(is_masked=mask != "none")
         except BaseException:
@@ -260,9 +266,10 @@ def apply(plane: ControlPlane, wanted: Any) -> None:
     plane.kubectl(*command, stdin=json.dumps(whole))
 
 
-def apply_namespace(api: Api, name: str, *, mode: str = "deferred") -> None:
-    """Make a namespace, opted in unless told otherwise, and wait until pods can be made in it."""
-    made = api.create("/api/v1/namespaces", objects.a_namespace(name, mode=mode))
+def apply_namespace(api: Api, name: str, *, mode: str = "deferred", pacing: str = "none") -> None:
+    """Make a namespace (see `objects.a_namespace`), and wait until pods can be made in it."""
+    wanted = objects.a_namespace(name, mode=mode, pacing=pacing)
+    made = api.create("/api/v1/namespaces", wanted)
     assert made.code in (201, 409), str(made)
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
     becomes(lambda: api.get(account).code, 200, f"{name} has a service account")

@@ -15,8 +15,8 @@ from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes
 from webhook.cli import ExitCode, cli
-from webhook.operations.names import GATE
 from webhook.quota.quantity import Quantity
+from webhook.state.names import GATE
 
 HARD = {"requests.cpu": "4", "pods": "999"}
 GATED = [{"name": GATE}]

@@ -23,8 +23,9 @@ from tests.operations.healthy import (
     the,
 )
 from tests.operations.scenes import a_namespace, load
-from webhook.cluster.api import LEASES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from webhook.cluster.api import LEASES, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from webhook.cluster.files.documents import read_documents
+from webhook.cluster.memory import MemoryClient
 from webhook.embedded.registration import hooks
 from webhook.operations.doctor import CHECKS
 from webhook.operations.doctor.installation import WRITTEN_FIELDS
@@ -56,10 +57,10 @@ def test_what_is_expected_is_what_the_embedded_api_server_registers() -> None:
     }
     assert registered.keys() == expected.keys()
     for key, entry in expected.items():
-        (rule,) = registered[key].rules
         assert registered[key].failure_policy == entry.policy, key
         covered = {
             (operation, group, resource)
+            for rule in registered[key].rules
             for operation in rule.operations
             for group in rule.groups
             for resource in rule.resources
@@ -179,7 +180,12 @@ def entry(name: str) -> Any:
 
 
 bind, resize, shape, stamp = entry("bind"), entry("resize"), entry("shape"), entry("stamp")
-quotas = entry("quotas")
+quotas, gate, marks = entry("quotas"), entry("gate"), entry("marks")
+
+
+def expressions(one: Any) -> Any:
+    return one["namespaceSelector"]["matchExpressions"]
+
 
 ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
     "a door that fails open": (
@@ -273,6 +279,41 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
         "warn",
         "there is no bound policy deferred-quota-stamp",
     ),
+    "gates for nobody": (
+        MUTATING_WEBHOOKS,
+        lambda raw: expressions(gate(raw))[2].update(operator="In", values=["gate"]),
+        "registration.not-selecting",
+        "warn",
+        "webhook gate.deferredquota.io: namespaceSelector leaves out namespaces that have opted in",
+    ),
+    "gates for all": (
+        MUTATING_WEBHOOKS,
+        lambda raw: expressions(gate(raw)).pop(),
+        "registration.pacing",
+        "warn",
+        "namespaceSelector selects namespaces whose pacing is none",
+    ),
+    "gates where nobody opted in": (
+        MUTATING_WEBHOOKS,
+        lambda raw: expressions(gate(raw)).pop(0),
+        "registration.widened",
+        "warn",
+        "webhook gate.deferredquota.io: namespaceSelector selects namespaces that have not",
+    ),
+    "gates that anybody takes off": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: raw["webhooks"].remove(marks(raw)),
+        "webhooks.incomplete",
+        "warn",
+        "has no webhook marks.deferredquota.io: whoever may change a pod can take its scheduling",
+    ),
+    "gates that stop creations": (
+        MUTATING_WEBHOOKS,
+        lambda raw: gate(raw).update(failurePolicy="Fail"),
+        "webhooks.failure-policy",
+        "warn",
+        "webhook gate.deferredquota.io: failurePolicy: is Fail, must be Ignore",
+    ),
     "no CA": (
         VALIDATING_WEBHOOKS,
         lambda raw: bind(raw)["clientConfig"].pop("caBundle"),
@@ -343,6 +384,29 @@ def test_the_registrations_are_compared(
     assert finding.severity == severity
     assert words in finding.message
     assert str(finding.subject) == f"{kind.kind} {REGISTRATION}"
+
+
+def test_a_namespace_without_gates_is_left_out_on_purpose() -> None:
+    cluster = healthy()
+    labels = {"metadata": {"labels": {"deferredquota.io/pacing": "none"}}}
+    MemoryClient(cluster).patch(NAMESPACES, "team-a", labels)
+    assert serious(examined(cluster)) == []
+    edit(cluster, MUTATING_WEBHOOKS, REGISTRATION, lambda raw: expressions(gate(raw)).pop())
+    assert the(examined(cluster), "registration.pacing").message.endswith("none: team-a")
+
+
+def test_the_registration_goes_with_the_configured_pacing() -> None:
+    cluster = healthy()
+    assert ids(serious(examined(cluster, pacing="none"))) == ["registration.pacing"]
+    ask = {"operator": "In", "values": ["gate"]}
+    edit(
+        cluster, MUTATING_WEBHOOKS, REGISTRATION, lambda raw: expressions(gate(raw))[2].update(ask)
+    )
+    assert serious(examined(cluster, pacing="none")) == []
+    for value, findings in {"gate": [], "typo": ["namespace.pacing"]}.items():
+        labels = {"metadata": {"labels": {"deferredquota.io/pacing": value}}}
+        MemoryClient(cluster).patch(NAMESPACES, "team-a", labels)
+        assert ids(serious(examined(cluster, pacing="none"))) == findings
 
 
 def test_a_ca_in_two_halves_of_a_rotation_is_fine() -> None:

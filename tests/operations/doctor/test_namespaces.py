@@ -32,6 +32,27 @@ def test_labels_are_judged(name: str, mode: str, finding: str, severity: str) ->
     assert (found.severity, str(found.subject)) == (severity, f"Namespace {name}")
 
 
+PACINGS = {
+    "none": ("none", "gate", False),
+    "gate": ("gate", "none", False),
+    "a typo": ("nope", "gate", True),
+    "a typo under the other default": ("gates", "none", True),
+}
+
+
+@pytest.mark.parametrize(("value", "default", "is_odd"), PACINGS.values(), ids=PACINGS)
+def test_a_pacing_that_means_nothing_is_told(value: str, default: str, is_odd: bool) -> None:
+    cluster = healthy()
+    labels = {"metadata": {"labels": {"deferredquota.io/pacing": value}}}
+    MemoryClient(cluster).patch(NAMESPACES, NAMESPACE, labels)
+    found = examined(cluster, pacing=default)
+    assert ("namespace.pacing" in ids(found)) is is_odd
+    if is_odd:
+        assert the(found, "namespace.pacing").message == (
+            f"deferredquota.io/pacing is {value!r}, which means nothing: pacing is {default}"
+        )
+
+
 def test_the_product_does_not_opt_itself_in() -> None:
     cluster = healthy()
     patch = {"metadata": {"labels": {"deferredquota.io/mode": "deferred"}}}

@@ -74,6 +74,18 @@ def invalid(errors: Iterable[FieldError]) -> Denied:
     )
 
 
+def forbidden(error: FieldError) -> Denied:
+    """Deny what this user may not do to a field."""
+    text = f"{error.field}: {error.detail}"
+    return Denied(
+        code=403,
+        reason="Forbidden",
+        message=text,
+        causes=(Cause(error.type, error.field, error.detail),),
+        audit={"reason": text},
+    )
+
+
 def not_found(name: str) -> Denied:
     """Deny as storage does where there is no such pod."""
     message = f'pods "{name}" not found'

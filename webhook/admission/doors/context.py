@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -74,9 +74,12 @@ class DoorContext:
         ledger: Where claims are decided.
         current_rules: The rules as the core has read them.
         current_configuration: The settings that doors read as they stand.
+        namespace_labels: Returns the labels of a namespace; raises ApiError where the API server
+            had to be asked and does not answer.
     """
 
     view: ClusterView
     ledger: LedgerGate
     current_rules: Callable[[], Rules]
     current_configuration: Callable[[], Configuration] = Configuration
+    namespace_labels: Callable[[str], Mapping[str, str]] = lambda _namespace: {}

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.admission.deadline import Deadline
-from webhook.admission.doors import answers, charging
+from webhook.admission.doors import answers, charging, marks, neighbours
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied
 from webhook.config import MustSpecify
@@ -62,7 +62,10 @@ def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     if refusal is not None:
         return refusal
     if not pod.is_assigned:
-        return Allowed(decision="not-assigned", warnings=_never_fits(context, pod, applying))
+        others = neighbours.warnings(pod) if applying else ()
+        return Allowed(
+            decision="not-assigned", warnings=(*_never_fits(context, pod, applying), *others)
+        )
     _require(pod.uid != "", "metadata.uid", "must be given")
     claim = claim_of_assignment(
         pod, quotas.deferred, door=Door.CREATE, seen=NEWEST, applying=applying
@@ -73,11 +76,19 @@ def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
 
 
 def update(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
-    """Decide on a change of a pod: only a deadline that comes or goes moves it between quotas."""
+    """Decide on a change of a pod.
+
+    Our marks are not for everybody to change, and only a deadline that comes or goes moves a pod
+    between quotas.
+    """
     old = Pod.from_object(request.old_object or {}, field="oldObject")
     new = Pod.from_object(request.object or {})
+    touched = marks.changed(old, new)
+    configuration = context.current_configuration()
+    if touched and not marks.may_write(request, configuration):
+        return marks.refused_update(touched, request, configuration)
     if is_terminating(old) == is_terminating(new):
-        return Allowed(decision="not-charged")
+        return Allowed(decision="marked" if touched else "not-charged")
     return charge_update(context, request, old, new, Door.UPDATE, deadline)
 
 
@@ -146,7 +157,14 @@ def _static_refusal(
     quotas: QuotasSeen,
     applying: tuple[DeferredQuota, ...],
 ) -> Denied | None:
-    """Apply the rules that compare nothing with usage, in the API server's order."""
+    """Apply the rules that compare nothing with usage, ours first, then in the API server's order.
+
+    Marks on a pod without a node are none of them: they are gone, or will be written anew.
+    """
+    configuration = context.current_configuration()
+    forged = marks.written(pod) if pod.is_assigned else []
+    if forged and not marks.may_write(request, configuration):
+        return marks.refused_creation(forged, configuration)
     rules = context.current_rules()
     obliges = rules.must_specify is MustSpecify.CREATE or (
         rules.must_specify is MustSpecify.BIND and pod.is_assigned

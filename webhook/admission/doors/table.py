@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from webhook.admission.deadline import Deadline
-from webhook.admission.doors import answers, bindings, jobs, mask, pods, quotas, resize
+from webhook.admission.doors import answers, bindings, gates, jobs, mask, pods, quotas, resize
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied, Phase
 from webhook.cluster.api import ApiError
@@ -18,6 +18,7 @@ Door: TypeAlias = Callable[[DoorContext, AdmissionRequest, Deadline], Answer]
 DOORS: Final[Mapping[tuple[Phase, str, str, str], Door]] = {
     (Phase.MUTATING, "", "pods/binding", "CREATE"): bindings.stamp,
     (Phase.MUTATING, "", "bindings", "CREATE"): bindings.stamp,
+    (Phase.MUTATING, "", "pods", "CREATE"): gates.create,
     (Phase.MUTATING, "batch", "jobs", "CREATE"): jobs.create,
     (Phase.MUTATING, "batch", "jobs", "UPDATE"): jobs.update,
     (Phase.MUTATING, "", "resourcequotas/status", "UPDATE"): mask.update,
@@ -28,10 +29,20 @@ DOORS: Final[Mapping[tuple[Phase, str, str, str], Door]] = {
     (Phase.VALIDATING, "", "pods/resize", "UPDATE"): resize.update,
     (Phase.VALIDATING, "batch", "jobs", "CREATE"): jobs.create,
     (Phase.VALIDATING, "batch", "jobs", "UPDATE"): jobs.update,
+    (Phase.VALIDATING, "batch", "cronjobs", "CREATE"): jobs.create,
+    (Phase.VALIDATING, "batch", "cronjobs", "UPDATE"): jobs.update_set,
+    (Phase.VALIDATING, "jobset.x-k8s.io", "jobsets", "CREATE"): jobs.create,
+    (Phase.VALIDATING, "jobset.x-k8s.io", "jobsets", "UPDATE"): jobs.update_set,
     (Phase.VALIDATING, "", "resourcequotas", "CREATE"): quotas.create,
     (Phase.VALIDATING, "", "resourcequotas", "UPDATE"): quotas.update,
 }
 """(phase, API group, resource/subresource, operation) → door."""
+
+_NEVER_REFUSE: Final[Mapping[Door, Callable[[AdmissionRequest], Allowed]]] = {
+    mask.update: lambda _: mask.NOT_MASKED,
+    gates.create: gates.in_doubt,
+}
+"""Door → what it says instead, whatever kept it from deciding."""
 
 _KNOWN_RESOURCES: Final = frozenset(
     (group, resource.partition("/")[0]) for _, group, resource, _ in DOORS
@@ -48,9 +59,8 @@ def decide(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     if door is None:
         return _no_door(request)
     answer = _through(door, context, request, deadline)
-    if door is mask.update and isinstance(answer, Denied):
-        return mask.NOT_MASKED  # whatever kept the mask from being put on: it never refuses
-    return answer
+    instead = _NEVER_REFUSE.get(door)
+    return instead(request) if instead is not None and isinstance(answer, Denied) else answer
 
 
 def _through(

@@ -177,7 +177,10 @@ class _Application(BaseApplication):  # type: ignore[misc]
         if self.settings.tls:
             self.settings.tls.observe(parts.metrics)
         return create_app(
-            parts.review_handler, metrics=parts.metrics, body_bytes=self.settings.body_bytes
+            parts.review_handler,
+            metrics=parts.metrics,
+            body_bytes=self.settings.body_bytes,
+            serves_extender=self.settings.serves_extender,
         )
 
     def _started(self, worker: GuardedWorker) -> None:

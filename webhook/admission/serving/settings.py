@@ -74,6 +74,10 @@ def _nothing() -> None:
     """Do nothing."""
 
 
+def _no() -> bool:
+    return False
+
+
 def _no_reasons() -> Sequence[str]:
     return ()
 
@@ -116,6 +120,8 @@ class ServerSettings:
     threads: int = 16
     """Requests that are answered at the same time."""
     body_bytes: int = MAX_BODY_BYTES
+    serves_extender: Callable[[], bool] = _no
+    """Whether schedulers are answered now; asked in the worker, for each of their calls."""
     max_connections: int = 1000
     """Of the webhook port. All API servers of a cluster together need less than a hundred."""
     keepalive_seconds: float = 150.0

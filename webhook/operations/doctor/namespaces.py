@@ -8,12 +8,20 @@ from webhook.cluster.api import NAMESPACES, PODS, Object
 from webhook.operations.doctor.scene import Namespace, Scene, unreadable
 from webhook.operations.findings import Finding, Subject, error, information, subject_of, warning
 from webhook.operations.gates import gate_of
-from webhook.operations.names import GATE
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod
 from webhook.quota.pods import is_terminal
 from webhook.quota.reading import Node
-from webhook.state.names import DEFERRED_MODE, GUARDED_ANNOTATION, MODE_LABEL, SYSTEM_NAMESPACE
+from webhook.state.names import (
+    DEFERRED_MODE,
+    GATE,
+    GATE_PACING,
+    GUARDED_ANNOTATION,
+    MODE_LABEL,
+    NO_PACING,
+    PACING_LABEL,
+    SYSTEM_NAMESPACE,
+)
 
 
 def modes(scene: Scene) -> Iterator[Finding]:
@@ -32,6 +40,18 @@ def modes(scene: Scene) -> Iterator[Finding]:
             yield error("namespace.missing", Subject("Namespace", name), message, "Correct it.")
     for namespace in scene.namespaces():
         yield from _mode(namespace)
+        yield from _pacing(namespace, scene.settings.pacing)
+
+
+def _pacing(namespace: Namespace, default: str) -> Iterator[Finding]:
+    value = namespace.labels.get(PACING_LABEL, default)
+    if namespace.is_deferred and value not in {GATE_PACING, NO_PACING}:
+        yield warning(
+            "namespace.pacing",
+            namespace.subject,
+            f"{PACING_LABEL} is {value!r}, which means nothing: pacing is {default}",
+            f"Set it to {GATE_PACING} or {NO_PACING}, or remove it.",
+        )
 
 
 def _mode(namespace: Namespace) -> Iterator[Finding]:

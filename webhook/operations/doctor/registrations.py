@@ -11,7 +11,12 @@ from typing import Final, TypeAlias
 from webhook.cluster.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
 from webhook.operations.doctor.masks import policy_name
 from webhook.operations.doctor.scene import Scene
-from webhook.operations.doctor.selecting import APPLY, selection_findings, uncovered
+from webhook.operations.doctor.selecting import (
+    APPLY,
+    gate_findings,
+    selection_findings,
+    uncovered,
+)
 from webhook.operations.findings import (
     Finding,
     Subject,
@@ -21,6 +26,7 @@ from webhook.operations.findings import (
     warning,
 )
 from webhook.operations.names import (
+    GATE_ENTRY,
     MASK_ENTRY,
     MUTATING,
     STAMP_ENTRY,
@@ -91,7 +97,11 @@ def _entry(
         yield judge("webhooks.rules", subject, message, APPLY)
     selector = LabelSelector.read(node.child("namespaceSelector"))
     field = f"webhook {name}: namespaceSelector"
-    yield from selection_findings(selector, subject, field, opted_in, is_strict=is_strict)
+    if name == GATE_ENTRY:
+        pacing = scene.settings.pacing
+        yield from gate_findings(selector, subject, field, opted_in, pacing=pacing)
+    else:
+        yield from selection_findings(selector, subject, field, opted_in, is_strict=is_strict)
     yield from _narrowing(node, subject, name, is_strict=is_strict)
     for problem, grade in _bundle(scene, node):
         yield grade(

@@ -27,7 +27,7 @@ from webhook.quota.fields import InvalidFieldError
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.reading import Node
-from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SYSTEM_NAMESPACE
+from webhook.state.names import DEFERRED_MODE, GATE_PACING, MODE_LABEL, SYSTEM_NAMESPACE
 
 _T = TypeVar("_T")
 
@@ -72,6 +72,7 @@ class Settings:
     Attributes:
         deferred_keys: Quota keys that are charged at the bind.
         exempt: Namespaces that are never touched.
+        pacing: `gate` or `none`, for namespaces that do not say it by a label.
         namespaces: Look only at these; empty is all.
         assumed: Namespaces to be judged as if they had opted in.
         expire_seconds: How long the tracker keeps a reservation that comes to nothing.
@@ -87,6 +88,7 @@ class Settings:
 
     deferred_keys: Set[str] = DEFERRED_KEYS
     exempt: Set[str] = field(default_factory=lambda: Configuration().exempt_namespaces)
+    pacing: str = GATE_PACING
     namespaces: tuple[str, ...] = ()
     assumed: Set[str] = frozenset()
     expire_seconds: float = 45.0

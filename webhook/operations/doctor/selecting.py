@@ -9,7 +9,13 @@ from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.findings import Finding, Subject, error, warning
 from webhook.quota.reading import Node
 from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import DEFERRED_MODE, MODE_LABEL
+from webhook.state.names import (
+    DEFERRED_MODE,
+    GATE_PACING,
+    MODE_LABEL,
+    NO_PACING,
+    PACING_LABEL,
+)
 
 APPLY: Final = "Apply the shipped manifests again."
 
@@ -25,6 +31,7 @@ def selection_findings(
     opted_in: Iterable[Mapping[str, str]],
     *,
     is_strict: bool,
+    sample: Mapping[str, str] = OPTED_IN,
 ) -> Iterable[Finding]:
     """Compare what a registration selects with the namespaces that have opted in.
 
@@ -34,13 +41,10 @@ def selection_findings(
         field: Its path.
         opted_in: Labels of the namespaces that have opted in.
         is_strict: Whether the registration refuses requests when the webhook does not answer.
+        sample: Labels that it has to select, of whatever namespace.
     """
     judge = error if is_strict else warning
-    left_out = tuple(
-        labels.get(NAMESPACE_NAME_LABEL, "(unnamed)")
-        for labels in opted_in
-        if not selector.selects(labels)
-    )
+    left_out = tuple(_name(labels) for labels in opted_in if not selector.selects(labels))
     if left_out:
         yield judge(
             "registration.not-selecting",
@@ -49,7 +53,7 @@ def selection_findings(
             f"Let it select {MODE_LABEL}: {DEFERRED_MODE}, as the shipped manifests do.",
             left_out,
         )
-    elif not selector.selects(OPTED_IN):
+    elif not selector.selects(sample):
         yield warning(
             "registration.not-selecting",
             subject,
@@ -64,6 +68,50 @@ def selection_findings(
             "Apply the shipped manifests again: an outage of the webhook, or a mask, must concern"
             " only namespaces that have opted in.",
         )
+
+
+def gate_findings(
+    selector: LabelSelector,
+    subject: Subject,
+    field: str,
+    opted_in: Iterable[Mapping[str, str]],
+    *,
+    pacing: str,
+) -> Iterable[Finding]:
+    """Compare which namespaces have their pods gated with those that want it.
+
+    Args:
+        selector: The namespace selector of the entry that gates.
+        subject: Whose it is.
+        field: Its path.
+        opted_in: Labels of the namespaces that have opted in.
+        pacing: What the configuration says for those without a label.
+    """
+    known = tuple(opted_in)
+    wanting = [labels for labels in known if wants_gates(labels, pacing)]
+    sample = {**OPTED_IN, PACING_LABEL: GATE_PACING}
+    yield from selection_findings(selector, subject, field, wanting, is_strict=False, sample=sample)
+    spared = [labels for labels in known if not wants_gates(labels, pacing)]
+    spared.append({**OPTED_IN, NAMESPACE_NAME_LABEL: "", PACING_LABEL: NO_PACING})
+    taken = tuple(_name(labels) for labels in spared if selector.selects(labels))
+    if taken:
+        which = _some(tuple(filter(None, taken)))
+        yield warning(
+            "registration.pacing",
+            subject,
+            f"{field} selects namespaces whose pacing is {NO_PACING}" + (which and f": {which}"),
+            APPLY,
+        )
+
+
+def wants_gates(labels: Mapping[str, str], pacing: str) -> bool:
+    """Say whether an opted-in namespace has its pods gated; `pacing` is the configured default."""
+    value = labels.get(PACING_LABEL, pacing)
+    return value == GATE_PACING or (pacing == GATE_PACING and value != NO_PACING)
+
+
+def _name(labels: Mapping[str, str]) -> str:
+    return labels.get(NAMESPACE_NAME_LABEL, "(unnamed)")
 
 
 def _some(names: tuple[str, ...], most: int = 5) -> str:

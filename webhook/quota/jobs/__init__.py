@@ -1,7 +1,13 @@
-"""What an update of a Job may change, and what the API server says to the rest.
+"""What an update of a Job may change, and whether its pods fit their quotas.
 
-`update` is the rule; `templates` compares pod templates, `rules` and `resource_rules` validate the
-new one, `equality` and `label_selectors` are the API's own notions of sameness and matching.
+As the API server has it: `update` is the rule; `templates` compares pod templates, `rules`,
+`resource_rules` and `operators` validate the new one, `equality` and `label_selectors` are the
+API's own notions of sameness and matching. `explaining` and `changes` put a refusal into words.
+
+As a cluster wants it: `policy` judges an update that the API server takes; `resizes` and `managers`
+read what it changes and who changed what.
+
+How many pods there are, and whether they fit: `counting`, `pods` and `fitting`.
 """
 
 from webhook.quota.jobs.update import (

@@ -1,7 +1,8 @@
 """What the API server finds wrong with a Job, whatever it was before.
 
 Covered are the rules for what an update of a Job may change: numbers of the spec, `resources`
-of containers and of the pod, and that the selector still selects the template. Names, images,
+of containers and of the pod, operators of node affinity, and that the selector still selects the
+template. Names, images,
 volumes and the like cannot change and were checked when the Job was created.
 
 Source: kubernetes v1.36, pkg/apis/batch/validation/validation.go ValidateJobSpec and
@@ -23,6 +24,7 @@ from webhook.quota.fields import (
     text,
 )
 from webhook.quota.jobs.label_selectors import read_label_selector
+from webhook.quota.jobs.operators import label_selector_errors, node_affinity_errors
 from webhook.quota.jobs.resource_rules import (
     Requirements,
     has_torn_pages,
@@ -103,6 +105,7 @@ def _pod_errors(pod: _Members, field: str, *, allow_torn_pages: bool) -> Iterato
         resources = read_requirements(pod["resources"], f"{field}.resources")
         yield from _pod_level_errors(resources, claims, allow_torn_pages=allow_torn_pages)
         yield from _consistency_errors(resources, Pod.from_object({"spec": pod}, field=_TEMPLATE))
+    yield from node_affinity_errors(pod, field)
     path = f"{field}.overhead"
     overhead = Requirements(path, {}, parse_resource_list(pod.get("overhead"), field=path))
     yield from requirement_errors(overhead, allow_torn_pages=allow_torn_pages)
@@ -158,6 +161,7 @@ def _selector_errors(spec: _Members, template: _Members, *, required: bool) -> I
     labels = string_map(metadata.get("labels"), f"{path}.labels")
     if selector is None:
         yield FieldError("FieldValueRequired", "spec.selector", "")
+    yield from label_selector_errors(spec.get("selector"), "spec.selector")
     if selector is None or (selector.is_valid and not selector.matches(labels)):
         yield _invalid(f"{path}.labels", "`selector` does not match template `labels`")
 

@@ -61,11 +61,24 @@ def template_errors(
         scheduling: Whether scheduling directives may change: node selector, node affinity,
             tolerations, scheduling gates, labels and annotations.
     """
+    if expected_template(old, new, resources=resources, scheduling=scheduling) == new:
+        return []
+    return [_immutable(f"{TEMPLATE}.spec" if resources else TEMPLATE)]
+
+
+def expected_template(
+    old: JobTemplate, new: JobTemplate, *, resources: bool, scheduling: bool
+) -> JobTemplate:
+    """Return the stored template with all those changes of the new one that pass.
+
+    The update passes if the new template is equal to it; where it is not, it has changed what it
+    may not. The arguments are those of `template_errors`.
+    """
     expected = _with_directives(old, new) if scheduling else old
     if not resources:
-        return [] if expected == new else [_immutable(TEMPLATE)]
-    same = _with_container_resources(expected.spec, new.spec) == new.spec
-    return [] if same else [_immutable(f"{TEMPLATE}.spec")]
+        return expected
+    spec = _with_container_resources(expected.spec, new.spec)
+    return replace(new, spec=spec)
 
 
 def immutable_errors(

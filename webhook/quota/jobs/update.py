@@ -44,6 +44,7 @@ from webhook.quota.jobs.templates import (
 _Members: TypeAlias = Mapping[str, object]
 
 _OLD: Final = "old"
+_FINISHED: Final = frozenset({"Complete", "Failed"})
 _IMMUTABLE_AFTER_TEMPLATE: Final = (
     "completionMode",
     "podFailurePolicy",
@@ -75,6 +76,12 @@ class JobState:
     marked_suspended: bool
     """Whether the condition Suspended is True: the controller has seen the suspension."""
     active: int
+    finished: bool = False
+    """Whether the condition Complete or Failed is True: there will be no more pods."""
+    terminating: int = 0
+    """Pods that are being deleted; they do not keep a Job from being open."""
+    ran: bool = False
+    """Whether something in the status says that there were pods."""
 
     @property
     def is_open(self) -> bool:
@@ -110,7 +117,7 @@ def job_update_errors(old: _Members, new: _Members, gates: Gates = ALL_GATES) ->
             missing, or a gate is unknown. Paths of the stored Job begin with `old.`.
         InvalidQuantityError: An amount of a template is not a quantity.
     """
-    enabled = _enabled(gates)
+    enabled = enabled_gates(gates)
     before = mapping(mapping(old, _OLD).get("spec"), f"{_OLD}.spec")
     after = mapping(mapping(new, "").get("spec"), "spec")
     old_template = read_job_template(before.get("template"), f"{_OLD}.{TEMPLATE}")
@@ -151,15 +158,28 @@ def job_state(job: _Members, *, field: str = "") -> JobState:
     spec = mapping(members.get("spec"), f"{prefix}spec")
     status = mapping(members.get("status"), f"{prefix}status")
     started = timestamp(status.get("startTime"), f"{prefix}status.startTime")
+    true_conditions = _true_conditions(status, f"{prefix}status.conditions")
+    counts = {
+        name: integer(status.get(name), f"{prefix}status.{name}") or 0
+        for name in ("active", "terminating", "succeeded", "failed")
+    }
     return JobState(
         suspended=boolean(spec.get("suspend"), f"{prefix}spec.suspend"),
         started=started is not None,
-        marked_suspended=_is_marked_suspended(status, f"{prefix}status.conditions"),
-        active=integer(status.get("active"), f"{prefix}status.active") or 0,
+        marked_suspended="Suspended" in true_conditions,
+        active=counts["active"],
+        finished=not true_conditions.isdisjoint(_FINISHED),
+        terminating=counts["terminating"],
+        ran=started is not None or any(counts.values()),
     )
 
 
-def _enabled(gates: Gates) -> frozenset[str]:
+def enabled_gates(gates: Gates) -> frozenset[str]:
+    """Return the gates that are on; the argument is as in `job_update_errors`.
+
+    Raises:
+        InvalidFieldError: A gate is unknown.
+    """
     unknown = sorted(set(gates) - ALL_GATES)
     if unknown:
         raise InvalidFieldError("gates", f"{unknown[0]!r} is not a gate of Job updates")
@@ -168,14 +188,14 @@ def _enabled(gates: Gates) -> frozenset[str]:
     return frozenset(gates)
 
 
-def _is_marked_suspended(status: _Members, field: str) -> bool:
-    marked = False
+def _true_conditions(status: _Members, field: str) -> frozenset[str]:
+    found = set()
     for index, item in enumerate(sequence(status.get("conditions"), field)):
         condition = mapping(item, f"{field}[{index}]")
-        is_suspended = text(condition.get("type"), f"{field}[{index}].type") == "Suspended"
-        is_true = text(condition.get("status"), f"{field}[{index}].status") == "True"
-        marked = marked or (is_suspended and is_true)
-    return marked
+        name = text(condition.get("type"), f"{field}[{index}].type")
+        if text(condition.get("status"), f"{field}[{index}].status") == "True":
+            found.add(name)
+    return frozenset(found)
 
 
 def _uses_torn_pages(spec: _Members) -> bool:

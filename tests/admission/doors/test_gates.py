@@ -1,0 +1,286 @@
+"""New pods without a node wait behind our gate if a quota concerns them, and are never refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.admission.doors.conftest import OpenDesk
+from tests.admission.doors.desk import (
+    NAMESPACE,
+    Desk,
+    Line,
+    Reply,
+    a_namespace,
+    a_review,
+    eventually,
+    new_cluster,
+)
+from tests.builders import a_pod, a_quota, an_expression
+from webhook.admission.doors import gates
+from webhook.admission.patches import append
+from webhook.admission.review import Allowed, Phase, decode_review
+from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS, Kind, Page, UnreachableError
+from webhook.encoding import encode_json
+from webhook.runtime import Engine, EngineOptions
+from webhook.state.names import GATE, GUARDED_ANNOTATION
+from webhook.telemetry.metrics import Metrics
+
+OURS = {"name": GATE}
+FOREIGN = {"name": "example.com/hold"}
+
+
+def asked(desk: Desk, *, dry_run: bool = False, seconds: float = 10, **fields: Any) -> Reply:
+    """Ask the mutating webhook about a pod of 1 cpu as it comes: without uid, perhaps a name."""
+    pod = a_pod(**{"requests": {"cpu": "1"}, **fields})
+    metadata = cast("dict[str, object]", pod["metadata"])
+    metadata.pop("uid")
+    reply = desk.mutate(a_review("CREATE", "pods", pod, dry_run=dry_run), seconds=seconds)
+    assert reply.allowed, "a gate is no reason to refuse"
+    return reply
+
+
+def gates_of(reply: Reply) -> Any:
+    return cast("Any", reply.object["spec"]).get("schedulingGates")
+
+
+LISTS: dict[str, tuple[dict[str, Any], list[dict[str, str]], str]] = {
+    "no field": ({}, [OURS], "gated"),
+    "null": ({"schedulingGates": None}, [OURS], "gated"),
+    "an empty list": ({"schedulingGates": []}, [OURS], "gated"),
+    "somebody else's": ({"schedulingGates": [FOREIGN]}, [FOREIGN, OURS], "gated"),
+    "ours": ({"schedulingGates": [OURS]}, [OURS], "not-gated"),
+    "both": ({"schedulingGates": [OURS, FOREIGN]}, [OURS, FOREIGN], "not-gated"),
+}
+
+
+@pytest.mark.parametrize(("spec", "expected", "decision"), LISTS.values(), ids=LISTS)
+def test_a_pod_gets_our_gate_once_and_keeps_those_of_others(
+    desk: Desk, spec: dict[str, Any], expected: list[dict[str, str]], decision: str
+) -> None:
+    reply = asked(desk, **spec)
+    assert (gates_of(reply), reply.decision) == (expected, decision)
+    assert reply.warnings == []
+
+
+def test_the_rest_of_the_pod_stays_as_it_is(desk: Desk) -> None:
+    reply = asked(desk)
+    assert [(one["op"], one["path"]) for one in reply.patch] == [("add", "/spec/schedulingGates")]
+
+
+def test_asked_again_about_its_own_work_it_changes_nothing(desk: Desk) -> None:
+    once = asked(desk, metadata={"annotations": {GUARDED_ANNOTATION: "7"}})
+    again = desk.mutate(a_review("CREATE", "pods", once.object))
+    assert (again.patch, again.warnings) == ([], [])
+
+
+def test_a_pod_without_a_name_yet_is_gated(desk: Desk) -> None:
+    metadata = {"name": "", "generateName": "web-"}
+    assert gates_of(asked(desk, metadata=metadata)) == [OURS]
+
+
+def test_a_dry_run_shows_the_gate(desk: Desk) -> None:
+    assert gates_of(asked(desk, dry_run=True)) == [OURS]
+
+
+def test_a_pod_with_a_node_is_left_alone(desk: Desk) -> None:
+    """The API server refuses a pod that has both."""
+    reply = asked(desk, node="node-1", metadata={"annotations": {GUARDED_ANNOTATION: "7"}})
+    assert (reply.patch, reply.decision) == ([], "not-gated")
+
+
+GOLD = an_expression("PriorityClass", "In", "gold")
+QUOTAS: dict[str, tuple[list[dict[str, object]], dict[str, Any], bool]] = {
+    "no quota": ([], {}, False),
+    "no deferred keys": ([a_quota("q", hard={"pods": "9"})], {}, False),
+    "another resource": ([a_quota("q", hard={"requests.memory": "1Gi"})], {}, False),
+    "a limit that it has not": ([a_quota("q", hard={"limits.cpu": "1"})], {}, False),
+    "a request of nothing": ([a_quota("q")], {"requests": {"cpu": "0"}}, False),
+    "no request": ([a_quota("q")], {"requests": {"memory": "1Gi"}}, False),
+    "left to the API server": (
+        [a_quota("q", metadata={"annotations": {"deferredquota.io/exclude": "true"}})],
+        {},
+        False,
+    ),
+    "a class that is another": ([a_quota("q", expressions=[GOLD])], {}, False),
+    "its class": ([a_quota("q", expressions=[GOLD])], {"priorityClassName": "gold"}, True),
+    "for pods with a deadline": ([a_quota("q", scopes=["Terminating"])], {}, False),
+    "one of two": (
+        [a_quota("a", uid="a", scopes=["Terminating"]), a_quota("b", uid="b")],
+        {},
+        True,
+    ),
+    "more than there will ever be": ([a_quota("q")], {"requests": {"cpu": "9"}}, True),
+    "overhead only": ([a_quota("q")], {"requests": {}, "overhead": {"cpu": "1m"}}, True),
+}
+
+
+@pytest.mark.parametrize(("quotas", "fields", "is_gated"), QUOTAS.values(), ids=QUOTAS)
+def test_a_pod_is_gated_if_it_takes_some_of_what_a_quota_defers(
+    open_desk: OpenDesk, quotas: list[dict[str, object]], fields: dict[str, Any], is_gated: bool
+) -> None:
+    reply = asked(open_desk(*quotas, with_tracker=False), **fields)
+    assert gates_of(reply) == ([OURS] if is_gated else None)
+
+
+def test_an_extended_resource_that_is_deferred_counts(open_desk: OpenDesk) -> None:
+    gpu = "requests.nvidia.com/gpu"
+    desk = open_desk(a_quota("q", hard={gpu: "1"}), settings={"deferredResources": [gpu]})
+    amounts = {"nvidia.com/gpu": "1"}
+    assert gates_of(asked(desk, requests=amounts, limits=amounts)) == [OURS]
+    assert gates_of(asked(desk)) is None
+
+
+# -- in doubt ------------------------------------------------------------------------------
+
+
+def test_a_quota_that_cannot_be_read_gates(open_desk: OpenDesk) -> None:
+    odd = a_quota("odd")
+    odd["spec"] = {"hard": {"requests.cpu": "2x"}}
+    assert gates_of(asked(open_desk(odd, with_tracker=False))) == [OURS]
+
+
+def test_a_quota_whose_scopes_cannot_be_evaluated_gates(open_desk: OpenDesk) -> None:
+    odd = an_expression("PriorityClass", "In", "bad value!")
+    assert gates_of(asked(open_desk(a_quota("odd", expressions=[odd])))) == [OURS]
+
+
+class Unlisted(Line):
+    """A line on which quotas cannot be listed."""
+
+    def pages(self, kind: Kind, **options: Any) -> Iterator[Page]:
+        if kind == RESOURCE_QUOTAS:
+            raise UnreachableError("not now")
+        return super().pages(kind, **options)
+
+
+def test_quotas_that_were_never_listed_gate() -> None:
+    cluster = new_cluster()
+    cluster.load([(NAMESPACES, a_namespace())])
+    line = Unlisted(cluster)
+    engine = Engine(line, Metrics(), EngineOptions(control=None))
+    engine.start()
+    try:
+        told = "resourcequotas cannot be listed: not now"
+        eventually(lambda: told in engine.not_ready(), "the reason is told")
+        assert gates_of(asked(Desk(cluster, line, engine))) == [OURS]
+    finally:
+        engine.stop()
+
+
+def test_a_namespace_that_cannot_be_asked_about_gates(open_desk: OpenDesk) -> None:
+    desk = open_desk(mode="", with_tracker=False)
+    desk.line.broken.add(("get", "namespaces"))
+    assert gates_of(asked(desk)) == [OURS]
+    assert gates_of(asked(desk, node="node-1")) is None
+
+
+def test_a_request_that_comes_too_late_gates(open_desk: OpenDesk) -> None:
+    desk = open_desk(with_tracker=False)
+    assert gates_of(asked(desk, seconds=-1)) == [OURS]
+
+
+def test_a_namespace_that_has_not_opted_in_has_no_gates(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("p1"), mode="")
+    assert gates_of(asked(desk)) is None
+
+
+def test_an_exempt_namespace_has_no_gates(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("p1"), settings={"exemptNamespaces": [NAMESPACE]})
+    assert gates_of(asked(desk)) is None
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        None,
+        {"spec": "none"},
+        {"spec": {"schedulingGates": "none"}},
+        {"metadata": {"annotations": []}},
+        {"spec": {"containers": [{"resources": {"requests": {"cpu": "x"}}}]}},
+    ],
+    ids=["nothing", "a text", "a text for gates", "a list for annotations", "no quantity"],
+)
+def test_what_cannot_be_read_is_left_for_others_to_refuse(desk: Desk, pod: Any) -> None:
+    reply = desk.mutate(a_review("CREATE", "pods", pod, name="odd"))
+    assert (reply.allowed, reply.patch) == (True, [])
+
+
+# -- marks that a manifest brings ----------------------------------------------------------
+
+COPIED = {
+    "annotations": {GUARDED_ANNOTATION: "7", "example.com/a": "b"},
+    "labels": {"nos.nebuly.com/capacity": "in-quota", "deferredquota.io/x": "y", "app": "web"},
+}
+
+
+def test_the_marks_of_a_copied_manifest_are_taken_away_and_told(desk: Desk) -> None:
+    reply = asked(desk, metadata=COPIED)
+    metadata = cast("Any", reply.object["metadata"])
+    assert metadata["annotations"] == {"example.com/a": "b"}
+    assert metadata["labels"] == {"app": "web"}
+    assert gates_of(reply) == [OURS]
+    assert reply.warnings == [
+        f"{field}: taken away, deferred-quota writes it itself"
+        for field in (
+            "metadata.labels[deferredquota.io/x]",
+            "metadata.labels[nos.nebuly.com/capacity]",
+            "metadata.annotations[deferredquota.io/guarded]",
+        )
+    ]
+
+
+def test_they_are_taken_away_where_no_quota_is(open_desk: OpenDesk) -> None:
+    reply = asked(open_desk(), metadata=COPIED)
+    assert GUARDED_ANNOTATION not in cast("Any", reply.object["metadata"])["annotations"]
+    assert reply.decision == "not-gated"
+
+
+def test_labels_that_a_controller_may_select_by_stay(desk: Desk) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": True}
+    metadata = {**COPIED, "ownerReferences": [owner]}
+    found = cast("Any", asked(desk, metadata=metadata).object["metadata"])
+    assert found["labels"] == COPIED["labels"]
+    assert found["annotations"] == {"example.com/a": "b"}
+
+
+@given(
+    has_gates=st.sampled_from([None, [], [OURS], [FOREIGN], [FOREIGN, OURS]]),
+    annotations=st.none()
+    | st.dictionaries(st.sampled_from(["deferredquota.io/a", "b"]), st.text()),
+    labels=st.none()
+    | st.dictionaries(st.sampled_from(["nos.nebuly.com/capacity", "b"]), st.text()),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+def test_whatever_comes_the_answer_to_the_answer_is_nothing(
+    desk: Desk, has_gates: Any, annotations: Any, labels: Any
+) -> None:
+    metadata = {"annotations": annotations, "labels": labels}
+    once = asked(desk, metadata=metadata, schedulingGates=has_gates)
+    assert gates_of(once).count(OURS) == 1
+    assert [one for one in gates_of(once) if one != OURS] == [
+        one for one in has_gates or [] if one != OURS
+    ]
+    assert desk.mutate(a_review("CREATE", "pods", once.object)).patch == []
+
+
+def test_in_doubt_the_answer_is_the_same_patch() -> None:
+    pod = a_pod()
+    request = decode_review(encode_json(a_review("CREATE", "pods", pod)), Phase.MUTATING)
+    patch = append(pod, ("spec", "schedulingGates"), OURS)
+    assert gates.in_doubt(request) == Allowed(decision="gated", patch=patch)
+
+
+def test_a_first_quota_takes_effect_at_once(open_desk: OpenDesk) -> None:
+    desk = open_desk(with_tracker=False)
+    assert gates_of(asked(desk)) is None
+    desk.api.create(RESOURCE_QUOTAS, a_quota("p1"))
+    desk.catch_up()
+    assert gates_of(asked(desk)) == [OURS]
+    desk.api.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {"deferredquota.io/mode": None}}})
+    desk.catch_up()
+    assert gates_of(asked(desk)) is None

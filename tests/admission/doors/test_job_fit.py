@@ -1,0 +1,310 @@
+"""Jobs that are let run or resized, and whether their pods fit the quotas."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.admission.doors.conftest import OpenDesk
+from tests.admission.doors.desk import Desk, Reply, a_review
+from tests.builders import a_container, a_job, a_quota
+from webhook.admission.review import MAX_WARNING_CHARACTERS, Phase
+from webhook.cluster.api import RESOURCE_QUOTAS
+
+Object = dict[str, object]
+
+SPEC = "spec.template.spec"
+
+
+def sized(cpu: str, **fields: object) -> Object:
+    return a_job(a_container(requests={"cpu": cpu}), **fields)  # type: ignore[arg-type]
+
+
+def change(desk: Desk, old: Object, new: Object, phase: Phase = Phase.VALIDATING) -> Reply:
+    return desk.post(a_review("UPDATE", "jobs", new, old=old, group="batch"), phase)
+
+
+def resumed(desk: Desk, job: Object) -> Reply:
+    spec = {**job["spec"], "suspend": False}  # type: ignore[dict-item]
+    return change(desk, job, {**job, "spec": spec})
+
+
+def created(desk: Desk, obj: Object, resource: str = "jobs", group: str = "batch") -> Reply:
+    return desk.validate(a_review("CREATE", resource, obj, group=group))
+
+
+def of_quota(open_desk: OpenDesk, cpu: str, *rules: Object, **hard: str) -> Desk:
+    desk = open_desk(
+        a_quota("p1", hard={"requests.cpu": cpu, **hard}), settings={"jobs": list(rules)}
+    )
+    desk.settle()
+    return desk
+
+
+NEVER = "pods of this Job can never fit quota p1: requested requests.cpu=3, limited requests.cpu=2"
+
+
+def test_a_job_whose_pods_fit_is_resumed_without_a_word(open_desk: OpenDesk) -> None:
+    reply = resumed(of_quota(open_desk, "4"), sized("1", parallelism=4))
+    assert (reply.allowed, reply.warnings) == (True, [])
+
+
+def test_a_job_whose_pod_can_never_fit_is_not_resumed(open_desk: OpenDesk) -> None:
+    reply = resumed(of_quota(open_desk, "2"), sized("3"))
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert reply.causes == [("FieldValueInvalid", SPEC, NEVER)]
+
+
+def test_nor_is_it_grown_to_that(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "2")
+    assert change(desk, sized("1"), sized("3")).message == f"{SPEC}: {NEVER}"
+    assert change(desk, sized("1"), sized("3"), Phase.MUTATING).allowed
+
+
+def test_one_that_shrinks_step_by_step_is_let_shrink(open_desk: OpenDesk) -> None:
+    reply = change(of_quota(open_desk, "2"), sized("5"), sized("3"))
+    assert (reply.allowed, reply.warnings) == (
+        True,
+        ["pods can never fit quota p1: requested requests.cpu=3, limited 2"],
+    )
+
+
+def test_what_never_fits_can_be_let_pass(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "2", {"neverFits": "Warn", "unsuspend": "Allow"})
+    reply = resumed(desk, sized("3"))
+    assert (reply.allowed, len(reply.warnings)) == (True, 1)
+
+
+def test_a_quota_that_was_just_raised_is_asked_for_before_it_refuses(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "2")
+    desk.line.hold(RESOURCE_QUOTAS)
+    desk.api.patch(
+        RESOURCE_QUOTAS, "p1", {"spec": {"hard": {"requests.cpu": "3"}}}, namespace="team-a"
+    )
+    assert resumed(desk, sized("3")).allowed
+
+
+def test_a_job_that_cannot_run_all_its_pods_is_warned_about_with_what_fits(
+    open_desk: OpenDesk,
+) -> None:
+    reply = resumed(of_quota(open_desk, "5"), sized("2", parallelism=4))
+    assert (reply.allowed, reply.warnings) == (
+        True,
+        ["quota p1: 4 pods ask requests.cpu=8, limit 5; at most 2 at a time"],
+    )
+
+
+def test_or_refused_where_a_rule_says_so(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "5", {"unsuspend": "Deny"})
+    reply = resumed(desk, sized("2", parallelism=4))
+    assert (reply.code, reply.message) == (
+        422,
+        (
+            "spec.parallelism: 4 pods ask requests.cpu=8, quota p1 limits requests.cpu=5;"
+            " at most 2 fit: set it to 2"
+        ),
+    )
+    assert resumed(desk, sized("2", parallelism=2)).allowed
+    assert change(desk, sized("3", parallelism=4), sized("2", parallelism=4)).allowed
+    assert change(desk, sized("1", parallelism=4), sized("2", parallelism=4)).code == 422
+
+
+def test_or_passed_over(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "5", {"unsuspend": "Allow"})
+    assert resumed(desk, sized("2", parallelism=4)).warnings == []
+
+
+def test_what_others_use_now_is_told_with_numbers(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "4")
+    desk.pod(a_container(requests={"cpu": "3"}), name="web-1", node="node-1")
+    desk.settle()
+    assert resumed(desk, sized("1", parallelism=3)).warnings == [
+        "quota p1: 3 pods ask requests.cpu=3, 1 free; 1 can start now"
+    ]
+    assert resumed(desk, sized("1", parallelism=1)).warnings == []
+
+
+COUNTS = {
+    "completions that are done": ({"completions": 5}, {"succeeded": 4}, False),
+    "completions to come": ({"completions": 9}, {"succeeded": 4}, True),
+    "no pods": ({"parallelism": 0}, {}, False),
+    "a queue of work": ({}, {}, True),
+    "a queue of work that is empty": ({}, {"succeeded": 1}, False),
+    "indexes that are done": (
+        {"completions": 5, "completionMode": "Indexed"},
+        {"succeeded": 2, "completedIndexes": "0,2", "failedIndexes": "3-4"},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "status", "warns"), COUNTS.values(), ids=COUNTS.keys())
+def test_only_pods_that_are_still_to_come_count(
+    open_desk: OpenDesk, spec: Object, status: Object, warns: bool
+) -> None:
+    fields: Object = {"parallelism": 4, **spec, "podReplacementPolicy": "Failed"}
+    reply = resumed(of_quota(open_desk, "3"), sized("1", status=status, **fields))
+    assert reply.allowed
+    assert bool(reply.warnings) == warns
+
+
+def test_pods_are_counted_too(open_desk: OpenDesk) -> None:
+    reply = resumed(of_quota(open_desk, "9", pods="2"), sized("1", parallelism=4))
+    assert reply.warnings == ["quota p1: 4 pods ask pods=4, limit 2; at most 2 at a time"]
+
+
+def test_quotas_for_other_pods_are_not_looked_at(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("p1", hard={"requests.cpu": "1"}, scopes=["Terminating"]))
+    assert resumed(desk, sized("3")).warnings == []
+
+
+def test_quotas_that_cannot_be_read_are_told(open_desk: OpenDesk) -> None:
+    broken = a_quota("p1")
+    broken["spec"] = {"hard": {"requests.cpu": "much"}}
+    (warning,) = resumed(open_desk(broken), sized("1")).warnings
+    assert warning.startswith("not compared with quotas: quota p1 cannot be read: ")
+
+
+@pytest.mark.parametrize("rule", [{"unsuspend": "Deny"}, {"growth": "WithinQuota"}])
+def test_nor_is_anything_decided_where_a_rule_asks_for_it(
+    open_desk: OpenDesk, rule: Object
+) -> None:
+    broken = a_quota("p1")
+    broken["spec"] = {"hard": {"requests.cpu": "much"}}
+    desk = open_desk(broken, settings={"jobs": [rule]})
+    reply = change(desk, sized("1"), sized("2"))
+    assert (reply.code, reply.decision) == (429, "undecided")
+    assert change(desk, sized("2"), sized("1")).allowed == ("growth" in rule)
+
+
+def test_warnings_are_short_whatever_names_are(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("q" * 63, hard={"requests.ephemeral-storage": "123456789Mi"}))
+    big = a_container(requests={"ephemeral-storage": "100000000Mi"})
+    (warning,) = resumed(desk, a_job(big, parallelism=1234)).warnings
+    assert len(warning) <= MAX_WARNING_CHARACTERS
+    assert warning.endswith("at most 1 at a time")
+
+
+def test_a_new_job_is_only_warned_about(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "2")
+    assert created(desk, sized("3", suspend=False)).warnings == [
+        "pods can never fit quota p1: requested requests.cpu=3, limited 2"
+    ]
+    assert created(desk, sized("1", suspend=False, parallelism=3)).warnings == [
+        "quota p1: 3 pods ask requests.cpu=3, limit 2; at most 2 at a time"
+    ]
+    assert created(desk, sized("3")).warnings == []  # suspended: somebody will make it fit
+
+
+def test_a_new_job_that_runs_is_no_way_around_a_rule(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "2", {"unsuspend": "Deny"})
+    assert created(desk, sized("1", suspend=False, parallelism=3)).code == 422
+    assert created(desk, sized("1", parallelism=3)).allowed
+
+
+def a_cron_job(cpu: str, parallelism: int = 1, **spec: object) -> Object:
+    job = sized(cpu, suspend=False, parallelism=parallelism)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "nightly", "namespace": "team-a"},
+        "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": job["spec"]}, **spec},
+    }
+
+
+def test_a_cron_job_is_warned_about(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "2")
+    assert created(desk, a_cron_job("3"), "cronjobs").warnings == [
+        "pods can never fit quota p1: requested requests.cpu=3, limited 2"
+    ]
+    update = a_review("UPDATE", "cronjobs", a_cron_job("1", 3), old=a_cron_job("1"), group="batch")
+    assert desk.validate(update).warnings == [
+        "quota p1: 3 pods ask requests.cpu=3, limit 2; at most 2 at a time"
+    ]
+    same = a_review("UPDATE", "cronjobs", a_cron_job("3"), old=a_cron_job("3"), group="batch")
+    assert desk.validate(same).warnings == []
+    assert created(desk, a_cron_job("3", suspend=True), "cronjobs").warnings == []
+
+
+def test_a_cron_job_is_refused_where_a_rule_says_so(open_desk: OpenDesk) -> None:
+    reply = created(of_quota(open_desk, "2", {"unsuspend": "Deny"}), a_cron_job("1", 3), "cronjobs")
+    assert str(reply.message).startswith("spec.jobTemplate.spec.parallelism: 3 pods ask")
+
+
+def a_job_set(*parts: tuple[str, int], suspend: bool = False) -> Object:
+    jobs = [
+        {
+            "name": f"part-{number}",
+            "replicas": replicas,
+            "template": {"spec": sized(cpu, suspend=False)["spec"]},
+        }
+        for number, (cpu, replicas) in enumerate(parts)
+    ]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "set", "namespace": "team-a"},
+        "spec": {"suspend": suspend, "replicatedJobs": jobs},
+    }
+
+
+JOB_SETS = ("jobsets", "jobset.x-k8s.io")
+
+
+def test_the_jobs_of_a_job_set_are_counted_together(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "4")
+    assert created(desk, a_job_set(("1", 2), ("2", 1)), *JOB_SETS).warnings == []
+    assert created(desk, a_job_set(("1", 3), ("2", 1)), *JOB_SETS).warnings == [
+        "quota p1: 4 pods ask requests.cpu=5, limit 4"
+    ]
+
+
+def test_a_job_set_that_can_never_fit_is_not_resumed(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "4")
+    held, free = a_job_set(("1", 1), ("5", 1), suspend=True), a_job_set(("1", 1), ("5", 1))
+    reply = desk.validate(a_review("UPDATE", "jobsets", free, old=held, group="jobset.x-k8s.io"))
+    assert (reply.code, reply.causes[0][1]) == (
+        422,
+        "spec.replicatedJobs[1].template.spec.template.spec",
+    )
+
+
+BAD = {
+    "no template": ("jobs", "batch", {"spec": {}}, "spec.template.spec.containers"),
+    "template null": (
+        "jobs",
+        "batch",
+        {"spec": {"template": None}},
+        "spec.template.spec.containers",
+    ),
+    "template a list": ("jobs", "batch", {"spec": {"template": []}}, "spec.template"),
+    "no job template": ("cronjobs", "batch", {"spec": {}}, "spec.jobTemplate.spec.template"),
+    "parts are no list": (
+        "jobsets",
+        "jobset.x-k8s.io",
+        {"spec": {"replicatedJobs": {}}},
+        "spec.replicatedJobs",
+    ),
+    "a part without template": (
+        "jobsets",
+        "jobset.x-k8s.io",
+        {"spec": {"replicatedJobs": [{"name": "a"}]}},
+        "spec.replicatedJobs[0].template.spec.template",
+    ),
+}
+
+
+@pytest.mark.parametrize(("resource", "group", "obj", "field"), BAD.values(), ids=BAD.keys())
+def test_what_cannot_be_read_is_refused_with_its_path(
+    desk: Desk, resource: str, group: str, obj: Object, field: str
+) -> None:
+    reply = created(desk, {"metadata": {"name": "x"}, **obj}, resource, group)
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert str(reply.message).startswith(field)
+
+
+@pytest.mark.parametrize(("resource", "group"), [("cronjobs", "batch"), JOB_SETS])
+def test_an_update_without_old_object_is_a_bad_request(
+    desk: Desk, resource: str, group: str
+) -> None:
+    review = a_review("UPDATE", resource, a_cron_job("1"), group=group)
+    assert desk.validate(review).code == 400

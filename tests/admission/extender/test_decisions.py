@@ -1,0 +1,241 @@
+"""A scheduler is told what the bind door would say now, by the engine that says it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+from tests.admission.doors.desk import Desk, a_desk, opt_in
+from tests.admission.extender.calls import (
+    CANDIDATES,
+    NODES,
+    Object,
+    ask,
+    filter_call,
+    filter_call_with_nodes,
+    passed,
+    preempt_call,
+    preempt_call_with_pods,
+    reason,
+)
+from tests.builders import a_quota, an_expression
+from webhook.admission.serving.app import create_app
+from webhook.cluster.api import RESOURCE_QUOTAS
+
+Open = Callable[..., tuple[Desk, FlaskClient]]
+EVERYBODY = {"NodeNameToMetaVictims": CANDIDATES}
+UNMATCHABLE = an_expression("PriorityClass", "In", "not a name")
+NOBODY: Object = {"NodeNameToMetaVictims": {}}
+TAKEN = (
+    "quota exceeded: p1, requested: requests.cpu=1, used: requests.cpu=2, limited: requests.cpu=2"
+)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    """Opens a desk, as `a_desk` does, and a client of the scheduler's paths in front of it."""
+    with ExitStack() as stack:
+
+        def opens(
+            *objects: Mapping[str, object],
+            settings: Mapping[str, object] | None = None,
+            mode: str = "deferred",
+            with_tracker: bool = True,
+        ) -> tuple[Desk, FlaskClient]:
+            desk = stack.enter_context(
+                a_desk(
+                    *objects,
+                    directory=tmp_path,
+                    settings=settings,
+                    mode=mode,
+                    with_tracker=with_tracker,
+                )
+            )
+            app = create_app(desk.engine.decide, serves_extender=lambda: True)
+            return desk, stack.enter_context(app.test_client())
+
+        yield opens
+
+
+def a_pod_at(desk: Desk, name: str = "web-1", cpu: str = "1", **fields: object) -> Object:
+    """A pod that waits, with a uid of its own."""
+    return desk.pod(name=name, uid=f"uid-of-{name}", requests={"cpu": cpu}, **fields)
+
+
+def filled(desk: Desk) -> None:
+    """Two of two cpu are taken."""
+    a_pod_at(desk, "taken", "2", node="node-0")
+    desk.settle()
+
+
+def test_a_pod_that_fits_keeps_all_nodes_and_all_candidates(opened: Open) -> None:
+    desk, client = opened(a_quota("p1"))
+    pod = a_pod_at(desk)
+    desk.settle()
+    assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
+    whole = filter_call_with_nodes(pod)
+    assert ask(client, "filter", whole)["Nodes"] == whole["Nodes"]
+    assert ask(client, "preempt", preempt_call(pod)) == EVERYBODY
+    assert ask(client, "preempt", preempt_call_with_pods(pod)) == EVERYBODY
+
+
+def test_a_pod_over_quota_has_no_node_and_evicts_nobody(opened: Open) -> None:
+    desk, client = opened(a_quota("p1"))
+    filled(desk)
+    pod = a_pod_at(desk)
+    desk.settle()
+    assert reason(ask(client, "filter", filter_call(pod))) == TAKEN
+    whole = ask(client, "filter", filter_call_with_nodes(pod))
+    assert whole["FailedAndUnresolvableNodes"] == dict.fromkeys(NODES, TAKEN)
+    assert ask(client, "preempt", preempt_call(pod)) == NOBODY
+    assert ask(client, "preempt", preempt_call_with_pods(pod)) == NOBODY
+
+
+def test_nothing_is_written(opened: Open) -> None:
+    desk, client = opened(a_quota("p1"))
+    fits, over = a_pod_at(desk, "fits"), a_pod_at(desk, "over", "3")
+    desk.settle()
+    before = desk.cluster.resource_version
+    for pod in (fits, over):
+        ask(client, "filter", filter_call(pod))
+        ask(client, "preempt", preempt_call(pod))
+    assert desk.cluster.resource_version == before
+
+
+def test_only_other_pods_reservations_count(opened: Open) -> None:
+    desk, client = opened(a_quota("p1"))
+    promised, other = a_pod_at(desk, "promised", "2"), a_pod_at(desk, "other")
+    desk.settle()
+    assert desk.bind("promised", uid="uid-of-promised").allowed
+    assert passed(ask(client, "filter", filter_call(promised))) == list(NODES)
+    assert ask(client, "preempt", preempt_call(promised)) == EVERYBODY
+    assert reason(ask(client, "filter", filter_call(other))) == TAKEN
+
+
+def test_a_pod_passes_as_soon_as_quota_is_free(opened: Open) -> None:
+    desk, client = opened(a_quota("p1"))
+    filled(desk)
+    pod = a_pod_at(desk)
+    desk.settle()
+    assert reason(ask(client, "filter", filter_call(pod))) == TAKEN
+    desk.finish("taken")
+    desk.settle()
+    assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
+
+
+def test_all_keys_that_are_exceeded_are_named(opened: Open) -> None:
+    desk, client = opened(a_quota("p1", hard={"requests.cpu": "1", "limits.memory": "1Gi"}))
+    amounts = {"requests": {"cpu": "2"}, "limits": {"memory": "2Gi"}}
+    pod = desk.pod(name="web-1", uid="u", **amounts)
+    desk.settle()
+    assert reason(ask(client, "filter", filter_call(pod))) == (
+        "quota exceeded: p1, requested: limits.memory=2Gi,requests.cpu=2,"
+        " used: limits.memory=0,requests.cpu=0, limited: limits.memory=1Gi,requests.cpu=1"
+    )
+
+
+def test_what_a_quota_wants_specified_is_said(opened: Open) -> None:
+    desk, client = opened(a_quota("p1"), settings={"mustSpecify": "bind"})
+    pod = desk.pod(name="web-1", uid="u")
+    desk.settle()
+    text = "failed quota: p1: must specify requests.cpu for: main"
+    assert reason(ask(client, "filter", filter_call(pod))) == text
+    assert ask(client, "preempt", preempt_call(pod)) == NOBODY
+
+
+def test_a_class_that_needs_a_quota_is_said(opened: Open) -> None:
+    rule = {"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}
+    desk, client = opened(a_quota("p1"), settings={"requireQuotaForPriority": [rule]})
+    pod = a_pod_at(desk, priorityClassName="gold")
+    desk.settle()
+    text = reason(ask(client, "filter", filter_call(pod)))
+    assert text == "insufficient quota to match these scopes: [{PriorityClass In [gold]}]"
+
+
+@pytest.mark.parametrize("mode", ["", "deferred"])
+def test_namespaces_that_are_not_ours_are_left_alone(opened: Open, mode: str) -> None:
+    exempt = {"exemptNamespaces": ["team-a"]} if mode else None
+    desk, client = opened(a_quota("p1", hard={"requests.cpu": "0"}), settings=exempt, mode=mode)
+    pod = a_pod_at(desk)
+    desk.catch_up()
+    assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
+    assert ask(client, "preempt", preempt_call(pod)) == EVERYBODY
+
+
+def test_who_has_just_opted_in_evicts_by_the_new_rules_at_once(opened: Open) -> None:
+    desk, client = opened(a_quota("p1", hard={"requests.cpu": "0"}), mode="")
+    pod = a_pod_at(desk)
+    desk.catch_up()
+    assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
+    opt_in(desk.api, "team-a")
+    desk.settle()
+    assert ask(client, "preempt", preempt_call(pod)) == NOBODY
+
+
+BROKEN = {
+    "the ledger cannot be read": ("get", "quotaledgers"),
+    "the pod cannot be looked up": ("get", "pods"),
+    "the namespace cannot be looked up": ("get", "namespaces"),
+}
+
+
+@pytest.mark.parametrize("call", BROKEN.values(), ids=BROKEN.keys())
+def test_what_cannot_be_decided_passes_and_evicts_nobody(
+    opened: Open, call: tuple[str, str]
+) -> None:
+    desk, client = opened(a_quota("p1"))
+    filled(desk)
+    pod = a_pod_at(desk)
+    desk.settle()
+    # of the one that is asked about, no cache knows anything
+    metadata = {**pod["metadata"], "name": "unseen"} if call[1] == "pods" else pod["metadata"]
+    if call[1] == "namespaces":
+        metadata = {**metadata, "namespace": "team-b"}
+    pod = {**pod, "metadata": metadata}
+    desk.line.broken.add(call)
+    assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
+    assert ask(client, "preempt", preempt_call(pod)) == NOBODY
+
+
+def test_before_anything_is_counted_pods_pass_and_evict_nobody(opened: Open) -> None:
+    desk, client = opened(a_quota("p1"), with_tracker=False)
+    pod = a_pod_at(desk)
+    desk.catch_up()
+    assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
+    assert ask(client, "preempt", preempt_call(pod)) == NOBODY
+
+
+def test_a_quota_that_cannot_be_matched_passes_and_evicts_nobody(opened: Open) -> None:
+    desk, client = opened(a_quota("p1", expressions=[UNMATCHABLE]))
+    pod = a_pod_at(desk)
+    desk.catch_up()
+    assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
+    assert ask(client, "preempt", preempt_call(pod)) == NOBODY
+
+
+def test_nobody_is_evicted_for_a_pod_that_cannot_be_bound_any_more(opened: Open) -> None:
+    desk, client = opened(a_quota("p1"))
+    pods = [
+        a_pod_at(desk, "assigned", node="node-0"),
+        a_pod_at(desk, "gated", schedulingGates=[{"name": "example.com/wait"}]),
+        {"metadata": {"namespace": "team-a", "name": "gone", "uid": "u"}},
+    ]
+    successor = a_pod_at(desk, "successor")
+    pods.append({"metadata": {**successor["metadata"], "uid": "uid-of-the-former"}})
+    desk.settle()
+    for pod in pods:
+        assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
+        assert ask(client, "preempt", preempt_call(pod)) == NOBODY
+
+
+def test_without_quota_in_the_namespace_everything_passes(opened: Open) -> None:
+    desk, client = opened(a_quota("p1"))
+    pod = a_pod_at(desk, cpu="9")
+    desk.api.delete(RESOURCE_QUOTAS, "p1", namespace="team-a")
+    desk.settle()
+    assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
+    assert ask(client, "preempt", preempt_call(pod)) == EVERYBODY

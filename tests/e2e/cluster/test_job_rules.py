@@ -1,0 +1,444 @@
+"""What may be changed of a suspended Job: our verdicts and words, and those of the API server."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pytest
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.job_states import a_job_in_state, jobs, put
+from tests.e2e.cluster.objects import Answer, Api, Object, a_namespace
+from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.waiting import becomes, eventually
+from tests.quota.job_strategies import CHANGES, STATUSES, changed
+from tests.quota.job_updates import SPEC, STARTED, Change, change_list, resources_of, updated
+from tests.quota.job_updates import put as setting
+from webhook.cluster.live import LiveClient, load_access
+from webhook.quota.jobs import JobGate, job_update_errors
+from webhook.state.job_gates import tried_gates
+
+RESOURCES, SCHEDULING = JobGate.MUTABLE_RESOURCES, JobGate.MUTABLE_SCHEDULING
+GATES: Final = {
+    "both gates": frozenset({RESOURCES, SCHEDULING}),
+    "resources only": frozenset({RESOURCES}),
+    "scheduling only": frozenset({SCHEDULING}),
+    "no gates": frozenset[str](),
+}
+UPDATES: Final = 180
+"""For each combination of gates."""
+PLAIN: Final = "plain"
+OURS: Final = 'admission webhook "jobs.deferredquota.io" denied the request: '
+SYSTEM: Final = "deferred-quota-system"
+
+CONFIRMED: Final = [{"type": "Suspended", "status": "True"}]
+REQUESTS: Final = f"{SPEC}.containers[0].resources.requests"
+GROW: Final = setting(f"{SPEC}.containers.0.resources.requests.cpu", "750m")
+GROWN: Final = f"{REQUESTS}.cpu: field is immutable: from 500m to 750m: "
+MOVE: Final = setting(f"{SPEC}.nodeSelector.zone", "b")
+NEVER: Final = (
+    "of a Job's template only the resources of containers and the scheduling directives can change,"
+    " while the Job is suspended; create a new Job"
+)
+
+
+# -- the API server's own rule, by which we decide ---------------------------------------------
+
+
+@pytest.fixture(params=list(GATES.values()), ids=list(GATES), scope="module")
+def gated(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ControlPlane, frozenset[str]]]:
+    """A control plane without controllers for each combination of feature gates."""
+    gates = {str(gate): gate in request.param for gate in JobGate}
+    with ControlPlane.start(
+        tmp_path_factory.mktemp("gated"),
+        scheduler=False,
+        controller_manager=False,
+        feature_gates=gates,
+    ) as running:
+        for name in (PLAIN, SYSTEM):
+            assert Api(running.rest).create("/api/v1/namespaces", a_namespace(name, mode="")).ok
+        yield running, request.param
+
+
+@pytest.mark.timeout(300)
+def test_random_updates_are_judged_as_the_api_server_judges_them(
+    gated: tuple[ControlPlane, frozenset[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plane, gates = gated
+    api, chance = Api(plane.rest), random.Random(len(gates) * 7 + 1)  # noqa: S311
+    stored = [
+        a_job_in_state(api, PLAIN, f"job-{number}-{suspend}".lower(), status, suspend=suspend)
+        for number, status in enumerate(STATUSES)
+        for suspend in (True, False)
+    ]
+    taken, differences = 0, []
+    for _ in range(UPDATES):
+        old = chance.choice(stored if chance.random() < 0.25 else stored[::2])
+        new = changed(old, chance.sample(CHANGES, chance.choice([1, 1, 1, 1, 2, 2, 3])))
+        answer = put(api, new)
+        assert answer.code in (200, 422), str(answer)
+        taken += answer.ok
+        errors = job_update_errors(old, new, gates)
+        if answer.ok == bool(errors):
+            differences.append(_difference(old, new, answer, [str(each) for each in errors]))
+    with capsys.disabled():
+        on = ", ".join(sorted(gates)) or "none"
+        print(f"\ngates: {on}: {UPDATES} updates, {taken} taken, {len(differences)} differ")
+    assert not differences, "\n\n".join(differences[:5])
+    assert UPDATES / 15 < taken < UPDATES * 9 / 10, "one verdict hardly occurs"
+
+
+def _difference(old: Object, new: Object, answer: Answer, errors: list[str]) -> str:
+    changes = {
+        key: (old["spec"].get(key), value)
+        for key, value in new["spec"].items()
+        if old["spec"].get(key) != value
+    }
+    return f"status {old.get('status')}\nchanged {changes}\nAPI server: {answer}\nwe: {errors}"
+
+
+def test_gates_are_found_out_by_trying(gated: tuple[ControlPlane, frozenset[str]]) -> None:
+    plane, gates = gated
+    client = LiveClient(load_access(plane.kubeconfig(), environ={}))
+    try:
+        assert tried_gates(client) == gates
+    finally:
+        client.close()
+    left = Api(plane.rest).get(jobs(SYSTEM)).body["items"]
+    assert all("deletionTimestamp" in job["metadata"] for job in left)  # nobody collects here
+
+
+# -- the words that people read -----------------------------------------------------------------
+
+
+def refused(tenant: Tenant, old: Object, *changes: Change) -> Answer:
+    answer = put(tenant.api, updated(old, *changes))
+    assert (answer.code, answer.reason) == (422, "Invalid"), str(answer)
+    assert "&core." not in answer.message
+    return answer
+
+
+def words(tenant: Tenant, old: Object, *changes: Change) -> str:
+    message = refused(tenant, old, *changes).message
+    assert message.startswith(OURS), message
+    return message.removeprefix(OURS)
+
+
+CLOSED: Mapping[str, tuple[bool, Object, str]] = {
+    "running": (
+        False,
+        {"startTime": STARTED, "active": 1},
+        (
+            "the Job is not suspended; suspend it first and wait until its pods are gone:"
+            ' kubectl patch job train -n {ns} --type=merge -p \'{{"spec":{{"suspend":true}}}}\''
+        ),
+    ),
+    "active": (
+        True,
+        {"startTime": STARTED, "conditions": CONFIRMED, "active": 2},
+        "pods of it still run; wait until 2 active pods are gone: kubectl get job train -n {ns} -w",
+    ),
+    "not confirmed": (
+        True,
+        {"startTime": STARTED},
+        (
+            "the Job ran, and the Job controller has not confirmed its suspension yet;"
+            " try again in a moment: kubectl wait job train -n {ns} --for=condition=Suspended"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("suspend", "status", "why"), CLOSED.values(), ids=CLOSED.keys())
+def test_a_closed_job_is_refused_in_our_words(
+    tenant: Tenant, plain: Tenant, suspend: bool, status: Object, why: str
+) -> None:
+    old = a_job_in_state(tenant.api, tenant.namespace, "train", status, suspend=suspend)
+    answer = refused(tenant, old, GROW)
+    said = GROWN + why.format(ns=tenant.namespace)
+    assert answer.message == OURS + said
+    assert answer.causes == [
+        ("FieldValueInvalid", f"{REQUESTS}.cpu", said.removeprefix(f"{REQUESTS}.cpu: "))
+    ]
+    native = a_job_in_state(plain.api, plain.namespace, "train", status, suspend=suspend)
+    theirs = put(plain.api, updated(native, GROW))
+    assert (theirs.code, theirs.reason) == (422, "Invalid")
+    assert len(theirs.message) > 3 * len(answer.message)
+
+
+def test_suspending_and_changing_at_once_is_refused_in_our_words(tenant: Tenant) -> None:
+    old = a_job_in_state(tenant.api, tenant.namespace, "train", {}, suspend=False)
+    said = words(tenant, old, GROW, setting("spec.suspend", True))
+    assert said.startswith(f"{GROWN}the Job is not suspended before this request; suspend it first")
+
+
+FIXED: Mapping[str, tuple[Change, str]] = {
+    "image": (
+        setting(f"{SPEC}.containers.0.image", "registry.example/app:2"),
+        (
+            f'{SPEC}.containers[0].image: field is immutable: from "registry.example/app:1" to'
+            f' "registry.example/app:2": {NEVER}'
+        ),
+    ),
+    "command": (
+        setting(f"{SPEC}.containers.0.command", ["run"]),
+        f"{SPEC}.containers[0].command: field is immutable: another value: {NEVER}",
+    ),
+    "resources of the pod": (
+        setting(f"{SPEC}.resources", {"requests": {"cpu": "2"}, "limits": {"cpu": "4"}}),
+        (
+            f"{SPEC}.resources.limits.cpu: field is immutable: from none to 4: resources of the pod"
+            " as a whole never change, only those of its containers;"
+            f" {SPEC}.resources.requests.cpu: field is immutable: from none to 2"
+        ),
+    ),
+    "resource claims": (
+        change_list(f"{SPEC}.resourceClaims", lambda claims: claims.pop()),
+        (
+            f'{SPEC}.resourceClaims: field is immutable: from ["c1", "c2"] to ["c1"]:'
+            " claims of the pod never change; create a new Job"
+        ),
+    ),
+    "completions": (
+        setting("spec.completions", 9),
+        "spec.completions: field is immutable: from 4 to 9: create a new Job",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), FIXED.values(), ids=FIXED.keys())
+def test_what_never_changes_is_refused_in_our_words(
+    tenant: Tenant, change: Change, said: str
+) -> None:
+    old = a_job_in_state(tenant.api, tenant.namespace, "train", {}, suspend=True)
+    assert words(tenant, old, change) == said
+
+
+FAULTS: Mapping[str, tuple[Change, str]] = {
+    "limit below request": (
+        setting(f"{SPEC}.containers.0.resources.limits.cpu", "100m"),
+        (
+            f"{REQUESTS}: must be less than or equal to cpu limit of 100m: it is 500m;"
+            " lower the request or raise the limit"
+        ),
+    ),
+    "request above limit": (
+        setting(f"{SPEC}.containers.0.resources.requests.cpu", "2"),
+        (
+            f"{REQUESTS}: must be less than or equal to cpu limit of 1: it is 2 and was 500m;"
+            " lower the request or raise the limit"
+        ),
+    ),
+    "half a device": (
+        resources_of("containers.1", requests={}, limits={"example.com/gpu": "500m"}),
+        f"{SPEC}.containers[1].resources.limits[example.com/gpu]: must be an integer: it is 500m",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), FAULTS.values(), ids=FAULTS.keys())
+def test_faulty_amounts_are_refused_in_our_words(tenant: Tenant, change: Change, said: str) -> None:
+    old = a_job_in_state(tenant.api, tenant.namespace, "train", {}, suspend=True)
+    assert words(tenant, old, change).startswith(said)
+
+
+def test_an_operator_that_is_not_known_is_refused_with_its_path(tenant: Tenant) -> None:
+    old = a_job_in_state(tenant.api, tenant.namespace, "train", {}, suspend=True)
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "Like", "values": ["a"]}]}]
+    required = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    said = words(tenant, old, setting(f"{SPEC}.{required}.nodeSelectorTerms", terms))
+    assert said == (
+        f"{SPEC}.{required}.nodeSelectorTerms[0].matchExpressions[0].operator:"
+        " not a valid selector operator: it is Like"
+    )
+
+
+@pytest.fixture(scope="module")
+def ungated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenant]:
+    """A namespace that has opted in, where the API server has both gates off."""
+    gates = {str(gate): False for gate in JobGate}
+    directory = tmp_path_factory.mktemp("ungated")
+    with (
+        ControlPlane.start(directory / "plane", scheduler=False, feature_gates=gates) as plane,
+        Product.start(plane, directory / "product", configuration={"jobGates": gates}),
+    ):
+        apply_namespace(Api(plane.rest), "team-a")
+        yield Tenant(plane.rest, "team-a")
+
+
+@pytest.mark.timeout(300)
+def test_gates_that_are_off_are_named(ungated: Tenant) -> None:
+    ran = {"startTime": STARTED, "conditions": CONFIRMED}
+    old = a_job_in_state(ungated.api, "team-a", "train", ran, suspend=True)
+    assert words(ungated, old, GROW) == (
+        f"{GROWN}the API server lets no resources of a Job change (its feature gate {RESOURCES} is"
+        " off; it is on by default since 1.36); delete the Job and create it anew"
+    )
+    assert words(ungated, old, MOVE) == (
+        f'{SPEC}.nodeSelector.zone: field is immutable: from "a" to "b": scheduling directives can'
+        " change only before a Job first runs (the API server's feature gate"
+        f" {SCHEDULING} is off; it is on by default since 1.36); delete the Job and create it anew"
+    )
+    new = a_job_in_state(ungated.api, "team-a", "new", {}, suspend=True)
+    assert put(ungated.api, updated(new, MOVE)).ok
+
+
+# -- what a cluster wants beyond that ------------------------------------------------------------
+
+
+def test_what_the_api_server_lets_through_may_change_if_we_have_nothing_against_it(
+    tenant: Tenant,
+) -> None:
+    old = a_job_in_state(tenant.api, tenant.namespace, "train", {}, suspend=True)
+    for change in (GROW, MOVE, setting("spec.suspend", False)):
+        answer = put(tenant.api, updated(old, change))
+        assert answer.ok, str(answer)
+    both = put(tenant.api, updated(old, GROW, setting("spec.suspend", False)))
+    assert both.ok, str(both)
+
+
+def test_claims_of_containers_are_refused_although_the_api_server_takes_them(
+    tenant: Tenant, plain: Tenant
+) -> None:
+    claim = setting(f"{SPEC}.containers.0.resources.claims", [{"name": "c1"}])
+    native = a_job_in_state(plain.api, plain.namespace, "train", {}, suspend=True)
+    assert put(plain.api, updated(native, claim)).ok
+    old = a_job_in_state(tenant.api, tenant.namespace, "train", {}, suspend=True)
+    assert words(tenant, old, claim) == (
+        f'{SPEC}.containers[0].resources.claims: field is immutable: from none to ["c1"]'
+    )
+
+
+def a_simple_job(cpu: str, **spec: Any) -> Object:
+    container = {"name": "main", "image": "registry.example/app:1"}
+    container["resources"] = {"requests": {"cpu": cpu}}  # type: ignore[assignment]
+    pod = {"containers": [container], "restartPolicy": "Never"}
+    return {"suspend": True, "managedBy": "example.com/nobody", "template": {"spec": pod}, **spec}
+
+
+def created(tenant: Tenant, name: str, spec: Object) -> Object:
+    answer = tenant.api.create(jobs(tenant.namespace), {"metadata": {"name": name}, "spec": spec})
+    assert answer.ok, str(answer)
+    return answer.body
+
+
+def test_a_job_that_can_never_fit_is_not_resumed_and_one_that_fits_in_part_is_warned_about(
+    tenant: Tenant,
+) -> None:
+    tenant.quota(hard={"requests.cpu": "4"})
+    resume = setting("spec.suspend", False)
+    large = created(tenant, "large", a_simple_job("5"))
+    becomes(
+        lambda: put(tenant.api, updated(large, resume)).message,
+        f"{OURS}{SPEC}: pods of this Job can never fit quota p1: requested requests.cpu=5,"
+        " limited requests.cpu=4",
+        "the verdict of a webhook that has seen the quota",
+    )
+    wide = created(tenant, "wide", a_simple_job("1", parallelism=6))
+    answer = put(tenant.api, updated(wide, resume))
+    assert answer.ok, str(answer)
+    assert answer.warnings == ("quota p1: 6 pods ask requests.cpu=6, limit 4; at most 4 at a time",)
+    smaller = setting(f"{SPEC}.containers.0.resources.requests.cpu", "4")
+    assert put(tenant.api, updated(large, smaller, resume)).ok
+
+
+def test_two_managers_are_told_of_each_other(tenant: Tenant) -> None:
+    job = created(tenant, "train", a_simple_job("1"))
+    grow = setting(f"{SPEC}.containers.0.resources.requests.cpu", "2")
+
+    def resized() -> bool:
+        """Resize it; times have whole seconds, and it has to be later than the creation."""
+        nonlocal job
+        change = (
+            grow
+            if _cpu(job) == "1"
+            else setting(f"{SPEC}.containers.0.resources.requests.cpu", "1")
+        )
+        answer = put(tenant.api, updated(job, change), dry_run=False, manager="hand")
+        assert answer.ok, str(answer)
+        job = answer.body
+        times = {entry["manager"]: entry["time"] for entry in job["metadata"]["managedFields"]}
+        return bool(times["hand"] > job["metadata"]["creationTimestamp"])
+
+    eventually(resized, "it is resized in a later second than it was created")
+    resume = updated(job, setting("spec.suspend", False))
+    told = "resized by hand, resumed by queue: do both agree?"
+    assert told in put(tenant.api, resume, manager="queue").warnings
+    assert told not in put(tenant.api, resume, manager="hand").warnings
+
+
+def _cpu(job: Object) -> str:
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    return str(container["resources"]["requests"]["cpu"])
+
+
+def test_cron_jobs_are_looked_at(tenant: Tenant) -> None:
+    tenant.quota(hard={"requests.cpu": "4"})
+    job = a_simple_job("5")
+    for name in ("suspend", "managedBy"):
+        del job[name]
+    cron = {
+        "metadata": {"name": "nightly"},
+        "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": job}},
+    }
+    path = f"/apis/batch/v1/namespaces/{tenant.namespace}/cronjobs"
+    becomes(
+        lambda: list(tenant.api.create(path, cron, dry_run=True).warnings),
+        ["pods can never fit quota p1: requested requests.cpu=5, limited 4"],
+        "the warning of a webhook that has seen the quota",
+    )
+
+
+JOB_SETS: Final = {
+    "metadata": {"name": "jobsets.jobset.x-k8s.io"},
+    "spec": {
+        "group": "jobset.x-k8s.io",
+        "names": {
+            "kind": "JobSet",
+            "listKind": "JobSetList",
+            "plural": "jobsets",
+            "singular": "jobset",
+        },
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1alpha2",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+def test_job_sets_are_looked_at_where_they_are_installed(tenant: Tenant) -> None:
+    tenant.quota(hard={"requests.cpu": "4"})
+    definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{tenant.namespace}/jobsets"
+    part = {"name": "workers", "replicas": 3, "template": {"spec": a_simple_job("2")}}
+    wanted = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "set"},
+        "spec": {"replicatedJobs": [part]},
+    }
+    assert tenant.api.create(definition, JOB_SETS).code in (201, 409)
+    try:
+        becomes(
+            lambda: list(tenant.api.create(path, wanted, dry_run=True).warnings),
+            ["quota p1: 3 pods ask requests.cpu=6, limit 4; at most 2 at a time"],
+            "the warning of a webhook that has seen the quota",
+        )
+    finally:
+        tenant.api.delete(f"{definition}/jobsets.jobset.x-k8s.io")

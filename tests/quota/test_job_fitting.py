@@ -1,0 +1,85 @@
+"""Whether the pods of a Job fit quotas: one of them, and all at a time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Object, a_container, a_job, a_quota
+from webhook.quota.jobs.fitting import Share, never_fitting, shares_of, shortfalls
+from webhook.quota.jobs.pods import pods_of_job
+from webhook.quota.objects import ResourceQuota
+from webhook.quota.quantity import Quantity
+from webhook.quota.resources import parse_resource_list
+
+
+def quota(name: str = "p1", **hard: str) -> ResourceQuota:
+    return ResourceQuota.from_object(a_quota(name, hard={_key(k): v for k, v in hard.items()}))
+
+
+def _key(name: str) -> str:
+    return name.replace("requests_", "requests.").replace("limits_", "limits.")
+
+
+def shares(requests: Object, count: int = 1, **fields: object) -> tuple[Share, ...]:
+    container = a_container(resources={"requests": requests})
+    return shares_of(pods_of_job(a_job(container, parallelism=count, **fields)))  # type: ignore[arg-type]
+
+
+def test_a_pod_that_is_as_large_as_the_quota_fits() -> None:
+    (share,) = shares({"cpu": "2"})
+    assert never_fitting(share, [quota(requests_cpu="2")]) == ()
+    (exceeded,) = never_fitting(share, [quota(requests_cpu="1999m"), quota("p2", cpu="9")])
+    assert (exceeded.quota, list(exceeded.requested)) == ("p1", ["requests.cpu"])
+
+
+def test_limits_stand_in_for_requests() -> None:
+    container = a_container(limits={"cpu": "3"})
+    (share,) = shares_of(pods_of_job(a_job(container)))
+    assert [e.quota for e in never_fitting(share, [quota(requests_cpu="2")])] == ["p1"]
+
+
+def test_the_scarcest_resource_is_told_with_how_many_fit() -> None:
+    (short,) = shortfalls(
+        shares({"cpu": "1", "memory": "1Gi"}, 4), [quota(requests_cpu="3", requests_memory="1Gi")]
+    )
+    assert (short.key, str(short.asked), str(short.available)) == ("requests.memory", "4Gi", "1Gi")
+    assert (short.fitting, short.count) == (1, 4)
+    assert short.keys == {"requests.memory", "requests.cpu"}
+    assert short.field == "spec.parallelism"
+
+
+def test_every_matching_quota_has_a_say() -> None:
+    best_effort = a_quota("p0", hard={"pods": "1"}, scopes=["BestEffort"])
+    quotas = [ResourceQuota.from_object(best_effort), quota("p1", pods="3"), quota("p2", pods="2")]
+    found = shortfalls(shares({"cpu": "1"}, 4), quotas)
+    assert [(short.quota, short.fitting) for short in found] == [("p1", 3), ("p2", 2)]
+
+
+def test_what_is_free_may_be_nothing_or_less() -> None:
+    free = {"p1": parse_resource_list({"requests.cpu": "-1"}, field="")}
+    (short,) = shortfalls(shares({"cpu": "1"}, 2), [quota(requests_cpu="9", pods="1")], free)
+    assert (short.fitting, str(short.available), set(short.keys)) == (0, "0", {"requests.cpu"})
+
+
+def test_a_job_without_pods_to_come_fits_everywhere() -> None:
+    assert shortfalls(shares({"cpu": "9"}, 0), [quota(requests_cpu="1")]) == ()
+
+
+@given(
+    count=st.integers(1, 500),
+    milli=st.integers(1, 5000),
+    hard=st.integers(0, 100_000),
+    pods=st.integers(0, 500),
+)
+def test_as_many_pods_fit_as_are_said_to_and_not_one_more(
+    count: int, milli: int, hard: int, pods: int
+) -> None:
+    limits = quota(requests_cpu=f"{hard}m", pods=str(pods))
+    found = shortfalls(shares({"cpu": f"{milli}m"}, count), [limits])
+    most = min(hard // milli, pods)
+    assert bool(found) == (count > most)
+    for short in found:
+        assert short.fitting == most
+        assert short.asked > short.available
+        assert short.asked in (Quantity.parse(f"{count * milli}m"), Quantity.parse(str(count)))

@@ -1,0 +1,506 @@
+"""Who of the pods behind our gate may go, and what the others are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import a_container, a_pod, a_quota, an_expression
+from webhook.quota.coverage import CoverageRules
+from webhook.quota.deferral import deferred_quotas
+from webhook.quota.ledger import (
+    Account,
+    Admitted,
+    Door,
+    Ledger,
+    Refused,
+    Reservation,
+    admit,
+    exceeded,
+)
+from webhook.quota.limited import LimitedResource
+from webhook.quota.line import (
+    LineRules,
+    Order,
+    Passed,
+    Terms,
+    Waited,
+    Waiter,
+    Waits,
+    waiter_of,
+    waits,
+)
+from webhook.quota.line_pass import pass_line
+from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.objects import Pod, ResourceQuota, ScopeExpression
+from webhook.quota.resources import parse_resource_list
+
+Object = dict[str, object]
+
+GATE = "deferredquota.io/quota"
+NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+STRICT = LineRules()
+BEST = LineRules(order=Order.BEST_EFFORT)
+
+
+def gated(name: str, cpu: str = "1", *others: str, age: int = 0, **fields: object) -> Object:
+    """A pod behind our gate, created `age` seconds before noon."""
+    created = (NOON - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    gates = [{"name": gate} for gate in (*others, GATE)]
+    fields = {"requests": {"cpu": cpu}, "schedulingGates": gates, **fields}
+    metadata = {"creationTimestamp": created, "resourceVersion": "7"}
+    return a_pod(name=name, uid=f"uid-{name}", metadata=metadata, **fields)  # type: ignore[arg-type]
+
+
+def terms_of(*quotas: Object, rules: LineRules = STRICT, **fields: object) -> Terms:
+    read = tuple(map(ResourceQuota.from_object, quotas))
+    return Terms(deferred_quotas(read, DEFERRED_KEYS), read, rules=rules, **fields)  # type: ignore[arg-type]
+
+
+def line_of(terms: Terms, *pods: Object) -> list[Waiter]:
+    found = [
+        waiter_of(Pod.from_object(one), GATE, since=number, terms=terms)
+        for number, one in enumerate(pods, 1)
+    ]
+    return sorted(found, key=lambda one: one.place)
+
+
+def ledger_of(terms: Terms, **used: Mapping[str, str]) -> Ledger:
+    """A ledger that counts the quotas, with what is used of each."""
+    read = {name: parse_resource_list(amounts, field="") for name, amounts in used.items()}
+    accounts = {
+        one.name: Account(one.observed, one.hard, read.get(one.name, {}))
+        for one in terms.quotas.quotas
+    }
+    return Ledger(accounts, {}, pods_resource_version=5)
+
+
+def run(terms: Terms, *pods: Object, ledger: Ledger | None = None, **given: object) -> Passed:
+    known = ledger or ledger_of(terms)
+    given = {"room": 1000, **given}
+    return pass_line(known, line_of(terms, *pods), terms.rules, **given)  # type: ignore[arg-type]
+
+
+def names(waiters: Sequence[Waiter]) -> list[str]:
+    return [one.pod.name for one in waiters]
+
+
+def reasons(passed: Passed) -> dict[str, tuple[Waits, int, str]]:
+    return {
+        uid.removeprefix("uid-"): (one.reason, one.place, one.holder)
+        for uid, one in passed.held.items()
+    }
+
+
+def many(count: int) -> list[Object]:
+    return [gated(f"p{number}", age=count - number) for number in range(1, count + 1)]
+
+
+# -- who goes ------------------------------------------------------------------------------
+
+
+def test_those_that_fit_go_in_the_order_of_their_age() -> None:
+    passed = run(terms_of(a_quota("p1", hard={"requests.cpu": "10"})), *reversed(many(40)))
+    assert names(passed.released) == [f"p{number}" for number in range(1, 11)]
+    assert passed.ledger is not None
+    assert str(passed.ledger.accounts["p1"].reserved["requests.cpu"]) == "10"
+    assert {one.door for one in passed.ledger.reservations.values()} == {Door.RELEASE}
+    assert [one.place for one in passed.held.values()] == list(range(1, 31))
+
+
+def test_of_one_second_the_first_seen_goes_first() -> None:
+    passed = run(terms_of(a_quota("p1")), *[gated(name) for name in "dcba"])
+    assert names(passed.released) == ["d", "c"]
+
+
+def test_a_higher_priority_goes_first_however_young() -> None:
+    pods = [*many(5), gated("late", priority=100), gated("lazy", age=100, priority=-1)]
+    passed = run(terms_of(a_quota("p1", hard={"requests.cpu": "3"})), *pods)
+    assert names(passed.released) == ["late", "p1", "p2"]
+    assert list(passed.held)[-1] == "uid-lazy"
+
+
+def test_a_pod_that_no_quota_selects_goes_without_a_reservation() -> None:
+    gold = an_expression("PriorityClass", "In", "gold")
+    passed = run(terms_of(a_quota("p1", expressions=[gold])), gated("plain", "99"))
+    assert names(passed.free) == ["plain"]
+    assert passed.ledger is not None
+    assert passed.ledger.reservations == {}
+
+
+def test_without_quotas_and_ledger_every_pod_goes() -> None:
+    terms = terms_of()
+    passed = pass_line(None, line_of(terms, *many(3)), STRICT, room=0)
+    assert names(passed.may_go) == ["p1", "p2", "p3"]
+    assert passed.ledger is None
+
+
+def test_a_pod_that_was_reserved_for_is_not_reserved_for_again() -> None:
+    terms = terms_of(a_quota("p1"))
+    first = run(terms, *many(3))
+    assert first.ledger is not None
+    second = run(terms, *many(3), ledger=first.ledger)
+    assert names(second.reserved) == ["p1", "p2"]
+    assert (second.released, second.ledger) == ((), first.ledger)
+
+
+def test_a_resize_that_is_on_its_way_is_reserved_for() -> None:
+    terms = terms_of(a_quota("p1", hard={"requests.cpu": "4"}))
+    usage = parse_resource_list({"requests.cpu": "3"}, field="")
+    intent = Reservation("uid-a", "a", Door.RESIZE, usage, {}, ("p1",), 1, after=7, is_intent=True)
+    known = replace(ledger_of(terms), reservations={"uid-a": intent})
+    passed = run(terms, gated("a"), ledger=known)
+    assert names(passed.released) == ["a"]
+    assert passed.ledger is not None
+    assert str(passed.ledger.reservations["uid-a"].charges["p1"]["requests.cpu"]) == "3"
+    assert passed.ledger.reservations["uid-a"].after == 7
+
+
+# -- who waits, and why --------------------------------------------------------------------
+
+
+def test_a_pod_that_does_not_fit_holds_all_behind_it_in_its_quota() -> None:
+    terms = terms_of(a_quota("p1"))
+    pods = [gated("large", "2", age=9), gated("a", "500m", age=8), gated("b", "1", age=7)]
+    passed = run(terms, *pods, ledger=ledger_of(terms, p1={"requests.cpu": "1"}))
+    assert passed.released == ()
+    assert reasons(passed) == {
+        "large": (Waits.QUOTA_EXCEEDED, 1, ""),
+        "a": (Waits.BEHIND, 2, "large"),
+        "b": (Waits.BEHIND, 3, "large"),
+    }
+    assert [one.message for one in passed.held.values()] == [
+        (
+            "exceeded quota: p1, requested: requests.cpu=2, used: requests.cpu=1,"
+            " limited: requests.cpu=2"
+        ),
+        "waits behind pod large, which needs quota p1",
+        "waits behind pod large, which needs quota p1",
+    ]
+    assert [one.is_holding for one in passed.held.values()] == [True, False, False]
+
+
+def test_numbers_are_those_after_the_pass() -> None:
+    passed = run(terms_of(a_quota("p1")), *many(4))
+    last = passed.held["uid-p4"]
+    assert last.refusal is not None
+    assert last.message == (
+        "exceeded quota: p1, requested: requests.cpu=1, used: requests.cpu=2,"
+        " limited: requests.cpu=2; waits behind pod p3, which needs quota p1"
+    )
+
+
+def test_a_pod_in_other_quotas_is_not_held() -> None:
+    gold = an_expression("PriorityClass", "In", "gold")
+    rest = an_expression("PriorityClass", "NotIn", "gold")
+    terms = terms_of(
+        a_quota("gold", uid="1", hard={"requests.cpu": "2"}, expressions=[gold]),
+        a_quota("rest", uid="2", hard={"requests.cpu": "2"}, expressions=[rest]),
+    )
+    pods = [
+        gated("large", "2", age=9, priorityClassName="gold"),
+        gated("small", "1", age=8, priorityClassName="gold"),
+        gated("other", "1", age=7),
+    ]
+    passed = run(terms, *pods, ledger=ledger_of(terms, gold={"requests.cpu": "1"}))
+    assert names(passed.released) == ["other"]
+    assert passed.held["uid-small"].quota == "gold"
+
+
+def test_a_held_pod_holds_those_behind_it_in_the_quotas_that_it_fails_itself() -> None:
+    gold = an_expression("PriorityClass", "In", "gold")
+    terms = terms_of(
+        a_quota("all", uid="1", hard={"requests.cpu": "4"}),
+        a_quota("gold", uid="2", hard={"requests.memory": "2"}, expressions=[gold]),
+    )
+    requests = {"cpu": "1", "memory": "2"}
+    small = {"cpu": "0", "memory": "1"}
+    pods = [
+        gated("first", "4", age=9),
+        gated("both", age=8, priorityClassName="gold", requests=requests),
+        gated("behind", age=7, priorityClassName="gold", requests=small),
+    ]
+    used = ledger_of(terms, all={"requests.cpu": "1"}, gold={"requests.memory": "1"})
+    assert reasons(run(terms, *pods, ledger=used)) == {
+        "first": (Waits.QUOTA_EXCEEDED, 1, ""),
+        "both": (Waits.BEHIND, 2, "first"),
+        "behind": (Waits.BEHIND, 3, "first"),
+    }
+
+
+def test_a_pod_that_can_never_fit_holds_nobody() -> None:
+    passed = run(terms_of(a_quota("p1")), gated("huge", "3", age=9), gated("a"), gated("b"))
+    assert names(passed.released) == ["a", "b"]
+    assert reasons(passed) == {"huge": (Waits.NEVER_FITS, 0, "")}
+    assert passed.held["uid-huge"].message == (
+        "exceeded quota: p1, requested: requests.cpu=3, used: requests.cpu=2,"
+        " limited: requests.cpu=2; the pod asks for more than the quota's limit and can never fit"
+    )
+
+
+def test_a_pod_with_gates_of_others_waits_for_them_and_holds_nobody() -> None:
+    passed = run(terms_of(a_quota("p1")), gated("a", "2", "example.com/x", age=9), gated("b"))
+    assert names(passed.released) == ["b"]
+    assert reasons(passed) == {"a": (Waits.OTHER_GATES, 0, "")}
+    assert passed.held["uid-a"].message == "waits for other scheduling gates first: example.com/x"
+
+
+def test_gates_of_others_do_not_keep_ours_on_a_pod_that_no_quota_concerns() -> None:
+    passed = run(terms_of(), gated("a", "2", "example.com/x"))
+    assert names(passed.free) == ["a"]
+
+
+def test_a_pod_that_needs_a_quota_that_is_not_there_waits() -> None:
+    limited = LimitedResource("pods", match_contains=("requests.memory",))
+    rules = LineRules(coverage=CoverageRules(limited=(limited,)))
+    terms = terms_of(a_quota("p1"), rules=rules)
+    passed = run(terms, gated("a", requests={"cpu": "1", "memory": "1"}), gated("b"))
+    assert names(passed.released) == ["b"]
+    assert reasons(passed) == {"a": (Waits.NOT_COVERED, 0, "")}
+    assert passed.held["uid-a"].message == "insufficient quota to consume: requests.memory"
+
+
+def test_a_class_that_needs_a_quota_waits_until_there_is_one() -> None:
+    gold = ScopeExpression("PriorityClass", "In", ("gold",))
+    rules = LineRules(coverage=CoverageRules(required=(gold,)))
+    pod = gated("a", priorityClassName="gold")
+    assert reasons(run(terms_of(a_quota("p1"), rules=rules), pod))["a"][0] is Waits.NOT_COVERED
+    covering = a_quota("p2", expressions=[an_expression("PriorityClass", "In", "gold")])
+    assert names(run(terms_of(covering, rules=rules), pod).released) == ["a"]
+
+
+def test_a_pod_that_does_not_say_what_it_takes_waits_where_it_has_to() -> None:
+    pod = gated("a", requests={"memory": "1"})
+    passed = run(terms_of(a_quota("p1")), pod)
+    assert passed.held["uid-a"].reason is Waits.MUST_SPECIFY
+    assert passed.held["uid-a"].message == "failed quota: p1: must specify requests.cpu for: main"
+    free = LineRules(must_specify=False)
+    assert names(run(terms_of(a_quota("p1"), rules=free), pod).released) == ["a"]
+
+
+def test_quotas_that_cannot_be_read_or_evaluated_hold_every_pod() -> None:
+    passed = run(terms_of(a_quota("p1"), unreadable=("quota p2 cannot be read",)), gated("a"))
+    assert passed.held["uid-a"].message == "quota p2 cannot be read"
+    odd = a_quota("p1", expressions=[an_expression("PriorityClass", "Like", "x")])
+    assert reasons(run(terms_of(odd), gated("a")))["a"][0] is Waits.NOT_COUNTED
+
+
+def test_without_a_ledger_nothing_is_reserved() -> None:
+    waiting = line_of(terms_of(a_quota("p1")), gated("a"))
+    assert reasons(pass_line(None, waiting, STRICT, room=9))["a"][0] is Waits.NOT_COUNTED
+
+
+def test_a_barrier_concerns_binds_and_holds_no_release_up() -> None:
+    terms = terms_of(a_quota("p1"))
+    raised = replace(ledger_of(terms), barrier=8)
+    assert names(run(terms, gated("a"), ledger=raised).released) == ["a"]
+
+
+def test_a_full_ledger_keeps_the_order() -> None:
+    passed = run(terms_of(a_quota("p1", hard={"requests.cpu": "9"})), *many(4), room=2)
+    assert names(passed.released) == ["p1", "p2"]
+    assert reasons(passed)["p3"] == (Waits.LEDGER_FULL, 1, "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "stands"),
+    [
+        ({}, True),
+        ({"node": "node-1"}, False),
+        ({"schedulingGates": [{"name": "example.com/x"}]}, False),
+        ({"schedulingGates": None}, False),
+    ],
+)
+def test_only_pods_without_a_node_behind_our_gate_stand_in_the_line(
+    fields: Mapping[str, object], stands: bool
+) -> None:
+    assert waits(Pod.from_object(gated("a", **fields)), GATE) is stands  # type: ignore[arg-type]
+
+
+def test_a_pod_that_is_being_deleted_stands_in_no_line() -> None:
+    pod = gated("a")
+    pod["metadata"] = {"name": "a", "deletionTimestamp": "2026-05-04T12:00:00Z"}
+    assert not waits(Pod.from_object(pod), GATE)
+
+
+# -- letting others pass -------------------------------------------------------------------
+
+
+def crowd(rules: LineRules, used: str = "0", **given: object) -> Passed:
+    terms = terms_of(a_quota("p1", hard={"requests.cpu": "4"}), rules=rules)
+    pods = [gated("large", "4", age=99), *many(6)]
+    return run(terms, *pods, ledger=ledger_of(terms, p1={"requests.cpu": used}), **given)
+
+
+def test_others_pass_a_pod_that_does_not_fit_and_are_counted() -> None:
+    passed = crowd(BEST, "1")
+    assert names(passed.released) == ["p1", "p2", "p3"]
+    assert passed.overtaken["uid-large"] == 3
+    assert passed.held["uid-large"].place == 1
+
+
+def test_no_more_than_may_pass_it_then_it_holds_the_others() -> None:
+    passed = crowd(replace(BEST, most_overtakes=2), "1")
+    assert names(passed.released) == ["p1", "p2"]
+    assert passed.held["uid-p3"].holder == "large"
+    assert passed.held["uid-large"].is_holding
+
+
+def test_those_that_passed_it_before_count() -> None:
+    rules = replace(BEST, most_overtakes=5)
+    passed = crowd(rules, "1", history={"uid-large": Waited(overtaken=4)})
+    assert names(passed.released) == ["p1"]
+    assert passed.overtaken["uid-large"] == 5
+    again = crowd(rules, "2", history={"uid-large": Waited(overtaken=5)})
+    assert again.released == ()
+
+
+def test_one_that_has_waited_too_long_holds_the_others() -> None:
+    passed = crowd(BEST, "1", history={"uid-large": Waited(seconds=300.0)})
+    assert passed.released == ()
+    assert passed.held["uid-p1"].holder == "large"
+
+
+def test_a_held_pod_keeps_its_count() -> None:
+    history = {"uid-large": Waited(seconds=300.0), "uid-p1": Waited(overtaken=7)}
+    assert crowd(BEST, "1", history=history).overtaken["uid-p1"] == 7
+
+
+# -- laws ----------------------------------------------------------------------------------
+
+QUOTAS = (
+    a_quota("all", uid="1", hard={"requests.cpu": "6", "requests.memory": "8"}),
+    a_quota(
+        "gold",
+        uid="2",
+        hard={"requests.cpu": "4"},
+        expressions=[an_expression("PriorityClass", "In", "gold")],
+    ),
+    a_quota("deadline", uid="3", hard={"requests.memory": "5"}, scopes=["Terminating"]),
+)
+
+
+@st.composite
+def waiting_pods(draw: st.DrawFn) -> list[Object]:
+    pods: list[Object] = []
+    for number in range(draw(st.integers(0, 12))):
+        requests = {
+            "cpu": str(draw(st.integers(0, 7))),
+            "memory": str(draw(st.integers(0, 6))),
+        }
+        fields: Object = {"priority": draw(st.integers(0, 2))}
+        if draw(st.booleans()):
+            fields["priorityClassName"] = "gold"
+        if draw(st.booleans()):
+            fields["activeDeadlineSeconds"] = 9
+        others = ["example.com/x"] if draw(st.integers(0, 9)) == 0 else []
+        containers = [a_container(requests=requests)]
+        pods.append(
+            gated(f"p{number}", "0", *others, age=draw(st.integers(0, 3)), requests=None, **fields)
+        )
+        spec = pods[-1]["spec"]
+        assert isinstance(spec, dict)
+        spec["containers"] = containers
+    return pods
+
+
+@st.composite
+def ledgers(draw: st.DrawFn, terms: Terms) -> Ledger:
+    used = {
+        one.name: {key: str(draw(st.integers(0, 7))) for key in one.hard}
+        for one in terms.quotas.quotas
+    }
+    return ledger_of(terms, **used)
+
+
+RULES = st.builds(
+    LineRules,
+    order=st.sampled_from(Order),
+    most_overtakes=st.integers(0, 3),
+    longest_wait_seconds=st.sampled_from([0.0, 10.0]),
+)
+
+
+@given(pods=waiting_pods(), rules=RULES, data=st.data())
+def test_what_is_released_fits_in_the_order_of_the_line(
+    pods: list[Object], rules: LineRules, data: st.DataObject
+) -> None:
+    terms = terms_of(*QUOTAS, rules=rules)
+    before = data.draw(ledgers(terms))
+    history = {f"uid-p{number}": Waited(number % 3, 5.0 * number) for number in range(12)}
+    line = line_of(terms, *pods)
+    passed = pass_line(before, line, rules, room=data.draw(st.integers(0, 12)), history=history)
+    assert passed.ledger is not None
+    # every pod has one outcome, and the claims, admitted one by one, give the same ledger
+    outcomes = [*(one.uid for one in passed.may_go), *passed.held]
+    assert sorted(outcomes) == sorted(one.uid for one in line)
+    running = before
+    for waiter in passed.released:
+        assert waiter.claim is not None
+        running, verdict = admit(running, waiter.claim)
+        assert isinstance(verdict, Admitted)
+    assert running == passed.ledger
+    for account in passed.ledger.accounts.values():
+        for name, hard in account.hard.items():
+            reserved = account.reserved.get(name)
+            assert not reserved or account.used[name] + reserved <= hard
+    assert [one for one in line if one in passed.released] == list(passed.released)
+    _check_who_waits(passed, line, rules, history)
+
+
+def _check_who_waits(
+    passed: Passed, line: list[Waiter], rules: LineRules, history: Mapping[str, Waited]
+) -> None:
+    assert passed.ledger is not None
+    for index, waiter in enumerate(line):
+        held = passed.held.get(waiter.uid)
+        if held is None or held.reason is not Waits.QUOTA_EXCEEDED:
+            continue
+        assert waiter.claim is not None
+        failing = {one.quota for one in exceeded(passed.ledger, waiter.claim)}
+        assert failing, "it fits and waits"
+        passing = [
+            one
+            for one in line[index + 1 :]
+            if one in passed.released and one.claim is not None and held.quota in one.claim.quotas
+        ]
+        waited = history.get(waiter.uid, Waited())
+        is_starved = waited.seconds >= rules.longest_wait_seconds
+        if rules.order is Order.STRICT or is_starved:
+            assert not passing
+        assert len(passing) <= max(0, rules.most_overtakes - waited.overtaken)
+
+
+@given(pods=waiting_pods(), data=st.data())
+def test_a_pod_exceeds_some_quota_exactly_where_it_is_refused(
+    pods: list[Object], data: st.DataObject
+) -> None:
+    terms = terms_of(*QUOTAS)
+    running = data.draw(ledgers(terms))
+    for waiter in line_of(terms, *pods):
+        if waiter.claim is None:
+            continue
+        found = exceeded(running, waiter.claim)
+        running, verdict = admit(running, waiter.claim)
+        if isinstance(verdict, Refused):
+            assert found[0] == verdict.refusal
+        else:
+            assert found == ()
+
+
+@given(pods=waiting_pods(), data=st.data())
+def test_a_second_pass_over_what_the_first_wrote_changes_nothing(
+    pods: list[Object], data: st.DataObject
+) -> None:
+    terms = terms_of(*QUOTAS)
+    first = run(terms, *pods, ledger=data.draw(ledgers(terms)))
+    second = run(terms, *pods, ledger=first.ledger)
+    assert second.ledger == first.ledger
+    assert second.released == ()
+    assert {one.uid for one in second.may_go} == {one.uid for one in first.may_go}
+    assert second.held.keys() == first.held.keys()

@@ -1,0 +1,127 @@
+"""What a scheduler is told of a pod: what its bind would be told now, and nothing is written.
+
+The bind is tried out as a dry run at the very doors that decide it. So presence rules, exempt
+namespaces, scopes and amounts are judged by the same code, and a reservation that the pod itself
+holds does not count against it.
+
+Two questions, two ways to be careful:
+
+- Which nodes are left? What cannot be decided passes: the guard decides at the bind, whatever is
+  said here, and a quota that cannot be looked at must not stop the scheduler. Only a refusal that
+  stands leaves no node.
+- Whom may the pod evict? What cannot be decided evicts nobody: an eviction cannot be undone, and
+  the scheduler asks again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from webhook.admission.deadline import Deadline
+from webhook.admission.extender.wire import PodIdentity
+from webhook.admission.review import (
+    AdmissionRequest,
+    Allowed,
+    Answer,
+    Denied,
+    GroupVersionKind,
+    Phase,
+)
+
+Doors: TypeAlias = Callable[[AdmissionRequest, Deadline], Answer]
+
+UNTOUCHED_SECONDS: Final = 2.0
+"""How long a namespace that had not opted in is taken for such. A scheduler asks for every pod of
+the cluster, and the doors ask the API server whenever their cache says no."""
+
+_MOST_UNTOUCHED: Final = 4096
+_MOST_CHARACTERS: Final = 1024
+"""Of a text that is given for every node; an event of the scheduler shows no more."""
+
+_STANDING: Final = frozenset({403, 422})
+"""Codes of refusals that stand until a quota or the pod changes. 404 and 409 are storage's own
+words for a pod that is gone or gated; it says them itself at the bind."""
+
+_NOT_OPTED_IN: Final = "not-opted-in"
+_PASSTHROUGH: Final = "passthrough"
+_NUMBERS: Final = ("quota", "requested", "used", "limited")
+
+
+class Trial:
+    """Tries binds out at the doors. Safe to use from several threads.
+
+    Args:
+        doors: Answers a request; what it raises comes through.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(self, doors: Doors, clock: Callable[[], float] = time.monotonic) -> None:
+        self._doors = doors
+        self._clock = clock
+        self._untouched: dict[str, float] = {}
+
+    def of_filter(self, request: AdmissionRequest, deadline: Deadline) -> Answer:
+        """Answer a bind for a scheduler that looks for nodes."""
+        if self._untouched.get(request.namespace, 0.0) > self._clock():
+            return Allowed(decision=_NOT_OPTED_IN)
+        answer = self._doors(request, deadline)
+        if answer.decision == _NOT_OPTED_IN:
+            self._remember(request.namespace)
+        return answer
+
+    def of_preempt(self, request: AdmissionRequest, deadline: Deadline) -> Answer:
+        """Answer a bind for a scheduler that thinks of evicting: by nothing that is remembered."""
+        return self._doors(request, deadline)
+
+    def _remember(self, namespace: str) -> None:
+        if len(self._untouched) >= _MOST_UNTOUCHED:
+            self._untouched.clear()
+        self._untouched[namespace] = self._clock() + UNTOUCHED_SECONDS
+
+
+def trial_of(pod: PodIdentity) -> AdmissionRequest:
+    """Make the dry run of a pod's bind. The node is left open: quota does not depend on it."""
+    metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    return AdmissionRequest(
+        uid=pod.uid,
+        phase=Phase.VALIDATING,
+        operation="CREATE",
+        group="",
+        version="v1",
+        resource="pods",
+        subresource="binding",
+        kind=GroupVersionKind("", "v1", "Binding"),
+        name=pod.name,
+        namespace=pod.namespace,
+        dry_run=True,
+        object={"apiVersion": "v1", "kind": "Binding", "metadata": metadata},
+    )
+
+
+def why_no_node(answer: Answer) -> str:
+    """Say why no node is left for the pod; empty when all are."""
+    if isinstance(answer, Allowed) or answer.code not in _STANDING:
+        return ""
+    return _cut(_reason(answer))
+
+
+def may_evict(answer: Answer) -> bool:
+    """Say whether pods may be evicted for the pod.
+
+    Not for one that cannot be bound any more either, because it has a node or is being deleted.
+    """
+    return isinstance(answer, Allowed) and answer.decision != _PASSTHROUGH
+
+
+def _reason(answer: Denied) -> str:
+    """Word a refusal as a scheduler's plugin would: it is printed behind a count of nodes."""
+    if not all(answer.audit.get(name) for name in _NUMBERS):
+        return answer.message
+    quota, requested, used, limited = (answer.audit[name] for name in _NUMBERS)
+    return f"quota exceeded: {quota}, requested: {requested}, used: {used}, limited: {limited}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."

@@ -1,0 +1,238 @@
+"""The JSON of scheduler extenders, protocol v1: what a scheduler sends, and what it reads.
+
+Field names are those of Go's structs, with capitals: `Pod`, `NodeNames`, `FailedNodes`. Of the pod
+only its identity is read, of a node its name; a scheduler that is told `nodeCacheCapable: true`
+sends names only. What is given back is copied as it came, unread.
+
+Source: kubernetes v1.36, kube-scheduler/extender/v1/types.go; pkg/scheduler/extender.go send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+_T = TypeVar("_T")
+
+_NULL: Final = msgspec.Raw(b"null")
+_NO_NODES: Final = msgspec.Raw(b'{"metadata":{},"items":[]}')
+
+
+class MalformedCallError(ValueError):
+    """Bytes that are not a call of a scheduler which can be answered.
+
+    Attributes:
+        reason: `json`, `nesting`, `type` or `request`; for the metric.
+        detail: What is wrong, with the path of the field where there is one.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """The pod that is to be scheduled; nothing is empty."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilterCall:
+    """A scheduler asks which nodes are left for a pod.
+
+    Attributes:
+        pod: The pod.
+        node_names: The names of all nodes in question.
+        has_names: Whether they came as names, so that names are to be given back.
+        nodes: The NodeList as it came, `null` where names came.
+    """
+
+    pod: PodIdentity
+    node_names: list[str]
+    has_names: bool
+    nodes: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptCall:
+    """A scheduler asks on which nodes pods may be evicted for a pod.
+
+    Attributes:
+        pod: The pod.
+        candidates: Node name → whom it would evict there, as it is to be given back; nodes with
+            null are left out, because a scheduler that reads null there crashes.
+    """
+
+    pod: PodIdentity
+    candidates: Mapping[str, object]
+
+
+class _Metadata(msgspec.Struct, gc=False, rename="camel"):
+    name: str | None = ""
+    namespace: str | None = ""
+    uid: str | None = ""
+
+
+class _Object(msgspec.Struct, gc=False):
+    metadata: _Metadata | None = None
+
+
+class _NodeList(msgspec.Struct, gc=False):
+    items: list[_Object] | None = None
+
+
+class _FilterArguments(msgspec.Struct, rename="pascal"):
+    pod: _Object | None = None
+    nodes: msgspec.Raw = _NULL
+    node_names: list[str] | None = None
+
+
+class _Victims(msgspec.Struct, gc=False):
+    pods: list[_Object] | None = msgspec.field(default=None, name="Pods")
+    violations: int | None = msgspec.field(default=0, name="NumPDBViolations")
+
+
+class _PreemptArguments(msgspec.Struct, rename="pascal"):
+    pod: _Object | None = None
+    node_name_to_victims: dict[str, _Victims | None] | None = None
+    node_name_to_meta_victims: dict[str, msgspec.Raw] | None = None
+
+
+class _FilterResult(msgspec.Struct, gc=False, rename="pascal"):
+    nodes: msgspec.Raw
+    node_names: list[str] | None
+    failed_nodes: dict[str, str]
+    failed_and_unresolvable_nodes: dict[str, str]
+    error: str = ""
+
+
+class _PreemptResult(msgspec.Struct, gc=False, rename="pascal"):
+    node_name_to_meta_victims: Mapping[str, Any]
+
+
+_FILTER: Final = msgspec.json.Decoder(_FilterArguments)
+_PREEMPT: Final = msgspec.json.Decoder(_PreemptArguments)
+_NODES: Final = msgspec.json.Decoder(_NodeList)
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def read_filter(data: bytes) -> FilterCall:
+    """Read ExtenderArgs.
+
+    Raises:
+        MalformedCallError: The data cannot be answered; the reason says why.
+    """
+    call = _parsed(_FILTER, data, "ExtenderArgs")
+    pod = _identity(call.pod)
+    if call.node_names is not None:
+        return FilterCall(pod, call.node_names, has_names=True, nodes=_NULL)
+    if bytes(call.nodes) == b"null":
+        raise MalformedCallError("request", "NodeNames: must be present, or Nodes")
+    listed = _parsed(_NODES, call.nodes, "Nodes", "Nodes.").items or ()
+    names = [_name(node, f"Nodes.items[{index}]") for index, node in enumerate(listed)]
+    return FilterCall(pod, names, has_names=False, nodes=call.nodes)
+
+
+def read_preempt(data: bytes) -> PreemptCall:
+    """Read ExtenderPreemptionArgs.
+
+    Raises:
+        MalformedCallError: The data cannot be answered; the reason says why.
+    """
+    call = _parsed(_PREEMPT, data, "ExtenderPreemptionArgs")
+    pod = _identity(call.pod)
+    if call.node_name_to_meta_victims is not None:
+        given = call.node_name_to_meta_victims.items()
+        return PreemptCall(pod, {node: each for node, each in given if bytes(each) != b"null"})
+    if call.node_name_to_victims is None:
+        detail = "NodeNameToMetaVictims: must be present, or NodeNameToVictims"
+        raise MalformedCallError("request", detail)
+    victims = call.node_name_to_victims.items()
+    return PreemptCall(pod, {node: _identified(node, each) for node, each in victims if each})
+
+
+def all_nodes(call: FilterCall) -> bytes:
+    """Write that all nodes are left."""
+    return _filter_result(call.nodes, call.node_names if call.has_names else None, {})
+
+
+def no_node(call: FilterCall, why: str) -> bytes:
+    """Write that no node is left, and that no eviction would change that."""
+    failed = dict.fromkeys(call.node_names, why)
+    if call.has_names:
+        return _filter_result(_NULL, [], failed)
+    return _filter_result(_NO_NODES, None, failed)
+
+
+def all_candidates(call: PreemptCall) -> bytes:
+    """Write that pods may be evicted wherever the scheduler thought of it."""
+    return _ENCODER.encode(_PreemptResult(call.candidates))
+
+
+def no_candidate(_call: PreemptCall) -> bytes:
+    """Write that nobody is to be evicted."""
+    return _ENCODER.encode(_PreemptResult({}))
+
+
+def _filter_result(
+    nodes: msgspec.Raw, names: list[str] | None, unresolvable: dict[str, str]
+) -> bytes:
+    return _ENCODER.encode(_FilterResult(nodes, names, {}, unresolvable))
+
+
+def _identity(pod: _Object | None) -> PodIdentity:
+    metadata = None if pod is None else pod.metadata
+    if metadata is None:
+        raise MalformedCallError("request", "Pod.metadata: must be present")
+    found = PodIdentity(metadata.namespace or "", metadata.name or "", metadata.uid or "")
+    for field in ("namespace", "name", "uid"):
+        if not getattr(found, field):
+            raise MalformedCallError("request", f"Pod.metadata.{field}: must not be empty")
+    return found
+
+
+def _name(node: _Object, path: str) -> str:
+    name = "" if node.metadata is None else node.metadata.name
+    if not name:
+        raise MalformedCallError("request", f"{path}.metadata.name: must not be empty")
+    return name
+
+
+def _identified(node: str, victims: _Victims) -> Mapping[str, object]:
+    """Give MetaVictims for Victims: an answer has uids only, in whatever form it was asked for."""
+    uids = [pod.metadata.uid if pod.metadata else "" for pod in victims.pods or ()]
+    for index, uid in enumerate(uids):
+        if not uid:
+            path = f"NodeNameToVictims.{node}.Pods[{index}].metadata.uid"
+            raise MalformedCallError("request", f"{path}: must not be empty")
+    return {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": victims.violations or 0}
+
+
+def _parsed(
+    decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw, what: str, prefix: str = ""
+) -> _T:
+    try:
+        return decoder.decode(data)
+    except RecursionError as err:
+        raise MalformedCallError("nesting", "the JSON text nests too deep") from err
+    except msgspec.ValidationError as err:
+        raise MalformedCallError("type", _type_error(str(err), what, prefix)) from err
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+        raise MalformedCallError("json", f"the body is not JSON: {err}") from err
+
+
+def _type_error(text: str, what: str, prefix: str) -> str:
+    """Put the path of the field first: `Pod.metadata.uid: expected str, got int`."""
+    detail, _, path = text.replace("`", "").replace(" | null", "").partition(" - at ")
+    if not path:
+        place = f"{what}: " if prefix else f"the body is no {what}: "
+        return f"{place}{detail[:1].lower()}{detail[1:]}"
+    return f"{prefix}{path.removeprefix('$.')}: {detail[:1].lower()}{detail[1:]}"

@@ -1,0 +1,102 @@
+"""What is counted and logged of a request, whoever asked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from webhook.admission.review import AdmissionRequest, Allowed, Answer
+from webhook.admission.serving.bodies import RefusedError
+from webhook.telemetry.metrics import DOORS, OPERATIONS, OTHER, AdmissionMetrics, bounded
+
+Facts: TypeAlias = Mapping[str, object]
+
+_DOORS: Final[Mapping[tuple[str, str], str]] = {
+    ("", "pods"): "pods",
+    ("", "pods/binding"): "bind",
+    ("", "bindings"): "bind",
+    ("", "pods/resize"): "resize",
+    ("batch", "jobs"): "jobs",
+    ("batch", "cronjobs"): "jobs",
+    ("jobset.x-k8s.io", "jobsets"): "jobs",
+    ("", "resourcequotas"): "quotas",
+    ("", "resourcequotas/status"): "mask",
+    ("deferredquota.io", "clusterdeferredquotas"): "quotas",
+    ("nos.nebuly.com", "elasticquotas"): "quotas",
+    ("nos.nebuly.com", "compositeelasticquotas"): "quotas",
+}
+
+log = logging.getLogger(__name__)
+
+
+def door_of(request: AdmissionRequest) -> str:
+    """Name the door that a request is at, as far as its resource tells."""
+    return _DOORS.get((request.group, request.path), OTHER)
+
+
+def outcome_of(answer: Answer) -> str:
+    """Sort an answer: allowed, patched, denied, undecided (try again) or error."""
+    if isinstance(answer, Allowed):
+        return "patched" if answer.patch else "allowed"
+    return {429: "undecided", 500: "error"}.get(answer.code, "denied")
+
+
+class Records:
+    """Counts requests, and writes the one line of each."""
+
+    def __init__(self, metrics: AdmissionMetrics) -> None:
+        self._metrics = metrics
+
+    def refused(self, refused: RefusedError) -> None:
+        """Record what could not be read."""
+        self._metrics.malformed.labels(refused.reason).inc()
+        log.info("refused", extra={"reason": refused.reason, "detail": refused.detail})
+
+    def too_late(self, request: AdmissionRequest) -> None:
+        """Record what was not looked at, because nobody waits for the answer any more."""
+        self._metrics.turned_away.labels("too_late").inc()
+        log.warning("turned away", extra={"reason": "too_late", "uid": request.uid})
+
+    def failed(
+        self, request: AdmissionRequest, door: str, fault: Exception, seconds: float
+    ) -> None:
+        """Record a fault of this program."""
+        facts = {"uid": request.uid, "key": request.key}
+        log.error("review failed", extra=facts, exc_info=fault)
+        self._count(request, door, "error", seconds)
+
+    def decided(self, request: AdmissionRequest, answer: Answer, seconds: float) -> None:
+        """Record a decision."""
+        door = answer.door or door_of(request)
+        self._count(request, door, outcome_of(answer), seconds)
+        if log.isEnabledFor(logging.INFO):
+            log.info("decided", extra=_facts(request, answer, door, seconds))
+
+    def _count(self, request: AdmissionRequest, door: str, outcome: str, seconds: float) -> None:
+        known, phase = bounded(door, DOORS), request.phase.value
+        operation = bounded(request.operation, OPERATIONS)
+        dry_run = "true" if request.dry_run else "false"
+        self._metrics.requests.labels(known, phase, operation, outcome, dry_run).inc()
+        self._metrics.seconds.labels(known, phase).observe(seconds)
+
+
+def _facts(request: AdmissionRequest, answer: Answer, door: str, seconds: float) -> Facts:
+    """Give the facts of a decision; `audit` holds the quota and the numbers."""
+    facts: dict[str, object] = {
+        "uid": request.uid,
+        "key": request.key,
+        "door": door,
+        "phase": request.phase.value,
+        "operation": request.operation,
+        "resource": request.path,
+        "user": request.username,
+        "dry_run": request.dry_run,
+        "outcome": outcome_of(answer),
+        "decision": answer.decision,
+        "audit": dict(answer.audit),
+        "duration_ms": round(seconds * 1000, 3),
+    }
+    if not isinstance(answer, Allowed):
+        facts |= {"code": answer.code, "detail": answer.message}
+    return facts

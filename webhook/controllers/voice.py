@@ -1,0 +1,52 @@
+"""What is told of ledgers: events for people, metrics for machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from webhook.cluster.api import QUOTA_LEDGERS
+from webhook.controllers.events import About, EventRecorder
+from webhook.controllers.recounting import Drift
+from webhook.state.ledgers import LEDGER_NAME
+from webhook.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """Where what happens to ledgers is told; both may be missing."""
+
+    events: EventRecorder | None = None
+    metrics: Metrics | None = None
+
+    def settled(self, result: str) -> None:
+        """Count a look at a ledger."""
+        if self.metrics is not None:
+            self.metrics.control.settlements.labels(result).inc()
+
+    def lagged(self, seconds: float) -> None:
+        """Measure how long a change took to get into the ledger."""
+        if self.metrics is not None:
+            self.metrics.control.lag_seconds.observe(seconds)
+
+    def repaired(self, reason: str) -> None:
+        """Count a ledger that was put right."""
+        if self.metrics is not None:
+            self.metrics.control.repairs.labels(reason).inc()
+
+    def recounted(self, result: str) -> None:
+        """Count a comparison of a count with a fresh list."""
+        if self.metrics is not None:
+            self.metrics.control.recounts.labels(result).inc()
+
+    def drifted(self, namespace: str, uid: str, drift: Drift) -> None:
+        """Report a count that was wrong."""
+        if self.metrics is not None:
+            self.metrics.control.drift.labels("missed").inc(len(drift.missed))
+            self.metrics.control.drift.labels("ghost").inc(len(drift.ghosts))
+            self.metrics.control.drift.labels("sum").inc(int(drift.is_sum_wrong))
+        self.warn(namespace, uid, "CountRepaired", f"a fresh list of the pods differed: {drift}")
+
+    def warn(self, namespace: str, uid: str, reason: str, message: str) -> None:
+        """Report something on the ledger of a namespace."""
+        if self.events is not None:
+            self.events.warning(About(QUOTA_LEDGERS, LEDGER_NAME, namespace, uid), reason, message)

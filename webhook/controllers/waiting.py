@@ -1,0 +1,99 @@
+"""The pods of one namespace that wait behind our scheduling gate, in their order."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.quota.deferral import NamespaceQuotas
+from webhook.quota.line import LineRules, Terms, Waiter, waiter_of, waits
+from webhook.quota.objects import Pod
+from webhook.quota.pods import is_terminal
+from webhook.state.names import GATE
+from webhook.state.view import QuotasSeen
+
+_EMPTY: Final[tuple[Waiter, ...]] = ()
+
+
+class WaitingPods:
+    """Judges each pod once, until it or the terms change. Not safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._first_seen: dict[str, int] = {}
+        self._terms: Terms | None = None
+        self._waiters: dict[str, Waiter] = {}
+        self._line: tuple[Waiter, ...] | None = _EMPTY
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._pods
+
+    def put(self, pod: Pod) -> None:
+        """Note a pod that is new or has changed; only one that waits stays."""
+        if not waits(pod, GATE) or is_terminal(pod):
+            self.remove(pod.uid)
+            return
+        self._pods[pod.uid] = pod
+        self._first_seen.setdefault(pod.uid, int(pod.resource_version or 0))
+        self._waiters.pop(pod.uid, None)
+        self._line = None
+
+    def remove(self, uid: str) -> None:
+        """Forget a pod."""
+        if self._pods.pop(uid, None) is not None:
+            self._waiters.pop(uid, None)
+            del self._first_seen[uid]
+            self._line = None
+
+    def line(self, terms: Terms) -> tuple[Waiter, ...]:
+        """Return all of them in their order, judged by `terms`."""
+        self._take(terms)
+        if self._line is None:
+            found = [self._judged(uid, terms) for uid in self._pods]
+            self._line = tuple(sorted(found, key=lambda one: one.place))
+        return self._line
+
+    def waiter(self, uid: str) -> Waiter | None:
+        """Return one of them, judged by the terms of the last line; None without any."""
+        if self._terms is None or uid not in self._pods:
+            return None
+        return self._judged(uid, self._terms)
+
+    def _take(self, terms: Terms) -> None:
+        if terms is not self._terms:
+            self._waiters.clear()
+            self._line = None
+        self._terms = terms
+
+    def _judged(self, uid: str, terms: Terms) -> Waiter:
+        waiter = self._waiters.get(uid)
+        if waiter is None:
+            waiter = waiter_of(self._pods[uid], GATE, since=self._first_seen[uid], terms=terms)
+            self._waiters[uid] = waiter
+        return waiter
+
+
+def following_terms(
+    former: Terms | None, quotas: NamespaceQuotas, seen: QuotasSeen, rules: LineRules
+) -> Terms:
+    """Return what a namespace's waiting pods are judged by; `former` itself if nothing changed.
+
+    Args:
+        former: What they were judged by.
+        quotas: The quotas as they are counted.
+        seen: The quotas as they are cached.
+        rules: How lines move.
+    """
+    needs_all = bool(rules.coverage.limited or rules.coverage.required)
+    every = seen.every if needs_all else ()  # a new object whenever the platform counts
+    if (
+        former is not None
+        and former.quotas is quotas
+        and former.every is every
+        and former.unreadable == seen.unreadable
+        and former.rules == rules
+    ):
+        return former
+    return Terms(quotas, every, seen.unreadable, rules)

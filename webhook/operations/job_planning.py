@@ -1,0 +1,197 @@
+"""What a resize of a Job would do, and all checks of it that need no write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
+
+from webhook.cluster.api import (
+    JOBS,
+    RESOURCE_QUOTAS,
+    ApiError,
+    ClusterApi,
+    ForbiddenError,
+    Object,
+    Revision,
+)
+from webhook.operations.reading import parted, read_all, read_quota
+from webhook.quota.jobs.fitting import never_fitting, shares_of
+from webhook.quota.jobs.pods import pods_of_job
+from webhook.quota.jobs.resizing import (
+    ContainerChange,
+    JobFacts,
+    Patch,
+    Wanted,
+    cautions,
+    change_errors,
+    job_facts,
+    obstacles,
+    plan_changes,
+    resize_patch,
+    suspend_command,
+    suspend_patch,
+    with_changes,
+)
+from webhook.quota.objects import ResourceQuota
+from webhook.quota.resources import render
+
+_SINCE: Final = (1, 36)
+"""Release since which the resources of a suspended Job can change unless that is switched off."""
+_RULES: Final = "so it was checked here, by the rules of Kubernetes 1.36"
+
+
+class ResizeRefusedError(Exception):
+    """The Job cannot be resized, or not in time; `problems` says why, line by line."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is wanted of a Job.
+
+    Attributes:
+        namespace: Where the Job is.
+        name: Which one.
+        wanted: Name of a container → its amounts.
+        stays_suspended: It is not resumed, even if it ran.
+    """
+
+    namespace: str
+    name: str
+    wanted: Mapping[str, Wanted]
+    stays_suspended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a resize would do.
+
+    Attributes:
+        facts: The Job as it is.
+        changes: What of its template changes; empty if it has those amounts already.
+        cautions: What may come in between, or cost something.
+        suspends: It has to be suspended first.
+        resumes: It is resumed in the end.
+    """
+
+    facts: JobFacts
+    changes: tuple[ContainerChange, ...]
+    cautions: tuple[str, ...]
+    suspends: bool
+    resumes: bool
+
+
+@runtime_checkable
+class _Versioned(Protocol):
+    """An API server that says of which release it is."""
+
+    def server_version(self) -> Object:
+        """Return `major`, `minor` and more."""
+
+
+def plan_resize(api: ClusterApi, order: Order) -> Plan:
+    """Say what a resize would do, after all checks that need no write.
+
+    Raises:
+        ResizeRefusedError: It would not work; the problems name object and field.
+        InvalidFieldError: There is no such container, or the Job cannot be read.
+        ApiError: The Job cannot be read, or is not there.
+    """
+    job = api.get(JOBS, order.name, namespace=order.namespace)
+    facts = job_facts(job)
+    refuse(*obstacles(facts))
+    changes = plan_changes(job, order.wanted)
+    if changes:
+        refuse(*(f"{facts.title}: {error}" for error in change_errors(job, changes)))
+    suspends = bool(changes) and not facts.state.suspended
+    if suspends:
+        _check_release(api, facts)
+    resumes = suspends and not order.stays_suspended
+    if resumes:
+        refuse(*(f"{facts.title}: {words}" for words in _never_fitting(api, job, changes)))
+    return Plan(facts, changes, cautions(facts), suspends, resumes)
+
+
+def _never_fitting(
+    api: ClusterApi, job: Object, changes: tuple[ContainerChange, ...]
+) -> Iterator[str]:
+    """Say which quotas are too small for a single pod: pods would be ended for none to follow."""
+    namespace = job_facts(job).namespace
+    try:
+        found = read_all(api, RESOURCE_QUOTAS, read_quota, namespace=namespace)
+    except ForbiddenError:
+        return  # who may not see quotas learns of them when it is resumed
+    quotas, _ = parted(found, ResourceQuota)
+    for share in shares_of(pods_of_job(with_changes(job, changes))):
+        for over in never_fitting(share, quotas):
+            yield (
+                f"{share.field}.spec: pods of this Job can never fit quota {over.quota}: requested"
+                f" {render(over.requested)}, limited {render(over.limited)}"
+            )
+
+
+def check_on_server(api: ClusterApi, plan: Plan) -> str:
+    """Let the API server check a plan by a dry run, as far as it can; say what it checked.
+
+    Raises:
+        ApiError: It refuses.
+    """
+    facts, state = plan.facts, plan.facts.state
+    if plan.suspends:
+        patch_job(api, facts, suspend_patch(facts, suspend=True), dry_run=True)
+        return (
+            "the API server accepts the suspension. It checks a change of the resources only"
+            f" when the Job is suspended and idle, {_RULES}"
+        )
+    if not state.is_open:
+        why = f"status.active is {state.active}" if state.active else "it is not yet suspended"
+        return f"the API server cannot check the change now, because {why}, {_RULES}"
+    patch_job(api, facts, resize_patch(facts, plan.changes, resumes=plan.resumes), dry_run=True)
+    return "the API server accepts the change"
+
+
+def patch_job(api: ClusterApi, facts: JobFacts, patch: Patch, *, dry_run: bool = False) -> Revision:
+    """Patch a Job.
+
+    Raises:
+        ConflictError: It is not in the version that the patch names.
+    """
+    return api.patch(JOBS, facts.name, patch, namespace=facts.namespace, dry_run=dry_run)
+
+
+def refuse(*problems: str) -> None:
+    """Raise `ResizeRefusedError`, if there is a problem."""
+    if problems:
+        raise ResizeRefusedError(*problems)
+
+
+def _check_release(api: ClusterApi, facts: JobFacts) -> None:
+    """Refuse to suspend a Job that the API server may not let change then.
+
+    Its feature gates are not served, its release is.
+    """
+    if not isinstance(api, _Versioned):
+        return
+    try:
+        version = api.server_version()
+    except ApiError:
+        return  # who may not read it, or has an odd server, is not stopped by that
+    found = tuple(_leading_number(version.get(name)) for name in ("major", "minor"))
+    if found and found < _SINCE:
+        refuse(
+            f"{facts.title}: spec.suspend: the API server is {version.get('gitVersion')}, and"
+            " lets resources of Jobs change only with the feature gate"
+            " MutablePodResourcesForSuspendedJobs, which is on by default since 1.36. Its"
+            " pods would perhaps be ended for nothing. If the gate is on, suspend it"
+            f" yourself and run this again: {suspend_command(facts, suspend=True)}"
+        )
+
+
+def _leading_number(text: object) -> int:
+    """Read "36+" as 36; what is no number counts as the newest."""
+    digits = str(text).rstrip("+")
+    return int(digits) if digits.isascii() and digits.isdecimal() else 10**6

@@ -1,0 +1,126 @@
+"""Undo a resize of a Job that came to no end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from webhook.cluster.api import JOBS, ApiError, ClusterApi, ConflictError, NotFoundError, Object
+from webhook.operations.patience import Wait
+from webhook.quota.jobs.resizing import (
+    JobFacts,
+    Wanted,
+    job_facts,
+    plan_changes,
+    suspend_command,
+    suspend_patch,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What became of undoing.
+
+    Attributes:
+        done: What was undone, or needed no undoing.
+        left: What could not be undone, and what to do about it.
+        resized: The Job, if it was resized after all and nothing was undone.
+    """
+
+    done: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    resized: JobFacts | None = None
+
+
+def undo(
+    api: ClusterApi,
+    before: JobFacts,
+    wanted: Mapping[str, Wanted],
+    wait: Wait,
+    *,
+    suspended: bool,
+    changed: bool,
+) -> Undone:
+    """Give a Job back the state it had, unless it has been resized or somebody else did that.
+
+    Args:
+        api: The API server.
+        before: The Job as it was.
+        wanted: What it was to have.
+        wait: How long to go on.
+        suspended: We may have suspended it.
+        changed: We may have changed its resources.
+
+    Never raises, whatever the API server or the keyboard says.
+    """
+    undoing = _Undoing(api, before, wanted, wait, suspended=suspended, changed=changed)
+    try:
+        return undoing.finish()
+    except NotFoundError:
+        return Undone(("nothing: the Job is gone",))
+    except ApiError as err:
+        return undoing.left(err.message)
+    except KeyboardInterrupt:
+        return undoing.left("interrupted again")
+
+
+@dataclass(frozen=True, slots=True)
+class _Undoing:
+    api: ClusterApi
+    before: JobFacts
+    wanted: Mapping[str, Wanted]
+    wait: Wait
+    suspended: bool
+    changed: bool
+
+    def finish(self) -> Undone:
+        is_settled = False
+        while True:
+            job = self.wait.persist(self._read)
+            now = job_facts(job)
+            is_same = now.uid == self.before.uid
+            if self.changed and is_same and not plan_changes(job, self.wanted):
+                return Undone(resized=now)
+            reason = _reason_to_leave(self.before, now, suspended=self.suspended)
+            if reason and is_settled:
+                return Undone((f"nothing: {reason}",))
+            if reason:  # what was interrupted may be on its way still: look again
+                self.wait.settle()
+                is_settled = True
+            elif self._resume(now):
+                return Undone(("spec.suspend is false again, pods that have ended start anew",))
+            elif not self.wait.pause():
+                return self.left("others write it all the time")
+
+    def left(self, why: str) -> Undone:
+        """Say what is to be done by hand."""
+        title, resources = self.before.title, "may have changed" if self.changed else "are the same"
+        command = suspend_command(self.before, suspend=False)
+        problem = f"{title}: spec.suspend may still be true, and the resources {resources}: {why}"
+        return Undone(left=(f"{problem}. Resume it: {command}" if self.suspended else problem,))
+
+    def _read(self) -> Object:
+        return self.api.get(JOBS, self.before.name, namespace=self.before.namespace)
+
+    def _resume(self, now: JobFacts) -> bool:
+        """Resume the Job; returns whether that is so, and not the Job changed meanwhile."""
+        patch = suspend_patch(now, suspend=False)
+        try:
+            self.wait.persist(
+                lambda: self.api.patch(JOBS, now.name, patch, namespace=now.namespace)
+            )
+        except ConflictError:
+            return False
+        return True
+
+
+def _reason_to_leave(before: JobFacts, now: JobFacts, *, suspended: bool) -> str:
+    """Say why nothing is to be undone; empty if the Job has to be resumed."""
+    if now.uid != before.uid:
+        return "the Job is gone, another one has its name"
+    if now.is_deleting:
+        return "the Job is being deleted"
+    if not suspended or not now.state.suspended:
+        state = "true" if now.state.suspended else "false"
+        return f"spec.suspend is {state}, and the resources were not changed"
+    return ""

@@ -1,0 +1,266 @@
+"""What a cluster allows of an update of a Job, beyond what the API server does.
+
+A rule says for a Job how far its resources may grow and shrink, who may change them, and what may
+not slip through although the API server lets it. Everything here is asked only of updates that the
+API server takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, unique
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from webhook.quota.fields import FieldError, mapping, text
+from webhook.quota.jobs.changes import differences, shown
+from webhook.quota.jobs.label_selectors import LabelSelector
+from webhook.quota.jobs.resizes import Resize
+from webhook.quota.jobs.templates import TEMPLATE, read_job_template
+from webhook.quota.jobs.update import JobState
+
+_Members: TypeAlias = Mapping[str, object]
+
+ANY: Final = "*"
+"""In a map of words by resource: every resource that is not named."""
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+_JOB_CONTROLLER: Final = f"{_SERVICE_ACCOUNT}kube-system:job-controller"
+_FAILED: Final = "Failed"
+
+
+@unique
+class Growth(StrEnum):
+    """How far a resource of a container may grow."""
+
+    ALLOW = "Allow"
+    WITHIN_QUOTA = "WithinQuota"
+    """As long as all pods that the Job runs at a time fit the quotas."""
+    DENY = "Deny"
+
+
+@unique
+class Verdict(StrEnum):
+    """What becomes of an update that has a certain trait."""
+
+    ALLOW = "Allow"
+    WARN = "Warn"
+    DENY = "Deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """Some users: by name, by group, or service accounts as `namespace/name`."""
+
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    service_accounts: frozenset[str] = frozenset()
+
+    def include(self, username: str, groups: Iterable[str]) -> bool:
+        """Say whether a user is one of them."""
+        account = username.removeprefix(_SERVICE_ACCOUNT).replace(":", "/", 1)
+        is_account = username.startswith(_SERVICE_ACCOUNT) and account in self.service_accounts
+        return is_account or username in self.users or not self.groups.isdisjoint(groups)
+
+
+_EVERYTHING: Final = LabelSelector({})
+_GROWTH: Final = MappingProxyType({ANY: Growth.ALLOW})
+_SHRINK: Final = MappingProxyType({ANY: Verdict.ALLOW})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRule:
+    """What is allowed of some Jobs; `JobRule()` is what is allowed where nothing is said.
+
+    Attributes:
+        namespaces: Which namespaces it is about, by their labels.
+        jobs: Which Jobs, by theirs.
+        growth: Resource, or `*`, → how far it may grow.
+        shrink: Resource, or `*`, → whether it may shrink.
+        claims: Whether `resources.claims` of containers may change.
+        template_metadata: Whether metadata of the template may change that the API server does
+            not compare: while it lets resources change it compares nothing but the spec.
+        resizers: Who may change resources; None is everybody.
+        replacement: What becomes of a Job that ran and does not wait for its old pods to end
+            before it makes new ones.
+        terminating: What becomes of a change while pods of the former run are terminating.
+        never_fits: What becomes of a Job of which no pod can ever fit a quota.
+        unsuspend: What becomes of a Job that cannot run all its pods at a time.
+    """
+
+    namespaces: LabelSelector = _EVERYTHING
+    jobs: LabelSelector = _EVERYTHING
+    growth: Mapping[str, Growth] = field(default_factory=lambda: _GROWTH)
+    shrink: Mapping[str, Verdict] = field(default_factory=lambda: _SHRINK)
+    claims: Verdict = Verdict.DENY
+    template_metadata: Verdict = Verdict.DENY
+    resizers: Users | None = None
+    replacement: Verdict = Verdict.WARN
+    terminating: Verdict = Verdict.WARN
+    never_fits: Verdict = Verdict.DENY
+    unsuspend: Verdict = Verdict.WARN
+
+    def growth_of(self, resource: str) -> Growth:
+        """Return how far a resource may grow."""
+        return self.growth.get(resource, self.growth.get(ANY, Growth.ALLOW))
+
+    def shrink_of(self, resource: str) -> Verdict:
+        """Return whether a resource may shrink."""
+        return self.shrink.get(resource, self.shrink.get(ANY, Verdict.ALLOW))
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a rule has against an update: faults that refuse it, and words of warning."""
+
+    errors: tuple[FieldError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __add__(self, other: Findings) -> Findings:
+        return Findings(self.errors + other.errors, self.warnings + other.warnings)
+
+
+def rule_for(
+    rules: Iterable[JobRule], job_labels: Mapping[str, str], namespace_labels: Mapping[str, str]
+) -> JobRule:
+    """Return the first rule that is about a Job, or the one for all others."""
+    for rule in rules:
+        if rule.jobs.matches(job_labels) and rule.namespaces.matches(namespace_labels):
+            return rule
+    return JobRule()
+
+
+def is_job_controller(username: str) -> bool:
+    """Say whether a user is the Job controller, which nothing here is meant for."""
+    return username == _JOB_CONTROLLER
+
+
+def by_verdict(verdict: Verdict, error: FieldError, warning: str) -> Findings:
+    """Return what a verdict makes of a trait: an error, a warning, or nothing."""
+    match verdict:
+        case Verdict.DENY:
+            return Findings(errors=(error,))
+        case Verdict.WARN:
+            return Findings(warnings=(warning,))
+        case Verdict.ALLOW:
+            return Findings()
+
+
+def hidden_changes(rule: JobRule, old: _Members, new: _Members, *, scheduling: bool) -> Findings:
+    """Judge what the API server lets slip through while it lets resources change.
+
+    Args:
+        rule: The rule.
+        old: The stored Job.
+        new: The Job of the update, which the API server takes.
+        scheduling: Whether it lets scheduling directives change, which labels and annotations of
+            the template are part of.
+
+    Raises:
+        InvalidFieldError: A template cannot be read.
+    """
+    before = read_job_template(_spec(old).get("template"), f"old.{TEMPLATE}")
+    after = read_job_template(_spec(new).get("template"), TEMPLATE)
+    legal = {"labels", "annotations"} if scheduling else set()
+    path = f"{TEMPLATE}.metadata"
+    changes = differences(_without(before.metadata, legal), _without(after.metadata, legal), path)
+    told = [f"{change.field.removeprefix(f'{path}.')} {change.text}" for change in changes]
+    found = Findings()
+    if told:
+        detail = f"field is immutable: {', '.join(told[:4])}"
+        error = FieldError("FieldValueInvalid", path, detail)
+        found += by_verdict(rule.template_metadata, error, f"{path} changes: {told[0]}")
+    for field_name, one, other in _claims(before.spec, after.spec):
+        detail = f"field is immutable: from {shown(one)} to {shown(other)}"
+        error = FieldError("FieldValueInvalid", field_name, detail)
+        found += by_verdict(rule.claims, error, f"{field_name} changes")
+    return found
+
+
+def judged_resizes(rule: JobRule, resizes: Iterable[Resize]) -> Findings:
+    """Judge what grows and shrinks, except for growth within the quota: see `outgrown`."""
+    found = Findings()
+    for resize in resizes:
+        if resize.is_growth:
+            verdict = Verdict.DENY if rule.growth_of(resize.resource) is Growth.DENY else None
+            word = "grow"
+        else:
+            verdict, word = rule.shrink_of(resize.resource), "shrink"
+        if verdict is not None:
+            detail = f"{resize.text}: {resize.resource} of this Job may not {word}"
+            error = FieldError("FieldValueForbidden", resize.field, detail)
+            found += by_verdict(verdict, error, f"{resize.resource} of this Job should not {word}")
+    return found
+
+
+def outgrown(
+    rule: JobRule, resizes: Iterable[Resize], over: Mapping[str, str]
+) -> Iterator[FieldError]:
+    """Yield an error for each resource that may grow within the quota and grows beyond.
+
+    Args:
+        rule: The rule.
+        resizes: What grows and shrinks.
+        over: Quota key of which there is too little for all pods at a time → the amounts.
+    """
+    for resize in resizes:
+        if not resize.is_growth or rule.growth_of(resize.resource) is not Growth.WITHIN_QUOTA:
+            continue
+        for key in resize.quota_keys:
+            if key in over:
+                detail = f"{resize.text}: may grow within the quota only: {over[key]}"
+                yield FieldError("FieldValueForbidden", resize.field, detail)
+
+
+def judged_replacement(rule: JobRule, old: JobState, new: _Members) -> Findings:
+    """Judge whether new pods of a Job may run beside those of its former run."""
+    found = Findings()
+    policy = text(_spec(new).get("podReplacementPolicy"), "spec.podReplacementPolicy")
+    if old.ran and policy != _FAILED:
+        detail = (
+            f"must be {_FAILED} for a Job that ran, so that new pods wait for the old ones to end;"
+            " both are charged otherwise"
+        )
+        error = FieldError("FieldValueInvalid", "spec.podReplacementPolicy", detail)
+        warning = f"podReplacementPolicy is not {_FAILED}: new pods may run beside terminating ones"
+        found += by_verdict(rule.replacement, error, warning)
+    if old.terminating:
+        pods = "1 pod" if old.terminating == 1 else f"{old.terminating} pods"
+        detail = f"{pods} of the previous run still terminating; wait until they are gone"
+        error = FieldError("FieldValueForbidden", TEMPLATE, detail)
+        found += by_verdict(
+            rule.terminating, error, f"{pods} of the previous run still terminating and charged"
+        )
+    return found
+
+
+def not_a_resizer(
+    rule: JobRule, resizes: Iterable[Resize], username: str, groups: Iterable[str]
+) -> FieldError | None:
+    """Return the error of a user who may not change resources."""
+    first = next(iter(resizes), None)
+    if first is None or rule.resizers is None or rule.resizers.include(username, groups):
+        return None
+    detail = f"{first.text}: user {username!r} may not change the resources of this Job"
+    return FieldError("FieldValueForbidden", first.field, detail)
+
+
+def _claims(old: _Members, new: _Members) -> Iterator[tuple[str, object, object]]:
+    for name in ("containers", "initContainers"):
+        before, after = _claims_in(old.get(name)), _claims_in(new.get(name))
+        for index, (one, other) in enumerate(zip(before, after, strict=False)):
+            if one != other:
+                yield f"{TEMPLATE}.spec.{name}[{index}].resources.claims", one, other
+
+
+def _claims_in(containers: object) -> list[object]:
+    items = containers if isinstance(containers, list) else []
+    return [mapping(mapping(item, "").get("resources"), "").get("claims") for item in items]
+
+
+def _without(members: _Members, names: set[str]) -> _Members:
+    return {name: value for name, value in members.items() if name not in names}
+
+
+def _spec(job: _Members) -> _Members:
+    return mapping(job.get("spec"), "spec")

@@ -1,0 +1,283 @@
+"""The line of pods that wait behind our scheduling gate: who stands in it, and why they wait.
+
+A pod is judged here by everything but what others take; `line_pass` decides who may go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from webhook.quota.constraints import missing_resources
+from webhook.quota.coverage import CoverageRules, Uncovered, uncovered_assignment
+from webhook.quota.deferral import DeferredQuota, NamespaceQuotas, claim_of_assignment
+from webhook.quota.ledger import NEWEST, Claim, Door, Ledger, exceeded
+from webhook.quota.objects import Pod, ResourceQuota
+from webhook.quota.quantity import ZERO
+from webhook.quota.refusals import MustSpecify, QuotaExceeded
+from webhook.quota.scopes import ScopeError
+
+_AGELESS: Final = datetime.max.replace(tzinfo=UTC)
+
+Place: TypeAlias = tuple[int, datetime, int, str]
+"""Where a pod stands in the line; less is earlier."""
+
+
+class Order(StrEnum):
+    """What a pod that does not fit means for those behind it."""
+
+    STRICT = "StrictFIFO"
+    BEST_EFFORT = "BestEffortFIFO"
+
+
+class Waits(StrEnum):
+    """Why a pod waits."""
+
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    """It does not fit beside what is used and reserved."""
+    BEHIND = "Behind"
+    """One before it does not fit, in a quota that is about both."""
+    NEVER_FITS = "NeverFits"
+    """It asks for more than a quota's limit."""
+    NOT_COVERED = "NotCovered"
+    """It needs a quota that is not there."""
+    MUST_SPECIFY = "MustSpecify"
+    """Its containers do not say how much they take of what a quota limits."""
+    OTHER_GATES = "OtherGates"
+    """It has scheduling gates of others; quota is reserved when ours is the last."""
+    LEDGER_FULL = "LedgerFull"
+    """As many pods are reserved for as may be at the same time."""
+    NOT_COUNTED = "NotCounted"
+    """What is used is not known now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineRules:
+    """How the line moves.
+
+    Attributes:
+        order: What a pod that does not fit means for others.
+        most_overtakes: How many pods may pass one that does not fit, if any may.
+        longest_wait_seconds: For how long they may.
+        coverage: What needs a quota.
+        must_specify: Whether containers have to name what a quota limits.
+    """
+
+    order: Order = Order.STRICT
+    most_overtakes: int = 100
+    longest_wait_seconds: float = 300.0
+    coverage: CoverageRules = field(default_factory=CoverageRules)
+    must_specify: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a namespace's pods are judged by.
+
+    Attributes:
+        quotas: Its deferred quotas, as they are counted.
+        every: All its quotas.
+        unreadable: Why some of them cannot be read: nobody knows then what they limit.
+        rules: How the line moves.
+    """
+
+    quotas: NamespaceQuotas
+    every: tuple[ResourceQuota, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    rules: LineRules = field(default_factory=LineRules)
+
+
+@dataclass(frozen=True, slots=True)
+class Hindrance:
+    """Why a pod cannot be released whatever the other pods do.
+
+    Attributes:
+        reason: Why.
+        detail: The same as a sentence; empty where the numbers say it.
+        quota: Which quota it is about, if it is about one.
+    """
+
+    reason: Waits
+    detail: str = ""
+    quota: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A pod in the line.
+
+    Attributes:
+        pod: The pod.
+        place: Its order.
+        claim: What is reserved for it; None when it takes nothing that is limited.
+        hindrance: Why it cannot be released now, if so.
+    """
+
+    pod: Pod
+    place: Place
+    claim: Claim | None
+    hindrance: Hindrance | None = None
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return self.pod.uid
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no quota concerns it, so that nothing has to be reserved."""
+        return self.hindrance is None and (self.claim is None or not self.claim.quotas)
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What a pod has been through: how many passed it, and how long it did not fit."""
+
+    overtaken: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Why a pod waits.
+
+    Attributes:
+        reason: Why.
+        place: Its place from 1 among those that wait for room; 0 when it waits for something else.
+        holder: Name of the pod that holds it, if one does.
+        quota: The quota that it fails, or is held in; empty where none matters.
+        detail: What else there is to say.
+        is_holding: Whether it holds pods behind it.
+    """
+
+    reason: Waits
+    place: int = 0
+    holder: str = ""
+    quota: str = ""
+    detail: str = ""
+    is_holding: bool = False
+    _claim: Claim | None = field(default=None, repr=False, compare=False)
+    _ledger: Ledger | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def refusal(self) -> QuotaExceeded | None:
+        """The quota that the pod exceeds and the numbers, as they were after the pass.
+
+        None where it exceeds none. Worked out when asked for: few are ever read.
+        """
+        if self._claim is None or self._ledger is None:
+            return None
+        found = exceeded(self._ledger, self._claim)
+        named = [one for one in found if one.quota == self.quota]
+        return next(iter(named or found), None)
+
+    @property
+    def message(self) -> str:
+        """All of it in one sentence, in the API server's words where it has some."""
+        refusal = self.refusal
+        parts = [] if refusal is None else [refusal.message]
+        if self.reason is Waits.NEVER_FITS:
+            parts.append("the pod asks for more than the quota's limit and can never fit")
+        if self.reason is Waits.BEHIND:
+            parts.append(f"waits behind pod {self.holder}, which needs quota {self.quota}")
+        return "; ".join([*parts, *([self.detail] if self.detail else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What a pass has decided.
+
+    Attributes:
+        ledger: The ledger with the reservations of `released`; None where there is none.
+        released: Those that are reserved for by this pass, in order.
+        reserved: Those that had been before.
+        free: Those that need no reservation.
+        held: Pod uid → why it waits, in order.
+        holders: Quota → where the pod stands that holds all behind it.
+        overtaken: Pod uid → how many have passed it so far, where any has.
+    """
+
+    ledger: Ledger | None
+    released: tuple[Waiter, ...] = ()
+    reserved: tuple[Waiter, ...] = ()
+    free: tuple[Waiter, ...] = ()
+    held: Mapping[str, Held] = field(default_factory=dict)
+    holders: Mapping[str, Place] = field(default_factory=dict)
+    overtaken: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def may_go(self) -> tuple[Waiter, ...]:
+        """Those whose gate may be removed once the ledger is written."""
+        return (*self.free, *self.reserved, *self.released)
+
+
+def waits(pod: Pod, gate: str) -> bool:
+    """Say whether a pod stands in the line: it has our gate, no node, and is meant to run."""
+    return gate in pod.scheduling_gates and not pod.is_assigned and not pod.is_deleting
+
+
+def waiter_of(pod: Pod, gate: str, *, since: int, terms: Terms) -> Waiter:
+    """Judge a pod that stands in the line, by everything but what others take.
+
+    Args:
+        pod: The pod.
+        gate: Our gate.
+        since: The version in which it was first seen: times of creation are whole seconds.
+        terms: What its namespace's pods are judged by.
+    """
+    priority = 0 if pod.priority is None else pod.priority
+    place = (-priority, pod.created or _AGELESS, since, pod.uid)
+    try:
+        applying = terms.quotas.applying_to(pod)
+        claim = claim_of_assignment(
+            pod, terms.quotas, door=Door.RELEASE, seen=NEWEST, applying=applying
+        )
+        hindrance = _hindrance(pod, gate, applying, claim, terms)
+    except ScopeError as err:
+        return Waiter(pod, place, None, Hindrance(Waits.NOT_COUNTED, str(err)))
+    return Waiter(pod, place, claim, hindrance)
+
+
+def _hindrance(
+    pod: Pod,
+    gate: str,
+    applying: Sequence[DeferredQuota],
+    claim: Claim | None,
+    terms: Terms,
+) -> Hindrance | None:
+    if terms.unreadable:
+        return Hindrance(Waits.NOT_COUNTED, terms.unreadable[0])
+    missing = _uncovered(pod, terms)
+    if missing is not None:
+        return Hindrance(Waits.NOT_COVERED, missing.message)
+    for quota in applying if terms.rules.must_specify else ():
+        unsaid = missing_resources(pod, quota.hard)
+        if unsaid:
+            return Hindrance(Waits.MUST_SPECIFY, MustSpecify(quota.name, unsaid).message)
+    for quota in applying:
+        if claim is not None and _is_beyond(claim, quota):
+            return Hindrance(Waits.NEVER_FITS, quota=quota.name)
+    others = [name for name in pod.scheduling_gates if name != gate]
+    if others and applying:  # what is reserved would wait for them
+        return Hindrance(
+            Waits.OTHER_GATES, f"waits for other scheduling gates first: {', '.join(others)}"
+        )
+    return None
+
+
+def _uncovered(pod: Pod, terms: Terms) -> Uncovered | None:
+    rules = terms.rules.coverage
+    if not (rules.limited or rules.required):
+        return None
+    return uncovered_assignment(pod, terms.every, rules)
+
+
+def _is_beyond(claim: Claim, quota: DeferredQuota) -> bool:
+    return any(
+        amount > quota.hard[name] and amount > ZERO
+        for name, amount in claim.usage.items()
+        if name in quota.hard
+    )
