@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.admission.doors.desk import eventually
 from tests.builders import a_pod, a_quota, an_expression
 from tests.controllers.rig import EXPIRE_SECONDS, NAMESPACE, Rig, a_rig
 from webhook.cluster.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.state.ledgers import LEDGER_NAME
 from webhook.state.reserver import Reserved
 
 LOOK_SECONDS = 0.6
@@ -226,3 +228,25 @@ def test_a_ledger_that_cannot_be_read_is_told_once_and_replaced(rig: Rig) -> Non
     rig.step()
     assert rig.used() == {"requests.cpu": "1"}
     assert rig.conditions()["Rebuilt"] == ("True", "LedgerLost")
+
+
+def test_a_pod_that_came_and_went_before_the_watch_showed_its_reservation_gives_it_back(
+    rig: Rig,
+) -> None:
+    rig.pod("web")
+    rig.line.hold(QUOTA_LEDGERS, f"metadata.name={LEDGER_NAME}")
+    assert isinstance(rig.reserve("web"), Reserved)
+    rig.bind("web")
+    rig.delete("web")
+    version = rig.cluster.resource_version
+
+    def has_seen_the_pod_go() -> bool:
+        rig.cluster.send_bookmarks()
+        return rig.tracker.pods.wait_for_version(version, 0.02)
+
+    eventually(has_seen_the_pod_go, "the tracker has seen the pod go")
+    rig.round()
+    assert rig.counted("ledger_settlements_total", result="unchanged") == 1
+    rig.line.resume()
+    look(rig)
+    assert rig.held() == {}

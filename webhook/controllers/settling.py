@@ -124,8 +124,9 @@ class Settler:
         Raises:
             _LostRaceError: Somebody else wrote first.
         """
-        version = self._ledgers.known(namespace) if self._are_followed() else None
-        if version is None or version.resource_version <= newer_than:
+        version = self._known(namespace, tracked, newer_than)
+        is_fetched = version is None
+        if version is None:
             version = self._fetch(namespace, tracked)
         if tracked.unreadable_pods and not tracked.is_leaving:
             # what such a pod takes is not known, and usage is never counted too low
@@ -150,7 +151,9 @@ class Settler:
         ):
             _log.info("pods have not all been seen yet", extra={"namespace": namespace})
             return _UNCONFIRMED_SECONDS
-        return self._replace(namespace, tracked, version, term, wanted=wanted)
+        return self._replace(
+            namespace, tracked, version, term, wanted=wanted, is_fetched=is_fetched
+        )
 
     def _is_first(self, tracked: Tracked, version: LedgerVersion) -> bool:
         """Whether the ledger counts nothing that says how far pods have to have been seen."""
@@ -158,6 +161,17 @@ class Settler:
         return is_empty and bool(tracked.count.quotas.quotas)
 
     # -- what is there -------------------------------------------------------------------------
+
+    def _known(self, namespace: str, tracked: Tracked, newer_than: int) -> LedgerVersion | None:
+        """Return what the watch of ledgers showed last, if that will do: something has changed.
+
+        A look for its own sake has to see what is there.
+        """
+        if tracked.taken_since is None or not self._are_followed():
+            return None
+        version = self._ledgers.known(namespace)
+        is_newer = version is not None and version.resource_version > newer_than
+        return version if is_newer else None
 
     def _fetch(self, namespace: str, tracked: Tracked) -> LedgerVersion | None:
         """Read the ledger; one that somebody made unreadable is lost, and will be replaced."""
@@ -209,7 +223,14 @@ class Settler:
         return self._ledgers.create(namespace)
 
     def _replace(
-        self, namespace: str, tracked: Tracked, version: LedgerVersion, term: int, *, wanted: int
+        self,
+        namespace: str,
+        tracked: Tracked,
+        version: LedgerVersion,
+        term: int,
+        *,
+        wanted: int,
+        is_fetched: bool,
     ) -> float | None:
         """Write what follows from the count and this version; return as `settle`.
 
@@ -235,6 +256,7 @@ class Settler:
         ledger = self._with_conditions(
             namespace, tracked, passed.ledger or following.ledger, is_new=version.ledger is None
         )
+        written: LedgerVersion | None = None
         if version.ledger is None or not _says_enough(version.ledger, ledger, wanted):
             written = self._write(namespace, tracked, version, ledger, term)
             if written is None:
@@ -243,7 +265,10 @@ class Settler:
             version = written
         else:
             self._voice.settled("unchanged")
-        self._note_written(namespace, tracked, version, ledger)
+        # of a ledger that was neither read nor written over, a newer one may be on its way here,
+        # with a reservation of a pod that is gone
+        is_newest = is_fetched or version is written
+        self._note_written(namespace, tracked, version, ledger, is_newest=is_newest)
         self._note_passed(namespace, tracked, passed, term)
         return None
 
@@ -272,11 +297,18 @@ class Settler:
         return written
 
     def _note_written(
-        self, namespace: str, tracked: Tracked, version: LedgerVersion, following: Ledger
+        self,
+        namespace: str,
+        tracked: Tracked,
+        version: LedgerVersion,
+        following: Ledger,
+        *,
+        is_newest: bool,
     ) -> None:
         tracked.watch.look(following, version.uid)
         with self._counts.lock:
-            tracked.count.forget_gone(following.reservations)
+            if is_newest:
+                tracked.count.forget_gone(following.reservations)
             self._counts.had_ledger.add(namespace)
             tracked.lost_since = None
             tracked.is_back = False

@@ -96,7 +96,7 @@ class Api:
         whole = path + (f"?{urlencode(asked)}" if asked else "")
         reply = self._rest.exchange(method, whole, sent, kind)
         warnings = tuple(map(_warning, reply.headers.get_all("Warning", [])))
-        return Answer(reply.status, json.loads(reply.body), warnings)
+        return Answer(reply.status, _decoded(reply.body), warnings)
 
     def get(self, path: str) -> Answer:
         """Read an object or a list."""
@@ -120,6 +120,14 @@ class Api:
         """Delete an object; with 0 seconds, at once."""
         options = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         return self.call("DELETE", path, options)
+
+
+def _decoded(body: bytes) -> Any:
+    """Read an answer; the API server's mux says in plain words what it does not serve (yet)."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        return {"message": body.decode(errors="replace")}
 
 
 def _warning(header: str) -> str:
