@@ -289,12 +289,63 @@ def test_a_full_ledger_lets_no_more_go_until_there_is_room() -> None:
         assert released(rig) == names
 
 
-def test_a_namespace_that_opts_out_releases_nothing_any_more(rig: Rig) -> None:
+def test_a_namespace_that_opts_out_leaves_no_pod_behind_the_gate(rig: Rig) -> None:
+    names = crowd(rig, 5)
+    rig.step()
+    assert released(rig) == names[:2]
     opt_out(rig.api, NAMESPACE)
+    rig.step()
+    assert released(rig) == names
+    rig.step()
+    assert NAMESPACE not in rig.tracker._counts.tracked
+
+
+def test_it_is_not_left_before_every_gate_is_off(rig: Rig) -> None:
+    names = crowd(rig, 3)
+    rig.step()
+    rig.removes_gates = False
+    opt_out(rig.api, NAMESPACE)
+    rig.step()
+    rig.step()
+    assert NAMESPACE in rig.tracker._counts.tracked
+    rig.removes_gates = True
+    rig.round()
+    rig.pass_time(1)
+    rig.step()
+    assert released(rig) == names
+    rig.step()
+    assert NAMESPACE not in rig.tracker._counts.tracked
+
+
+def test_gates_that_were_left_behind_are_taken_off_by_the_next_leader(rig: Rig) -> None:
+    opt_out(rig.api, NAMESPACE)
+    rig.step()
+    rig.step()
     gated(rig, "web")
     rig.step()
     assert gates(rig, "web") == [GATE]
+    rig.term[0] += 1
+    rig.step()
+    assert gates(rig, "web") == []
     assert rig.held() == {}
+
+
+def test_what_is_not_wanted_any_more_is_not_sent(rig: Rig) -> None:
+    rig.removes_gates = False
+    gated(rig, "web")
+    rig.step()
+    remover = rig.tracker._lines._gates
+    assert remover.waiting == 1
+    remover.want(NAMESPACE, (), since=0.0, may=lambda: True)
+    assert remover.work(0)
+    assert gates(rig, "web") == [GATE]
+
+
+def test_a_pod_that_takes_nothing_goes_without_a_reservation(rig: Rig) -> None:
+    rig.pod("old", "2", node="node-1")
+    gated(rig, "web", "0")
+    rig.step()
+    assert (gates(rig, "web"), rig.held()) == ([], {})
 
 
 def test_a_standby_releases_nothing(rig: Rig) -> None:
@@ -490,6 +541,15 @@ def test_a_released_pod_that_no_node_takes_gives_its_quota_to_the_next(stuck: Ri
     assert set(stuck.held()) == {"next"}
     assert gates(stuck, "next") == []
     assert isinstance(stuck.reserve("web"), QuotaExceeded)
+
+
+def test_one_that_no_scheduler_tries_gives_it_back_in_the_end(stuck: Rig) -> None:
+    stuck.pass_time(10 * GIVE_UP_SECONDS - 1)
+    stuck.step()
+    assert set(stuck.held()) == {"web"}
+    stuck.pass_time(2)
+    stuck.step()
+    assert set(stuck.held()) == {"next"}
 
 
 def test_one_whose_bind_is_refused_gives_its_quota_to_the_next(stuck: Rig) -> None:

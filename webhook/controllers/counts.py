@@ -10,7 +10,7 @@ import heapq
 import math
 import threading
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.cluster.api import PODS, ClusterApi
@@ -27,6 +27,7 @@ from webhook.quota.ledger import Ledger
 from webhook.quota.line import LineRules, Waiter
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.settlement import Expiry, settle
+from webhook.state.names import GATE
 from webhook.state.view import NamespaceCache, QuotaCache
 
 
@@ -200,6 +201,17 @@ class Counts:
         with self.lock:
             return self._line(namespace, tracked)
 
+    def left_behind_gates(self) -> set[str]:
+        """Return namespaces that are not tracked and have pods behind our gate; lock held.
+
+        They opted out while nobody led, or before all of their gates were off.
+        """
+        return {
+            pod.namespace
+            for pod in self.pods.items().values()
+            if GATE in pod.scheduling_gates and not self.is_tracked_now(pod.namespace)
+        } - self.tracked.keys()
+
     def release_stuck(self, now: float) -> float:
         """Stop charging pods that have been terminating for too long; return when the next are."""
         with self.lock:
@@ -229,11 +241,14 @@ class Counts:
 
     def _line(self, namespace: str, tracked: Tracked) -> tuple[Waiter, ...]:
         waiting = tracked.count.waiting
-        if not len(waiting) or tracked.is_leaving:
+        if not len(waiting):
             return ()
         seen = self._opted.quotas.in_namespace(namespace)
         tracked.terms = following_terms(tracked.terms, tracked.count.quotas, seen, self._rules())
-        return waiting.line(tracked.terms)
+        line = waiting.line(tracked.terms)
+        if tracked.is_leaving:  # nothing is held here any more: every gate goes
+            return tuple(replace(one, claim=None, hindrance=None) for one in line)
+        return line
 
     def mark(self, namespace: str, tracked: Tracked, *, within: float = 0.0) -> None:
         """Note that there is something to settle, and that it can wait for some seconds."""
@@ -281,10 +296,7 @@ class Counts:
         # a cache can be ahead of its handlers, so what is counted may be newer than any change
         self._newest_change = max(self._newest_change, int(pod.resource_version or 0))
         tracked.count.put(pod)
-        if pod.is_unplaced and not pod.is_gated:
-            tracked.unplaced_since.setdefault(pod.uid, self._timing.clock())
-        else:
-            tracked.unplaced_since.pop(pod.uid, None)
+        tracked.note_unplaced(pod, self._timing.clock())
         grace = pod.deletion_grace_period_seconds
         if pod.is_deleting and grace is not None:
             # The deletion was asked for no later than now, and the platform stops charging when
@@ -318,6 +330,7 @@ class Counts:
             tracked.count.remove(change.uid)
             tracked.release_at.pop(change.uid, None)
             tracked.unplaced_since.pop(change.uid, None)
+            tracked.untried_since.pop(change.uid, None)
         elif change.new is None:
             tracked.unreadable_pods[change.uid] = f"{change.key}: {change.error}"
         else:

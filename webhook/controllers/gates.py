@@ -161,7 +161,7 @@ class GateRemover:
     def _send(self, patch: _Patch) -> tuple[str, int]:
         """Return what became of it, and in which version the gate is gone; 0 if it is not."""
         pod = patch.pod
-        if not patch.may():
+        if not patch.may() or not self._is_wanted(patch):
             return "dropped", 0
         try:
             written = self._api.patch(PODS, pod.name, _operations(pod), namespace=pod.namespace)
@@ -174,6 +174,12 @@ class GateRemover:
             )
             return "failed", 0
         return "removed", written.resource_version
+
+    def _is_wanted(self, patch: _Patch) -> bool:
+        """Tell whether the last that was wanted of the namespace still has this pod in it."""
+        with self._changed:
+            wanted = self._gone_at.get(patch.pod.namespace, {})
+            return wanted.get(patch.pod.uid) == _ON_ITS_WAY
 
     def _note(self, patch: _Patch, result: str, gone_at: int) -> float:
         """Take down what became of a patch; return how long to wait until the next attempt."""

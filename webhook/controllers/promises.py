@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from webhook.controllers.tracked import Tracked
 from webhook.quota.ledger import Door, Reservation, exceeded
+
+_UNTRIED_TIMES: Final = 10
+"""How much longer a pod is waited for that no scheduler has tried than one that no node takes."""
 
 
 def kept_until(tracked: Tracked | None, one: Reservation, give_up_seconds: float) -> float:
     """Return until when a reservation is kept at least; minus infinity for one of a request.
 
     One that released a pod is kept while the pod has our gate or may get a node, so for ever as
-    far as is known now, and for `give_up_seconds` more once the scheduler finds none for it.
+    far as is known now, and for `give_up_seconds` more once the scheduler finds none for it. A pod
+    that no scheduler says anything of, because there is none for it, is waited for longer.
     Needs no lock.
     """
     pod = None if tracked is None else tracked.count.pod(one.uid)
@@ -21,8 +26,9 @@ def kept_until(tracked: Tracked | None, one: Reservation, give_up_seconds: float
     is_only_behind_others = pod.is_gated and one.uid not in tracked.count.waiting
     if pod.is_assigned or pod.is_deleting or is_only_behind_others:
         return -math.inf
-    since = tracked.unplaced_since.get(one.uid)
-    return math.inf if since is None else since + give_up_seconds
+    unplaced = tracked.unplaced_since.get(one.uid, math.inf)
+    untried = tracked.untried_since.get(one.uid, math.inf)
+    return min(unplaced + give_up_seconds, untried + _UNTRIED_TIMES * give_up_seconds)
 
 
 def may_go(tracked: Tracked, uid: str) -> bool:

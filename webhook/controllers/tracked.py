@@ -13,6 +13,7 @@ from webhook.controllers.counting import NamespaceCount
 from webhook.controllers.expiry import ReservationWatch
 from webhook.quota.ledger import Account, Ledger
 from webhook.quota.line import Passed, Terms
+from webhook.quota.objects import Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class Tracked:
         passed: What was decided about its waiting pods last, in this leadership.
         history: Uid of a pod that does not fit → since when, and how many have passed it.
         unplaced_since: Uid of a pod that no node takes → since when.
+        untried_since: Uid of a pod without gates that no scheduler has tried → since when.
     """
 
     count: NamespaceCount
@@ -130,11 +132,24 @@ class Tracked:
     passed: Passed | None = None
     history: dict[str, tuple[float, int]] = field(default_factory=dict)
     unplaced_since: dict[str, float] = field(default_factory=dict)
+    untried_since: dict[str, float] = field(default_factory=dict)
 
     @property
     def has_left(self) -> bool:
-        """Whether it has opted out and nothing is left to say."""
-        return self.is_leaving and not self.is_dirty
+        """Whether it has opted out, nothing is left to say, and no pod is behind our gate."""
+        return self.is_leaving and not self.is_dirty and not len(self.count.waiting)
+
+    def note_unplaced(self, pod: Pod, now: float) -> None:
+        """Note since when a pod that may be scheduled has no node, and whether it was tried."""
+        is_open = not (pod.is_gated or pod.is_assigned)
+        for times, is_so in (
+            (self.unplaced_since, pod.is_unplaced),
+            (self.untried_since, not pod.is_unplaced),
+        ):
+            if is_open and is_so:
+                times.setdefault(pod.uid, now)
+            else:
+                times.pop(pod.uid, None)
 
     def next_moment(self, resync_seconds: float) -> float:
         """Return when it is to be settled if nothing changes."""

@@ -240,7 +240,7 @@ class Tracker:
             there = {_name_of(namespace) for namespace in found.items}
         with self._counts.lock:
             self._counts.had_ledger.update(there)
-            for namespace in self._left_over():
+            for namespace in {*self._left_over(), *self._counts.left_behind_gates()}:
                 self._counts.leave(namespace, self._counts.track(namespace))
             for namespace, tracked in self._counts.tracked.items():
                 tracked.begin_term()

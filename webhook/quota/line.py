@@ -128,8 +128,12 @@ class Waiter:
 
     @property
     def is_free(self) -> bool:
-        """Whether no quota concerns it, so that nothing has to be reserved."""
-        return self.hindrance is None and (self.claim is None or not self.claim.quotas)
+        """Whether it takes nothing of any quota, so that nothing has to be reserved."""
+        return self.hindrance is None and (
+            self.claim is None
+            or not self.claim.quotas
+            or not any(amount > ZERO for amount in self.claim.usage.values())
+        )
 
 
 @dataclass(frozen=True, slots=True)
