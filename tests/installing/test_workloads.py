@@ -131,9 +131,14 @@ def test_there_is_room_for_all_pods_while_they_are_replaced() -> None:
     pods = 0
     for each in deployments:
         assert pod_of(each)["priorityClassName"] in term["values"]
-        surge = each["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
+        surge = each["spec"]["strategy"].get("rollingUpdate", {"maxSurge": 0})["maxSurge"]
         pods += each["spec"]["replicas"] + surge
     assert int(quota["spec"]["hard"]["pods"]) >= pods
+
+
+def test_controllers_of_two_versions_never_run_together() -> None:
+    controller = the_one("Deployment", "deferred-quota-controller")
+    assert controller["spec"]["strategy"] == {"type": "Recreate"}
 
 
 def test_the_configuration_can_be_read() -> None:
