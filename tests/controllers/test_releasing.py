@@ -28,6 +28,7 @@ from webhook.controllers import gates as gates_module
 from webhook.quota.ledger import Door
 from webhook.quota.line import LineRules, Order, Waits
 from webhook.quota.refusals import QuotaExceeded
+from webhook.state.gates import gate_removal
 from webhook.state.names import GATE
 from webhook.state.reserver import Reserved
 
@@ -445,14 +446,13 @@ def test_another_pod_of_the_name_keeps_its_gate(rig: Rig) -> None:
 
 
 def test_gates_that_moved_are_looked_at_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    genuine = gates_module._operations
 
-    def elsewhere(_pod: object) -> list[dict[str, object]]:
-        monkeypatch.setattr(gates_module, "_operations", genuine)
+    def elsewhere(_uid: str, _index: int) -> list[dict[str, object]]:
+        monkeypatch.setattr(gates_module, "gate_removal", gate_removal)
         gate = "/spec/schedulingGates/3"
         return [{"op": "test", "path": f"{gate}/name", "value": GATE}]
 
-    monkeypatch.setattr(gates_module, "_operations", elsewhere)
+    monkeypatch.setattr(gates_module, "gate_removal", elsewhere)
     gated(rig, "web")
     rig.step()
     assert gates(rig, "web") == [GATE]

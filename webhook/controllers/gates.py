@@ -24,6 +24,7 @@ from webhook.cluster.api import (
     NotFoundError,
 )
 from webhook.quota.objects import Pod
+from webhook.state.gates import gate_removal
 from webhook.state.names import GATE
 from webhook.telemetry.metrics import Metrics
 
@@ -164,7 +165,8 @@ class GateRemover:
         if not patch.may() or not self._is_wanted(patch):
             return "dropped", 0
         try:
-            written = self._api.patch(PODS, pod.name, _operations(pod), namespace=pod.namespace)
+            patched = gate_removal(pod.uid, pod.scheduling_gates.index(GATE))
+            written = self._api.patch(PODS, pod.name, patched, namespace=pod.namespace)
         except (NotFoundError, ConflictError, InvalidError):
             return "changed", 0  # gone, another pod, or other gates: the watch shows it
         except ApiError as err:
@@ -189,12 +191,3 @@ class GateRemover:
                 known[patch.pod.uid] = gone_at
             self._failures = min(self._failures + 1, 10) if result == "failed" else 0
             return float(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** max(0, self._failures - 1)))
-
-
-def _operations(pod: Pod) -> list[dict[str, object]]:
-    gate = f"/spec/schedulingGates/{pod.scheduling_gates.index(GATE)}"
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": pod.uid},
-        {"op": "test", "path": f"{gate}/name", "value": GATE},
-        {"op": "remove", "path": gate},
-    ]

@@ -21,6 +21,7 @@ from webhook.operations.patience import Report, Wait
 from webhook.operations.reading import name_of, read_all
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.reading import Node
+from webhook.state.gates import gate_removal
 from webhook.state.names import GATE
 
 WORKERS: Final = 8
@@ -132,12 +133,7 @@ def _strip(api: ClusterApi, gated: list[GatedPod], wait: Wait) -> tuple[int, lis
 
 
 def _remove(api: ClusterApi, pod: GatedPod, wait: Wait) -> _Outcome | str:
-    gate = f"/spec/schedulingGates/{pod.index}"
-    patch = [
-        {"op": "test", "path": "/metadata/uid", "value": pod.uid},
-        {"op": "test", "path": f"{gate}/name", "value": GATE},
-        {"op": "remove", "path": gate},
-    ]
+    patch = gate_removal(pod.uid, pod.index)
     try:
         wait.persist(lambda: api.patch(PODS, pod.name, patch, namespace=pod.namespace))
     except (NotFoundError, ConflictError, InvalidError):

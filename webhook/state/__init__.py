@@ -6,6 +6,7 @@
   each other in `lanes`.
 - `names`, `label_selectors`: names in the cluster that more than one package goes by, and the
   LabelSelector objects of registrations.
+- `gates`: the write that takes our scheduling gate off a pod.
 - `view`: quotas, waiting pods and opted-in namespaces, from caches that follow the API server.
 
 No rule of quota stands here (see `webhook.quota`), and nothing of HTTP.

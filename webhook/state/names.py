@@ -16,7 +16,8 @@ GUARDED_ANNOTATION: Final = "deferredquota.io/guarded"
 
 MODE_LABEL: Final = "deferredquota.io/mode"
 DEFERRED_MODE: Final = "deferred"
-KNOWN_MODES: Final = (DEFERRED_MODE, "shadow")
+SHADOW_MODE: Final = "shadow"
+KNOWN_MODES: Final = (DEFERRED_MODE, SHADOW_MODE)
 
 PACING_LABEL: Final = "deferredquota.io/pacing"
 GATE_PACING: Final = "gate"

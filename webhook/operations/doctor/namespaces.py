@@ -20,6 +20,7 @@ from webhook.state.names import (
     MODE_LABEL,
     NO_PACING,
     PACING_LABEL,
+    SHADOW_MODE,
     SYSTEM_NAMESPACE,
 )
 
@@ -65,7 +66,7 @@ def _mode(namespace: Namespace) -> Iterator[Finding]:
             f"has {MODE_LABEL}={mode}: the webhook's own pods would wait for the webhook",
             f"Run: deferred-quota disable {namespace.name}",
         )
-    elif mode == "shadow":
+    elif mode == SHADOW_MODE:
         message = f"{MODE_LABEL} is shadow, which this release does not know: it is not opted in"
         yield information("namespace.mode", subject, message)
     elif mode != DEFERRED_MODE:
