@@ -9,13 +9,13 @@ from typing import Final, cast
 
 import pytest
 
-from tests.installing.manifests import Manifest, entries, everything, identity, of_kind
+from tests.installing.manifests import Manifest, everything, identity, of_kind
 from webhook import __version__
 from webhook.installing import MANIFESTS
 from webhook.installing.kustomizations import read_file
 from webhook.installing.rendering import Mask
 from webhook.operations.names import LEDGER_CRD, MASK_POLICY
-from webhook.state.names import REGISTRATION, SYSTEM_NAMESPACE
+from webhook.state.names import LAST_REGISTRATION, REGISTRATION, SYSTEM_NAMESPACE
 
 FILES: Final = sorted(MANIFESTS.rglob("*.yaml"))
 KUSTOMIZATIONS: Final = [path for path in FILES if path.name == "kustomization.yaml"]
@@ -80,6 +80,7 @@ def test_names_are_those_that_the_commands_look_for() -> None:
     assert {
         ("Namespace", SYSTEM_NAMESPACE),
         ("MutatingWebhookConfiguration", REGISTRATION),
+        ("MutatingWebhookConfiguration", LAST_REGISTRATION),
         ("ValidatingWebhookConfiguration", REGISTRATION),
         ("MutatingAdmissionPolicy", MASK_POLICY),
         ("MutatingAdmissionPolicyBinding", MASK_POLICY),
@@ -91,7 +92,13 @@ def test_a_webhook_elsewhere_needs_nothing_that_runs_in_the_cluster() -> None:
     kinds = {each["kind"] for each in everything("policy", url="https://192.0.2.7:9443")}
     assert not kinds & {"Deployment", "Service", "Secret", "ConfigMap", "PodDisruptionBudget"}
     (overlay,) = cast("list[Manifest]", read_file(MANIFESTS / "overlays/url/kustomization.yaml"))
-    for patch in overlay["patches"]:
-        phase = patch["target"]["kind"].removesuffix("WebhookConfiguration")
-        operations = cast("list[Manifest]", patch["patch"].splitlines())
-        assert len(operations) == len(entries("webhook", phase)), "one for each entry"
+    registered = {
+        (each["kind"], each["metadata"]["name"]): len(each["webhooks"])
+        for each in everything("webhook")
+        if "webhooks" in each
+    }
+    patched = {
+        (patch["target"]["kind"], patch["target"]["name"]): len(patch["patch"].splitlines())
+        for patch in overlay["patches"]
+    }
+    assert patched == registered, "one for each entry"

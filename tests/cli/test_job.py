@@ -6,9 +6,9 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
@@ -17,18 +17,30 @@ from click.testing import CliRunner, Result
 
 from tests.builders import a_container
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
+from tests.cluster.live.embedded import served
 from tests.operations.jobs import NEW, OLD, World, an_order, wanted
 from tests.operations.scenes import NAMESPACE
 from tests.operations.test_job_usage import a_pod_of_the_job, a_sample
 from webhook.cli import ExitCode, cli
 from webhook.cli.exits import CommandError
-from webhook.cli.job import resize_on, wanted_of
+from webhook.cli.job import resize_on, rules_for, wanted_of
 from webhook.cli.job_reports import interruptible
-from webhook.cluster.api import PODS, ClusterApi, ForbiddenError, Revision, UnreachableError
+from webhook.cluster.api import (
+    CONFIG_MAPS,
+    PODS,
+    ClusterApi,
+    ForbiddenError,
+    Revision,
+    UnreachableError,
+)
 from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient
+from webhook.embedded.apiserver import ApiServer
 from webhook.operations.job_usage import POD_METRICS, NoUsageError
 from webhook.quota.resources import to_text
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 SMALLER = ("--requests", "cpu=2,memory=4Gi")
 FIELD = "spec.template.spec.containers[0].resources (main)"
@@ -111,6 +123,7 @@ def test_programs_get_all_of_it(tmp_path: Path, output: str) -> None:
         "resumed": False,
         "warnings": [],
         "checked": "the API server accepts the change",
+        "notChecked": [],
         "problems": [],
     }
 
@@ -294,6 +307,109 @@ def test_an_outage_that_does_not_end_says_what_is_left(
     world = World()
     assert resized(world, Lost(world.cluster)) == ExitCode.UNREACHABLE
     assert "not undone: job team-a/train: spec.suspend may still be true" in capsys.readouterr().err
+
+
+class Cautious(ApiServer):
+    """Warns at every patch."""
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        told = [("Warning", f'299 - "{text}"') for text in ("careful", r"say \"no\"")]
+        more = told if environ["REQUEST_METHOD"] == "PATCH" else []
+
+        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            return start_response(status, [*headers, *more], *rest)
+
+        return super().__call__(environ, start)
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_what_the_cluster_warns_of_is_shown_once(tmp_path: Path, output: str) -> None:
+    world = World(runs=False)
+    with served(world.cluster, Cautious) as client:
+        kubeconfig = write_kubeconfig(tmp_path, client.access.server)
+        access = ("--kubeconfig", str(kubeconfig), "-n", NAMESPACE, "-o", output)
+        arguments = ["job", "resize", "train", *access, *SMALLER]
+        planned = CliRunner().invoke(cli, [*arguments, "--dry-run"])
+        done = CliRunner().invoke(cli, arguments)
+    for result in (planned, done):
+        assert result.exit_code == ExitCode.OK, result.output
+        assert result.stderr == 'Warning: careful\nWarning: say "no"\n'
+        if output == "json":
+            assert json.loads(result.stdout)["warnings"] == ["careful", 'say "no"']
+
+
+CONFIGURATION = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+MAY_NOT_SHRINK = f"{CONFIGURATION}jobs: [{{shrink: {{'*': Deny}}}}]\n"
+SYSTEM = "deferred-quota-system"
+
+
+def install(world: World, text: str) -> World:
+    """Put a configuration where installations have it."""
+    world.cluster.load([(CONFIG_MAPS, a_config_map("deferred-quota-config", SYSTEM, text))])
+    return world
+
+
+def a_config_map(name: str, namespace: str, text: str) -> dict[str, object]:
+    metadata = {"name": name, "namespace": namespace}
+    kind = {"apiVersion": "v1", "kind": "ConfigMap"}
+    return {**kind, "metadata": metadata, "data": {"config.yaml": text}}
+
+
+REFUSAL = (
+    "Error: job team-a/train: spec.template.spec.containers[0].resources.requests.cpu: Forbidden:"
+    " from 4 to 2: cpu of this Job may not shrink\n"
+)
+
+
+@pytest.mark.parametrize("args", [(), ("--dry-run",)])
+def test_what_rules_of_the_cluster_refuse_ends_no_pod(
+    tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    world = install(World(), MAY_NOT_SHRINK)
+    before = world.cluster.resource_version
+    result = run(world, tmp_path, "--requests", "cpu=2", *args)
+    assert (result.exit_code, result.stderr) == (ExitCode.FINDINGS, REFUSAL)
+    assert world.cluster.resource_version == before
+
+
+def test_rules_can_be_given_as_a_file(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "config.yaml"
+    path.write_text(MAY_NOT_SHRINK)
+    result = run(world, tmp_path, "--requests", "cpu=2", "--config", str(path))
+    assert (result.exit_code, result.stderr) == (ExitCode.FINDINGS, REFUSAL)
+
+
+def test_a_file_that_cannot_be_used_ends_with_2(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{CONFIGURATION}jobs: 7\n")
+    world = World()
+    result = run(world, tmp_path, "--requests", "cpu=2", "--config", str(path))
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert world.is_old
+
+
+def test_what_was_not_checked_is_told(tmp_path: Path) -> None:
+    world = install(World(), f"{CONFIGURATION}jobs: 7\n")
+    result = run(world, tmp_path, "--requests", "cpu=2", "--dry-run")
+    assert result.exit_code == ExitCode.OK, result.output
+    assert "  not checked: rules of the cluster for Jobs: " in result.stdout
+
+
+def test_who_may_not_read_the_configuration_is_told_so() -> None:
+    class Tenant(MemoryClient):
+        def get(self, kind: Kind, name: str, *, namespace: str = "") -> dict[str, object]:
+            if kind == CONFIG_MAPS:
+                raise ForbiddenError("you cannot get configmaps")
+            return dict(super().get(kind, name, namespace=namespace))
+
+    found = rules_for(Tenant(World().cluster), None)
+    assert found.unread == "rules of the cluster for Jobs: you cannot get configmaps"
+
+
+def test_that_it_waits_for_old_pods_is_planned(tmp_path: Path) -> None:
+    world = install(World(), f"{CONFIGURATION}jobs: [{{terminating: Deny}}]\n")
+    result = run(world, tmp_path, "--requests", "cpu=2", "--dry-run")
+    assert "when status.active and status.terminating are 0 the resources change" in result.stdout
 
 
 @pytest.fixture

@@ -436,6 +436,13 @@ class TestAdmission:
         warnings = [value.encode("latin-1").decode() for value in headers]
         assert (response.status_code, warnings) == (201, ['299 - "größer"', '299 - "two"'])
 
+    def test_a_denial_keeps_its_warnings(self, behind: Client, hooks: HookServer) -> None:
+        said = {"allowed": False, "warnings": ["careful"]}
+        hooks.answers["/hook"] = lambda asked: answer(asked, said)
+        response = behind.post(PODS_PATH, json=a_pod())
+        headers = response.headers.getlist("Warning")
+        assert (response.status_code, headers) == (400, ['299 - "careful"'])
+
     def test_a_webhook_learns_who_asks_and_how(self, behind: Client, hooks: HookServer) -> None:
         hooks.answers["/hook"] = allow
         path = f"{PODS_PATH}?fieldManager=kubectl-create&fieldValidation=Strict&dryRun=All"

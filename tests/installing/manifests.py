@@ -32,9 +32,9 @@ def the_one(kind: str, name: str) -> Manifest:
 
 
 def entries(mask: Mask, kind: str) -> dict[str, Manifest]:
-    """Return the entries of the "Mutating" or "Validating" configuration by name."""
-    (configuration,) = of_kind(f"{kind}WebhookConfiguration", everything(mask))
-    return {each["name"]: each for each in configuration["webhooks"]}
+    """Return the entries of the "Mutating" or "Validating" configurations by name."""
+    found = of_kind(f"{kind}WebhookConfiguration", everything(mask))
+    return {each["name"]: each for one in found for each in one["webhooks"]}
 
 
 def identity(obj: Manifest) -> tuple[str, str, str]:

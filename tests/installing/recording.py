@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from webhook.cluster.api import ClusterApi, Kind
+from webhook.cluster.api import ClusterApi, Kind, Object
 
 Right = tuple[str, str, str]
 """API group, resource with its subresource, verb."""
@@ -26,6 +26,10 @@ class RecordingApi:
         self._api = api
         self.used: set[Right] = set()
         self.places: set[tuple[str, str, str]] = set()
+
+    def server_version(self) -> Object:
+        """Answer as a release of which nothing is known; everybody may ask."""
+        return {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call: Callable[..., Any] = getattr(self._api, name)

@@ -29,6 +29,7 @@ from webhook.installing.certificates import certificates
 from webhook.installing.installation import InstallApi, Wish, choose_mask, install
 from webhook.installing.readiness import CONFIGURATION_ANNOTATION as ANNOTATION
 from webhook.operations.patience import Patience
+from webhook.state.names import LAST_REGISTRATION, REGISTRATION
 
 SYSTEM = "deferred-quota-system"
 QUICK = Patience(seconds=0.05, pause_seconds=0.01, settle_seconds=0.01)
@@ -49,10 +50,17 @@ def secret(twin: Twin, name: str) -> Any:
 
 
 def trusted(twin: Twin) -> set[str]:
-    found: list[Any] = [
-        twin.api.get(kind, "deferred-quota") for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
-    ]
+    found = registrations(twin)
     return {entry["clientConfig"]["caBundle"] for each in found for entry in each["webhooks"]}
+
+
+def registrations(twin: Twin) -> list[Any]:
+    names = (
+        (MUTATING_WEBHOOKS, REGISTRATION),
+        (MUTATING_WEBHOOKS, LAST_REGISTRATION),
+        (VALIDATING_WEBHOOKS, REGISTRATION),
+    )
+    return [twin.api.get(*each) for each in names]
 
 
 def test_nothing_is_asked_before_somebody_answers_and_nothing_hidden_before_it_is_guarded() -> None:
@@ -123,8 +131,12 @@ def test_a_new_ca_is_trusted_before_it_is_served_with() -> None:
     _, lines = run(twin)
     assert any("two thirds of the life of the CA" in line for line in lines)
     serving = twin.written.index(f"apply Secret {SYSTEM}/deferred-quota-tls")
-    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-        assert twin.written.index(f"patch {kind} deferred-quota") < serving
+    for which in (
+        "MutatingWebhookConfiguration deferred-quota",
+        "MutatingWebhookConfiguration zz-deferred-quota-jobs",
+        "ValidatingWebhookConfiguration deferred-quota",
+    ):
+        assert twin.written.index(f"patch {which}") < serving
     (bundle,) = trusted(twin)
     assert base64.b64decode(bundle).count(b"BEGIN CERTIFICATE") == 2
 
@@ -137,10 +149,10 @@ def test_the_mask_can_be_changed_and_changed_back() -> None:
     policies = ["deferred-quota-mask"] * 2 + ["deferred-quota-stamp"] * 2
     assert [line.rsplit(" ", 1)[1] for line in deleted] == policies
     entries = cast("Any", twin.api.get(MUTATING_WEBHOOKS, "deferred-quota"))["webhooks"]
-    assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "gate", "jobs", "mask"]
+    assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "gate", "mask"]
     run(twin, mask="policy")
     entries = cast("Any", twin.api.get(MUTATING_WEBHOOKS, "deferred-quota"))["webhooks"]
-    assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "gate", "jobs"]
+    assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "gate"]
 
 
 def test_the_configuration_stays_until_another_is_given() -> None:
@@ -275,8 +287,8 @@ def test_without_waiting_the_mask_stays_narrow() -> None:
 def test_namespaces_that_are_exempt_are_never_asked_about() -> None:
     twin = Twin()
     run(twin, configuration=OTHER)
-    for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-        for entry in cast("Any", twin.api.get(kind, "deferred-quota"))["webhooks"]:
+    for configuration in registrations(twin):
+        for entry in configuration["webhooks"]:
             by_name = entry["namespaceSelector"]["matchExpressions"][1]
             assert "team-x" in by_name["values"]
 

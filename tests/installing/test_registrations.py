@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import pytest
 
 from tests.builders import a_pod
 from tests.installing.manifests import MASKS, SYSTEM, Manifest, entries, everything, of_kind
-from webhook.cluster.api import PODS
+from webhook.cluster.api import JOBS, PODS
 from webhook.cluster.memory.interception import WriteRequest
 from webhook.cluster.selectors import parse_labels
 from webhook.embedded import registration
 from webhook.embedded.admission import Hook
 from webhook.installing import render
+from webhook.installing.rendering import Mask
 from webhook.operations import names
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.reading import Node
 from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import CAPACITY_LABEL, CONTROLLER_USER, GATE, MARK_PREFIX
+from webhook.state.names import (
+    CAPACITY_LABEL,
+    CONTROLLER_USER,
+    GATE,
+    LAST_REGISTRATION,
+    MARK_PREFIX,
+)
 
 HOOKS: Final = registration.hooks("https://here")
 CONDITIONS: Final = {
+    "jobs.deferredquota.io": "changes-the-spec",
     "assigned.deferredquota.io": "has-node",
     "marks.deferredquota.io": "touches-our-marks",
     "shape.deferredquota.io": "has-no-node",
@@ -121,6 +129,86 @@ def test_an_update_is_asked_about_when_it_touches_what_is_ours(
     assert condition(request) is is_asked
 
 
+def spec(**fields: object) -> Manifest:
+    return {"metadata": {"name": "train"}, "spec": fields}
+
+
+ABOUT_JOBS: dict[str, tuple[str, Manifest | None, Manifest, bool]] = {
+    "a new one": ("CREATE", None, spec(), True),
+    "a spec that changes": ("UPDATE", spec(suspend=True), spec(suspend=False), True),
+    "a field that comes": ("UPDATE", spec(), spec(parallelism=0), True),
+    "nothing": ("UPDATE", spec(suspend=True), spec(suspend=True), False),
+    "labels": (
+        "UPDATE",
+        spec(),
+        {**spec(), "metadata": {"name": "train", "labels": {"a": "b"}}},
+        False,
+    ),
+    "the status": ("UPDATE", spec(), {**spec(), "status": {"active": 1}}, False),
+    "no spec at all": ("UPDATE", {"metadata": {}}, {"metadata": {"labels": {}}}, False),
+    "the first spec": ("UPDATE", {"metadata": {}}, spec(), True),
+}
+
+
+@pytest.mark.parametrize("phase", ["mutating", "validating"])
+@pytest.mark.parametrize(
+    ("operation", "old", "new", "is_asked"), ABOUT_JOBS.values(), ids=ABOUT_JOBS
+)
+def test_jobs_are_asked_about_when_they_are_new_or_their_spec_changes(
+    operation: Literal["CREATE", "UPDATE"],
+    old: Manifest | None,
+    new: Manifest,
+    is_asked: bool,
+    phase: str,
+) -> None:
+    request = WriteRequest(
+        operation=operation,
+        resource=JOBS,
+        kind=JOBS,
+        subresource="",
+        namespace="team-a",
+        name="train",
+        new=new,
+        old=old,
+        dry_run=False,
+        options={},
+    )
+    (condition,) = [
+        hook.condition
+        for hook in HOOKS
+        if hook.name == "jobs.deferredquota.io" and hook.phase == phase
+    ]
+    assert condition is not None
+    assert condition(request) is is_asked
+
+
+def test_both_doors_of_jobs_have_the_same_condition() -> None:
+    found = [
+        " ".join(condition["expression"].split())
+        for phase in ("Mutating", "Validating")
+        for condition in entries("webhook", phase)["jobs.deferredquota.io"]["matchConditions"]
+    ]
+    # by the operation: the old object of a creation is null, and has no fields to compare
+    assert (
+        found
+        == ['request.?operation.orValue("") == "CREATE" || object.?spec != oldObject.?spec'] * 2
+    )
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_what_refuses_changes_of_jobs_is_asked_after_all_that_may_change_them(mask: Mask) -> None:
+    ours = {
+        each["metadata"]["name"]: [entry["name"] for entry in each["webhooks"]]
+        for each in of_kind("MutatingWebhookConfiguration", everything(mask))
+    }
+    others = ["istio-sidecar-injector", "kueue-mutating-webhook-configuration", "z-own"]
+    in_order = sorted([*ours, *others])  # as the API server asks them
+    assert in_order[-1] == LAST_REGISTRATION
+    assert ours[LAST_REGISTRATION] == ["jobs.deferredquota.io"]
+    mutating = [hook.name for hook in HOOKS if hook.phase == "mutating"]
+    assert mutating[-1] == "jobs.deferredquota.io"
+
+
 def test_our_own_releases_are_not_asked_about() -> None:
     entry = entries("policy", "Validating")["marks.deferredquota.io"]
     (condition,) = [
@@ -140,8 +228,12 @@ def test_the_expression_of_marks_names_what_is_ours() -> None:
 
 @pytest.mark.parametrize("pacing", ["gate", "none"])
 def test_pods_are_gated_in_namespaces_that_want_it(pacing: str) -> None:
-    (mutating,) = of_kind("MutatingWebhookConfiguration", rendered(pacing))
-    (gate,) = [each for each in mutating["webhooks"] if each["name"] == "gate.deferredquota.io"]
+    (gate,) = [
+        each
+        for mutating in of_kind("MutatingWebhookConfiguration", rendered(pacing))
+        for each in mutating["webhooks"]
+        if each["name"] == "gate.deferredquota.io"
+    ]
     selector = LabelSelector.read(Node(gate["namespaceSelector"]))
     hook = next(
         one

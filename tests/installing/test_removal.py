@@ -130,6 +130,7 @@ def test_the_mask_goes_first_and_the_guards_after_quotas_hold(twin: Twin) -> Non
     completed = order.index("patch ResourceQuota q")
     for early in (
         "delete MutatingAdmissionPolicyBinding deferred-quota-mask",
+        "delete MutatingWebhookConfiguration zz-deferred-quota-jobs",
         "patch MutatingWebhookConfiguration deferred-quota",
         "patch ValidatingWebhookConfiguration deferred-quota",
         "delete Deployment deferred-quota-system/deferred-quota-controller",

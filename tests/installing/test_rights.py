@@ -15,6 +15,7 @@ from webhook.admission.deadline import Deadline
 from webhook.admission.review import AdmissionRequest, Answer, GroupVersionKind, Phase
 from webhook.cluster.api import (
     EVENTS,
+    JOBS,
     LEASES,
     NAMESPACES,
     PODS,
@@ -32,6 +33,7 @@ from webhook.installing import render
 from webhook.quota.pod_conditions import find
 from webhook.runtime.control import Candidate, ControlOptions
 from webhook.runtime.engine import Engine, EngineOptions
+from webhook.state.job_gates import PROBE
 from webhook.state.names import GATE
 from webhook.telemetry.metrics import Metrics
 
@@ -58,6 +60,8 @@ def story() -> Story:
     quota = {key: value for key, value in a_quota("q").items() if key != "status"}
     api.create(RESOURCE_QUOTAS, quota)
     set_status(api)
+    (probe,) = (each for each in render().cluster if each["kind"] == "Job")
+    api.create(JOBS, probe)
     (guards,) = (each for each in render().registrations if each["kind"].startswith("Validating"))  # type: ignore[attr-defined]
     api.create(VALIDATING_WEBHOOKS, guards)
     control = Engine(
@@ -81,6 +85,7 @@ def story() -> Story:
     doors.start()
     try:
         assert doors.wait_until_ready(BOUND_SECONDS) == []
+        eventually(lambda: ("batch", "jobs", "patch") in webhook.used, "gates of Jobs are tried")
         play(api, doors, controller)
     finally:
         doors.stop()
@@ -197,12 +202,30 @@ def test_a_program_has_the_rights_that_it_uses_and_no_other(story: Story, progra
 
 
 def test_the_controllers_right_to_change_a_lease_is_for_its_own_one(story: Story) -> None:
-    roles = [each for each in render(mask="none").cluster if each["kind"] == "Role"]
-    rules = [rule for role in roles for rule in cast("Any", role)["rules"]]
+    rules = rules_of_role("deferred-quota-controller")
     assert [rule.get("resourceNames") for rule in rules] == [["deferred-quota-controller"], None]
     assert rules[1]["verbs"] == ["create"]
     leases = {place for place in story.controller.places if place[0] == "leases"}
     assert leases == {("leases", SYSTEM, "deferred-quota-controller")}
+
+
+def test_the_webhooks_right_to_patch_jobs_is_for_the_one_that_never_runs(story: Story) -> None:
+    (rule,) = rules_of_role("deferred-quota-webhook")
+    assert (rule["resourceNames"], rule["verbs"]) == ([PROBE], ["patch"])
+    patched = {place for place in story.webhook.places if place[0].startswith("jobs")}
+    assert patched == {("jobs", SYSTEM, PROBE), ("jobs/status", SYSTEM, PROBE)}
+
+
+def rules_of_role(name: str) -> list[dict[str, Any]]:
+    """Return the rules of a Role in our namespace."""
+    (role,) = (
+        cast("Any", each)
+        for each in render(mask="none").cluster
+        if each["kind"] == "Role" and cast("Any", each)["metadata"]["name"] == name
+    )
+    assert role["metadata"]["namespace"] == SYSTEM
+    found: list[dict[str, Any]] = role["rules"]
+    return found
 
 
 def test_the_controllers_right_to_read_registrations_is_for_the_guard(story: Story) -> None:

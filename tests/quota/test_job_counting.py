@@ -6,7 +6,8 @@ import pytest
 
 from tests.builders import Object, a_job
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.jobs.counting import indexes_in, pods_at_a_time
+from webhook.quota.jobs.counting import indexes_in, pods_at_a_time, pods_to_come
+from webhook.quota.reading import Node
 
 
 def condition(name: str, status: str = "True") -> Object:
@@ -59,6 +60,26 @@ CASES: dict[str, tuple[Object, Object, int]] = {
 @pytest.mark.parametrize(("spec", "status", "count"), CASES.values(), ids=CASES.keys())
 def test_counts_the_pods_that_run_together(spec: Object, status: Object, count: int) -> None:
     assert pods_at_a_time(a_job(status=status, **spec)) == count  # type: ignore[arg-type]
+
+
+TO_COME: dict[str, tuple[Object, Object, int | None]] = {
+    "nothing is said": ({}, {}, 1),
+    "nothing is said and it is done": ({}, {"succeeded": 1}, 0),
+    "no completions": ({"parallelism": 4}, {}, None),
+    "no completions and a success": ({"parallelism": 4}, {"succeeded": 1}, 0),
+    "scaled to zero": ({"parallelism": 0, "completions": 3}, {"succeeded": 1}, 2),
+    "scaled to zero, without completions": ({"parallelism": 0}, {}, None),
+    "scaled to zero, and done": ({"parallelism": 0, "completions": 3}, {"succeeded": 3}, 0),
+    "failed": ({"parallelism": 0}, condition("Failed"), 0),
+}
+
+
+@pytest.mark.parametrize(("spec", "status", "count"), TO_COME.values(), ids=TO_COME.keys())
+def test_counts_the_pods_that_have_still_to_succeed(
+    spec: Object, status: Object, count: int | None
+) -> None:
+    job = Node(a_job(status=status, **spec))  # type: ignore[arg-type]
+    assert pods_to_come(job.child("spec"), job.child("status")) == count
 
 
 @pytest.mark.parametrize(

@@ -166,11 +166,17 @@ def test_what_never_changes_is_not_told_to_suspend(
 def test_a_gate_that_is_off_is_named() -> None:
     old = a_job_in(conditions=SUSPENDED)
     (error,) = told(old, updated(old, GROW), ONLY_SCHEDULING)
-    assert "feature gate MutablePodResourcesForSuspendedJobs is off" in error.detail
+    assert (
+        "1.35 with the feature gate MutablePodResourcesForSuspendedJobs; here it is off"
+        in error.detail
+    )
     ran = a_job_in(conditions=SUSPENDED, startTime=STARTED)
     (error,) = told(ran, updated(ran, MOVE), ONLY_RESOURCES)
     assert "scheduling directives can change only before a Job first runs" in error.detail
-    assert "feature gate MutableSchedulingDirectivesForSuspendedJobs is off" in error.detail
+    assert (
+        "the feature gate MutableSchedulingDirectivesForSuspendedJobs; here it is off"
+        in error.detail
+    )
 
 
 def test_of_what_is_legal_nothing_is_told() -> None:

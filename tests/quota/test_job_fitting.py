@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Object, a_container, a_job, a_quota
-from webhook.quota.jobs.fitting import Share, never_fitting, shares_of, shortfalls
+from webhook.quota.jobs.fitting import (
+    Share,
+    asked_of,
+    never_fitting,
+    perhaps_never_fitting,
+    same_asked,
+    shares_of,
+    shortfalls,
+)
 from webhook.quota.jobs.pods import pods_of_job
 from webhook.quota.objects import ResourceQuota
 from webhook.quota.quantity import Quantity
 from webhook.quota.resources import parse_resource_list
+
+FAILED = {"type": "Failed", "status": "True"}
 
 
 def quota(name: str = "p1", **hard: str) -> ResourceQuota:
@@ -62,8 +73,77 @@ def test_what_is_free_may_be_nothing_or_less() -> None:
     assert (short.fitting, str(short.available), set(short.keys)) == (0, "0", {"requests.cpu"})
 
 
-def test_a_job_without_pods_to_come_fits_everywhere() -> None:
-    assert shortfalls(shares({"cpu": "9"}, 0), [quota(requests_cpu="1")]) == ()
+def test_a_job_that_is_scaled_to_zero_asks_for_nothing_but_its_pods_can_still_be_too_large() -> (
+    None
+):
+    (share,) = shares({"cpu": "9"}, 0)
+    assert share.count == 0
+    assert shortfalls([share], [quota(requests_cpu="1")]) == ()
+    assert [each.quota for each in never_fitting(share, [quota(requests_cpu="1")])] == ["p1"]
+
+
+def test_a_job_without_pods_to_come_has_none() -> None:
+    assert shares({"cpu": "9"}, 2, completions=2, status={"succeeded": 2}) == ()
+    assert shares({"cpu": "9"}, 0, completions=2, status={"succeeded": 2}) == ()
+    assert shares({"cpu": "9"}, 2, status={"conditions": [FAILED]}) == ()
+
+
+def scoped(operator: str, *values: str, cpu: str = "1") -> ResourceQuota:
+    expression = {"scopeName": "PriorityClass", "operator": operator, "values": list(values)}
+    made = a_quota("classes", hard={"requests.cpu": cpu})
+    made["spec"]["scopeSelector"] = {"matchExpressions": [expression]}  # type: ignore[index]
+    return ResourceQuota.from_object(made)
+
+
+CLASSES: dict[str, tuple[ResourceQuota, str, bool, bool]] = {
+    "no class, and the quota is for pods without": (scoped("DoesNotExist"), "", False, True),
+    "no class, and the quota is for all but some": (scoped("NotIn", "high"), "", False, True),
+    "no class, and the quota is for some": (scoped("In", "high"), "", False, False),
+    "a class, and the quota is for it": (scoped("In", "high"), "high", True, False),
+    "a class, and the quota is for all but some": (scoped("NotIn", "high"), "low", True, False),
+    "a class, and the quota is for all with one": (scoped("Exists"), "low", True, False),
+    "no class, and the quota is for all pods": (quota(requests_cpu="1"), "", True, False),
+}
+
+
+@pytest.mark.parametrize(
+    ("limits", "name", "is_sure", "is_possible"), CLASSES.values(), ids=CLASSES.keys()
+)
+def test_a_default_class_may_take_pods_out_of_a_quota(
+    limits: ResourceQuota, name: str, is_sure: bool, is_possible: bool
+) -> None:
+    classed = {"priorityClassName": name} if name else {}
+    (share,) = shares({"cpu": "2"}, template_spec=classed)
+    assert bool(never_fitting(share, [limits])) is is_sure
+    assert bool(perhaps_never_fitting(share, [limits])) is is_possible
+
+
+def test_what_pods_ask_of_a_quota_is_their_sum_or_the_largest() -> None:
+    some = (*shares({"cpu": "1", "memory": "2Gi"}, 3), *shares({"cpu": "2"}, 2))
+    limits = quota(requests_cpu="1", requests_memory="1Gi", pods="1")
+    total, largest = asked_of(limits, some), asked_of(limits, some, each=True)
+    assert (str(total["requests.cpu"]), str(largest["requests.cpu"])) == ("7", "2")
+    assert (str(total["requests.memory"]), str(largest["requests.memory"])) == ("6Gi", "2Gi")
+    assert asked_of(scoped("In", "high"), some) == {}
+
+
+SAME = {
+    "the same": ({}, True),
+    "an image": ({"image": "registry.example/app:2"}, True),
+    "less": ({"requests": {"cpu": "500m"}}, False),
+    "a number": ({"count": 2}, False),
+    "a deadline": ({"template_spec": {"activeDeadlineSeconds": 5}}, False),
+    "a class": ({"template_spec": {"priorityClassName": "high"}}, False),
+}
+
+
+@pytest.mark.parametrize(("change", "is_same"), SAME.values(), ids=SAME.keys())
+def test_only_what_quotas_look_at_is_another_pod(change: Object, is_same: bool) -> None:
+    fields: Object = {"image": "registry.example/app:1", "requests": {"cpu": "1"}, **change}
+    container = a_container(requests=fields.pop("requests"), image=fields.pop("image"))  # type: ignore[arg-type]
+    job = a_job(container, parallelism=fields.pop("count", 1), **fields)  # type: ignore[arg-type]
+    old = a_job(a_container(requests={"cpu": "1"}, image="registry.example/app:1"), parallelism=1)
+    assert same_asked(shares_of(pods_of_job(old)), shares_of(pods_of_job(job))) is is_same
 
 
 @given(

@@ -8,55 +8,62 @@ from hypothesis import given
 from tests.builders import Object, a_container, a_job
 from tests.quota.job_strategies import job_updates
 from webhook.quota.jobs import job_update_errors
-from webhook.quota.jobs.resizes import resizes_of
+from webhook.quota.jobs.resizes import Resize, resizes_of
 
 MAIN = "spec.template.spec.containers[0].resources"
 
 
-def resized(before: Object, after: Object) -> list[tuple[str, str, bool]]:
+def resized(before: Object, after: Object) -> list[tuple[str, str, str]]:
     jobs = [a_job(a_container(resources=resources)) for resources in (before, after)]
     return [
-        (each.field.removeprefix(f"{MAIN}."), each.text, each.is_growth)
-        for each in resizes_of(*jobs)
+        (each.field.removeprefix(f"{MAIN}."), each.text, _is(each)) for each in resizes_of(*jobs)
     ]
 
 
-CASES: dict[str, tuple[Object, Object, list[tuple[str, str, bool]]]] = {
+def _is(each: Resize) -> str:
+    words = {"growth": each.is_growth, "shrink": each.is_shrink, "more": each.asks_more}
+    return " ".join(word for word, holds in words.items() if holds)
+
+
+CASES: dict[str, tuple[Object, Object, list[tuple[str, str, str]]]] = {
     "more": (
         {"requests": {"cpu": "1"}},
         {"requests": {"cpu": "2"}},
-        [("requests.cpu", "from 1 to 2", True)],
+        [("requests.cpu", "from 1 to 2", "growth more")],
     ),
     "less": (
         {"requests": {"cpu": "1"}},
         {"requests": {"cpu": "500m"}},
-        [("requests.cpu", "from 1 to 500m", False)],
+        [("requests.cpu", "from 1 to 500m", "shrink")],
     ),
     "another spelling": ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "1000m"}}, []),
     "a request that comes": (
         {},
         {"requests": {"cpu": "1"}},
-        [("requests.cpu", "from 0 to 1", True)],
+        [("requests.cpu", "from 0 to 1", "growth more")],
     ),
     "a request that goes": (
         {"requests": {"cpu": "1"}},
         {},
-        [("requests.cpu", "from 1 to 0", False)],
+        [("requests.cpu", "from 1 to 0", "shrink")],
     ),
     "a limit that goes": (
         {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
         {"requests": {"cpu": "1"}},
-        [("limits.cpu", "from 2 to none", True)],
+        [("limits.cpu", "from 2 to none", "growth")],
     ),
     "a limit that comes": (
         {"requests": {"cpu": "1"}},
         {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
-        [("limits.cpu", "from none to 2", False)],
+        [("limits.cpu", "from none to 2", "more")],
     ),
     "a limit that stands for the request": (
         {"limits": {"cpu": "1"}},
         {"limits": {"cpu": "2"}},
-        [("requests.cpu", "from 1 to 2", True), ("limits.cpu", "from 1 to 2", True)],
+        [
+            ("requests.cpu", "from 1 to 2", "growth more"),
+            ("limits.cpu", "from 1 to 2", "growth more"),
+        ],
     ),
     "a request that a limit stood for": (
         {"limits": {"cpu": "1"}},
@@ -67,8 +74,8 @@ CASES: dict[str, tuple[Object, Object, list[tuple[str, str, bool]]]] = {
         {},
         {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}},
         [
-            ("requests[nvidia.com/gpu]", "from 0 to 1", True),
-            ("limits[nvidia.com/gpu]", "from none to 1", False),
+            ("requests[nvidia.com/gpu]", "from 0 to 1", "growth more"),
+            ("limits[nvidia.com/gpu]", "from none to 1", "more"),
         ],
     ),
 }
@@ -76,7 +83,7 @@ CASES: dict[str, tuple[Object, Object, list[tuple[str, str, bool]]]] = {
 
 @pytest.mark.parametrize(("before", "after", "expected"), CASES.values(), ids=CASES.keys())
 def test_says_what_becomes_of_each_amount(
-    before: Object, after: Object, expected: list[tuple[str, str, bool]]
+    before: Object, after: Object, expected: list[tuple[str, str, str]]
 ) -> None:
     assert resized(before, after) == expected
 
@@ -117,4 +124,8 @@ def test_an_update_and_its_reverse_resize_the_same(
     assert [(one.field, one.before, one.after) for one in there] == [
         (one.field, one.after, one.before) for one in back
     ]
-    assert all(one.is_growth != other.is_growth for one, other in zip(there, back, strict=True))
+    for one, other in zip(there, back, strict=True):
+        assert not (one.is_growth and one.is_shrink)
+        assert not (one.is_growth and other.is_growth)
+        assert one.asks_more != other.asks_more
+        assert one.is_shrink <= other.is_growth

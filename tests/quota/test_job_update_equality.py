@@ -37,6 +37,40 @@ CLOSED = updated(
     put(f"{SPEC}.topologySpreadConstraints", [{"maxSkew": 1, "labelSelector": {}}]),
     put(f"{SPEC}.containers.0.ports", [{"containerPort": 80}]),
     put(f"{SPEC}.containers.1.args", ["a", ""]),
+    put(f"{SPEC}.containers.1.readinessProbe", {"httpGet": {"port": 80}}),
+    put("spec.template.metadata.deletionTimestamp", STARTED),
+)
+FREE = {"cpu": "much", "limits": "none", "requests": "x", "metadata": "", "sizeLimit": "1Gi"}
+"""Entries of a map whose keys people choose, which are called like fields of other objects."""
+FREE_MAPS = {
+    "options of a flex volume": (f"{SPEC}.volumes.2.flexVolume", "options"),
+    "attributes of a csi volume": (f"{SPEC}.volumes.3.csi", "volumeAttributes"),
+    "annotations": ("spec.template.metadata", "annotations"),
+    "labels": ("spec.template.metadata", "labels"),
+    "a node selector": (SPEC, "nodeSelector"),
+    "labels of a claim": (
+        f"{SPEC}.volumes.4.ephemeral.volumeClaimTemplate.metadata",
+        "labels",
+    ),
+    "annotations of a certificate": (
+        f"{SPEC}.volumes.5.projected.sources.0.podCertificate",
+        "userAnnotations",
+    ),
+}
+WITH_FREE_MAPS = updated(
+    CLOSED,
+    put(
+        f"{SPEC}.volumes",
+        [
+            {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}},
+            {"name": "plain", "emptyDir": {}},
+            {"name": "flex", "flexVolume": {"driver": "example.com/d", "options": {}}},
+            {"name": "csi", "csi": {"driver": "example.com/d", "volumeAttributes": {}}},
+            {"name": "ephemeral", "ephemeral": {"volumeClaimTemplate": {"metadata": {}}}},
+            {"name": "projected", "projected": {"sources": [{"podCertificate": {}}]}},
+        ],
+    ),
+    *(put(f"{path}.{name}", {**FREE, "app": "train"}) for path, name in FREE_MAPS.values()),
 )
 
 SAME: Mapping[str, Change] = {
@@ -44,6 +78,12 @@ SAME: Mapping[str, Change] = {
     "a limit as a number": put(f"{SPEC}.containers.0.resources.limits.cpu", 1),
     "a limit as a number with an exponent": put(
         f"{SPEC}.containers.0.resources.limits.memory", NumberText("1073741.824e3")
+    ),
+    "a time of another zone": put(
+        "spec.template.metadata.deletionTimestamp", "2026-06-01T14:00:00+02:00"
+    ),
+    "the first of all times": put(
+        "spec.template.metadata.creationTimestamp", "0001-01-01T00:00:00Z"
     ),
     "the size of a volume": put(f"{SPEC}.volumes.0.emptyDir.sizeLimit", "1024Mi"),
     "null for an absent field": put(f"{SPEC}.affinity", None),
@@ -68,6 +108,10 @@ DIFFERENT: Mapping[str, Change] = {
         f"{SPEC}.topologySpreadConstraints.0.labelSelector"
     ),
     "a size of zero": put(f"{SPEC}.volumes.1.emptyDir.sizeLimit", "0"),
+    "another time": put("spec.template.metadata.deletionTimestamp", "2026-06-01T14:00:00Z"),
+    "the name of a port for its number": put(
+        f"{SPEC}.containers.1.readinessProbe.httpGet.port", "80"
+    ),
     "a flag whose absence says something": put(f"{SPEC}.automountServiceAccountToken", False),
     "a number whose absence says something": put(f"{SPEC}.terminationGracePeriodSeconds", 0),
     "an empty text in a list": put(f"{SPEC}.containers.0.args", [""]),
@@ -92,6 +136,46 @@ def test_another_spelling_is_no_change(change: Change) -> None:
 def test_another_meaning_is_a_change(change: Change) -> None:
     assert job_update_errors(CLOSED, updated(CLOSED, change)) == [immutable(TEMPLATE)]
     assert job_update_errors(updated(CLOSED, change), CLOSED) == [immutable(TEMPLATE)]
+
+
+@pytest.mark.parametrize(("path", "name"), FREE_MAPS.values(), ids=FREE_MAPS.keys())
+def test_keys_that_people_choose_are_no_fields(path: str, name: str) -> None:
+    free = updated(WITH_FREE_MAPS)
+    for key, value in FREE.items():
+        other = "1024Mi" if key == "sizeLimit" else f"{value}x"
+        new = updated(free, put(f"{path}.{name}.{key}", other))
+        assert job_update_errors(free, new) == [immutable(TEMPLATE)], key
+    assert job_update_errors(free, updated(free)) == []
+
+
+AMOUNTS = {
+    "requests": f"{SPEC}.containers.0.resources.requests.cpu",
+    "limits of an init container": f"{SPEC}.initContainers.0.resources.limits.cpu",
+    "the size of a volume": f"{SPEC}.volumes.0.emptyDir.sizeLimit",
+    "a claim": f"{SPEC}.volumes.1.ephemeral.volumeClaimTemplate.spec.resources.requests.storage",
+    "overhead": f"{SPEC}.overhead.cpu",
+    "the pod": f"{SPEC}.resources.requests.cpu",
+    "a divisor": f"{SPEC}.containers.0.env.0.valueFrom.resourceFieldRef.divisor",
+    "a divisor in a file": f"{SPEC}.volumes.1.downwardAPI.items.0.resourceFieldRef.divisor",
+    "a divisor in a projected file": (
+        f"{SPEC}.volumes.1.projected.sources.0.downwardAPI.items.0.resourceFieldRef.divisor"
+    ),
+}
+
+
+@pytest.mark.parametrize("path", AMOUNTS.values(), ids=AMOUNTS.keys())
+def test_amounts_are_compared_by_value_wherever_they_stand(path: str) -> None:
+    lists = updated(
+        CLOSED,
+        put(f"{SPEC}.volumes.1.downwardAPI", {"items": [{}]}),
+        put(f"{SPEC}.volumes.1.projected", {"sources": [{"downwardAPI": {"items": [{}]}}]}),
+        put(f"{SPEC}.resources", {"requests": {"cpu": "1"}}),
+    )
+    # as much as the containers ask for, so that it is not at fault
+    one, same, other = (updated(lists, put(path, amount)) for amount in ("1", "1000m", "1001m"))
+
+    assert immutable(TEMPLATE) not in job_update_errors(one, same)
+    assert immutable(TEMPLATE) in job_update_errors(one, other)
 
 
 def test_a_number_is_not_the_text_of_it() -> None:

@@ -248,6 +248,20 @@ def test_a_resource_that_becomes_deferred_waits_for_the_pods_that_are_not_seen()
     assert settle(ledger(), of_memory(None)) is not None
 
 
+@pytest.mark.parametrize(
+    ("version", "is_counted"),
+    [(4, False), (5, False), (6, True)],
+    ids=["an older pod is seen", "the pod is seen that is updated", "it is seen after the update"],
+)
+@pytest.mark.parametrize("is_assigned", [False, True])
+def test_a_resource_that_becomes_deferred_waits_for_updates_that_are_not_seen(
+    version: int, is_counted: bool, is_assigned: bool
+) -> None:
+    update = held("q", after=5)
+    following = settle(ledger(update), of_memory(seen("q", version=version, assigned=is_assigned)))
+    assert (following is not None) is is_counted
+
+
 def test_doors_have_to_have_seen_the_pods_that_a_new_ledger_was_counted_from() -> None:
     following = settle(None, count(version=20))
     assert following is not None

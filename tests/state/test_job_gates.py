@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
 
-from tests.quota.job_updates import at
 from webhook.cluster.api import (
     JOBS,
-    NAMESPACES,
+    ApiError,
     ForbiddenError,
     InvalidError,
+    JsonPatch,
     Kind,
+    MergePatch,
     Object,
     Revision,
     UnreachableError,
 )
+from webhook.cluster.errors import FieldCause
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.quota.jobs import ALL_GATES, JobGate, job_update_errors
-from webhook.state.job_gates import JobGates, version_of
+from webhook.installing import render
+from webhook.quota.jobs import ALL_GATES, JobGate, job_state, job_update_errors
+from webhook.state.job_gates import PROBE, UNKNOWN, Found, JobGates, version_of
 
 RESOURCES, SCHEDULING = JobGate.MUTABLE_RESOURCES, JobGate.MUTABLE_SCHEDULING
+SETTINGS = [(), (RESOURCES,), (SCHEDULING,), (RESOURCES, SCHEDULING)]
+NONE: frozenset[str] = frozenset()
+SYSTEM = "deferred-quota-system"
+
+
+def installed_probe() -> Object:
+    (probe,) = (each for each in render().cluster if each["kind"] == "Job")
+    return probe
 
 
 class ApiServer(MemoryClient):
@@ -29,12 +41,12 @@ class ApiServer(MemoryClient):
 
     def __init__(self, minor: str, gates: frozenset[str] = ALL_GATES) -> None:
         super().__init__(MemoryCluster())
-        super().create(NAMESPACES, {"metadata": {"name": "deferred-quota-system"}})
+        self.create(JOBS, installed_probe())
         self.minor, self.gates = minor, gates
         self.is_down = False
-        self.may_create = True
+        self.refusal: ApiError | None = None
         self.asked = 0
-        self.made: list[str] = []
+        self.tries = 0
 
     def server_version(self) -> Object:
         self.asked += 1
@@ -42,23 +54,35 @@ class ApiServer(MemoryClient):
             raise UnreachableError("nobody answers")
         return {"major": "1", "minor": self.minor}
 
-    def create(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
-        if not self.may_create:
-            raise ForbiddenError("jobs.batch is forbidden")
-        made = super().create(kind, obj, dry_run=dry_run)
-        self.made.append(made.key)
-        return made
-
-    def update(
-        self, kind: Kind, obj: Object, *, subresource: str = "", dry_run: bool = False
+    def patch(
+        self,
+        kind: Kind,
+        name: str,
+        patch: JsonPatch | MergePatch,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        dry_run: bool = False,
     ) -> Revision:
+        self.tries += 1
+        if self.refusal is not None and dry_run:
+            raise self.refusal
+        old = self.get(kind, name, namespace=namespace)
+        changed = super().patch(
+            kind, name, patch, namespace=namespace, subresource=subresource, dry_run=dry_run
+        )
         if subresource:
-            return super().update(kind, obj, subresource=subresource, dry_run=dry_run)
+            return changed
         assert dry_run, "a Job's spec is changed for real"
-        old = self.get(kind, str(at(obj, "metadata")["name"]), namespace="deferred-quota-system")
-        if job_update_errors(old, obj, self.gates):
-            raise InvalidError("field is immutable")
-        return super().update(kind, obj, dry_run=True)
+        errors = job_update_errors(old, changed.object, self.gates)
+        if errors:
+            causes = [FieldCause(each.type, each.field, each.message) for each in errors]
+            raise InvalidError.of(JOBS, name, causes)
+        return changed
+
+    @property
+    def probe(self) -> dict[str, Any]:
+        return cast("dict[str, Any]", self.get(JOBS, PROBE, namespace=SYSTEM))
 
 
 class Clock:
@@ -69,65 +93,140 @@ class Clock:
         return self.now
 
 
-def gates_of(api: MemoryClient) -> JobGates:
+def found_by(api: MemoryClient) -> Found:
     gates = JobGates(api, Clock())
     gates.look()
-    return gates
-
-
-@pytest.mark.parametrize("minor", ["36", "37+", "40"])
-def test_both_are_on_since_1_36_and_nothing_is_tried(minor: str) -> None:
-    api = ApiServer(minor, frozenset())
-    assert gates_of(api).enabled == ALL_GATES
-    assert api.made == []
+    return gates.found
 
 
 @pytest.mark.parametrize("minor", ["34", "28+"])
 def test_before_1_35_there_are_none(minor: str) -> None:
     api = ApiServer(minor)
-    assert gates_of(api).enabled == frozenset()
-    assert api.made == []
+    assert found_by(api) == Found(enabled=NONE)
+    assert api.tries == 0
 
 
-@pytest.mark.parametrize("on", [(), (RESOURCES,), (SCHEDULING,), (RESOURCES, SCHEDULING)])
-def test_in_1_35_it_is_tried_and_nothing_is_left_behind(on: tuple[str, ...]) -> None:
-    api = ApiServer("35", frozenset(on))
-    assert gates_of(api).enabled == frozenset(on)
-    assert len(api.made) == 1
-    assert api.list(JOBS).items == ()
+@pytest.mark.parametrize("minor", ["35", "35+", "36", "37+", ""])
+@pytest.mark.parametrize("on", SETTINGS)
+def test_from_1_35_on_it_is_tried(minor: str, on: tuple[str, ...]) -> None:
+    assert found_by(ApiServer(minor, frozenset(on))) == Found(enabled=frozenset(on))
 
 
-def test_where_it_cannot_be_tried_nothing_is_refused_that_may_be_legal() -> None:
-    api = ApiServer("35", frozenset())
-    api.may_create = False
-    assert gates_of(api).enabled == ALL_GATES
+def test_a_try_changes_nothing_but_the_status_and_that_once() -> None:
+    api = ApiServer("36")
+    spec = api.probe["spec"]
+    found_by(api)
+    version = api.probe["metadata"]["resourceVersion"]
+    found_by(api)
+    assert api.probe["spec"] == spec
+    assert api.probe["metadata"]["resourceVersion"] == version
+
+
+def test_the_probe_is_a_job_that_nothing_runs() -> None:
+    api = ApiServer("36")
+    found_by(api)
+    state = job_state(api.probe)
+    assert (state.suspended, state.active, state.started) == (True, 0, True)
+    assert api.probe["spec"]["managedBy"] == "deferredquota.io/nobody"
+
+
+REFUSALS: Mapping[str, ApiError] = {
+    "a missing right": ForbiddenError("jobs.batch is forbidden"),
+    "a webhook": InvalidError('admission webhook "x" denied the request: spec.template: no'),
+    "a policy": InvalidError(f'jobs.batch "{PROBE}" is forbidden: ValidatingAdmissionPolicy'),
+    "another rule": InvalidError(f'Job.batch "{PROBE}" is invalid: metadata.labels: no'),
+    "an outage": UnreachableError("nobody answers"),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
+def test_what_tells_nothing_of_gates_leaves_them_unknown(refusal: ApiError) -> None:
+    api = ApiServer("36", NONE)
+    api.refusal = refusal
+    assert found_by(api) == UNKNOWN
+
+
+def test_without_the_probe_they_are_unknown() -> None:
+    api = ApiServer("36", NONE)
+    api.delete(JOBS, PROBE, namespace=SYSTEM)
+    assert found_by(api) == UNKNOWN
+
+
+CHANGED: Mapping[str, Object] = {
+    "it was resumed": {"suspend": False},
+    "the Job controller is responsible for it": {"managedBy": None},
+}
+
+
+@pytest.mark.parametrize("spec", CHANGED.values(), ids=CHANGED.keys())
+def test_a_probe_that_is_not_as_it_was_installed_tells_nothing(spec: Object) -> None:
+    api = ApiServer("36", NONE)
+    MemoryClient(api.cluster).patch(JOBS, PROBE, {"spec": spec}, namespace=SYSTEM)
+    assert found_by(api) == UNKNOWN
 
 
 def test_an_api_server_that_says_no_version_is_as_1_36() -> None:
-    assert gates_of(MemoryClient(MemoryCluster())).enabled == ALL_GATES
+    assert found_by(MemoryClient(MemoryCluster())) == Found()
 
 
-def test_it_is_asked_again_after_a_while_and_tried_once_for_each_version() -> None:
-    api, clock = ApiServer("35", frozenset()), Clock()
-    gates = JobGates(api, clock, pause_seconds=600)
+def test_before_the_first_look_nothing_is_known() -> None:
+    assert JobGates(ApiServer("36"), Clock()).found == UNKNOWN
+
+
+def test_where_all_are_on_it_is_asked_again_after_a_while() -> None:
+    api, clock = ApiServer("36"), Clock()
+    gates = JobGates(api, clock, pause_seconds=300)
     assert gates.look()
+    clock.now = 299
     assert not gates.look()
     assert api.asked == 1
-    clock.now = 601
-    assert not gates.look()
-    assert (api.asked, len(api.made)) == (2, 1)
-    api.minor, clock.now = "36", 1300
+    api.gates, clock.now = frozenset({RESOURCES}), 301
     assert gates.look()
-    assert gates.enabled == ALL_GATES
+    assert gates.found == Found(enabled=frozenset({RESOURCES}))
 
 
-def test_an_outage_changes_nothing() -> None:
+def test_a_gate_that_is_turned_on_is_seen_sooner_and_on_the_same_version() -> None:
+    api, clock = ApiServer("35", NONE), Clock()
+    gates = JobGates(api, clock, short_pause_seconds=60)
+    gates.look()
+    assert gates.enabled == NONE
+    api.gates, clock.now = ALL_GATES, 61
+    assert gates.look()
+    assert gates.found == Found()
+
+
+def test_an_upgrade_is_seen() -> None:
     api, clock = ApiServer("34"), Clock()
-    gates = JobGates(api, clock, pause_seconds=600)
+    gates = JobGates(api, clock, short_pause_seconds=60)
+    gates.look()
+    api.minor, clock.now = "36", 61
+    assert gates.look()
+    assert gates.found == Found()
+
+
+def test_a_try_that_fails_after_an_upgrade_is_made_again() -> None:
+    api, clock = ApiServer("34"), Clock()
+    gates = JobGates(api, clock, short_pause_seconds=60)
+    gates.look()
+    api.minor, api.gates, clock.now = "35", frozenset({SCHEDULING}), 61
+    api.refusal = ForbiddenError("not now")
+    assert gates.look()
+    assert gates.found == UNKNOWN, "what 1.34 had says nothing of 1.35"
+    api.refusal, clock.now = None, 122
+    assert gates.look()
+    assert gates.found == Found(enabled=frozenset({SCHEDULING}))
+
+
+def test_an_outage_changes_nothing_for_a_while() -> None:
+    api, clock = ApiServer("35", NONE), Clock()
+    gates = JobGates(api, clock, short_pause_seconds=60, stale_seconds=900)
     gates.look()
     api.is_down, clock.now = True, 700
     assert not gates.look()
-    assert gates.enabled == frozenset()
+    assert gates.enabled == NONE
+    clock.now = 901
+    assert gates.look()
+    assert gates.found == UNKNOWN
 
 
 @pytest.mark.parametrize(

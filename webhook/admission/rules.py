@@ -35,7 +35,8 @@ class Rules:
         limited: What may be used only where a quota limits it.
         priority: Which pods need a quota with a PriorityClass scope.
         exempt_namespaces: Never touched.
-        job_gates: Feature gates of the API server that are on.
+        job_gates: Feature gates of the API server that are on, or of which nobody knows.
+        unsure_job_gates: Those of which nobody knows.
         jobs: What is allowed of which Jobs; the first that is about a Job decides.
         ledger_seconds: How long one request may try to reserve.
     """
@@ -49,18 +50,32 @@ class Rules:
         default_factory=lambda: Configuration().exempt_namespaces
     )
     job_gates: frozenset[str] = frozenset(JobGate)
+    unsure_job_gates: frozenset[str] = frozenset()
     jobs: tuple[JobRule, ...] = ()
     ledger_seconds: float = 3.0
 
+    @property
+    def possible_job_gates(self) -> tuple[frozenset[str], ...]:
+        """Every set of gates that may be on, the largest first."""
+        found = [self.job_gates]
+        for gate in sorted(self.unsure_job_gates):
+            found += [each - {gate} for each in found]
+        return tuple(found)
+
 
 def rules_of(
-    configuration: Configuration, *, found_gates: frozenset[str] = frozenset(JobGate)
+    configuration: Configuration,
+    *,
+    found_gates: frozenset[str] = frozenset(JobGate),
+    unknown_gates: frozenset[str] = frozenset(),
 ) -> Rules:
     """Read the rules.
 
     Args:
         configuration: The settings.
-        found_gates: The feature gates that the API server was found to have on.
+        found_gates: The feature gates that the API server was found to have on, and those of
+            which nothing could be found out.
+        unknown_gates: The latter.
 
     Raises:
         InvalidFieldError: A rule cannot be evaluated; the error has its path.
@@ -78,6 +93,7 @@ def rules_of(
         ),
         exempt_namespaces=configuration.exempt_namespaces,
         job_gates=configuration.job_gates.enabled_of(found_gates),
+        unsure_job_gates=configuration.job_gates.unsure_of(unknown_gates),
         jobs=tuple(
             _job_rule(rule, f"jobs[{index}]") for index, rule in enumerate(configuration.jobs)
         ),

@@ -70,9 +70,20 @@ def read_access(kubeconfig: Path | None, context: str | None) -> Access:
         raise InputError(str(err)) from err
 
 
+def _drop(_: str) -> None:
+    """Tell nobody."""
+
+
 @contextmanager
-def live_cluster(kubeconfig: Path | None, context: str | None) -> Iterator[ClusterApi]:
+def live_cluster(
+    kubeconfig: Path | None, context: str | None, *, on_warning: Callable[[str], None] = _drop
+) -> Iterator[ClusterApi]:
     """Give a client of the cluster until the block is left.
+
+    Args:
+        kubeconfig: How to reach the cluster, if that is said.
+        context: The context of it, if one is named.
+        on_warning: Is told what the cluster warns of.
 
     Raises:
         InputError: There is no usable kubeconfig.
@@ -83,7 +94,8 @@ def live_cluster(kubeconfig: Path | None, context: str | None) -> Iterator[Clust
     from webhook.cluster.live import LiveClient  # noqa: PLC0415
 
     access = read_access(kubeconfig, context)
-    client = LiveClient(access, user_agent=f"deferred-quota/{__version__}")
+    agent = f"deferred-quota/{__version__}"
+    client = LiveClient(access, user_agent=agent, on_warning=on_warning)
     try:
         with cluster_errors():
             yield client

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from webhook.cli.access import RefusedError, cluster_options, live_cluster, progress
 from webhook.cli.exits import ExitCode, InputError, printable
-from webhook.cli.job_reports import ending_of, interruptible, print_plan, print_resized
+from webhook.cli.job_reports import Warnings, ending_of, interruptible, print_plan, print_resized
+from webhook.cli.judging import configuration_of, installed_config_option
 from webhook.cli.options import Command, output_option
 from webhook.cli.reports import FORMATS
-from webhook.cluster.api import JOBS, ClusterApi
+from webhook.cluster.api import CONFIG_MAPS, JOBS, ClusterApi, ForbiddenError, NotFoundError
 from webhook.operations.job_planning import Order, ResizeRefusedError, check_on_server, plan_resize
 from webhook.operations.job_resizing import ResizeFailedError, resize
+from webhook.operations.job_rules import ClusterRules
 from webhook.operations.job_usage import NoUsageError, usage_of_job, wanted_by_usage
+from webhook.operations.names import CONFIG_MAP
 from webhook.operations.patience import Patience
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.jobs.resizing import Wanted, container_names
 from webhook.quota.quantity import InvalidQuantityError, Quantity
 from webhook.quota.resources import ResourceList
+from webhook.state.names import SYSTEM_NAMESPACE
 
 _PERCENTILE = re.compile(r"p([1-9]\d?|100)", flags=re.ASCII)
 
@@ -143,6 +147,7 @@ Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back b
     " resources only of a Job that is suspended and has no active pods.",
 )
 @cluster_options
+@installed_config_option
 @output_option(*FORMATS)
 def resize_command(  # noqa: PLR0913, PLR0917 - one for each option
     name: str,
@@ -156,6 +161,7 @@ def resize_command(  # noqa: PLR0913, PLR0917 - one for each option
     dry_run: bool,
     kubeconfig: Path | None,
     context: str | None,
+    config: Path | None,
     output: str,
 ) -> ExitCode:
     """Change the resources of a Job: suspend it, wait until no pod is active, change, resume.
@@ -166,14 +172,17 @@ def resize_command(  # noqa: PLR0913, PLR0917 - one for each option
     """
     if requests is None and limits is None and percent is None:
         raise click.UsageError("nothing to change: give --requests, --limits or --from-usage")
-    with live_cluster(kubeconfig, context) as api:
+    warnings = Warnings()
+    with live_cluster(kubeconfig, context, on_warning=warnings) as api:
         try:
             explicit = Wanted(requests or {}, limits or {})
             wanted = wanted_of(api, (namespace, name), explicit, container, percent)
-            order = Order(namespace, name, wanted, stays_suspended=stay_suspended)
+            rules = rules_for(api, config)
+            order = Order(namespace, name, wanted, stays_suspended=stay_suspended, rules=rules)
             if dry_run:
-                return check_on(api, order, output=output)
-            return resize_on(api, order, Patience(seconds=seconds), output=output)
+                return check_on(api, order, output=output, heard=warnings.texts)
+            patience = Patience(seconds=seconds)
+            return resize_on(api, order, patience, output=output, heard=warnings.texts)
         except InvalidFieldError as err:
             raise InputError(f"job {namespace}/{name}: {err}") from err
         except (ResizeRefusedError, NoUsageError) as err:
@@ -181,22 +190,49 @@ def resize_command(  # noqa: PLR0913, PLR0917 - one for each option
             raise RefusedError(problems) from err
 
 
-def check_on(api: ClusterApi, order: Order, *, output: str) -> ExitCode:
+def rules_for(api: ClusterApi, config: Path | None) -> ClusterRules:
+    """Return the rules of the cluster for Jobs, of a file or as they are installed.
+
+    Raises:
+        InputError: The file cannot be used; the text has the field.
+        ApiError: The cluster does not answer.
+    """
+    from webhook.admission.rules import rules_of  # noqa: PLC0415 - help must not wait for it
+
+    about = "rules of the cluster for Jobs"
+    try:
+        if config is None:  # which counts as none where it may not be read
+            api.get(CONFIG_MAPS, CONFIG_MAP, namespace=SYSTEM_NAMESPACE)
+        rules = rules_of(configuration_of(api, config))
+    except NotFoundError:
+        return ClusterRules()
+    except ForbiddenError as err:
+        return ClusterRules(unread=f"{about}: {err.message}")
+    except InputError as err:
+        if config is not None:
+            raise
+        return ClusterRules(unread=f"{about}: {err.message}")
+    return ClusterRules(rules.jobs, rules.exempt_namespaces)
+
+
+def check_on(api: ClusterApi, order: Order, *, output: str, heard: Sequence[str] = ()) -> ExitCode:
     """Print what a resize would do, after the API server has checked it."""
     plan = plan_resize(api, order)
     checked = check_on_server(api, plan) if plan.changes else ""
-    print_plan(plan, checked, output)
+    print_plan(plan, checked, output, heard)
     return ExitCode.OK
 
 
-def resize_on(api: ClusterApi, order: Order, patience: Patience, *, output: str) -> ExitCode:
+def resize_on(
+    api: ClusterApi, order: Order, patience: Patience, *, output: str, heard: Sequence[str] = ()
+) -> ExitCode:
     """Resize a Job of a cluster and print what was done."""
     try:
         with interruptible():
             done = resize(api, order, report=progress, patience=patience)
     except ResizeFailedError as err:
         return ending_of(err)
-    print_resized(done, output)
+    print_resized(done, output, heard)
     return ExitCode.FINDINGS if done.problems else ExitCode.OK
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import click
@@ -15,6 +15,26 @@ from webhook.cluster.api import ApiError, RequestTimeoutError, UnavailableError
 from webhook.operations.job_planning import Plan, ResizeRefusedError
 from webhook.operations.job_resizing import Resized, ResizeFailedError
 from webhook.quota.jobs.resizing import AmountChange, ContainerChange
+
+
+class Warnings:
+    """Shows what a cluster warns of, each once, while the command goes on.
+
+    Attributes:
+        texts: What was shown.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, text: str) -> None:
+        """Show a warning, unless that has been done."""
+        with self._lock:
+            if text in self.texts:
+                return
+            self.texts.append(text)
+        click.echo(printable(f"Warning: {text}"), err=True)
 
 
 @contextmanager
@@ -56,27 +76,39 @@ def ending_of(err: ResizeFailedError) -> ExitCode:
             raise cause
 
 
-def print_plan(plan: Plan, checked: str, output: str) -> None:
-    """Print what a resize would do; `checked` says what the API server had to say."""
+def print_plan(plan: Plan, checked: str, output: str, heard: Sequence[str] = ()) -> None:
+    """Print what a resize would do.
+
+    Args:
+        plan: What it would do.
+        checked: What the API server had to say to it.
+        output: The format.
+        heard: What the cluster warned of; shown already, but for programs.
+    """
     if output != "text":
-        entry = _entry(plan, dry_run=True, suspended=plan.suspends, resumed=plan.resumes)
-        print_structured({**entry, "checked": checked, "problems": []}, output)
+        entry = _entry(plan, heard, dry_run=True, suspended=plan.suspends, resumed=plan.resumes)
+        unasked = list(plan.unasked)
+        print_structured(
+            {**entry, "checked": checked, "notChecked": unasked, "problems": []}, output
+        )
         return
     _print_cautions(plan)
     steps = [f"checked: {checked}"] if checked else []
+    steps += [f"not checked: {words}" for words in plan.unasked]
     if plan.suspends:
         pods = _pods(plan.facts.state.active)
         steps.insert(0, f"is suspended first: {pods}, and what is not saved is lost")
         last = "is resumed in the same write" if plan.resumes else "stays suspended"
-        steps.insert(1, f"when status.active is 0 the resources change, and it {last}")
+        idle = "status.active and status.terminating are" if plan.drains else "status.active is"
+        steps.insert(1, f"when {idle} 0 the resources change, and it {last}")
     _print_text(plan, "would be resized" if plan.changes else _NOTHING, steps)
 
 
-def print_resized(done: Resized, output: str) -> None:
-    """Print what a resize did."""
+def print_resized(done: Resized, output: str, heard: Sequence[str] = ()) -> None:
+    """Print what a resize did; `heard` is as in `print_plan`."""
     plan = done.plan
     if output != "text":
-        entry = _entry(plan, dry_run=False, suspended=done.suspended, resumed=done.resumed)
+        entry = _entry(plan, heard, dry_run=False, suspended=done.suspended, resumed=done.resumed)
         print_structured({**entry, "problems": list(done.problems)}, output)
         return
     _print_cautions(plan)
@@ -117,7 +149,10 @@ def _pods(count: int) -> str:
     return "1 active pod ends" if count == 1 else f"{count or 'no'} active pods end"
 
 
-def _entry(plan: Plan, *, dry_run: bool, suspended: bool, resumed: bool) -> dict[str, object]:
+def _entry(
+    plan: Plan, heard: Sequence[str], *, dry_run: bool, suspended: bool, resumed: bool
+) -> dict[str, object]:
+    cautions = plan.cautions if plan.changes else ()
     return {
         "schemaVersion": 1,
         "dryRun": dry_run,
@@ -137,5 +172,5 @@ def _entry(plan: Plan, *, dry_run: bool, suspended: bool, resumed: bool) -> dict
         "wasSuspended": plan.facts.state.suspended,
         "suspended": suspended,
         "resumed": resumed,
-        "warnings": list(plan.cautions) if plan.changes else [],
+        "warnings": list(dict.fromkeys((*cautions, *heard))),
     }

@@ -34,7 +34,7 @@ class JobGrowth(StrEnum):
     """As far as somebody likes."""
 
     WITHIN_QUOTA = "WithinQuota"
-    """As long as all pods that the Job runs at a time fit the quotas of the namespace."""
+    """As long as all pods that the Job runs at a time, but at least one, fit the quotas."""
 
     DENY = "Deny"
     """Not at all."""
@@ -78,12 +78,13 @@ class JobRuleSettings:
         default_factory=lambda: MappingProxyType({_ANY: JobGrowth.ALLOW})
     )
     """`growth`: `Allow`, `WithinQuota` or `Deny`, or an object of such words by resource (`cpu`,
-    `nvidia.com/gpu`), in which `*` is all others. `Allow` where nothing is said."""
+    `nvidia.com/gpu`), in which `*` is all others. `Allow` where nothing is said. To take a limit
+    away is growth; to add one is not, but it is charged, and so has to be within the quota."""
 
     shrink: Mapping[str, JobVerdict] = field(
         default_factory=lambda: MappingProxyType({_ANY: JobVerdict.ALLOW})
     )
-    """`shrink`: `Allow`, `Warn` or `Deny`, in the same way."""
+    """`shrink`: `Allow`, `Warn` or `Deny`, in the same way. To add a limit is no shrink."""
 
     claims: JobVerdict = JobVerdict.DENY
     """`claims`: changes of `resources.claims` of containers, which the API server lets through
@@ -105,11 +106,12 @@ class JobRuleSettings:
     """`terminating`: the same while pods of the former run are terminating."""
 
     never_fits: JobVerdict = JobVerdict.DENY
-    """`neverFits`: a single pod asks for more than a quota's limit."""
+    """`neverFits`: a single pod asks for more than a quota's limit. No more than a warning where a
+    default PriorityClass could take the pod out of the quota."""
 
     unsuspend: JobVerdict = JobVerdict.WARN
-    """`unsuspend`: a Job is resumed, or changed, that cannot run all its pods at a time within a
-    quota's limit."""
+    """`unsuspend`: a Job is resumed that cannot run all its pods at a time within a quota's limit,
+    or one that is not suspended asks for more pods, or larger ones, than there is room for."""
 
 
 def gate(value: object, field: str) -> bool | None:

@@ -171,7 +171,7 @@ class JobGates:
 
     The keys in the file are the gates' own names. `true` and `false` say how the API server has
     them; `Auto`, which is None here, lets the webhook find out by the API server's version and,
-    where that does not tell, by a try. What cannot be found out is as in Kubernetes 1.36.
+    where that does not tell, by a try. For what cannot be found out, nothing is refused.
     """
 
     mutable_pod_resources: bool | None = None
@@ -198,6 +198,14 @@ class JobGates:
         """
         settings = self._settings.items()
         return frozenset(name for name, on in settings if (name in found if on is None else on))
+
+    def unsure_of(self, unknown: frozenset[str]) -> frozenset[str]:
+        """Return the names of the gates that have to be found out and could not be.
+
+        Args:
+            unknown: The names of those that could not.
+        """
+        return frozenset(name for name, on in self._settings.items() if on is None) & unknown
 
     @property
     def _settings(self) -> Mapping[str, bool | None]:

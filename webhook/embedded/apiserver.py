@@ -85,7 +85,10 @@ class ApiServer:
             raise NotFoundError("the server could not find the requested resource")
         passage = self._passage(request)
         call = Call(request, route, MemoryClient(self._cluster, admission=passage))
-        response = respond(call)
+        try:
+            response = respond(call)
+        except ApiError as error:  # who warned is heard also where it is refused
+            response = _error_response(error)
         for header in warning_headers(passage.warnings if passage else ()):
             # a header is latin-1 text to WSGI, and UTF-8 to its reader
             response.headers.add("Warning", header.encode().decode("latin-1"))

@@ -6,7 +6,7 @@ fail closed; those that advise or hide fail open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from webhook.cluster.api import Object
@@ -35,6 +35,11 @@ _UPDATE: Final = frozenset({"UPDATE"})
 _CORE: Final = frozenset({""})
 _BATCH: Final = frozenset({"batch"})
 _BINDINGS: Final = Rule(_CREATE, frozenset({"pods/binding", "bindings"}), _CORE)
+_NEW_PODS: Final = Rule(_CREATE, frozenset({"pods"}), _CORE)
+_CHANGED_PODS: Final = Rule(_UPDATE, frozenset({"pods"}), _CORE)
+_PODS: Final = Rule(_UPDATE, frozenset({"pods/resize", "pods"}), _CORE)
+_QUOTAS: Final = Rule(_CREATE | _UPDATE, frozenset({"resourcequotas"}), _CORE)
+_QUOTA_STATUS: Final = Rule(_UPDATE, frozenset({"resourcequotas/status"}), _CORE)
 _JOBS: Final = Rule(_CREATE | _UPDATE, frozenset({"jobs"}), _BATCH)
 _JOBS_AND_CRON_JOBS: Final = Rule(_CREATE | _UPDATE, frozenset({"jobs", "cronjobs"}), _BATCH)
 _JOB_SETS: Final = Rule(
@@ -53,95 +58,58 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
         pacing: `gate` or `none`, for namespaces that do not say it by a label.
     """
     mutate, validate = f"{url}/mutate", f"{url}/validate"
-    created_pods = Rule(_CREATE, frozenset({"pods"}), _CORE)
+    gated, quick = _GATED[pacing], 2
     return (
-        _hook("stamp", mutate, "mutating", _BINDINGS),
-        Hook(
-            name="gate.deferredquota.io",
-            url=mutate,
-            phase="mutating",
-            rules=(created_pods,),
-            failure_policy="Ignore",
-            timeout_seconds=2,
-            namespace_selector=_GATED[pacing],
+        _hook("stamp", mutate, _BINDINGS),
+        _hook(
+            "gate",
+            mutate,
+            _NEW_PODS,
+            fails=False,
+            seconds=quick,
+            side_effects="None",
+            selector=gated,
             condition=_has_no_node,
             reinvocation="IfNeeded",
         ),
-        _hook("jobs", mutate, "mutating", _JOBS, fails=False),
-        Hook(
-            name="mask.deferredquota.io",
-            url=mutate,
-            phase="mutating",
-            rules=(Rule(_UPDATE, frozenset({"resourcequotas/status"}), _CORE),),
-            failure_policy="Ignore",
-            timeout_seconds=2,
-            namespace_selector=OPTED_IN,
-        ),
-        _hook("bind", validate, "validating", _BINDINGS),
-        Hook(
-            name="assigned.deferredquota.io",
-            url=validate,
-            phase="validating",
-            rules=(created_pods,),
-            timeout_seconds=5,
-            side_effects="NoneOnDryRun",
-            namespace_selector=OPTED_IN,
-            condition=_has_node,
-        ),
-        Hook(
-            name="shape.deferredquota.io",
-            url=validate,
-            phase="validating",
-            rules=(created_pods,),
-            failure_policy="Ignore",
-            timeout_seconds=5,
-            namespace_selector=OPTED_IN,
-            condition=_has_no_node,
-        ),
+        _hook("mask", mutate, _QUOTA_STATUS, fails=False, seconds=quick, side_effects="None"),
+        _hook("jobs", mutate, _JOBS, fails=False, condition=_changes_spec),  # the last of them
+        _hook("bind", validate, _BINDINGS),
+        _hook("assigned", validate, _NEW_PODS, condition=_has_node),
         _hook(
-            "resize",
-            validate,
-            "validating",
-            Rule(_UPDATE, frozenset({"pods/resize", "pods"}), _CORE),
+            "shape", validate, _NEW_PODS, fails=False, side_effects="None", condition=_has_no_node
         ),
-        Hook(
-            name="marks.deferredquota.io",
-            url=validate,
-            phase="validating",
-            rules=(Rule(_UPDATE, frozenset({"pods"}), _CORE),),
-            failure_policy="Ignore",
-            timeout_seconds=5,
-            side_effects="NoneOnDryRun",
-            namespace_selector=OPTED_IN,
-            condition=_touches_marks,
-        ),
-        _hook("jobs", validate, "validating", _JOBS_AND_CRON_JOBS, _JOB_SETS, fails=False),
+        _hook("resize", validate, _PODS),
+        _hook("marks", validate, _CHANGED_PODS, fails=False, condition=_touches_marks),
         _hook(
-            "quotas",
-            validate,
-            "validating",
-            Rule(_CREATE | _UPDATE, frozenset({"resourcequotas"}), _CORE),
-            fails=False,
+            "jobs", validate, _JOBS_AND_CRON_JOBS, _JOB_SETS, fails=False, condition=_changes_spec
         ),
+        _hook("quotas", validate, _QUOTAS, fails=False),
     )
 
 
-def _hook(
+def _hook(  # noqa: PLR0913 - what registrations differ in
     name: str,
     url: str,
-    phase: Literal["mutating", "validating"],
     *rules: Rule,
     fails: bool = True,
+    seconds: float = 5,
+    side_effects: Literal["None", "NoneOnDryRun"] = "NoneOnDryRun",
+    selector: str = OPTED_IN,
+    condition: Callable[[WriteRequest], bool] | None = None,
+    reinvocation: Literal["Never", "IfNeeded"] = "Never",
 ) -> Hook:
     return Hook(
         name=f"{name}.deferredquota.io",
         url=url,
-        phase=phase,
+        phase="mutating" if url.endswith("/mutate") else "validating",
         rules=rules,
         failure_policy="Fail" if fails else "Ignore",
-        timeout_seconds=5,
-        side_effects="NoneOnDryRun",
-        namespace_selector=OPTED_IN,
+        timeout_seconds=seconds,
+        side_effects=side_effects,
+        namespace_selector=selector,
+        condition=condition,
+        reinvocation=reinvocation,
     )
 
 
@@ -151,6 +119,13 @@ def _has_node(request: WriteRequest) -> bool:
 
 def _has_no_node(request: WriteRequest) -> bool:
     return not _has_node(request)
+
+
+def _changes_spec(request: WriteRequest) -> bool:
+    """Say whether an object is new, or its spec another."""
+    if request.operation == "CREATE":
+        return True
+    return (request.new or {}).get("spec") != (request.old or {}).get("spec")
 
 
 def _touches_marks(request: WriteRequest) -> bool:

@@ -93,8 +93,8 @@ class _Uninstall:
     def run(self) -> tuple[str, ...]:
         objects = render(mask="policy", manifests=self._removal.manifests)
         concerned = self._concerned()
-        mutating, validating = objects.registrations
-        self._delete(reversed(objects.masks))
+        mutating, last, validating = objects.registrations
+        self._delete((*reversed(objects.masks), last))
         self._reduce(mutating, lambda name: name == STAMP_ENTRY)
         self._reduce(validating, lambda name: name != MARKS_ENTRY)
         self._delete(_called(objects.workloads, "deferred-quota-controller"))

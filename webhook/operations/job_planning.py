@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
 from webhook.cluster.api import (
     JOBS,
-    RESOURCE_QUOTAS,
     ApiError,
     ClusterApi,
-    ForbiddenError,
     Object,
     Revision,
 )
-from webhook.operations.reading import parted, read_all, read_quota
-from webhook.quota.jobs.fitting import never_fitting, shares_of
-from webhook.quota.jobs.pods import pods_of_job
+from webhook.operations.job_rules import ClusterRules, Judgement, judge
 from webhook.quota.jobs.resizing import (
     ContainerChange,
     JobFacts,
@@ -31,10 +27,7 @@ from webhook.quota.jobs.resizing import (
     resize_patch,
     suspend_command,
     suspend_patch,
-    with_changes,
 )
-from webhook.quota.objects import ResourceQuota
-from webhook.quota.resources import render
 
 _SINCE: Final = (1, 36)
 """Release since which the resources of a suspended Job can change unless that is switched off."""
@@ -58,12 +51,14 @@ class Order:
         name: Which one.
         wanted: Name of a container → its amounts.
         stays_suspended: It is not resumed, even if it ran.
+        rules: What the cluster wants of Jobs.
     """
 
     namespace: str
     name: str
     wanted: Mapping[str, Wanted]
     stays_suspended: bool = False
+    rules: ClusterRules = field(default_factory=ClusterRules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +71,8 @@ class Plan:
         cautions: What may come in between, or cost something.
         suspends: It has to be suspended first.
         resumes: It is resumed in the end.
+        unasked: What could not be asked before it is suspended, and why.
+        drains: It has to wait until the pods that ran are gone, and not only inactive.
     """
 
     facts: JobFacts
@@ -83,6 +80,8 @@ class Plan:
     cautions: tuple[str, ...]
     suspends: bool
     resumes: bool
+    unasked: tuple[str, ...] = ()
+    drains: bool = False
 
 
 @runtime_checkable
@@ -108,30 +107,21 @@ def plan_resize(api: ClusterApi, order: Order) -> Plan:
     if changes:
         refuse(*(f"{facts.title}: {error}" for error in change_errors(job, changes)))
     suspends = bool(changes) and not facts.state.suspended
+    resumes = suspends and not order.stays_suspended
+    judgement = Judgement()
     if suspends:
         _check_release(api, facts)
-    resumes = suspends and not order.stays_suspended
-    if resumes:
-        refuse(*(f"{facts.title}: {words}" for words in _never_fitting(api, job, changes)))
-    return Plan(facts, changes, cautions(facts), suspends, resumes)
-
-
-def _never_fitting(
-    api: ClusterApi, job: Object, changes: tuple[ContainerChange, ...]
-) -> Iterator[str]:
-    """Say which quotas are too small for a single pod: pods would be ended for none to follow."""
-    namespace = job_facts(job).namespace
-    try:
-        found = read_all(api, RESOURCE_QUOTAS, read_quota, namespace=namespace)
-    except ForbiddenError:
-        return  # who may not see quotas learns of them when it is resumed
-    quotas, _ = parted(found, ResourceQuota)
-    for share in shares_of(pods_of_job(with_changes(job, changes))):
-        for over in never_fitting(share, quotas):
-            yield (
-                f"{share.field}.spec: pods of this Job can never fit quota {over.quota}: requested"
-                f" {render(over.requested)}, limited {render(over.limited)}"
-            )
+        judgement = judge(api, order.rules, job, changes, resumes=resumes)
+        refuse(*(f"{facts.title}: {words}" for words in judgement.problems))
+    return Plan(
+        facts,
+        changes,
+        cautions(facts),
+        suspends,
+        resumes,
+        unasked=judgement.unasked,
+        drains=judgement.drains,
+    )
 
 
 def check_on_server(api: ClusterApi, plan: Plan) -> str:

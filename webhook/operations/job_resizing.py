@@ -224,7 +224,7 @@ class _Run:
             self._check_resumption(facts)
             self._suspend(facts)
             return None
-        if not facts.state.is_open:
+        if not facts.state.is_open or self._drains(facts):
             self._tell(f"{facts.title}: waiting: {_obstruction(facts)}")
             return None
         return self._change(facts, changes)
@@ -234,6 +234,10 @@ class _Run:
         if facts.uid != self._plan.facts.uid:
             refuse(f"{facts.title}: metadata.uid: another Job has this name now")
         refuse(*obstacles(facts))
+
+    def _drains(self, facts: JobFacts) -> bool:
+        """Whether a rule refuses the change until the pods that still end are gone."""
+        return self._plan.drains and facts.state.terminating > 0
 
     def _check_resumption(self, facts: JobFacts) -> None:
         """Do not suspend what somebody else wants to run."""
@@ -276,4 +280,6 @@ def _obstruction(facts: JobFacts) -> str:
         return f"status.active is {facts.state.active}"
     if not facts.state.is_open:
         return "status.conditions has no Suspended: True"
+    if facts.state.terminating:
+        return f"status.terminating is {facts.state.terminating}"
     return "others write it all the time"

@@ -85,13 +85,18 @@ MUTATING: Final[Mapping[str, Entry]] = {
         _NEW_PODS,
         "pods do not wait for quota: the scheduler tries those that do not fit, again and again",
     ),
-    "jobs.deferredquota.io": Entry("Ignore", _JOBS, "suspended Jobs are not looked at"),
     MASK_ENTRY: Entry(
         "Ignore",
         (("UPDATE", "", "resourcequotas/status"),),
         "the API server goes on to charge pods when they are created",
     ),
 }
+MUTATING_LAST: Final[Mapping[str, Entry]] = {
+    "jobs.deferredquota.io": Entry(
+        "Ignore", _JOBS, "changes of Jobs are refused in the API server's words only"
+    ),
+}
+"""Those that have a configuration of their own, so that they see what others make of a request."""
 VALIDATING: Final[Mapping[str, Entry]] = {
     BIND_ENTRY: Entry("Fail", _BINDS, "pods are bound without being charged"),
     "assigned.deferredquota.io": Entry(

@@ -105,9 +105,9 @@ def settle(
     """Return the ledger that follows from `count`, or None when it cannot be used yet.
 
     A count that is older than the ledger is never used. One with a resource that the ledger has
-    not counted so far (another configuration, another quota) waits for the reservations of pods
-    that it does not show: what they take of that resource, the door that wrote them may not have
-    known. They are seen, or expire, within the time of a request.
+    not counted so far (another configuration, another quota) waits for the reservations of pods,
+    and of updates of pods, that it does not show: what they take of that resource, the door that
+    wrote them may not have known. They are seen, or expire, within the time of a request.
 
     Args:
         ledger: The present ledger; None when there is none yet.
@@ -143,7 +143,7 @@ def settle(
         if following is not None:
             kept[uid] = following
     counts_more = _counts_more(ledger, count)
-    if counts_more and any(uid not in count.pods for uid in kept):
+    if counts_more and any(_may_hide(one, count.pods.get(uid)) for uid, one in kept.items()):
         return None
     if counts_more or is_from_before:
         # changes of waiting pods were not claimed for what was not deferred
@@ -165,6 +165,11 @@ def seconds_until_new(*, lost_since: float | None, now: float, expire_seconds: f
     if lost_since is None:
         return 0.0
     return max(0.0, lost_since + expire_seconds - now)
+
+
+def _may_hide(reservation: Reservation, pod: SeenPod | None) -> bool:
+    """Say whether a pod may take what neither its reservation nor the count shows."""
+    return pod is None or pod.resource_version <= reservation.after
 
 
 def _counts_more(ledger: Ledger, count: Count) -> bool:

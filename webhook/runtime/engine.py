@@ -104,7 +104,7 @@ class Engine:
         self._options = options
         self._metrics = metrics
         self._job_gates = JobGates(api, time.monotonic)
-        self._rules = rules_of(self._configuration())
+        self._rules = self._read_rules()
         ledgers = LedgerStore(api)
         followed = ledgers.follow(options.informer) if options.follow_ledgers else None
         known = Known(
@@ -251,7 +251,10 @@ class Engine:
             self._rules = self._read_rules()
 
     def _read_rules(self) -> Rules:
-        return rules_of(self._configuration(), found_gates=self._job_gates.enabled)
+        gates = self._job_gates.found
+        return rules_of(
+            self._configuration(), found_gates=gates.enabled, unknown_gates=gates.unsure
+        )
 
     def _show_caches(self) -> None:
         cache = self._metrics.cache

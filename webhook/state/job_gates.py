@@ -1,12 +1,18 @@
 """Which feature gates of the API server decide what a suspended Job may change.
 
-1. From 1.36 on both are on, up to 1.34 there are none.
-2. In 1.35 they are off unless somebody turned them on. That is tried once, with dry runs of
-   changes of a suspended Job that makes no pods and is deleted at once.
-3. What cannot be found out counts as on: then the API server refuses in its own words what we let
-   pass, and we never refuse what it takes.
+1. Up to 1.34 there are none.
+2. From 1.35 on it is tried, by dry runs of changes of a Job that is installed for nothing else.
+   Any release may have them off or on, and may change that: it is tried again and again.
+3. What cannot be found out is not known. Then nothing may be refused for a gate that one of its
+   settings would let pass.
 
-Source: kubernetes v1.36, pkg/features/kube_features.go.
+The Job is suspended for ever, and no controller is responsible for it. Its status says that it ran
+and is suspended: then its resources can change where the one gate is on, and its scheduling
+directives where the other one is. It takes the rights to patch this one Job and its status;
+to make a Job would take the right to run anything as any service account of its namespace.
+
+Source: kubernetes v1.36, pkg/features/kube_features.go; pkg/registry/batch/job/strategy.go
+validationOptionsForJob.
 """
 
 from __future__ import annotations
@@ -14,21 +20,56 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from webhook.cluster.api import JOBS, ApiError, ClusterApi, InvalidError, Object
-from webhook.quota.jobs import JobGate
+from webhook.cluster.api import JOBS, ApiError, ClusterApi, InvalidError, JsonPatch, Object
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.jobs import JobGate, job_state
+from webhook.quota.reading import Node
 from webhook.state.names import SYSTEM_NAMESPACE
 
 _log = logging.getLogger(__name__)
 
 ALL: Final[frozenset[str]] = frozenset(JobGate)
 _NONE: Final[frozenset[str]] = frozenset()
-_ON_BY_DEFAULT: Final = (1, 36)
 _FIRST: Final = (1, 35)
-_NOBODY: Final = "deferredquota.io/nobody"
-"""No Job controller is responsible for a Job that is managed by this."""
+
+PROBE: Final = "deferred-quota-job-gates"
+"""The Job by which it is tried."""
+
+NOBODY: Final = "deferredquota.io/nobody"
+"""Its `managedBy`: no Job controller is responsible for it."""
+
+_RAN: Final[Object] = {
+    "startTime": "2026-01-01T00:00:00Z",
+    "active": 0,
+    "conditions": [
+        {
+            "type": "Suspended",
+            "status": "True",
+            "reason": "Probe",
+            "message": "so that feature gates can be tried on it",
+            "lastTransitionTime": "2026-01-01T00:00:01Z",
+            "lastProbeTime": "2026-01-01T00:00:01Z",
+        }
+    ],
+}
+_POD: Final = "/spec/template/spec"
+_TRIES: Final[Mapping[JobGate, JsonPatch]] = {
+    JobGate.MUTABLE_RESOURCES: [
+        {
+            "op": "add",
+            "path": f"{_POD}/containers/0/resources",
+            "value": {"requests": {"cpu": "2m"}},
+        }
+    ],
+    JobGate.MUTABLE_SCHEDULING: [
+        {"op": "add", "path": f"{_POD}/nodeSelector", "value": {NOBODY: "true"}}
+    ],
+}
+"""What each gate lets change of the probe."""
 
 
 @runtime_checkable
@@ -43,64 +84,101 @@ class VersionSource(Protocol):
         """
 
 
-class JobGates:
-    """The feature gates of one API server, found out once for each of its versions.
+class UntriableError(Exception):
+    """The gates cannot be tried; the text says why."""
 
-    `enabled` may be read from any thread; `look` belongs to one thread.
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of the gates.
+
+    Attributes:
+        enabled: The names of those that are on, and of those of which nobody knows.
+        unsure: The names of those of which nobody knows.
+    """
+
+    enabled: frozenset[str] = ALL
+    unsure: frozenset[str] = _NONE
+
+
+UNKNOWN: Final = Found(unsure=ALL)
+
+
+class JobGates:
+    """The feature gates of one API server, found out again and again.
+
+    `found` may be read from any thread; `look` belongs to one thread.
 
     Args:
         api: The API server; one that does not say its version is as 1.36.
         clock: A monotonic clock.
-        pause_seconds: How long an answer stands, so that an upgrade of the API server is seen.
+        pause_seconds: How long to wait until the next look where all gates are on.
+        short_pause_seconds: The same where one is off or not known: then somebody waits for it
+            to be turned on.
+        stale_seconds: How long what was found stands while nothing newer can be found.
     """
 
     def __init__(
-        self, api: ClusterApi, clock: Callable[[], float], *, pause_seconds: float = 600.0
+        self,
+        api: ClusterApi,
+        clock: Callable[[], float],
+        *,
+        pause_seconds: float = 300.0,
+        short_pause_seconds: float = 60.0,
+        stale_seconds: float = 900.0,
     ) -> None:
         self._api = api
         self._clock = clock
-        self._pause_seconds = pause_seconds
+        self._pauses = {True: pause_seconds, False: short_pause_seconds}
+        self._stale_seconds = stale_seconds
         self._lock = threading.Lock()
-        self._enabled = ALL
+        self._found = UNKNOWN if isinstance(api, VersionSource) else Found()
         self._version: tuple[int, int] | None = None
-        self._next_look = clock()
+        self._next_look = self._stands_until = clock()
+
+    @property
+    def found(self) -> Found:
+        """What is known of the gates now."""
+        with self._lock:
+            return self._found
 
     @property
     def enabled(self) -> frozenset[str]:
-        """The names of the gates that are on, as far as is known."""
-        with self._lock:
-            return self._enabled
+        """The names of the gates that are on, or of which nobody knows."""
+        return self.found.enabled
 
     def look(self) -> bool:
         """Find out anew, if it is time; return whether something changed."""
         now = self._clock()
         if now < self._next_look or not isinstance(self._api, VersionSource):
             return False
-        self._next_look = now + self._pause_seconds
-        try:
-            version = version_of(self._api.server_version())
-        except ApiError as err:
-            _log.warning("the API server's version is not known", extra={"error": str(err)})
-            return False
-        if version is None or version == self._version:
-            return False
-        self._version = version
-        found = self._gates_of(version)
+        before = self._found
+        after = self._after(self._api, now)
+        self._next_look = now + self._pauses[after == Found()]
         with self._lock:
-            has_changed, self._enabled = found != self._enabled, found
-        _log.info("feature gates of Jobs", extra={"enabled": sorted(found)})
-        return has_changed
+            self._found = after
+        if after != before:
+            facts = {"enabled": sorted(after.enabled), "unsure": sorted(after.unsure)}
+            _log.info("feature gates of Jobs", extra=facts)
+        return after != before
 
-    def _gates_of(self, version: tuple[int, int]) -> frozenset[str]:
-        if version >= _ON_BY_DEFAULT:
-            return ALL
-        if version < _FIRST:
-            return _NONE
+    def _after(self, source: VersionSource, now: float) -> Found:
+        """Return what is known after a look."""
+        version = self._version
         try:
-            return tried_gates(self._api)
-        except ApiError as err:
+            version = version_of(source.server_version())
+            found = self._gates_of(version)
+        except (ApiError, UntriableError) as err:
             _log.warning("feature gates of Jobs cannot be tried", extra={"error": str(err)})
-            return ALL
+            stands = now < self._stands_until and version == self._version
+            return self._found if stands else UNKNOWN
+        self._version, self._stands_until = version, now + self._stale_seconds
+        return found
+
+    def _gates_of(self, version: tuple[int, int] | None) -> Found:
+        if version is not None and version < _FIRST:
+            return Found(enabled=_NONE)
+        return Found(enabled=tried_gates(self._api))
 
 
 def version_of(answer: Object) -> tuple[int, int] | None:
@@ -114,80 +192,36 @@ def version_of(answer: Object) -> tuple[int, int] | None:
 
 
 def tried_gates(api: ClusterApi) -> frozenset[str]:
-    """Find out by trying which gates are on.
-
-    A Job that never started tells of the first gate; one that has an active pod besides tells of
-    the second, because its scheduling directives can change only where that gate is off.
+    """Find out by trying which gates are on. All that is written is the status of the probe, once.
 
     Raises:
-        ApiError: It cannot be tried, for want of rights for example.
+        UntriableError: The probe is not as it was installed, or something else than the API
+            server's own rule refuses a try.
+        ApiError: A try is not answered, for want of rights or of the probe for example.
     """
-    made = api.create(JOBS, _throw_away()).object
-    name = _name(made)
-    found = set()
-    try:
-        if _is_taken(api, _resized(made)):
-            found.add(JobGate.MUTABLE_RESOURCES)
-        active = api.update_status(JOBS, {**made, "status": {"active": 1}}).object
-        if not _is_taken(api, _directed(active)):
-            found.add(JobGate.MUTABLE_SCHEDULING)
-    finally:
-        api.delete(JOBS, name, namespace=SYSTEM_NAMESPACE)
-    return frozenset(found)
+    ran = {"status": _RAN}
+    _check(api.patch(JOBS, PROBE, ran, namespace=SYSTEM_NAMESPACE, subresource="status").object)
+    return frozenset(gate for gate, patch in _TRIES.items() if _is_taken(api, patch))
 
 
-def _is_taken(api: ClusterApi, job: Object) -> bool:
+def _check(probe: Object) -> None:
+    """Look whether the answers of the API server can tell anything."""
     try:
-        api.update(JOBS, job, dry_run=True)
-    except InvalidError:
-        return False
+        state = job_state(probe)
+        is_ours = Node(probe).child("spec").text("managedBy") == NOBODY
+    except InvalidFieldError as err:
+        raise UntriableError(f"job {PROBE}: {err}") from err
+    if not (is_ours and state.is_open and state.started and not state.finished):
+        raise UntriableError(f"job {PROBE}: is not as it was installed: delete it, install it anew")
+
+
+def _is_taken(api: ClusterApi, patch: JsonPatch) -> bool:
+    try:
+        answer = api.patch(JOBS, PROBE, patch, namespace=SYSTEM_NAMESPACE, dry_run=True)
+    except InvalidError as err:
+        # webhooks and policies may answer 422 too, in other words
+        if err.message.startswith(f'{JOBS.qualified_kind} "{PROBE}" is invalid: spec.template'):
+            return False
+        raise UntriableError(f"job {PROBE}: {err.message}") from err
+    _check(answer.object)
     return True
-
-
-def _throw_away() -> Object:
-    container = {
-        "name": "none",
-        "image": "registry.invalid/none",
-        "resources": {"requests": {"cpu": "1m"}},
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"generateName": "deferred-quota-gates-", "namespace": SYSTEM_NAMESPACE},
-        "spec": {
-            "suspend": True,
-            "managedBy": _NOBODY,
-            "template": {"spec": {"containers": [container], "restartPolicy": "Never"}},
-        },
-    }
-
-
-def _resized(job: Object) -> Object:
-    pod = _pod_spec(job)
-    containers = pod["containers"]
-    items = containers if isinstance(containers, list) else []
-    resources = {"requests": {"cpu": "2m"}}
-    return _with_pod(job, {**pod, "containers": [{**one, "resources": resources} for one in items]})
-
-
-def _directed(job: Object) -> Object:
-    return _with_pod(job, {**_pod_spec(job), "nodeSelector": {_NOBODY: "true"}})
-
-
-def _with_pod(job: Object, pod: Object) -> Object:
-    spec = _member(job, "spec")
-    template = {**_member(spec, "template"), "spec": pod}
-    return {**job, "spec": {**spec, "template": template}}
-
-
-def _pod_spec(job: Object) -> Object:
-    return _member(_member(_member(job, "spec"), "template"), "spec")
-
-
-def _member(holder: Object, name: str) -> Object:
-    value = holder.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _name(job: Object) -> str:
-    return str(_member(job, "metadata").get("name", ""))

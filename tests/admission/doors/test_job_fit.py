@@ -258,6 +258,150 @@ def test_the_jobs_of_a_job_set_are_counted_together(open_desk: OpenDesk) -> None
     ]
 
 
+def updated_set(desk: Desk, old: Object, new: Object) -> Reply:
+    resource, group = ("cronjobs", "batch") if new["kind"] == "CronJob" else JOB_SETS
+    return desk.validate(a_review("UPDATE", resource, new, old=old, group=group))
+
+
+def with_spec(obj: Object, **fields: object) -> Object:
+    return {**obj, "spec": {**obj["spec"], **fields}}  # type: ignore[dict-item]
+
+
+BIG = a_job_set(("1", 6))
+"""More than a quota of 4 cpu."""
+NIGHTLY = a_cron_job("1", 6)
+EDITS: dict[str, tuple[Object, Object, bool]] = {
+    "of a JobSet, of something else": (BIG, with_spec(BIG, ttlSecondsAfterFinished=60), True),
+    "of a CronJob, of its schedule": (NIGHTLY, with_spec(NIGHTLY, schedule="0 4 * * *"), True),
+    "of a JobSet, that suspends it": (BIG, with_spec(BIG, suspend=True), True),
+    "of a CronJob, that suspends it": (NIGHTLY, with_spec(NIGHTLY, suspend=True), True),
+    "of a suspended CronJob": (
+        with_spec(NIGHTLY, suspend=True),
+        with_spec(NIGHTLY, suspend=True, schedule="0 4 * * *"),
+        True,
+    ),
+    "of a CronJob, that resumes it": (with_spec(NIGHTLY, suspend=True), NIGHTLY, False),
+    "of a JobSet, that resumes it": (with_spec(BIG, suspend=True), BIG, False),
+    "of a JobSet, with fewer Jobs": (BIG, a_job_set(("1", 5)), True),
+    "of a JobSet, with more Jobs": (BIG, a_job_set(("1", 7)), False),
+    "of a JobSet, with other Jobs that ask the same": (BIG, a_job_set(("2", 3)), True),
+    "of a JobSet, with more Jobs that fit": (a_job_set(("1", 1)), a_job_set(("1", 4)), True),
+    "of a CronJob, with larger pods": (NIGHTLY, a_cron_job("2", 6), False),
+    "of a CronJob, with fewer pods that are larger": (NIGHTLY, a_cron_job("2", 3), True),
+    "of a CronJob that was scaled to zero": (a_cron_job("1", 0), NIGHTLY, False),
+    "of a CronJob, to zero": (NIGHTLY, a_cron_job("1", 0), True),
+    "of a JobSet that could not be read": (with_spec(BIG, replicatedJobs=[{}]), BIG, False),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "may"), EDITS.values(), ids=EDITS.keys())
+def test_an_edit(open_desk: OpenDesk, old: Object, new: Object, may: bool) -> None:
+    reply = updated_set(of_quota(open_desk, "4", {"unsuspend": "Deny"}), old, new)
+    assert reply.allowed is may, reply.message
+
+
+def test_an_edit_that_does_not_touch_pods_is_not_looked_at(open_desk: OpenDesk) -> None:
+    broken = a_quota("p1")
+    broken["spec"] = {"hard": {"requests.cpu": "much"}}
+    desk = open_desk(broken, settings={"jobs": [{"unsuspend": "Deny"}]})
+    reply = updated_set(desk, BIG, with_spec(BIG, ttlSecondsAfterFinished=60))
+    assert (reply.allowed, reply.warnings) == (True, [])
+    assert updated_set(desk, BIG, a_job_set(("1", 7))).code == 429
+
+
+def test_an_edit_is_never_refused_for_pods_that_never_fit(open_desk: OpenDesk) -> None:
+    reply = updated_set(of_quota(open_desk, "4"), a_job_set(("1", 1)), a_job_set(("5", 1)))
+    assert (reply.allowed, reply.warnings) == (
+        True,
+        ["pods can never fit quota p1: requested requests.cpu=5, limited 4"],
+    )
+
+
+RUNNING: dict[str, tuple[int, int, bool]] = {
+    "up, beyond the quota": (2, 6, False),
+    "up, within the quota": (2, 4, True),
+    "down, still beyond the quota": (6, 5, True),
+    "up from zero, beyond the quota": (0, 6, False),
+    "down to zero": (6, 0, True),
+    "not at all": (6, 6, True),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "may"), RUNNING.values(), ids=RUNNING.keys())
+def test_a_job_that_runs_is_scaled(open_desk: OpenDesk, before: int, after: int, may: bool) -> None:
+    desk = of_quota(open_desk, "4", {"unsuspend": "Deny"})
+    old = sized("1", parallelism=before, suspend=False)
+    new = sized("1", parallelism=after, suspend=False, backoffLimit=7)
+    reply = change(desk, old, new)
+    assert reply.allowed is may, reply.message
+    if not may:
+        assert [field for _, field, _ in reply.causes] == ["spec.parallelism"]
+
+
+def test_a_suspended_job_may_have_any_parallelism(open_desk: OpenDesk) -> None:
+    desk = of_quota(open_desk, "4", {"unsuspend": "Deny"})
+    reply = change(desk, sized("1", parallelism=0), sized("1", parallelism=9))
+    assert (reply.allowed, reply.warnings) == (True, [])
+
+
+def test_whether_a_pod_can_ever_fit_does_not_depend_on_how_many_there_are(
+    open_desk: OpenDesk,
+) -> None:
+    desk = of_quota(open_desk, "2")
+    zero = sized("3", parallelism=0)
+    assert resumed(desk, zero).message == f"{SPEC}: {NEVER}"
+    assert change(desk, sized("1", parallelism=0), zero).message == f"{SPEC}: {NEVER}"
+    running = sized("3", parallelism=0, suspend=False)
+    assert change(desk, running, sized("3", parallelism=1, suspend=False)).code == 422
+    done = sized("3", completions=2, status={"succeeded": 2}, podReplacementPolicy="Failed")
+    assert resumed(desk, done).warnings == []
+
+
+def test_one_whose_pods_are_too_large_but_not_larger_is_only_warned_about(
+    open_desk: OpenDesk,
+) -> None:
+    desk = of_quota(open_desk, "2")
+    grown = a_job(a_container(requests={"cpu": "3", "memory": "2Gi"}))
+    reply = change(desk, a_job(a_container(requests={"cpu": "3", "memory": "1Gi"})), grown)
+    assert (reply.allowed, len(reply.warnings)) == (True, 1)
+
+
+def of_class_quota(open_desk: OpenDesk, *rules: Object) -> Desk:
+    quota = a_quota("p1", hard={"requests.cpu": "2"})
+    expression = {"scopeName": "PriorityClass", "operator": "NotIn", "values": ["high"]}
+    quota["spec"]["scopeSelector"] = {"matchExpressions": [expression]}  # type: ignore[index]
+    return open_desk(quota, settings={"jobs": list(rules)})
+
+
+def test_a_default_class_may_let_fit_what_does_not_fit_without(open_desk: OpenDesk) -> None:
+    desk = of_class_quota(open_desk, {"neverFits": "Deny"})
+    for reply in (resumed(desk, sized("3")), change(desk, sized("1"), sized("3"))):
+        assert (reply.allowed, reply.warnings) == (
+            True,
+            ["pods without a class can never fit quota p1: requested requests.cpu=3, limited 2"],
+        )
+    classed = sized("3", template_spec={"priorityClassName": "low"})
+    assert resumed(desk, classed).message == f"{SPEC}: {NEVER}"
+    high = sized("3", template_spec={"priorityClassName": "high"})
+    assert (resumed(desk, high).allowed, resumed(desk, high).warnings) == (True, [])
+    assert resumed(of_class_quota(open_desk, {"neverFits": "Allow"}), sized("3")).warnings == []
+
+
+def test_what_is_refused_by_another_word_is_refused_although_it_is_told_already(
+    open_desk: OpenDesk,
+) -> None:
+    desk = of_quota(open_desk, "2", {"neverFits": "Warn", "unsuspend": "Deny"})
+    reply = resumed(desk, sized("3"))
+    assert (reply.code, reply.message) == (
+        422,
+        (
+            "spec.parallelism: 1 pod asks requests.cpu=3, quota p1 limits requests.cpu=2;"
+            " at most 0 fit"
+        ),
+    )
+    assert resumed(of_class_quota(open_desk, {"unsuspend": "Deny"}), sized("3")).code == 422
+
+
 def test_a_job_set_that_can_never_fit_is_not_resumed(open_desk: OpenDesk) -> None:
     desk = of_quota(open_desk, "4")
     held, free = a_job_set(("1", 1), ("5", 1), suspend=True), a_job_set(("1", 1), ("5", 1))

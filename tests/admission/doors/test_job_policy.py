@@ -100,6 +100,78 @@ def test_growth_within_the_quota_counts_all_pods_that_run_at_a_time(open_desk: O
     assert shrunk.allowed  # not enough, but on its way
 
 
+def limited(request: str, limit: str = "", **fields: object) -> Object:
+    limits = {"limits": {"cpu": limit}} if limit else {}
+    return a_job(a_container(requests={"cpu": request}, **limits), status=SUSPENDED, **fields)  # type: ignore[arg-type]
+
+
+LIMITS: dict[str, tuple[Object, Object, Object, bool]] = {
+    "added, and nothing may shrink": ({"shrink": "Deny"}, limited("1"), limited("1", "2"), True),
+    "added, and nothing may grow": ({"growth": "Deny"}, limited("1"), limited("1", "2"), True),
+    "lowered, and nothing may shrink": (
+        {"shrink": "Deny"},
+        limited("1", "3"),
+        limited("1", "2"),
+        False,
+    ),
+    "raised, and nothing may shrink": (
+        {"shrink": "Deny"},
+        limited("1", "2"),
+        limited("1", "3"),
+        True,
+    ),
+    "taken away, and nothing may shrink": (
+        {"shrink": "Deny"},
+        limited("1", "2"),
+        limited("1"),
+        True,
+    ),
+    "taken away, and nothing may grow": (
+        {"growth": "Deny"},
+        limited("1", "2"),
+        limited("1"),
+        False,
+    ),
+    "added beyond the quota": ({"growth": "WithinQuota"}, limited("1"), limited("1", "5"), False),
+    "added within the quota": ({"growth": "WithinQuota"}, limited("1"), limited("1", "4"), True),
+    "added beyond the quota for some pods": (
+        {"growth": "WithinQuota"},
+        limited("1", parallelism=3),
+        limited("1", "2", parallelism=3),
+        False,
+    ),
+    "taken away, within the quota": (
+        {"growth": "WithinQuota"},
+        limited("1", "5"),
+        limited("1"),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("rule", "old", "new", "may"), LIMITS.values(), ids=LIMITS.keys())
+def test_a_limit(open_desk: OpenDesk, rule: Object, old: Object, new: Object, may: bool) -> None:
+    desk = ruled(open_desk, {"unsuspend": "Allow", "neverFits": "Allow", **rule})
+    desk.create(a_quota("p1", hard={"limits.cpu": "4"}, uid="quota-uid-p1"))
+    desk.catch_up()
+    reply = change(desk, old, new)
+    assert reply.allowed is may, reply.message
+    if not may:
+        assert [field for _, field, _ in reply.causes] == [f"{MAIN}.limits.cpu"]
+
+
+def test_growth_within_the_quota_of_a_job_without_pods_is_that_of_one(open_desk: OpenDesk) -> None:
+    desk = ruled(open_desk, {"growth": "WithinQuota", "unsuspend": "Deny", "neverFits": "Allow"})
+    desk.create(a_quota("p1", hard={"requests.cpu": "4"}, uid="quota-uid-p1"))
+    desk.catch_up()
+    assert change(desk, sized("1", parallelism=0), sized("4", parallelism=0)).allowed
+    assert change(desk, sized("1", parallelism=0), sized("5", parallelism=0)).message == (
+        f"{MAIN}.requests.cpu: from 1 to 5: may grow within the quota only:"
+        " 1 pod asks requests.cpu=5, quota p1 limits requests.cpu=4"
+    )
+    assert change(desk, sized("6", parallelism=0), sized("5", parallelism=0)).allowed
+
+
 CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
 
 

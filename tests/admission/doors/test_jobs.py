@@ -142,9 +142,10 @@ def test_fields_beside_the_template_are_refused_with_their_values(desk: Desk) ->
 
 def test_a_fault_without_words_still_says_what_is_wrong(desk: Desk) -> None:
     claims = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
-    asked = {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}, {"name": "gpu"}]}
-    old = a_job(a_container(resources={"requests": {"cpu": "1"}}), template_spec=claims)
-    reply = change(desk, old, a_job(a_container(resources=asked), template_spec=claims))
+    one = {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]}
+    two = {**one, "claims": [{"name": "gpu"}, {"name": "gpu"}]}
+    old, new = (a_job(a_container(resources=each), template_spec=claims) for each in (one, two))
+    reply = change(desk, old, new)
     assert reply.code == 422
     for _, field, message in reply.causes:
         assert field
@@ -174,7 +175,9 @@ def test_gates_are_those_of_the_api_servers_version_unless_they_are_told(
     old, new = sized("1", status=SUSPENDED), sized("2", status=SUSPENDED)
     found = open_desk()
     eventually(lambda: change(found, old, new).code == 422, "the version is known")
-    assert f"feature gate {GATES[0]} is off" in str(change(found, old, new).message)
+    assert f"feature gate {GATES[0]}; here it is off or not there" in str(
+        change(found, old, new).message
+    )
     told = open_desk(settings={"jobGates": dict.fromkeys(GATES, True)})
     assert change(told, old, new).allowed
 
@@ -182,6 +185,33 @@ def test_gates_are_those_of_the_api_servers_version_unless_they_are_told(
 def test_a_job_whose_spec_does_not_change_is_not_looked_at(desk: Desk) -> None:
     job = {**sized("1", suspend=False), "spec": {"template": None}}
     assert change(desk, job, {**job, "metadata": {"name": "train", "finalizers": []}}).allowed
+
+
+LEFT_TO_THE_API_SERVER = {
+    "a field whose gate may be off": {"template_spec": {"hostUsers": False}},
+    "resources of the pod": {"template_spec": {"resources": {"requests": {"cpu": "9"}}}},
+    "a field of a newer release": {"template_spec": {"fromTheFuture": 1}},
+    "a policy whose gate may be off": {"successPolicy": {"rules": [{"succeededCount": 1}]}},
+}
+
+
+@pytest.mark.parametrize(
+    "fields", LEFT_TO_THE_API_SERVER.values(), ids=LEFT_TO_THE_API_SERVER.keys()
+)
+def test_what_the_api_server_may_drop_is_not_refused_before_it_judges(
+    desk: Desk, fields: Object
+) -> None:
+    old = sized("1", suspend=False)
+    assert change(desk, old, sized("1", suspend=False, **fields)).allowed
+    # beside it, what is refused in any case is told alone
+    reply = change(desk, old, sized("2", suspend=False, **fields))
+    assert [field for _, field, _ in reply.causes] == [REQUESTED]
+
+
+def test_a_new_job_is_not_read_before_others_have_changed_it(desk: Desk) -> None:
+    empty = {"metadata": {"name": "train"}, "spec": {"template": {"spec": {"containers": []}}}}
+    assert desk.mutate(a_review("CREATE", "jobs", empty, group="batch")).allowed
+    assert desk.validate(a_review("CREATE", "jobs", empty, group="batch")).code == 422
 
 
 def test_a_dry_run_is_answered_alike(desk: Desk) -> None:
@@ -213,10 +243,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("wrong", "field"), WRONG.values(), ids=WRONG.keys())
-def test_a_field_of_the_wrong_type_in_the_stored_job_is_refused_with_its_path(
+def test_a_stored_job_that_cannot_be_read_is_left_to_the_api_server(
     desk: Desk, wrong: Object, field: str
 ) -> None:
-    reply = change(desk, {**sized("1"), **wrong}, sized("2"))
+    old = {**sized("1"), **wrong}
+    assert change(desk, old, sized("2")).audit == {"decision": "not-charged"}
+    # what the API server has taken is compared with the rules of the cluster, and cannot be
+    reply = change(desk, old, sized("2"), Phase.VALIDATING)
     assert (reply.code, reply.reason) == (422, "Invalid")
     assert str(reply.message).startswith(f"old.{field}: ")
 

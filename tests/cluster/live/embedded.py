@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -12,6 +13,9 @@ from webhook.cluster.live import Access, LiveClient
 from webhook.cluster.live.identity import Credentials, Identity
 from webhook.cluster.memory import MemoryCluster
 from webhook.embedded.apiserver import ApiServer
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
 
 
 class _Http11(WSGIRequestHandler):
@@ -31,9 +35,11 @@ def plain_access(port: int) -> Access:
 
 
 @contextmanager
-def served(cluster: MemoryCluster) -> Iterator[LiveClient]:
-    """Serve a cluster and give a client of it."""
-    server = make_server("127.0.0.1", 0, ApiServer(cluster), threaded=True, request_handler=_Http11)
+def served(
+    cluster: MemoryCluster, app: Callable[[MemoryCluster], WSGIApplication] = ApiServer
+) -> Iterator[LiveClient]:
+    """Serve a cluster, as an application that is made of it, and give a client of it."""
+    server = make_server("127.0.0.1", 0, app(cluster), threaded=True, request_handler=_Http11)
     server.daemon_threads = True  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

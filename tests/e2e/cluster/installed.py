@@ -18,7 +18,7 @@ NOWHERE: Final = "https://127.0.0.1:1"
 OURS: Final = "app.kubernetes.io/part-of=deferred-quota"
 KINDS: Final = (
     "namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,"
-    "serviceaccounts,secrets,configmaps,services,deployments,poddisruptionbudgets,resourcequotas,"
+    "serviceaccounts,secrets,configmaps,services,jobs,deployments,poddisruptionbudgets,resourcequotas,"
     "mutatingwebhookconfigurations,validatingwebhookconfigurations,mutatingadmissionpolicies,"
     "mutatingadmissionpolicybindings"
 )

@@ -72,7 +72,7 @@ def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
 
 
 def test_a_dry_run_changes_nothing(clean: Cluster) -> None:
-    assert "17 objects would change" in clean.install("--dry-run")
+    assert "21 objects would change" in clean.install("--dry-run")
     assert clean.versions() == {}
     assert "would be created" in clean.run("install", "--dry-run")
     assert clean.versions() == {}
@@ -112,6 +112,7 @@ def test_another_address_changes_the_registrations_only(cluster: Cluster) -> Non
     after = cluster.versions()
     assert {name for name in after if before[name] != after[name]} == {
         "MutatingWebhookConfiguration/deferred-quota",
+        "MutatingWebhookConfiguration/zz-deferred-quota-jobs",
         "ValidatingWebhookConfiguration/deferred-quota",
     }
 

@@ -10,16 +10,16 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.job_states import a_job_in_state, jobs, put
-from tests.e2e.cluster.objects import Answer, Api, Object, a_namespace
+from tests.e2e.cluster.objects import Answer, Api, Object
 from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.restoring_webhook import restoring
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.quota.job_strategies import CHANGES, STATUSES, changed
 from tests.quota.job_updates import SPEC, STARTED, Change, change_list, resources_of, updated
 from tests.quota.job_updates import put as setting
-from webhook.cluster.live import LiveClient, load_access
+from tests.quota.test_job_dropping import DROPPABLE
 from webhook.quota.jobs import JobGate, job_update_errors
-from webhook.state.job_gates import tried_gates
 
 RESOURCES, SCHEDULING = JobGate.MUTABLE_RESOURCES, JobGate.MUTABLE_SCHEDULING
 GATES: Final = {
@@ -31,8 +31,22 @@ GATES: Final = {
 UPDATES: Final = 180
 """For each combination of gates."""
 PLAIN: Final = "plain"
+GUARDED: Final = "guarded"
+LENIENT: Final = dict.fromkeys(
+    (
+        "claims",
+        "templateMetadata",
+        "podReplacementPolicy",
+        "terminating",
+        "neverFits",
+        "unsuspend",
+    ),
+    "Allow",
+)
+"""A rule that wants nothing beyond what the API server does."""
+DROPS: Final = {"HostnameOverride": False}
+"""A gate of a field that the API server drops then; it is on where nobody says otherwise."""
 OURS: Final = 'admission webhook "jobs.deferredquota.io" denied the request: '
-SYSTEM: Final = "deferred-quota-system"
 
 CONFIRMED: Final = [{"type": "Suspended", "status": "True"}]
 REQUESTS: Final = f"{SPEC}.containers[0].resources.requests"
@@ -52,16 +66,21 @@ NEVER: Final = (
 def gated(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[ControlPlane, frozenset[str]]]:
-    """A control plane without controllers for each combination of feature gates."""
+    """A control plane for each combination of feature gates, and the product on it.
+
+    One namespace is as it was, the other one has opted in.
+    """
     gates = {str(gate): gate in request.param for gate in JobGate}
-    with ControlPlane.start(
-        tmp_path_factory.mktemp("gated"),
-        scheduler=False,
-        controller_manager=False,
-        feature_gates=gates,
-    ) as running:
-        for name in (PLAIN, SYSTEM):
-            assert Api(running.rest).create("/api/v1/namespaces", a_namespace(name, mode="")).ok
+    configuration = {"jobGates": gates, "jobs": [LENIENT]}
+    directory = tmp_path_factory.mktemp("gated")
+    with (
+        ControlPlane.start(
+            directory / "plane", scheduler=False, feature_gates={**gates, **DROPS}
+        ) as running,
+        Product.start(running, directory / "product", configuration=configuration),
+    ):
+        apply_namespace(Api(running.rest), PLAIN, mode="")
+        apply_namespace(Api(running.rest), GUARDED)
         yield running, request.param
 
 
@@ -72,25 +91,65 @@ def test_random_updates_are_judged_as_the_api_server_judges_them(
     plane, gates = gated
     api, chance = Api(plane.rest), random.Random(len(gates) * 7 + 1)  # noqa: S311
     stored = [
-        a_job_in_state(api, PLAIN, f"job-{number}-{suspend}".lower(), status, suspend=suspend)
+        _stored_twice(api, f"job-{number}-{suspend}".lower(), status, suspend=suspend)
         for number, status in enumerate(STATUSES)
         for suspend in (True, False)
     ]
-    taken, differences = 0, []
+    taken, told, differences = 0, 0, []
     for _ in range(UPDATES):
-        old = chance.choice(stored if chance.random() < 0.25 else stored[::2])
-        new = changed(old, chance.sample(CHANGES, chance.choice([1, 1, 1, 1, 2, 2, 3])))
-        answer = put(api, new)
+        old, guarded = chance.choice(stored if chance.random() < 0.25 else stored[::2])
+        changes = chance.sample(CHANGES, chance.choice([1, 1, 1, 1, 2, 2, 3]))
+        new = changed(old, changes)
+        answer, through = put(api, new), put(api, changed(guarded, changes))
         assert answer.code in (200, 422), str(answer)
         taken += answer.ok
-        errors = job_update_errors(old, new, gates)
-        if answer.ok == bool(errors):
-            differences.append(_difference(old, new, answer, [str(each) for each in errors]))
+        told += through.message.startswith(OURS)
+        errors = [str(each) for each in job_update_errors(old, new, gates)]
+        if answer.ok == bool(errors) or through.code != answer.code:
+            differences.append(_difference(old, new, answer, [*errors, f"door: {through}"]))
     with capsys.disabled():
         on = ", ".join(sorted(gates)) or "none"
-        print(f"\ngates: {on}: {UPDATES} updates, {taken} taken, {len(differences)} differ")
+        print(
+            f"\ngates: {on}: {UPDATES} updates, {taken} taken, {told} refused in our words,"
+            f" {len(differences)} differ"
+        )
     assert not differences, "\n\n".join(differences[:5])
     assert UPDATES / 15 < taken < UPDATES * 9 / 10, "one verdict hardly occurs"
+    assert told == UPDATES - taken, "what nobody drops is refused in our words"
+
+
+@pytest.mark.timeout(300)
+def test_what_the_api_server_may_drop_is_judged_by_it_alone(
+    gated: tuple[ControlPlane, frozenset[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    api = Api(gated[0].rest)
+    stored = [
+        _stored_twice(api, f"drops-{number}", STATUSES[number], suspend=suspend)
+        for number, suspend in ((0, True), (7, False))
+    ]
+    taken, differences = [], []
+    for name, change in DROPPABLE.items():
+        for old, guarded in stored:
+            new = changed(old, [change])
+            if new == old:  # it has nothing that could be changed so
+                continue
+            answer, through = put(api, new), put(api, changed(guarded, [change]))
+            taken += [name] if answer.ok else []
+            if (answer.code, answer.ok) != (through.code, through.ok):
+                differences.append(f"{name}: {answer}\n{through}")
+    with capsys.disabled():
+        print(f"\ntaken, because it was dropped: {', '.join(dict.fromkeys(taken))}")
+    assert not differences, "\n\n".join(differences[:5])
+    assert {"a scheduling group", "a host name", "a stop signal, alone in a lifecycle"} <= {*taken}
+
+
+def _stored_twice(api: Api, name: str, status: Object, *, suspend: bool) -> tuple[Object, Object]:
+    """Store the same Job where nobody looks and where we do."""
+    there, here = (
+        a_job_in_state(api, namespace, name, status, suspend=suspend)
+        for namespace in (PLAIN, GUARDED)
+    )
+    return there, here
 
 
 def _difference(old: Object, new: Object, answer: Answer, errors: list[str]) -> str:
@@ -100,17 +159,6 @@ def _difference(old: Object, new: Object, answer: Answer, errors: list[str]) -> 
         if old["spec"].get(key) != value
     }
     return f"status {old.get('status')}\nchanged {changes}\nAPI server: {answer}\nwe: {errors}"
-
-
-def test_gates_are_found_out_by_trying(gated: tuple[ControlPlane, frozenset[str]]) -> None:
-    plane, gates = gated
-    client = LiveClient(load_access(plane.kubeconfig(), environ={}))
-    try:
-        assert tried_gates(client) == gates
-    finally:
-        client.close()
-    left = Api(plane.rest).get(jobs(SYSTEM)).body["items"]
-    assert all("deletionTimestamp" in job["metadata"] for job in left)  # nobody collects here
 
 
 # -- the words that people read -----------------------------------------------------------------
@@ -189,14 +237,6 @@ FIXED: Mapping[str, tuple[Change, str]] = {
         setting(f"{SPEC}.containers.0.command", ["run"]),
         f"{SPEC}.containers[0].command: field is immutable: another value: {NEVER}",
     ),
-    "resources of the pod": (
-        setting(f"{SPEC}.resources", {"requests": {"cpu": "2"}, "limits": {"cpu": "4"}}),
-        (
-            f"{SPEC}.resources.limits.cpu: field is immutable: from none to 4: resources of the pod"
-            " as a whole never change, only those of its containers;"
-            f" {SPEC}.resources.requests.cpu: field is immutable: from none to 2"
-        ),
-    ),
     "resource claims": (
         change_list(f"{SPEC}.resourceClaims", lambda claims: claims.pop()),
         (
@@ -217,6 +257,49 @@ def test_what_never_changes_is_refused_in_our_words(
 ) -> None:
     old = a_job_in_state(tenant.api, tenant.namespace, "train", {}, suspend=True)
     assert words(tenant, old, change) == said
+
+
+def test_resources_of_the_pod_never_change(tenant: Tenant) -> None:
+    spec = a_simple_job("1")
+    spec["template"]["spec"]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "4"}}
+    old = created(tenant, "whole", spec)
+    assert words(tenant, old, setting(f"{SPEC}.resources.requests.cpu", "3")) == (
+        f"{SPEC}.resources.requests.cpu: field is immutable: from 2 to 3: resources of the pod as a"
+        " whole never change, only those of its containers"
+    )
+
+
+def test_what_changes_nothing_of_the_spec_is_not_asked_about(
+    tenant: Tenant, product: Product
+) -> None:
+    old = a_job_in_state(tenant.api, tenant.namespace, "train", {}, suspend=True)
+    path = jobs(tenant.namespace, "train")
+
+    def asked() -> float:
+        return product.metric("admission_requests_total", door="jobs")
+
+    before = asked()
+    labelled = tenant.api.patch(path, {"metadata": {"labels": {"team": "a"}}})
+    assert labelled.ok, str(labelled)
+    assert put(tenant.api, old | {"metadata": labelled.body["metadata"]}).ok
+    status = tenant.api.patch(f"{path}/status", {"status": {"active": 1}})
+    assert status.ok, str(status)
+    assert asked() == before
+    assert tenant.api.patch(path, {"spec": {"backoffLimit": 5}}).ok
+    assert asked() == before + 2  # at both doors
+
+
+def test_what_another_webhook_takes_back_is_not_refused_before(
+    tenant: Tenant, product: Product
+) -> None:
+    old = a_job_in_state(tenant.api, tenant.namespace, "train", {}, suspend=True)
+    change, _ = FIXED["image"]
+    assert words(tenant, old, change)
+    with restoring(tenant, product.certificates):
+        # the API server asks it a moment after it is registered
+        becomes(lambda: put(tenant.api, updated(old, change)).code, 200, "it is asked before us")
+        second = setting(f"{SPEC}.containers.1.image", "registry.example/app:2")
+        assert "containers[1].image: field is immutable" in words(tenant, old, change, second)
 
 
 FAULTS: Mapping[str, tuple[Change, str]] = {
@@ -276,13 +359,15 @@ def test_gates_that_are_off_are_named(ungated: Tenant) -> None:
     ran = {"startTime": STARTED, "conditions": CONFIRMED}
     old = a_job_in_state(ungated.api, "team-a", "train", ran, suspend=True)
     assert words(ungated, old, GROW) == (
-        f"{GROWN}the API server lets no resources of a Job change (its feature gate {RESOURCES} is"
-        " off; it is on by default since 1.36); delete the Job and create it anew"
+        f"{GROWN}the API server lets no resources of a Job change (that takes Kubernetes 1.36, or"
+        f" 1.35 with the feature gate {RESOURCES}; here it is off or not there);"
+        " delete the Job and create it anew"
     )
     assert words(ungated, old, MOVE) == (
         f'{SPEC}.nodeSelector.zone: field is immutable: from "a" to "b": scheduling directives can'
-        " change only before a Job first runs (the API server's feature gate"
-        f" {SCHEDULING} is off; it is on by default since 1.36); delete the Job and create it anew"
+        " change only before a Job first runs (afterwards it takes Kubernetes 1.36, or 1.35 with"
+        f" the feature gate {SCHEDULING}; here it is off or not there);"
+        " delete the Job and create it anew"
     )
     new = a_job_in_state(ungated.api, "team-a", "new", {}, suspend=True)
     assert put(ungated.api, updated(new, MOVE)).ok

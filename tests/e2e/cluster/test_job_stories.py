@@ -208,7 +208,10 @@ def test_a_running_job_is_suspended_resized_and_resumed(plane: ControlPlane, tea
     assert done.exit_code == ExitCode.OK, done.output
     found = json.loads(done.stdout)
     assert (found["suspended"], found["resumed"]) == (True, True)
-    assert (found["warnings"], found["problems"]) == ([], [])
+    assert found["problems"] == []
+    still = "2 pods of the previous run still terminating and charged"
+    assert still in found["warnings"]
+    assert done.stderr.count(f"Warning: {still}\n") == 1
     spec = team.api.get(jobs(team, "train")).body["spec"]
     assert spec["suspend"] is False
     resources = spec["template"]["spec"]["containers"][0]["resources"]
@@ -270,3 +273,71 @@ def test_what_the_api_server_refuses_is_known_before_a_pod_ends(
         ' Invalid value: "2": must be less than or equal to cpu limit of 1\n'
     )
     assert team.api.get(jobs(team, "train")).body["spec"]["suspend"] is False
+
+
+def test_what_the_webhook_warns_of_is_shown_once(plane: ControlPlane, team: Tenant) -> None:
+    team.quota(hard={"requests.cpu": "4", "pods": "10"})
+    start(team, "1", pods=3, suspend=False)
+    eventually(lambda: pods(team), "there are pods")
+    warned = "Warning: quota p1: 3 pods ask requests.cpu=6, limit 4; at most 2 at a time\n"
+
+    done = command(team, plane.kubeconfig(), "--requests", "cpu=2")
+    assert done.exit_code == ExitCode.OK, done.output
+    assert done.stderr.count(warned) == 1, done.stderr
+    assert team.api.patch(jobs(team, "train"), {"spec": {"suspend": True}}).ok
+    becomes(lambda: bool(status(team).get("conditions")), True, "the Job is seen suspended")
+    becomes(lambda: count(team, "active"), 0, "active pods")
+    planned = command(team, plane.kubeconfig(), "--requests", "cpu=3", "--dry-run", "-o", "json")
+    assert planned.exit_code == ExitCode.OK, planned.output
+    found = json.loads(planned.stdout)["warnings"]
+    assert "quota p1: 3 pods ask requests.cpu=9, limit 4; at most 1 at a time" in found
+    assert planned.stderr.count("Warning: quota p1: 3 pods ask requests.cpu=9") == 1
+
+
+RULES = """\
+apiVersion: deferredquota.io/v1alpha1
+kind: Configuration
+jobs: [{resizers: {users: [bob]}}]
+"""
+
+
+def test_who_may_not_resize_a_job_does_not_suspend_it_either(
+    plane: ControlPlane, team: Tenant, tmp_path: Path
+) -> None:
+    team.quota(hard={"requests.cpu": "8", "pods": "10"})
+    for user in ("alice", "bob"):
+        let(plane, team, user, f"--user={user}")
+    # the namespace, by whose labels rules are chosen, and its quotas
+    see = (
+        "create",
+        "clusterrole",
+        "see",
+        "--verb=get,list",
+        "--resource=namespaces,resourcequotas",
+    )
+    plane.kubectl(*see)
+    plane.kubectl("create", "clusterrolebinding", "see", "--clusterrole=see", "--group=devs")
+    config = tmp_path / "config.yaml"
+    config.write_text(RULES)
+    start(team, "1", suspend=False)
+    eventually(lambda: pods(team), "there are pods")
+    title = f"job {team.namespace}/train"
+
+    def resize(user: str, *args: str) -> Result:
+        return command(team, plane.kubeconfig(user, groups=("devs",)), "--requests", "cpu=2", *args)
+
+    try:
+        refused = resize("alice", "--config", str(config))
+        assert refused.exit_code == ExitCode.FINDINGS
+        assert refused.stderr == (
+            f"Error: {title}: spec.template.spec.containers[0].resources.requests.cpu: Forbidden:"
+            " from 1 to 2: user 'alice' may not change the resources of this Job\n"
+        )
+        assert team.api.get(jobs(team, "train")).body["spec"]["suspend"] is False
+        planned = resize("alice", "--dry-run")
+        assert planned.exit_code == ExitCode.OK, planned.output
+        assert "not checked: rules of the cluster for Jobs: configmaps" in planned.stdout
+        done = resize("bob", "--config", str(config))
+        assert done.exit_code == ExitCode.OK, done.output
+    finally:
+        plane.kubectl("delete", "clusterrolebinding,clusterrole", "see")

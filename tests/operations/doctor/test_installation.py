@@ -34,12 +34,19 @@ from webhook.operations.names import (
     LEDGER_CRD,
     MASK_POLICY,
     MUTATING,
+    MUTATING_LAST,
     VALIDATING,
 )
 from webhook.quota.ledger import Account, Condition, Door, Ledger, Observed, Reservation
 from webhook.quota.ledger_codec import ledger_status
 from webhook.quota.resources import parse_resource_list
-from webhook.state.names import LEADER_LEASE, MODE_LABEL, REGISTRATION, SYSTEM_NAMESPACE
+from webhook.state.names import (
+    LAST_REGISTRATION,
+    LEADER_LEASE,
+    MODE_LABEL,
+    REGISTRATION,
+    SYSTEM_NAMESPACE,
+)
 
 
 def test_a_healthy_cluster_has_nothing_but_a_note() -> None:
@@ -52,7 +59,7 @@ def test_a_healthy_cluster_has_nothing_but_a_note() -> None:
 def test_what_is_expected_is_what_the_embedded_api_server_registers() -> None:
     registered = {(str(hook.phase), hook.name): hook for hook in hooks("https://webhook.example")}
     expected = {
-        **{("mutating", name): entry for name, entry in MUTATING.items()},
+        **{("mutating", name): entry for name, entry in {**MUTATING, **MUTATING_LAST}.items()},
         **{("validating", name): entry for name, entry in VALIDATING.items()},
     }
     assert registered.keys() == expected.keys()
@@ -429,7 +436,32 @@ def test_a_ca_in_two_halves_of_a_rotation_is_fine() -> None:
 def test_a_missing_registration_is_named(kind: Any) -> None:
     cluster = healthy()
     remove(cluster, kind, REGISTRATION)
-    assert the(examined(cluster), "webhooks.missing").subject is not None
+    found = the(examined(cluster), "webhooks.missing")
+    assert (found.severity, str(found.subject)) == ("error", f"{kind.kind} {REGISTRATION}")
+
+
+def test_without_the_registration_for_jobs_only_words_are_missing() -> None:
+    cluster = healthy()
+    remove(cluster, MUTATING_WEBHOOKS, LAST_REGISTRATION)
+    found = the(examined(cluster), "webhooks.missing")
+    assert (found.severity, found.message) == (
+        "warn",
+        "does not exist: changes of Jobs are refused in the API server's words only",
+    )
+    assert str(found.subject) == f"MutatingWebhookConfiguration {LAST_REGISTRATION}"
+
+
+def test_an_old_place_of_the_registration_for_jobs_is_told() -> None:
+    cluster = healthy()
+    last: Any = MemoryClient(cluster).get(MUTATING_WEBHOOKS, LAST_REGISTRATION)
+    edit(
+        cluster,
+        MUTATING_WEBHOOKS,
+        REGISTRATION,
+        lambda raw: raw["webhooks"].extend(last["webhooks"]),
+    )
+    found = the(examined(cluster), "webhooks.unknown")
+    assert "jobs.deferredquota.io" in found.message
 
 
 def test_a_missing_definition_is_named() -> None:

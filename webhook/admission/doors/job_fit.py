@@ -7,17 +7,26 @@ is free now comes from the ledger as it is known here, and is only told.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import MAX_WARNING_CHARACTERS, AdmissionRequest
 from webhook.quota.fields import FieldError
-from webhook.quota.jobs.fitting import Share, Shortfall, never_fitting, shares_of, shortfalls
+from webhook.quota.jobs.fitting import (
+    Share,
+    Shortfall,
+    asked_of,
+    never_fitting,
+    perhaps_never_fitting,
+    shares_of,
+    shortfalls,
+)
 from webhook.quota.jobs.policy import Findings, Growth, JobRule, Verdict, by_verdict, outgrown
 from webhook.quota.jobs.resizes import Resize
 from webhook.quota.objects import ResourceQuota
+from webhook.quota.quantity import ZERO
 from webhook.quota.refusals import QuotaExceeded
 from webhook.quota.resources import ResourceList, render, subtract
 from webhook.quota.workloads import PodSet
@@ -40,6 +49,10 @@ class Occasion(Enum):
     RESUMED = auto()
     """It is let run, resized in the same request or not."""
 
+    CHANGED = auto()
+    """Something that runs asks for other pods, or for another number of them. It is not refused
+    for what it asks no more of than before, and for pods that never fit it is only warned."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -49,36 +62,50 @@ class Question:
         rule: The rule.
         occasion: When.
         resizes: The amounts that an update changes.
+        before: The pods as they were, where something is changed.
     """
 
     rule: JobRule
     occasion: Occasion
     resizes: tuple[Resize, ...] = ()
+    before: tuple[Share, ...] = ()
 
-    def never_fits(self, keys: Iterable[str]) -> Verdict:
-        """Return what becomes of pods of which one is too large in these quota keys."""
-        if self.occasion is Occasion.CREATED:
+    def never_fits(self, share: Share, quota: ResourceQuota, keys: Iterable[str]) -> Verdict:
+        """Return what becomes of pods of which one is too large in these keys of a quota."""
+        if self.occasion in {Occasion.CREATED, Occasion.CHANGED}:
             return _at_most_warned(self.rule.never_fits)
-        return self._unless_it_shrinks(self.rule.never_fits, keys)
+        return self._if_more(self.rule.never_fits, (share,), quota, keys, each=True)
 
-    def too_many(self, keys: Iterable[str]) -> Verdict:
-        """Return what becomes of pods that do not all fit at a time in these quota keys."""
-        return self._unless_it_shrinks(self.rule.unsuspend, keys)
+    def too_many(
+        self, shares: Iterable[Share], quota: ResourceQuota, keys: Iterable[str]
+    ) -> Verdict:
+        """Return what becomes of pods that do not all fit at a time in these keys of a quota."""
+        return self._if_more(self.rule.unsuspend, shares, quota, keys, each=False)
 
     @property
     def needs_an_answer(self) -> bool:
         """Whether the rule refuses what cannot be compared with quotas."""
         within_quota = (
-            each.is_growth and self.rule.growth_of(each.resource) is Growth.WITHIN_QUOTA
+            each.asks_more and self.rule.growth_of(each.resource) is Growth.WITHIN_QUOTA
             for each in self.resizes
         )
         return self.rule.unsuspend is Verdict.DENY or any(within_quota)
 
-    def _unless_it_shrinks(self, verdict: Verdict, keys: Iterable[str]) -> Verdict:
-        growing = {key for each in self.resizes if each.is_growth for key in each.quota_keys}
-        if self.occasion is Occasion.RESIZED and growing.isdisjoint(keys):
-            return _at_most_warned(verdict)
-        return verdict
+    def _if_more(
+        self,
+        verdict: Verdict,
+        shares: Iterable[Share],
+        quota: ResourceQuota,
+        keys: Iterable[str],
+        *,
+        each: bool,
+    ) -> Verdict:
+        """Return the verdict; no refusal where a change asks no more of any key than before."""
+        if self.occasion not in {Occasion.RESIZED, Occasion.CHANGED}:
+            return verdict
+        old, new = (asked_of(quota, some, each=each) for some in (self.before, shares))
+        is_more = any(new.get(key, ZERO) > old.get(key, ZERO) for key in keys)
+        return verdict if is_more else _at_most_warned(verdict)
 
 
 def doubt(context: DoorContext, request: AdmissionRequest, question: Question) -> str:
@@ -96,7 +123,7 @@ def findings(
         ApiError: The API server had to be asked for quotas and does not answer.
         InvalidFieldError: A pod template cannot be read.
     """
-    shares = tuple(share for share in shares_of(pods) if share.count)
+    shares = shares_of(pods)
     seen = context.view.quotas(request.namespace)
     if seen.unreadable:
         return Findings(warnings=(f"not compared with quotas: {seen.unreadable[0]}",))
@@ -110,22 +137,45 @@ def findings(
 
 
 def _within(
-    shares: Iterable[Share], quotas: tuple[ResourceQuota, ...], question: Question
+    shares: tuple[Share, ...], quotas: tuple[ResourceQuota, ...], question: Question
 ) -> Findings:
     """Compare pods with what the quotas have when nothing else runs."""
-    found, told = Findings(), set()
+    found, told = Findings(), dict[str, Verdict]()
     for share in shares:
-        for exceeded in never_fitting(share, quotas):
-            told.add(exceeded.quota)
-            found += _never(share, exceeded, question.never_fits(exceeded.requested))
-    over: dict[str, str] = {}
+        for quota in quotas:
+            for exceeded in never_fitting(share, (quota,)):
+                verdict = question.never_fits(share, quota, exceeded.requested)
+                told[quota.name] = verdict
+                found += _never(share, exceeded, verdict)
+            for exceeded in perhaps_never_fitting(share, (quota,)):
+                verdict = _at_most_warned(question.never_fits(share, quota, exceeded.requested))
+                told[quota.name] = verdict
+                found += _perhaps_never(share, exceeded, verdict)
+    by_name = {quota.name: quota for quota in quotas}
     for short in shortfalls(shares, quotas):
-        text = f"{_asked(short)}, quota {short.quota} limits {short.key}={short.available}"
-        over.update(dict.fromkeys(short.keys, text))
-        if short.quota not in told:
-            found += _too_many(short, text, question.too_many(short.keys))
-    grown = tuple(outgrown(question.rule, question.resizes, over))
+        verdict = question.too_many(shares, by_name[short.quota], short.keys)
+        # what is said already is said once, unless it is refused only now
+        if short.quota not in told or verdict is Verdict.DENY is not told[short.quota]:
+            found += _too_many(short, verdict)
+    grown = tuple(outgrown(question.rule, question.resizes, _over(shares, quotas)))
     return found + Findings(errors=grown)
+
+
+def _over(shares: Iterable[Share], quotas: tuple[ResourceQuota, ...]) -> dict[str, str]:
+    """Return each key of which there is too little, with the amounts: for one pod at least."""
+    found: dict[str, str] = {}
+    one_at_least = [replace(share, count=max(share.count, 1)) for share in shares]
+    for short in shortfalls(one_at_least, quotas):
+        found.update(dict.fromkeys(short.keys, _limited(short)))
+    return found
+
+
+def _perhaps_never(share: Share, exceeded: QuotaExceeded, verdict: Verdict) -> Findings:
+    """Say it of pods that a default PriorityClass may take out of the quota."""
+    warning = _about(
+        "pods without a class can never fit quota ", exceeded.quota, _too_large(exceeded)
+    )
+    return by_verdict(verdict, FieldError("FieldValueInvalid", f"{share.field}.spec", ""), warning)
 
 
 def _never(share: Share, exceeded: QuotaExceeded, verdict: Verdict) -> Findings:
@@ -135,17 +185,20 @@ def _never(share: Share, exceeded: QuotaExceeded, verdict: Verdict) -> Findings:
         f" limited {limited}"
     )
     error = FieldError("FieldValueInvalid", f"{share.field}.spec", detail)
-    key = min(exceeded.requested)
-    amounts = f"requested {key}={exceeded.requested[key]}, limited {exceeded.limited[key]}"
-    warning = _about("pods can never fit quota ", exceeded.quota, f": {amounts}")
+    warning = _about("pods can never fit quota ", exceeded.quota, _too_large(exceeded))
     return by_verdict(verdict, error, warning)
 
 
-def _too_many(short: Shortfall, text: str, verdict: Verdict) -> Findings:
+def _too_large(exceeded: QuotaExceeded) -> str:
+    key = min(exceeded.requested)
+    return f": requested {key}={exceeded.requested[key]}, limited {exceeded.limited[key]}"
+
+
+def _too_many(short: Shortfall, verdict: Verdict) -> Findings:
     advice = f"; at most {short.fitting} fit" if short.fitting is not None else ""
     if short.fitting:
         advice += f": set it to {short.fitting}"
-    error = FieldError("FieldValueInvalid", short.field, f"{text}{advice}")
+    error = FieldError("FieldValueInvalid", short.field, f"{_limited(short)}{advice}")
     at_most = f"; at most {short.fitting} at a time" if short.fitting is not None else ""
     warning = _about("quota ", short.quota, f": {_asked(short)}, limit {short.available}{at_most}")
     return by_verdict(verdict, error, warning)
@@ -173,6 +226,10 @@ def _waiting(
         for short in shortfalls(shares, quotas, free)
         if short.quota not in most or short.fitting != most[short.quota]
     )
+
+
+def _limited(short: Shortfall) -> str:
+    return f"{_asked(short)}, quota {short.quota} limits {short.key}={short.available}"
 
 
 def _asked(short: Shortfall) -> str:

@@ -2,7 +2,8 @@
 
 The API server decides itself which changes of a Job it takes. Its refusal prints the whole
 template; in the mutating phase, before it, the same refusal can be given with the field, the reason
-and the way out. It is given again in the validating phase, to changes that later webhooks made.
+and the way out. Nothing is refused there that the API server might take: neither what it may drop
+before it judges, nor changes of a stored Job that cannot be read here.
 
 What a cluster allows beyond that, and whether the pods fit their quotas, is asked in the
 validating phase, of the Job as it will be stored.
@@ -10,16 +11,20 @@ validating phase, of the Job as it will be stored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeAlias
 
 from webhook.admission.deadline import Deadline
 from webhook.admission.doors import answers, job_fit
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.doors.job_fit import Occasion, Question
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Phase
-from webhook.quota.fields import child, mapping, string_map
+from webhook.quota.fields import FieldError, InvalidFieldError, child, mapping, string_map
 from webhook.quota.jobs import job_state, job_update_errors
+from webhook.quota.jobs.dropping import without_droppable
 from webhook.quota.jobs.explaining import explained
+from webhook.quota.jobs.fitting import Share, same_asked, shares_of
 from webhook.quota.jobs.managers import two_managers
 from webhook.quota.jobs.pods import READERS, pods_of_job
 from webhook.quota.jobs.policy import (
@@ -32,9 +37,12 @@ from webhook.quota.jobs.policy import (
     not_a_resizer,
     rule_for,
 )
-from webhook.quota.jobs.resizes import Resize, resizes_of
+from webhook.quota.jobs.resizes import resizes_of
 from webhook.quota.jobs.update import JobState
 from webhook.quota.reading import Node
+from webhook.quota.workloads import PodSet
+
+_Object: TypeAlias = Mapping[str, object]
 
 _DOOR = "jobs"
 _NOT_CHARGED = Allowed(decision="not-charged", door=_DOOR)
@@ -42,7 +50,9 @@ _NOT_CHARGED = Allowed(decision="not-charged", door=_DOOR)
 
 def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
     """Decide on a new Job, CronJob or JobSet: its pods are charged when they get nodes."""
-    return _examined(context, request, Occasion.CREATED)
+    if request.phase is Phase.MUTATING:
+        return _NOT_CHARGED
+    return _examined(context, request, _pods_in(request, request.object), Occasion.CREATED)
 
 
 def update(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
@@ -50,77 +60,134 @@ def update(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
     old, new = request.old_object or {}, request.object or {}
     if old.get("spec") == new.get("spec"):  # metadata stays writable, finalizers above all
         return _NOT_CHARGED
-    gates = context.current_rules().job_gates
-    errors = job_update_errors(old, new, gates)
+    try:
+        errors = _immutable(context, request, old, without_droppable(old, new))
+    except InvalidFieldError as err:
+        if request.phase is Phase.MUTATING and _is_about_stored(err):
+            return _NOT_CHARGED  # the API server has read it, and judges
+        raise
     if errors:
-        name, namespace = request.name, request.namespace
-        return answers.invalid(explained(errors, old, new, gates, name=name, namespace=namespace))
+        return answers.invalid(errors)
     if request.phase is Phase.MUTATING or is_job_controller(request.username):
         return _NOT_CHARGED
-    change = _Change(
-        state=job_state(old, field="old"),
-        resizes=resizes_of(old, new),
-        resumes=_is_suspended(old) and not _is_suspended(new),
-    )
-    if change.state.finished:
-        return _NOT_CHARGED
-    return _judged(context, request, change)
+    state = job_state(old, field="old")
+    return _NOT_CHARGED if state.finished else _judged(context, request, state)
+
+
+def _immutable(
+    context: DoorContext, request: AdmissionRequest, old: _Object, new: _Object
+) -> list[FieldError]:
+    """Return what the API server has against an update, in our words.
+
+    Where its feature gates are not known, that is what it refuses with all of their settings, in
+    the words for the first of them.
+    """
+    rules = context.current_rules()
+    found = [job_update_errors(old, new, gates) for gates in rules.possible_job_gates]
+    if not all(found):
+        return []
+    name, namespace = request.name, request.namespace
+    return explained(found[0], old, new, rules.job_gates, name=name, namespace=namespace)
+
+
+def _is_about_stored(err: InvalidFieldError) -> bool:
+    return err.field == "old" or err.field.startswith("old.")
 
 
 def update_set(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
-    """Decide on a change of a CronJob or a JobSet; a JobSet that is resumed is like a Job."""
+    """Decide on a change of a CronJob or a JobSet: a resumed JobSet is like a resumed Job.
+
+    One that runs is looked at only if it asks for other pods than before.
+    """
     old, new = request.old_object or {}, request.object or {}
     if old.get("spec") == new.get("spec"):
         return _NOT_CHARGED
-    is_resumed = request.resource == "jobsets" and _is_suspended(old)
-    return _examined(context, request, Occasion.RESUMED if is_resumed else Occasion.CREATED)
+    pods = _pods_in(request, new)
+    if _is_suspended(old):
+        is_set = request.resource == "jobsets"
+        return _examined(context, request, pods, Occasion.RESUMED if is_set else Occasion.CREATED)
+    before = _shares_before(request)
+    if same_asked(before, shares_of(pods)):
+        return _NOT_CHARGED
+    return _examined(context, request, pods, Occasion.CHANGED, before)
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """An update of a Job that the API server takes."""
-
-    state: JobState
-    resizes: tuple[Resize, ...]
-    resumes: bool
-
-
-def _judged(context: DoorContext, request: AdmissionRequest, change: _Change) -> Answer:
+def _judged(context: DoorContext, request: AdmissionRequest, state: JobState) -> Answer:
+    """Judge an update of a Job that the API server takes by the rule for it."""
     old, new = request.old_object or {}, request.object or {}
-    rule = _rule(context, request)
-    stranger = not_a_resizer(rule, change.resizes, request.username, request.groups)
+    rule, resizes = _rule(context, request), resizes_of(old, new)
+    stranger = not_a_resizer(rule, resizes, request.username, request.groups)
     if stranger is not None:
         return answers.forbidden(stranger)
     gates = context.current_rules().job_gates
     found = Findings()
-    if change.state.may_change_resources(gates):
-        scheduling = change.state.may_change_scheduling(gates)
+    if state.may_change_resources(gates):
+        scheduling = state.may_change_scheduling(gates)
         found += hidden_changes(rule, old, new, scheduling=scheduling)
-    found += judged_resizes(rule, change.resizes)
-    if change.resizes or change.resumes:
-        found += judged_replacement(rule, change.state, new)
-        occasion = Occasion.RESUMED if change.resumes else Occasion.RESIZED
-        question = Question(rule, occasion, change.resizes)
-        doubt = job_fit.doubt(context, request, question)
-        if doubt:
-            return answers.undecided(doubt)
-        found += job_fit.findings(context, request, question, pods_of_job(new))
-    if change.resumes and not change.resizes:
+    found += judged_resizes(rule, resizes)
+    resumes = _is_suspended(old) and not _is_suspended(new)
+    if resizes or resumes:
+        found += judged_replacement(rule, state, new)
+    if resumes and not resizes:
         found += Findings(warnings=_by_two(request))
-    return _answer(found)
+    before, pods = _shares_before(request), pods_of_job(new)
+    occasion = _occasion(request, before, shares_of(pods), is_resized=bool(resizes))
+    if occasion is None:
+        return _answer(found)
+    question = Question(rule, occasion, resizes, before)
+    doubt = job_fit.doubt(context, request, question)
+    if doubt:
+        return answers.undecided(doubt)
+    return _answer(found + job_fit.findings(context, request, question, pods))
 
 
-def _examined(context: DoorContext, request: AdmissionRequest, occasion: Occasion) -> Answer:
-    """Read the templates of an object and, if Jobs come of it, see whether their pods fit."""
-    made = request.object or {}
-    pods = READERS[request.group, request.resource](made)
-    if request.phase is Phase.MUTATING or _is_suspended(made):
+def _occasion(
+    request: AdmissionRequest,
+    before: tuple[Share, ...],
+    after: tuple[Share, ...],
+    *,
+    is_resized: bool,
+) -> Occasion | None:
+    """Say why the pods of a Job are compared with quotas; None where they need not be."""
+    was_suspended, is_suspended = _is_suspended(request.old_object), _is_suspended(request.object)
+    if is_suspended:
+        return Occasion.RESIZED if is_resized else None
+    if was_suspended or (_count(before) == 0 < _count(after)):
+        return Occasion.RESUMED
+    return Occasion.CHANGED if _count(after) > _count(before) else None
+
+
+def _examined(
+    context: DoorContext,
+    request: AdmissionRequest,
+    pods: tuple[PodSet, ...],
+    occasion: Occasion,
+    before: tuple[Share, ...] = (),
+) -> Answer:
+    """See whether the pods fit of an object that makes Jobs, if any come of it now."""
+    if request.phase is Phase.MUTATING or _is_suspended(request.object):
         return _NOT_CHARGED
-    question = Question(_rule(context, request), occasion)
+    question = Question(_rule(context, request), occasion, before=before)
     doubt = job_fit.doubt(context, request, question)
     if doubt:
         return answers.undecided(doubt)
     return _answer(job_fit.findings(context, request, question, pods))
+
+
+def _pods_in(request: AdmissionRequest, obj: _Object | None) -> tuple[PodSet, ...]:
+    return READERS[request.group, request.resource](obj or {})
+
+
+def _shares_before(request: AdmissionRequest) -> tuple[Share, ...]:
+    """Return the pods of the stored object; none if it cannot be read, so that all is more."""
+    try:
+        return shares_of(_pods_in(request, request.old_object))
+    except InvalidFieldError:
+        return ()
+
+
+def _count(shares: tuple[Share, ...]) -> int:
+    return sum(share.count for share in shares)
 
 
 def _by_two(request: AdmissionRequest) -> tuple[str, ...]:
@@ -147,5 +214,5 @@ def _rule(context: DoorContext, request: AdmissionRequest) -> JobRule:
     return rule_for(rules, labels, context.namespace_labels(request.namespace) if needed else {})
 
 
-def _is_suspended(job: object) -> bool:
-    return Node(job).child("spec").boolean("suspend")
+def _is_suspended(job: _Object | None) -> bool:
+    return Node(job or {}).child("spec").boolean("suspend")

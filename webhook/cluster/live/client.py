@@ -26,6 +26,7 @@ from webhook.cluster.live.access import Access
 from webhook.cluster.live.answers import check, deleted_of, object_of, page_of, revision_of
 from webhook.cluster.live.paths import collection_path, object_path, with_query
 from webhook.cluster.live.transport import Answer, Request, Transport
+from webhook.cluster.live.warning_texts import OnWarning, drop, warnings_of
 from webhook.cluster.live.watching import LiveWatch
 
 __all__ = ["LiveClient"]
@@ -63,6 +64,7 @@ class LiveClient:
         *,
         user_agent: str = f"deferred-quota/{webhook.__version__}",
         timeout_seconds: float = 10.0,
+        on_warning: OnWarning = drop,
     ) -> None:
         """Connect to nothing yet.
 
@@ -70,10 +72,13 @@ class LiveClient:
             access: Where, and as whom; see `load_access`.
             user_agent: What the API server's audit log calls this client.
             timeout_seconds: The whole time of a call, and of the beginning of a watch.
+            on_warning: Is told each warning of an answer, also of one that refuses, before the call
+                returns or raises.
 
         Raises:
             AccessError: A certificate cannot be used.
         """
+        self._on_warning = on_warning
         self._transport = Transport(access, user_agent=user_agent, timeout_seconds=timeout_seconds)
 
     @property
@@ -297,6 +302,8 @@ class LiveClient:
         return self._checked(self._transport.ask(request))
 
     def _checked(self, answer: Answer) -> Answer:
+        for text in warnings_of(answer.head):
+            self._on_warning(text)
         access = self._transport.access
         return check(answer, server=access.server, source=access.source)
 

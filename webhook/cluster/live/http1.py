@@ -17,6 +17,8 @@ from typing import Final
 _RECEIVE_BYTES: Final = 1 << 15
 _HEAD_LIMIT: Final = 1 << 18
 _WITHOUT_BODY: Final = frozenset({204, 304})
+_LISTED: Final = "warning"
+"""The only header that an API server sends more than once, one for each warning."""
 
 
 def seconds_until(deadline: float) -> float:
@@ -44,7 +46,10 @@ class ConnectionBrokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The first part of an answer; header names are in lower case."""
+    """The first part of an answer; header names are in lower case.
+
+    Of a header that comes several times the last one stands, but Warning headers are one list.
+    """
 
     status: int
     reason: str
@@ -257,7 +262,9 @@ def _parse_head(raw: bytes) -> Head:
     headers: dict[str, str] = {}
     for line in rest.split("\r\n"):
         name, _, value = line.partition(":")
-        headers[name.strip().lower()] = value.strip()
+        name, value = name.strip().lower(), value.strip()
+        is_more = name == _LISTED and name in headers
+        headers[name] = f"{headers[name]}, {value}" if is_more else value
     wishes = headers.get("connection", "").lower()
     keeps_alive = "close" not in wishes and (version != "HTTP/1.0" or "keep-alive" in wishes)
     return Head(int(code), reason, headers, keeps_alive)

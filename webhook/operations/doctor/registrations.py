@@ -29,6 +29,7 @@ from webhook.operations.names import (
     GATE_ENTRY,
     MASK_ENTRY,
     MUTATING,
+    MUTATING_LAST,
     STAMP_ENTRY,
     STAMP_POLICY,
     VALIDATING,
@@ -36,7 +37,7 @@ from webhook.operations.names import (
 )
 from webhook.quota.reading import Node
 from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import BIND_ENTRY, REGISTRATION
+from webhook.state.names import BIND_ENTRY, LAST_REGISTRATION, REGISTRATION
 
 _Judge: TypeAlias = Callable[[str, Subject | None, str, str], Finding]
 
@@ -47,20 +48,18 @@ _DOORS_THAT_NEED_ALL: Final = frozenset({BIND_ENTRY})
 
 
 def registrations(scene: Scene) -> Iterator[Finding]:
-    """Compare both webhook configurations with what is shipped."""
-    yield from _configuration(scene, MUTATING_WEBHOOKS, MUTATING)
-    yield from _configuration(scene, VALIDATING_WEBHOOKS, VALIDATING)
+    """Compare the webhook configurations with what is shipped."""
+    yield from _configuration(scene, MUTATING_WEBHOOKS, REGISTRATION, MUTATING)
+    yield from _configuration(scene, MUTATING_WEBHOOKS, LAST_REGISTRATION, MUTATING_LAST)
+    yield from _configuration(scene, VALIDATING_WEBHOOKS, REGISTRATION, VALIDATING)
 
 
-def _configuration(scene: Scene, kind: Kind, entries: Mapping[str, Entry]) -> Iterator[Finding]:
-    raw = scene.find(kind, REGISTRATION)
+def _configuration(
+    scene: Scene, kind: Kind, configuration: str, entries: Mapping[str, Entry]
+) -> Iterator[Finding]:
+    raw = scene.find(kind, configuration)
     if raw is None:
-        yield error(
-            "webhooks.missing",
-            Subject(kind.kind, REGISTRATION),
-            "does not exist: nothing is charged or refused",
-            "Install the product; opt namespaces out first if that is not wanted.",
-        )
+        yield _missing(Subject(kind.kind, configuration), entries)
         return
     opted_in = [one.labels for one in scene.deferred_namespaces()]
 
@@ -78,6 +77,18 @@ def _configuration(scene: Scene, kind: Kind, entries: Mapping[str, Entry]) -> It
             yield information("webhooks.unknown", subject, message)
 
     yield from scene.judged(kind, [raw], judge)
+
+
+def _missing(subject: Subject, entries: Mapping[str, Entry]) -> Finding:
+    if any(entry.policy == "Fail" for entry in entries.values()):
+        return error(
+            "webhooks.missing",
+            subject,
+            "does not exist: nothing is charged or refused",
+            "Install the product; opt namespaces out first if that is not wanted.",
+        )
+    lost = "; ".join(entry.without for entry in entries.values())
+    return warning("webhooks.missing", subject, f"does not exist: {lost}", APPLY)
 
 
 def _entry(

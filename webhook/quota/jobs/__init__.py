@@ -2,7 +2,8 @@
 
 As the API server has it: `update` is the rule; `templates` compares pod templates, `rules`,
 `resource_rules` and `operators` validate the new one, `equality` and `label_selectors` are the
-API's own notions of sameness and matching. `explaining` and `changes` put a refusal into words.
+API's own notions of sameness and matching, by what stands where: `fields_of_jobs`. `dropping`
+leaves out what only the API server can judge. `explaining` and `changes` put a refusal into words.
 
 As a cluster wants it: `policy` judges an update that the API server takes; `resizes` and `managers`
 read what it changes and who changed what.

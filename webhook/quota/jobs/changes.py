@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from webhook.quota.fields import child, key
@@ -117,7 +118,7 @@ def shown(value: object) -> str:
 def _plain(value: object) -> object:
     """Return a value by meaning as it could stand in an object; of named items, the names."""
     match value:
-        case Quantity():
+        case Quantity() | datetime():
             return str(value)
         case Mapping():
             return {name: _plain(item) for name, item in value.items()}

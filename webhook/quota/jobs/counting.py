@@ -45,22 +45,32 @@ def pods_at_a_time(job: Mapping[str, object], *, field: str = "") -> int:
 def running_pods(spec: Node, status: Node) -> int:
     """Return the same of the parts of a Job; see `pods_at_a_time`."""
     parallelism = _count(spec, "parallelism")
+    left = pods_to_come(spec, status)
+    wanted = 1 if parallelism is None else parallelism
+    return wanted if left is None else min(wanted, left)
+
+
+def pods_to_come(spec: Node, status: Node) -> int | None:
+    """Return how many pods of a Job have still to succeed, whatever its parallelism is.
+
+    None where that is not known: without completions the work decides. Errors are those of
+    `pods_at_a_time`.
+    """
+    parallelism = _count(spec, "parallelism")
     completions = _count(spec, "completions")
-    if parallelism is None:
-        parallelism = 1
-        if completions is None:
-            completions = 1
+    if parallelism is None and completions is None:
+        completions = 1
     if _is_ending(status):
         return 0
     succeeded = _count(status, "succeeded") or 0
     if completions is None:
-        return 0 if succeeded else parallelism
+        return 0 if succeeded else None
     done = succeeded
     if spec.text("completionMode") == INDEXED:
         completed = indexes_in(status.text("completedIndexes"), completions)
         failed = indexes_in(status.text("failedIndexes"), completions)
         done = max(succeeded, completed) + failed
-    return min(parallelism, max(0, completions - done))
+    return max(0, completions - done)
 
 
 def indexes_in(text: str, completions: int) -> int:

@@ -1,9 +1,10 @@
 """When two values of an API object mean the same, as the API server compares them.
 
 `canonical` maps a value to plain Python data that is equal (`==`) exactly when the API server
-takes the two for equal:
+takes the two for equal. A `Shape` says what stands at a place; nothing is guessed from the name
+of a field, which may be a key that somebody chose:
 
-1. Amounts are compared by value: `0.1` is `100m`.
+1. Amounts are compared by value: `0.1` is `100m`. So are times.
 2. null, an absent field and an empty list are the same, and so is an empty map (labels,
    amounts). An empty object is not: `emptyDir: {}` is a volume, `securityContext: {}` is set.
    Objects that every parent has, such as `metadata`, are the exception.
@@ -18,29 +19,155 @@ which decide what is a pointer and so has an absence of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from webhook.encoding import NumberText
-from webhook.quota.fields import InvalidFieldError, child, kind_of, mapping, string_map
+from webhook.quota.fields import (
+    InvalidFieldError,
+    child,
+    kind_of,
+    mapping,
+    string_map,
+    timestamp,
+)
 from webhook.quota.quantity import Quantity
 from webhook.quota.resources import parse_resource_list
 
 _MAX_DEPTH: Final = 64
 """More than twice the depth of any field of a pod template."""
+_NO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
 
-# Objects that are part of their parent, as are the items of lists: an empty one says nothing.
-_ITEM: Final = ""
-_EMBEDDED: Final = frozenset(
-    {_ITEM, "metadata", "podAffinityTerm", "preference", "resources", "spec"}
-)
-# Texts whose empty value says something else than their absence.
-_OPTIONAL_TEXTS: Final = frozenset(
-    {"runtimeClassName", "storageClassName", "volumeAttributesClassName"}
-)
-_FLAGS: Final = frozenset(
-    {"hostIPC", "hostNetwork", "hostPID", "readOnly", "stdin", "stdinOnce", "tty"}
-)
-_NUMBERS: Final = frozenset({"hostPort", "initialDelaySeconds"})
+_NO_MEMBERS: Final[Mapping[str, Shape]] = MappingProxyType({})
+_Reader: TypeAlias = Callable[[object, str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What stands at one place of an object.
+
+    Attributes:
+        read: Reads the whole value; None where it is gone through by its JSON type.
+        members: Name → shape of the fields of an object that are known.
+        gated: Those of them that the API server may drop: their feature gate can be off.
+        items: Shape of the items of a list; None where nothing is known of them.
+        is_part: Whether an object is part of its parent, so that an empty one says nothing.
+        default: A flag or number that says no more than its absence, if there is one.
+        is_optional: Whether an empty text says something else than its absence.
+    """
+
+    read: _Reader | None = None
+    members: Mapping[str, Shape] = field(default_factory=lambda: _NO_MEMBERS)
+    gated: frozenset[str] = frozenset()
+    items: Shape | None = None
+    is_part: bool = False
+    default: bool | int | None = None
+    is_optional: bool = False
+
+
+ANY: Final = Shape()
+"""A value of which nothing is known but its JSON type."""
+_ITEM: Final = Shape(is_part=True)
+
+
+def part(shape: Shape) -> Shape:
+    """Return the shape of an object that every parent has."""
+    return replace(shape, is_part=True)
+
+
+def list_of(shape: Shape) -> Shape:
+    """Return the shape of a list; its items are parts of it."""
+    return Shape(items=part(shape))
+
+
+def struct(
+    *names: str,
+    flags: str = "",
+    numbers: str = "",
+    optional: str = "",
+    gated: str = "",
+    others: Mapping[str, Shape] | None = None,
+    **members: Shape,
+) -> Shape:
+    """Return the shape of an object.
+
+    Args:
+        names: Fields of which nothing more has to be known, several in one text.
+        flags: Flags of which false is the same as their absence.
+        numbers: Numbers of which 0 is.
+        optional: Texts of which the empty one is not.
+        gated: Which of all fields the API server may drop; where they are not named otherwise,
+            nothing more is known of them.
+        others: Further fields that several objects have.
+        members: All other fields.
+    """
+    known = dict.fromkeys(" ".join((*names, gated)).split(), ANY)
+    known |= dict.fromkeys(flags.split(), Shape(default=False))
+    known |= dict.fromkeys(numbers.split(), Shape(default=0))
+    known |= dict.fromkeys(optional.split(), Shape(is_optional=True))
+    known |= {**(others or {}), **members}
+    return Shape(members=MappingProxyType(known), gated=frozenset(gated.split()))
+
+
+def canonical(value: object, field: str, shape: Shape = ANY, *, depth: int = 0) -> object:
+    """Return what the value means; None if it says nothing.
+
+    Args:
+        value: Decoded JSON.
+        field: YAML path of the value, for messages.
+        shape: What stands there.
+        depth: How deep the value is nested.
+
+    Raises:
+        InvalidFieldError: Not JSON, nested too deep, or of a wrong type where that matters.
+    """
+    if value is None:
+        return None
+    if depth > _MAX_DEPTH:
+        raise InvalidFieldError(field, "nests too deep")
+    if shape.read is not None:
+        return shape.read(value, field)
+    if isinstance(value, Mapping):
+        members = canonical_members(value, field, shape, depth=depth)
+        return None if not members and shape.is_part else members
+    if isinstance(value, (list, tuple)):
+        kind, items = shape.items or _ITEM, enumerate(value)
+        return [
+            canonical(item, f"{field}[{i}]", kind, depth=depth + 1) for i, item in items
+        ] or None
+    return _scalar(value, field, shape)
+
+
+def canonical_members(
+    value: object, field: str, shape: Shape = ANY, *, depth: int = 0
+) -> dict[str, object]:
+    """Return the members of an object that say something; null has none.
+
+    Raises:
+        InvalidFieldError: Not an object, or see `canonical`.
+    """
+    members = {
+        key: canonical(item, child(field, key), shape.members.get(key, ANY), depth=depth + 1)
+        for key, item in mapping(value, field).items()
+    }
+    return {key: item for key, item in members.items() if item is not None}
+
+
+def _scalar(value: object, field: str, shape: Shape) -> object:
+    match value:
+        case bool():
+            # Python's True is 1, JSON's is not
+            return None if shape.default is False and not value else ("boolean", value)
+        case int():
+            return None if value == 0 and type(shape.default) is int else value
+        case NumberText():
+            return ("number", str(value))
+        case str():
+            return None if value == "" and not shape.is_optional else value
+        case _:
+            raise InvalidFieldError(field, f"must be a JSON value, not {kind_of(value)}")
 
 
 def _amounts(value: object, field: str) -> object:
@@ -59,70 +186,32 @@ def _amount_but_zero(value: object, field: str) -> object:
     return Quantity.from_json(value, field=field) or None
 
 
-_READERS: Final[Mapping[str, Callable[[object, str], object]]] = {
-    "annotations": _strings,
-    "divisor": _amount_but_zero,
-    "labels": _strings,
-    "limits": _amounts,
-    "matchLabels": _strings,
-    "nodeSelector": _strings,
-    "overhead": _amounts,
-    "requests": _amounts,
-    "sizeLimit": _amount,
-    "volumeAttributes": _strings,
-}
+def _number_or_text(value: object, field: str) -> object:
+    """Read what may be 80 or "http"; 80 is not "80", and its absence is the number 0."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise InvalidFieldError(field, f"must be a number or a string, not {kind_of(value)}")
+    return None if value == 0 else value
 
 
-def canonical(value: object, field: str, *, name: str = _ITEM, depth: int = 0) -> object:
-    """Return what the value means; None if it says nothing.
-
-    Args:
-        value: Decoded JSON.
-        field: YAML path of the value, for messages.
-        name: Name of the field, which decides how it is read; empty for an item of a list.
-        depth: How deep the value is nested.
-
-    Raises:
-        InvalidFieldError: Not JSON, nested too deep, or of a wrong type where that matters.
-    """
-    if value is None:
-        return None
-    if depth > _MAX_DEPTH:
-        raise InvalidFieldError(field, "nests too deep")
-    if name in _READERS:
-        return _READERS[name](value, field)
-    if isinstance(value, Mapping):
-        members = canonical_members(value, field, depth=depth)
-        return None if not members and name in _EMBEDDED else members
-    if isinstance(value, (list, tuple)):
-        items = enumerate(value)
-        return [canonical(item, f"{field}[{i}]", depth=depth + 1) for i, item in items] or None
-    return _scalar(value, field, name)
+def _time(value: object, field: str) -> object:
+    return timestamp(value, field)
 
 
-def canonical_members(value: object, field: str, *, depth: int = 0) -> dict[str, object]:
-    """Return the members of an object that say something; null has none.
-
-    Raises:
-        InvalidFieldError: Not an object, or see `canonical`.
-    """
-    members = {
-        key: canonical(item, child(field, key), name=key, depth=depth + 1)
-        for key, item in mapping(value, field).items()
-    }
-    return {key: item for key, item in members.items() if item is not None}
+def _time_but_zero(value: object, field: str) -> object:
+    read = timestamp(value, field)
+    return None if read == _NO_TIME else read
 
 
-def _scalar(value: object, field: str, name: str) -> object:
-    match value:
-        case bool():
-            # Python's True is 1, JSON's is not
-            return None if not value and name in _FLAGS else ("boolean", value)
-        case int():
-            return None if value == 0 and name in _NUMBERS else value
-        case NumberText():
-            return ("number", str(value))
-        case str():
-            return None if value == "" and name not in _OPTIONAL_TEXTS else value
-        case _:
-            raise InvalidFieldError(field, f"must be a JSON value, not {kind_of(value)}")
+STRINGS: Final = Shape(_strings)
+"""A map of strings, whose keys people choose."""
+AMOUNTS: Final = Shape(_amounts)
+"""A map from resources to quantities."""
+AMOUNT: Final = Shape(_amount)
+"""A quantity that is 0 or absent, which is not the same."""
+AMOUNT_BUT_ZERO: Final = Shape(_amount_but_zero)
+"""A quantity whose absence is 0."""
+NUMBER_OR_TEXT: Final = Shape(_number_or_text)
+"""The number or the name of a port."""
+TIME: Final = Shape(_time)
+TIME_BUT_ZERO: Final = Shape(_time_but_zero)
+"""A time whose absence is the first of all times."""

@@ -14,7 +14,8 @@ from typing import Final, TypeAlias
 
 from webhook.quota.fields import FieldError, mapping
 from webhook.quota.jobs.changes import Change, differences, refused_changes, shown
-from webhook.quota.jobs.equality import canonical
+from webhook.quota.jobs.equality import ANY, canonical
+from webhook.quota.jobs.fields_of_jobs import JOB_SHAPE
 from webhook.quota.jobs.templates import TEMPLATE, read_job_template
 from webhook.quota.jobs.update import ALL_GATES, Gates, JobGate, JobState, enabled_gates, job_state
 
@@ -113,9 +114,9 @@ def _reason(case: _Case, field: str) -> str:
     if _RESOURCES.match(field):
         if JobGate.MUTABLE_RESOURCES not in case.gates:
             return (
-                "the API server lets no resources of a Job change (its feature gate"
-                f" {JobGate.MUTABLE_RESOURCES} is off; it is on by default since 1.36);"
-                " delete the Job and create it anew"
+                "the API server lets no resources of a Job change (that takes Kubernetes 1.36, or"
+                f" 1.35 with the feature gate {JobGate.MUTABLE_RESOURCES}; here it is off or not"
+                " there); delete the Job and create it anew"
             )
         return _not_open(case)
     if _DIRECTIVES.match(field):
@@ -151,9 +152,9 @@ def _not_new(case: _Case) -> str:
     if not case.state.started:
         return _not_open(case)
     return (
-        "scheduling directives can change only before a Job first runs (the API server's feature"
-        f" gate {JobGate.MUTABLE_SCHEDULING} is off; it is on by default since 1.36);"
-        " delete the Job and create it anew"
+        "scheduling directives can change only before a Job first runs (afterwards it takes"
+        f" Kubernetes 1.36, or 1.35 with the feature gate {JobGate.MUTABLE_SCHEDULING}; here it is"
+        " off or not there); delete the Job and create it anew"
     )
 
 
@@ -173,8 +174,9 @@ def _never(field: str) -> str:
 
 def _unchangeable(error: FieldError, old: _Members, new: _Members) -> FieldError:
     """Add what a field beside the template was and would be."""
-    before = canonical(_value_at(old, error.field), f"old.{error.field}")
-    after = canonical(_value_at(new, error.field), error.field)
+    shape = JOB_SHAPE.members.get(error.field.removeprefix("spec."), ANY)
+    before = canonical(_value_at(old, error.field), f"old.{error.field}", shape)
+    after = canonical(_value_at(new, error.field), error.field, shape)
     change = next(differences(before, after, error.field), None)
     if change is None:
         return error

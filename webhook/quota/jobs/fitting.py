@@ -4,7 +4,8 @@ Ceilings are those of `spec.hard`. Usage of other pods is no part of this, excep
 free is asked for: pods wait for quota, so a Job that does not fit now is not wrong.
 
 The pods are those of the template. What is added to them when they are created (defaults of a
-LimitRange, overhead of a RuntimeClass) is not known here, and is not counted.
+LimitRange, overhead of a RuntimeClass, the cluster's default PriorityClass) is not known here. It
+is not counted; where a default class could take pods out of a quota, that is said.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from webhook.quota.defaults import default_pod
 from webhook.quota.evaluation import over_hard
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.pods import usage_of
+from webhook.quota.qos import effective_qos_class
 from webhook.quota.quantity import ZERO, Quantity
 from webhook.quota.refusals import QuotaExceeded
-from webhook.quota.resources import ResourceList, add
-from webhook.quota.scopes import ScopeError, matches
+from webhook.quota.resources import ResourceList, add, max_of
+from webhook.quota.scopes import PRIORITY_CLASS, ScopeError, is_terminating, matches
 from webhook.quota.workloads import PodSet, times
 
 _NONE: Final[ResourceList] = {}
@@ -79,13 +81,39 @@ def shares_of(pods: Iterable[PodSet]) -> tuple[Share, ...]:
 
 
 def never_fitting(share: Share, quotas: Iterable[ResourceQuota]) -> tuple[QuotaExceeded, ...]:
-    """Return for each quota that is too small for a single pod what is too large."""
-    found = (
-        over_hard(quota.name, share.usage, _NONE, quota.hard)
-        for quota in quotas
-        if _selects(quota, share.pod)
-    )
-    return tuple(each for each in found if each is not None)
+    """Return for each quota that is too small for a single pod what is too large.
+
+    How many pods run does not matter, so one that is scaled to zero is judged alike. Quotas that
+    a default PriorityClass could take the pods out of are left out: see `perhaps_never_fitting`.
+    """
+    return _too_small(share, (each for each in quotas if not _hangs_on_default(each, share.pod)))
+
+
+def perhaps_never_fitting(
+    share: Share, quotas: Iterable[ResourceQuota]
+) -> tuple[QuotaExceeded, ...]:
+    """Return the same of the quotas that select by PriorityClass, for pods that name no class.
+
+    The API server writes the cluster's default class, if there is one, into such pods when they
+    are created, and they may be none of the quota's then.
+    """
+    return _too_small(share, (each for each in quotas if _hangs_on_default(each, share.pod)))
+
+
+def asked_of(quota: ResourceQuota, shares: Iterable[Share], *, each: bool = False) -> ResourceList:
+    """Return what pods ask of a quota: all at a time, or with `each` the largest of them."""
+    asked: ResourceList = _NONE
+    for share in shares:
+        if _selects(quota, share.pod):
+            asked = (
+                max_of(asked, share.usage) if each else add(asked, times(share.usage, share.count))
+            )
+    return asked
+
+
+def same_asked(some: Iterable[Share], others: Iterable[Share]) -> bool:
+    """Say whether two lists of pods mean the same for every quota."""
+    return list(map(_meaning, some)) == list(map(_meaning, others))
 
 
 def shortfalls(
@@ -110,6 +138,33 @@ def shortfalls(
         if short is not None:
             found.append(short)
     return tuple(found)
+
+
+def _too_small(share: Share, quotas: Iterable[ResourceQuota]) -> tuple[QuotaExceeded, ...]:
+    found = (
+        over_hard(quota.name, share.usage, _NONE, quota.hard)
+        for quota in quotas
+        if _selects(quota, share.pod)
+    )
+    return tuple(each for each in found if each is not None)
+
+
+def _hangs_on_default(quota: ResourceQuota, pod: Pod) -> bool:
+    scopes = (*quota.scopes, *(each.scope_name for each in quota.expressions))
+    return PRIORITY_CLASS in scopes and not pod.priority_class_name
+
+
+def _meaning(share: Share) -> object:
+    """Return all of some pods that quotas look at: how many, how large, of which scopes."""
+    pod = share.pod
+    return (
+        share.count,
+        share.usage,
+        pod.priority_class_name,
+        is_terminating(pod),
+        effective_qos_class(pod),
+        pod.cross_namespace_affinity,
+    )
 
 
 def _shortfall(quota: str, shares: list[Share], available: ResourceList) -> Shortfall | None:

@@ -1,4 +1,8 @@
-"""The pods of what runs Jobs: of a Job, of a run of a CronJob, of the Jobs of a JobSet."""
+"""The pods of what runs Jobs: of a Job, of a run of a CronJob, of the Jobs of a JobSet.
+
+A Job of which no pod comes any more has none. One that is scaled to zero has pods of which none
+runs now: what one of them asks for is known, and can be judged.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.quota.fields import InvalidFieldError, mapping, sequence
-from webhook.quota.jobs.counting import pods_at_a_time
+from webhook.quota.jobs.counting import pods_at_a_time, pods_to_come
 from webhook.quota.reading import Node
 from webhook.quota.workloads import PodSet, pods_of_kind
 
@@ -19,11 +23,16 @@ _MOST: Final = 2**31 - 1
 def pods_of_job(job: _Object, *, field: str = "") -> tuple[PodSet, ...]:
     """Return the pods that a Job runs at a time from now on, as if it were not suspended.
 
+    Their number is 0 with `parallelism: 0`; without any pod to come there is no entry at all.
+
     Raises:
         InvalidFieldError: A field that is read has the wrong type or an impossible value, or
             there is no template or no container.
     """
     pods = _known(pods_of_kind(job, "batch", "Job", field=field), field)
+    root = Node(job, field)
+    if pods_to_come(root.child("spec"), root.child("status")) == 0:
+        return ()
     return (replace(pods, count=pods_at_a_time(job, field=field)),)
 
 

@@ -35,7 +35,7 @@ class Growth(StrEnum):
 
     ALLOW = "Allow"
     WITHIN_QUOTA = "WithinQuota"
-    """As long as all pods that the Job runs at a time fit the quotas."""
+    """As long as all pods that the Job runs at a time, but at least one, fit the quotas."""
     DENY = "Deny"
 
 
@@ -181,22 +181,22 @@ def judged_resizes(rule: JobRule, resizes: Iterable[Resize]) -> Findings:
     """Judge what grows and shrinks, except for growth within the quota: see `outgrown`."""
     found = Findings()
     for resize in resizes:
-        if resize.is_growth:
-            verdict = Verdict.DENY if rule.growth_of(resize.resource) is Growth.DENY else None
-            word = "grow"
-        else:
+        if resize.is_growth and rule.growth_of(resize.resource) is Growth.DENY:
+            verdict, word = Verdict.DENY, "grow"
+        elif resize.is_shrink:
             verdict, word = rule.shrink_of(resize.resource), "shrink"
-        if verdict is not None:
-            detail = f"{resize.text}: {resize.resource} of this Job may not {word}"
-            error = FieldError("FieldValueForbidden", resize.field, detail)
-            found += by_verdict(verdict, error, f"{resize.resource} of this Job should not {word}")
+        else:
+            continue
+        detail = f"{resize.text}: {resize.resource} of this Job may not {word}"
+        error = FieldError("FieldValueForbidden", resize.field, detail)
+        found += by_verdict(verdict, error, f"{resize.resource} of this Job should not {word}")
     return found
 
 
 def outgrown(
     rule: JobRule, resizes: Iterable[Resize], over: Mapping[str, str]
 ) -> Iterator[FieldError]:
-    """Yield an error for each resource that may grow within the quota and grows beyond.
+    """Yield an error for each amount that may ask for more within the quota, and does beyond.
 
     Args:
         rule: The rule.
@@ -204,7 +204,7 @@ def outgrown(
         over: Quota key of which there is too little for all pods at a time → the amounts.
     """
     for resize in resizes:
-        if not resize.is_growth or rule.growth_of(resize.resource) is not Growth.WITHIN_QUOTA:
+        if not resize.asks_more or rule.growth_of(resize.resource) is not Growth.WITHIN_QUOTA:
             continue
         for key in resize.quota_keys:
             if key in over:

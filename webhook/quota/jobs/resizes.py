@@ -1,7 +1,14 @@
 """What an update makes of the resources of each container: what grows, what shrinks.
 
 A request that is left out is the limit, if there is one, and nothing otherwise: so does the API
-server fill in pods. A limit that is left out is none: taking it away lets the container grow.
+server fill in pods. A limit that is left out is none:
+
+| the amount | growth | shrink | asks more of a quota |
+| --- | --- | --- | --- |
+| a request or a limit becomes more | yes | no | yes |
+| a request or a limit becomes less | no | yes | no |
+| a limit is taken away: the container can take more, no limit is charged | yes | no | no |
+| a limit is added: the container has what it had, the limit is charged | no | no | yes |
 """
 
 from __future__ import annotations
@@ -35,10 +42,22 @@ class Resize:
 
     @property
     def is_growth(self) -> bool:
-        """Whether the container can take more than before; otherwise it is less."""
-        if self.after is None or self.before is None:
-            return self.after is None
-        return self.after > self.before
+        """Whether the container can take more than before."""
+        if self.before is None:
+            return False
+        return self.after is None or self.after > self.before
+
+    @property
+    def is_shrink(self) -> bool:
+        """Whether the container has less than before; a limit that is added takes nothing."""
+        return self.before is not None and self.after is not None and self.after < self.before
+
+    @property
+    def asks_more(self) -> bool:
+        """Whether more is asked of a quota than before."""
+        if self.after is None:
+            return False
+        return self.before is None or self.after > self.before
 
     @property
     def quota_keys(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from webhook.quota.fields import FieldError, InvalidFieldError, child, mapping, sequence
 from webhook.quota.jobs.equality import canonical_members
+from webhook.quota.jobs.fields_of_jobs import JOB_SHAPE, TEMPLATE_SHAPE
 
 _Members: TypeAlias = Mapping[str, object]
 
@@ -41,8 +42,9 @@ def read_job_template(raw: object, field: str) -> JobTemplate:
         raise InvalidFieldError(field, "is required")
     members = mapping(raw, field)
     others = {key: value for key, value in members.items() if key not in {"metadata", "spec"}}
+    metadata = TEMPLATE_SHAPE.members["metadata"]
     return JobTemplate(
-        canonical_members(members.get("metadata"), child(field, "metadata")),
+        canonical_members(members.get("metadata"), child(field, "metadata"), metadata),
         _read_spec(mapping(members.get("spec"), child(field, "spec")), child(field, "spec")),
         canonical_members(others, field),
     )
@@ -84,20 +86,16 @@ def expected_template(
 def immutable_errors(
     old: _Members, new: _Members, names: Iterable[str], field: str
 ) -> list[FieldError]:
-    """Return an error for each of the named members that differs by meaning."""
-    before = canonical_members(_only(old, names), f"old.{field}")
-    after = canonical_members(_only(new, names), field)
+    """Return an error for each of the named members of a Job's spec that differs by meaning."""
+    before = canonical_members(_only(old, names), f"old.{field}", JOB_SHAPE)
+    after = canonical_members(_only(new, names), field, JOB_SHAPE)
     return [_immutable(child(field, n)) for n in names if before.get(n) != after.get(n)]
 
 
 def _read_spec(raw: _Members, field: str) -> _Members:
     _check_containers(raw, field)
     mapping(raw.get("affinity"), child(field, "affinity"))
-    spec = canonical_members(raw, field)
-    if raw.get("resources") is not None:
-        # of the pod as a whole: an empty object is set, unlike a container's
-        spec.setdefault("resources", {})
-    return spec
+    return canonical_members(raw, field, TEMPLATE_SHAPE.members["spec"])
 
 
 def _check_containers(spec: _Members, field: str) -> None:

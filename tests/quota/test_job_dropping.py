@@ -1,0 +1,194 @@
+"""What an API server may drop of an update is left for it to judge."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Object
+from tests.quota.job_strategies import CHANGES, GATES, STATUSES, changed, random_update
+from tests.quota.job_updates import (
+    SPEC,
+    STARTED,
+    TEMPLATE,
+    Change,
+    a_stored_job,
+    change_list,
+    drop,
+    every,
+    immutable,
+    put,
+    updated,
+)
+from webhook.quota.jobs import job_update_errors
+from webhook.quota.jobs.dropping import without_droppable
+
+MAIN = f"{SPEC}.containers.0"
+IMAGE = {"name": "model", "image": {"reference": "registry.example/model:1"}}
+MOUNT = {"name": "model", "mountPath": "/model"}
+RUNNING = updated(
+    a_stored_job(startTime=STARTED, active=1),
+    put("spec.suspend", False),
+    put(f"{MAIN}.securityContext", {"procMount": "Default"}),
+    put(f"{MAIN}.volumeMounts", [{"name": "scratch", "mountPath": "/scratch"}]),
+    put(f"{SPEC}.volumes", [{"name": "scratch", "emptyDir": {}}]),
+    put(f"{SPEC}.topologySpreadConstraints", [{"maxSkew": 1, "topologyKey": "zone"}]),
+    put(f"{SPEC}.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution", [{}]),
+)
+WITHOUT_CLAIMS = updated(RUNNING, drop(f"{SPEC}.resourceClaims"))
+
+
+def first_of(path: str, name: str, value: object) -> Change:
+    """Set a field of the first object of a list, which has to be there."""
+    return change_list(path, lambda items: cast("Object", items[0]).update({name: value}))
+
+
+DROPPABLE: Mapping[str, Change] = {
+    "resources of the pod": put(f"{SPEC}.resources", {"requests": {"cpu": "2"}}),
+    "resources of the pod that are at fault": put(f"{SPEC}.resources", {"requests": {"x": "2"}}),
+    "resource claims": every(
+        put(f"{SPEC}.resourceClaims", [{"name": "c"}]), put(f"{MAIN}.resources.claims", [{}])
+    ),
+    "host users": put(f"{SPEC}.hostUsers", False),
+    "a host name": put(f"{SPEC}.hostnameOverride", "a"),
+    "a scheduling group": put(f"{SPEC}.schedulingGroup", {"podGroupName": "a"}),
+    "a policy of groups": put(f"{SPEC}.securityContext.supplementalGroupsPolicy", "Strict"),
+    "resize policies": put(f"{MAIN}.resizePolicy", [{"resourceName": "cpu"}]),
+    "a restart policy of a container": put(f"{MAIN}.restartPolicy", "Never"),
+    "a sidecar": first_of(f"{SPEC}.initContainers", "restartPolicy", "Always"),
+    "a stop signal, alone in a lifecycle": put(f"{MAIN}.lifecycle", {"stopSignal": "SIGUSR1"}),
+    "a sleep, alone in a lifecycle": put(f"{MAIN}.lifecycle.preStop", {"sleep": {"seconds": 1}}),
+    "mounts": first_of(f"{MAIN}.volumeMounts", "recursiveReadOnly", "Enabled"),
+    "what /proc is": put(f"{MAIN}.securityContext.procMount", "Unmasked"),
+    "policies of a spread": first_of(
+        f"{SPEC}.topologySpreadConstraints", "nodeTaintsPolicy", "Honor"
+    ),
+    "keys of an affinity": first_of(
+        f"{SPEC}.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+        "matchLabelKeys",
+        ["a"],
+    ),
+    "an image for a volume, and its mount": every(
+        change_list(f"{SPEC}.volumes", lambda volumes: volumes.append(IMAGE)),
+        change_list(f"{MAIN}.volumeMounts", lambda mounts: mounts.append(MOUNT)),
+    ),
+    "a field of a newer release": put(f"{SPEC}.fromTheFuture", {"a": 1}),
+    "a field of a container of a newer release": put(f"{MAIN}.fromTheFuture", True),
+    "a policy of success": put("spec.successPolicy", {"rules": [{"succeededCount": 1}]}),
+    "a backoff by index": every(
+        put("spec.backoffLimitPerIndex", 1), put("spec.maxFailedIndexes", -1)
+    ),
+    "a manager": put("spec.managedBy", "example.com/queue"),
+}
+
+
+@pytest.mark.parametrize("change", DROPPABLE.values(), ids=DROPPABLE.keys())
+def test_what_may_be_dropped_is_left_to_the_api_server(change: Change) -> None:
+    new = updated(WITHOUT_CLAIMS, change)
+    before = updated(new)
+
+    assert job_update_errors(WITHOUT_CLAIMS, new), "it is a change, if it is not dropped"
+    assert job_update_errors(WITHOUT_CLAIMS, without_droppable(WITHOUT_CLAIMS, new)) == []
+    assert new == before
+
+
+CERTAIN: Mapping[str, Change] = {
+    "an image": put(f"{MAIN}.image", "registry.example/app:2"),
+    "a command": put(f"{MAIN}.command", ["run"]),
+    "a probe": put(f"{MAIN}.livenessProbe", {"exec": {"command": ["ok"]}}),
+    "a lifecycle with more than what may be dropped": put(
+        f"{MAIN}.lifecycle", {"stopSignal": "SIGUSR1", "preStop": {"exec": {"command": ["a"]}}}
+    ),
+    "an empty lifecycle": put(f"{MAIN}.lifecycle", {}),
+    "a container more": change_list(f"{SPEC}.containers", lambda items: items.append({})),
+    "a volume more": change_list(f"{SPEC}.volumes", lambda items: items.append({"name": "a"})),
+    "a field that goes": drop(f"{SPEC}.securityContext"),
+    "what /proc is goes": drop(f"{MAIN}.securityContext.procMount"),
+    "a priority class": put(f"{SPEC}.priorityClassName", "high"),
+    "an amount": put(f"{MAIN}.resources.requests.cpu", "600m"),
+    "claims of a container, where the pod has some": put(
+        f"{MAIN}.resources.claims", [{"name": "c1"}]
+    ),
+    "an annotation": put("spec.template.metadata.annotations", {"fromTheFuture": "a"}),
+    "a selected node": put(f"{SPEC}.nodeSelector.fromTheFuture", "a"),
+}
+
+
+@pytest.mark.parametrize("change", CERTAIN.values(), ids=CERTAIN.keys())
+def test_what_no_api_server_drops_is_refused_all_the_same(change: Change) -> None:
+    new = without_droppable(RUNNING, updated(RUNNING, change))
+
+    assert job_update_errors(RUNNING, new) == [immutable(TEMPLATE)]
+
+
+USED: Mapping[str, Change] = {
+    "resources of the pod": put(f"{SPEC}.resources", {"requests": {"cpu": "9"}}),
+    "a policy of success": put("spec.successPolicy", {"rules": [{"succeededCount": 2}]}),
+}
+
+
+@pytest.mark.parametrize("name", USED)
+def test_what_the_stored_job_uses_is_not_dropped(name: str) -> None:
+    old = updated(RUNNING, DROPPABLE[name])
+    new = updated(old, USED[name])
+
+    assert job_update_errors(old, without_droppable(old, new)) == job_update_errors(old, new) != []
+
+
+def test_an_image_is_not_dropped_where_one_is_stored() -> None:
+    old = updated(RUNNING, change_list(f"{SPEC}.volumes", lambda volumes: volumes.append(IMAGE)))
+    other = {**IMAGE, "name": "other"}
+    new = updated(old, change_list(f"{SPEC}.volumes", lambda volumes: volumes.append(other)))
+
+    assert job_update_errors(old, without_droppable(old, new)) == [immutable(TEMPLATE)]
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    is_on=st.sets(st.sampled_from(sorted(DROPPABLE))),
+    wanted=st.sets(st.sampled_from(sorted(DROPPABLE)), max_size=3),
+    gates=st.sampled_from(GATES),
+)
+def test_nothing_is_refused_that_an_api_server_takes_after_it_dropped_something(
+    seed: int, is_on: set[str], wanted: set[str], gates: frozenset[str]
+) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    status = chance.choice(STATUSES)
+    old = updated(WITHOUT_CLAIMS, put("status", status), put("spec.suspend", seed % 5 > 0))
+    new = changed(old, chance.sample(CHANGES, chance.choice([0, 1, 2])))
+    dropped = changed(new, [DROPPABLE[name] for name in sorted(wanted & is_on)])
+    asked = changed(new, [DROPPABLE[name] for name in sorted(wanted)])
+
+    if not job_update_errors(old, dropped, gates):
+        assert job_update_errors(old, without_droppable(old, asked), gates) == []
+
+
+@given(st.integers(0, 2**32), st.sampled_from(GATES))
+def test_of_what_is_there_already_nothing_is_left_out(seed: int, gates: frozenset[str]) -> None:
+    old, new = random_update(random.Random(seed))  # noqa: S311
+
+    assert without_droppable(new, new) == new
+    if not job_update_errors(old, new, gates):
+        assert job_update_errors(old, without_droppable(old, new), gates) == []
+
+
+ODD: list[Object] = [
+    {},
+    {"spec": None},
+    {"spec": []},
+    {"spec": {"template": 7}},
+    {"spec": {"template": {"spec": []}}},
+    {"spec": {"template": {"spec": {"volumes": 1, "containers": [1, {"volumeMounts": 2}]}}}},
+    {"spec": {"template": {"spec": {"volumes": [IMAGE, 1], "containers": [1, {}]}}}},
+]
+
+
+@pytest.mark.parametrize("old", ODD)
+@pytest.mark.parametrize("new", ODD)
+def test_what_cannot_be_read_is_left_to_who_reads_it(old: Object, new: Object) -> None:
+    assert without_droppable(old, new) is not None
