@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -20,8 +20,9 @@ from webhook.controllers.reasons import ReasonLimits, Reasons
 from webhook.controllers.terms import always
 from webhook.controllers.tracked import TrackerTiming
 from webhook.controllers.tracker import Tracker
+from webhook.controllers.waking import Waker, Wakes
 from webhook.quota.coverage import CoverageRules
-from webhook.quota.line import LineRules, Order
+from webhook.quota.line import Held, LineRules, Order
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
@@ -109,6 +110,19 @@ class Control:
             events=self._pod_events,
             metrics=metrics,
         )
+        self._waker = Waker(
+            known.api,
+            lambda: self.tracker.pods,
+            Wakes(
+                is_enabled=lambda: current.configuration().extender.enabled,
+                ledgers=known.ledgers,
+                quotas=known.quotas,
+                namespaces=known.namespaces,
+                rules=lambda: line_rules(current),
+                exempt=lambda: current.rules().exempt_namespaces,
+            ),
+            is_leader=leads,
+        )
         expire = options.expire_seconds
         if expire is None:
             expire = float(current.configuration().timeouts.expire_reservation_seconds)
@@ -129,9 +143,10 @@ class Control:
                 capacity=lambda: current.configuration().limits.reservations_per_namespace,
                 give_up_seconds=lambda: current.configuration().timeouts.gate_release_seconds,
                 workers=options.gate_workers,
-                on_line=self._reasons.on_line,
+                on_line=self._on_line,
             ),
         )
+        self.tracker.pods.add_handler(self._waker.on_pod)
         self._mask = MaskRepair(
             known.api,
             known.quotas,
@@ -158,6 +173,7 @@ class Control:
         self._pod_events.start()
         self.tracker.start()
         self._reasons.start()
+        self._waker.start()
         self._mask.start()
         self._modes.start()
         if self._election is not None:
@@ -167,6 +183,7 @@ class Control:
         """Stop writing, and let another process lead."""
         self._modes.stop()
         self._mask.stop()
+        self._waker.stop()
         self._reasons.stop()
         self.tracker.stop()
         if self._election is not None:
@@ -182,6 +199,11 @@ class Control:
     def look_at_lines(self) -> None:
         """Look again at the pods that wait: other rules may let them go."""
         self.tracker.look_at_lines()
+
+    def _on_line(self, namespace: str, held: Mapping[str, Held], may_go: Collection[str]) -> None:
+        """Hand on who waits behind our gate, see `lines.OnLine`."""
+        self._reasons.on_line(namespace, held, may_go)
+        self._waker.on_line(namespace, held, may_go)
 
     def not_ready(self) -> list[str]:
         """Say what keeps the ledgers from being true; nothing when they are."""

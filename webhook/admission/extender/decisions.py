@@ -29,6 +29,7 @@ from webhook.admission.review import (
     GroupVersionKind,
     Phase,
 )
+from webhook.quota.scheduler_words import exceeded_text
 
 Doors: TypeAlias = Callable[[AdmissionRequest, Deadline], Answer]
 
@@ -119,8 +120,7 @@ def _reason(answer: Denied) -> str:
     """Word a refusal as a scheduler's plugin would: it is printed behind a count of nodes."""
     if not all(answer.audit.get(name) for name in _NUMBERS):
         return answer.message
-    quota, requested, used, limited = (answer.audit[name] for name in _NUMBERS)
-    return f"quota exceeded: {quota}, requested: {requested}, used: {used}, limited: {limited}"
+    return exceeded_text(**{name: answer.audit[name] for name in _NUMBERS})
 
 
 def _cut(text: str) -> str:
