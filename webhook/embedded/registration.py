@@ -21,9 +21,12 @@ from webhook.state.names import (
     MODE_LABEL,
     NO_PACING,
     PACING_LABEL,
+    SHADOW_ENTRY,
+    SHADOW_MODE,
 )
 
 OPTED_IN: Final = f"{MODE_LABEL}={DEFERRED_MODE}"
+WATCHED: Final = f"{MODE_LABEL}={SHADOW_MODE}"
 _GATED: Final = {
     GATE_PACING: f"{OPTED_IN},{PACING_LABEL} notin ({NO_PACING})",
     NO_PACING: f"{OPTED_IN},{PACING_LABEL} in ({GATE_PACING})",
@@ -122,6 +125,16 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
             "validating",
             Rule(_CREATE | _UPDATE, frozenset({"resourcequotas"}), _CORE),
             fails=False,
+        ),
+        Hook(
+            name=SHADOW_ENTRY,
+            url=f"{url}/shadow",
+            phase="validating",
+            rules=(created_pods,),
+            failure_policy="Ignore",
+            timeout_seconds=1,
+            side_effects="NoneOnDryRun",
+            namespace_selector=WATCHED,
         ),
     )
 

@@ -11,6 +11,8 @@ REGISTRATION: Final = "deferred-quota"
 """Name of the mutating and of the validating webhook configuration."""
 BIND_ENTRY: Final = "bind.deferredquota.io"
 """The entry of the validating one that is asked about every bind."""
+SHADOW_ENTRY: Final = "shadow.deferredquota.io"
+"""The entry of the validating one that is told of pods in namespaces in shadow mode."""
 GUARDED_ANNOTATION: Final = "deferredquota.io/guarded"
 """Written on the Binding, it lands on the pod: this pod came through the guard at its bind."""
 
