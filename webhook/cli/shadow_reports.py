@@ -163,8 +163,8 @@ def advice(record: ShadowRecord) -> Iterator[str]:
     over = sum(record.count(event) for event in OVER.values())
     if over:
         yield (
-            f"more was assigned than a quota allows, {over} times: such pods would wait, or be"
-            " refused; was a quota lowered, or made after its pods?"
+            f"{_several(over, 'time')} more was taken than a quota allows: such pods would wait, or"
+            " be refused; was a quota lowered, or made after its pods?"
         )
     if gained:
         yield (
