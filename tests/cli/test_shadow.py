@@ -39,13 +39,14 @@ RECORD: dict[str, Any] = {
         {
             "name": name,
             "attempts": attempts,
-            "fate": "wouldWait",
+            "fate": fate,
             "first": "2026-05-04T08:00:00Z",
             "last": "2026-05-04T08:30:00Z",
         }
-        for name, attempts in (
-            ("ReplicaSet/web-5d7", 6), ("Job/train", 1), ("Pod/a", 1), ("Pod/b", 1), ("Pod/c", 1),
-            ("Pod/d", 1),
+        for name, attempts, fate in (
+            ("ReplicaSet/web-5d7", 4, "wouldRun"), ("ReplicaSet/web-5d7", 2, "wouldWait"),
+            ("Job/train", 1, "wouldWait"), ("Pod/a", 1, "wouldWait"), ("Pod/b", 1, "wouldWait"),
+            ("Pod/c", 1, "neverFits"), ("Pod/d", 1, "stillRefused"),
         )
     ],
     "quotas": [
@@ -83,23 +84,24 @@ QUOTA    RESOURCE         HARD  CHARGED   AVERAGE  PEAK  ASSIGNED   AVERAGE  PEA
 compute  requests.cpu        4        4    3 75 %     4         2    1 25 %     3  50 %
 compute  requests.memory   8Gi      1Gi  1Gi 13 %   1Gi       1Gi  1Gi 13 %   1Gi   0 %
 creations of pods: 17, of which stored 5, refused by quota 11, without effect for another reason 1
-  4 of the 11 refused: would be admitted, and quota would be free for them at once
-  5 of the 11 refused: would be admitted, and wait for quota
-  1 of the 11 refused: would be admitted, and wait for ever: larger than a quota
-  1 of the 11 refused: would be refused all the same
-  by 6 workloads: ReplicaSet/web-5d7 (6 attempts), Job/train (1 attempt), Pod/a (1 attempt), \
+  4 of the 11 refused, by 1 workload: would be admitted, and quota would be free for them at once
+  5 of the 11 refused, by 4 workloads: would be admitted, and wait for quota
+  1 of the 11 refused, by 1 workload: would be admitted, and wait for ever: larger than a quota
+  1 of the 11 refused, by 1 workload: would be refused all the same
+  who was refused: ReplicaSet/web-5d7 (6 attempts), Job/train (1 attempt), Pod/a (1 attempt), \
 Pod/b (1 attempt), Pod/c (1 attempt), 1 more
   last refusal: exceeded quota: compute, requested: requests.cpu=1, used: requests.cpu=4, \
 limited: requests.cpu=4
-pods that were stored: 5 created, 0 would have waited; 3 got a node, 1 would have been refused it; \
-0 grown, 0 would have been refused it
-  last of them: web-9: exceeded quota: compute
+pods that were stored: 5 created, 3 got a node, 0 grew
+  1 of those that got a node were beyond quota: they would have waited, or been refused it
+    last: web-9: exceeded quota: compute
 => quota compute was full for 30 m 0 s while 25 % of requests.cpu was really assigned
 => some pods are larger than a quota: they are refused now and would wait for ever; make them \
 smaller, or the quota larger
 => 1 time more was taken than a quota allows: such pods would wait, or be refused; was a quota \
 lowered, or made after its pods?
-=> opting in pays: 9 refused creations would have been admitted, 4 of them with quota free at once
+=> opting in pays: pods of 4 workloads that quota refuses (9 attempts) would have been admitted, \
+and 4 of these attempts found quota free
 """
 
 

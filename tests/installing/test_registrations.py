@@ -20,7 +20,13 @@ from webhook.operations import names
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.reading import Node
 from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import CAPACITY_LABEL, CONTROLLER_USER, GATE, MARK_PREFIX
+from webhook.state.names import (
+    CAPACITY_LABEL,
+    CONTROLLER_USER,
+    GATE,
+    MARK_PREFIX,
+    SHADOW_ENTRY,
+)
 
 HOOKS: Final = registration.hooks("https://here")
 CONDITIONS: Final = {
@@ -279,7 +285,7 @@ def test_nothing_is_asked_in_shadow_mode_that_could_hold_a_request_up() -> None:
     for mask in MASKS:
         assert not _selecting(entries(mask, "Mutating"), watched)
         (entry,) = _selecting(entries(mask, "Validating"), watched)
-        assert entry["name"] == names.SHADOW_ENTRY
+        assert entry["name"] == SHADOW_ENTRY
         assert (entry["failurePolicy"], entry["timeoutSeconds"]) == ("Ignore", 1)
         (rule,) = entry["rules"]
         assert (rule["operations"], rule["resources"]) == (["CREATE"], ["pods"])

@@ -216,10 +216,12 @@ def test_a_correction_takes_back_but_never_below_nothing() -> None:
 
 
 def test_a_workload_that_tries_again_and_again_is_one() -> None:
-    found = tuple(workload("ReplicaSet/web", LATER, kind=Fate.RUNS) for _ in range(300))
-    record = added(EMPTY, 1, workloads=(workload("ReplicaSet/web"), *found, workload("Pod/b")))
+    found = (Workload("ReplicaSet/web", 1, Fate.RUNS, LATER, LATER),) * 300
+    waits = (workload("ReplicaSet/web"), workload("ReplicaSet/web", LATER), workload("Pod/b"))
+    record = added(EMPTY, 1, workloads=(*found, *waits))
     assert record.workloads == (
-        Workload("ReplicaSet/web", 301, Fate.RUNS, NOON, LATER),
+        Workload("ReplicaSet/web", 300, Fate.RUNS, LATER, LATER),
+        Workload("ReplicaSet/web", 2, Fate.WAITS, NOON, LATER),
         workload("Pod/b"),
     )
 

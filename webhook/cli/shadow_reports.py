@@ -44,6 +44,11 @@ _FATES = {
     Fate.STILL_REFUSED: "would be refused all the same",
     Fate.UNJUDGED: "not judged: usage was not known",
 }
+_OVER = {
+    CREATED: "those created would have waited for quota",
+    BOUND: "those that got a node were beyond quota: they would have waited, or been refused it",
+    GROWN: "those that grew were beyond quota: they would have been refused it",
+}
 
 
 def print_text(found: Sequence[Watched]) -> None:
@@ -109,38 +114,42 @@ def _creations(record: ShadowRecord) -> Iterator[str]:
     )
     for fate, words in _FATES.items():
         if record.count(fate):
-            yield f"  {record.count(fate)} of the {refused} refused: {words}"
+            by = _several(len(_named(record, fate)), "workload")
+            yield f"  {record.count(fate)} of the {refused} refused, by {by}: {words}"
     if record.count(NEWLY_REFUSED):
         yield f"  {record.count(NEWLY_REFUSED)} of the stored: a rule of deferral would refuse them"
     if record.workloads:
-        yield f"  by {_several(len(record.workloads), 'workload')}: {_workloads(record)}"
+        yield f"  who was refused: {_workloads(record)}"
     if REFUSED in record.examples:
         yield f"  last refusal: {record.examples[REFUSED]}"
 
 
+def _named(record: ShadowRecord, *fates: Fate) -> set[str]:
+    """Return the workloads with pods of these fates; one that tries for ever is one."""
+    return {one.name for one in record.workloads if one.fate in fates}
+
+
 def _workloads(record: ShadowRecord) -> str:
-    """Name those that tried last; one that tries again and again is one."""
-    named = [
-        f"{one.name} ({_several(one.attempts, 'attempt')})"
-        for one in record.workloads[:_MOST_NAMED]
-    ]
-    more = len(record.workloads) - len(named)
-    rest = [f"{more} more"] if more else []
+    attempts: dict[str, int] = {}
+    for one in record.workloads:  # the latest first
+        attempts[one.name] = attempts.get(one.name, 0) + one.attempts
+    named = [f"{name} ({_several(number, 'attempt')})" for name, number in attempts.items()]
+    rest = [f"{len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
     if record.unlisted:
         rest.append(f"{_several(record.unlisted, 'attempt')} of others")
-    return ", ".join((*named, *rest))
+    return ", ".join((*named[:_MOST_NAMED], *rest))
 
 
 def _pods(record: ShadowRecord) -> Iterator[str]:
     yield (
-        f"pods that were stored: {record.count(CREATED)} created,"
-        f" {record.count(OVER[CREATED])} would have waited; {record.count(BOUND)} got a node,"
-        f" {record.count(OVER[BOUND])} would have been refused it; {record.count(GROWN)} grown,"
-        f" {record.count(OVER[GROWN])} would have been refused it"
+        f"pods that were stored: {record.count(CREATED)} created, {record.count(BOUND)} got a"
+        f" node, {record.count(GROWN)} grew"
     )
-    for event in OVER.values():
-        if event in record.examples:
-            yield f"  last of them: {record.examples[event]}"
+    for event, words in _OVER.items():
+        if record.count(OVER[event]):
+            yield f"  {record.count(OVER[event])} of {words}"
+        if OVER[event] in record.examples:
+            yield f"    last: {record.examples[OVER[event]]}"
 
 
 def advice(record: ShadowRecord) -> Iterator[str]:
@@ -167,9 +176,11 @@ def advice(record: ShadowRecord) -> Iterator[str]:
             " be refused; was a quota lowered, or made after its pods?"
         )
     if gained:
+        admitted = _several(len(_named(record, Fate.RUNS, Fate.WAITS)), "workload")
         yield (
-            f"opting in pays: {_several(gained, 'refused creation')} would have been admitted,"
-            f" {record.count(Fate.RUNS)} of them with quota free at once"
+            f"opting in pays: pods of {admitted} that quota refuses"
+            f" ({_several(gained, 'attempt')}) would have been admitted, and"
+            f" {record.count(Fate.RUNS)} of these attempts found quota free"
         )
     elif not over and not record.count(NEWLY_REFUSED):
         yield "opting in would have changed nothing that was seen here"

@@ -205,8 +205,8 @@ class Workload:
 
     Attributes:
         name: As `ReplicaSet/web-5d7`.
-        attempts: How often.
-        fate: What would have become of the last one.
+        attempts: How often, with this fate.
+        fate: What would have become of the pods.
         first, last: When, RFC 3339.
     """
 
@@ -305,20 +305,18 @@ def _merged(
     left: Iterable[Workload], right: Iterable[Workload]
 ) -> tuple[tuple[Workload, ...], int]:
     """Return the workloads of both, the latest first, and the attempts of those left out."""
-    found: dict[str, Workload] = {}
+    found: dict[tuple[str, Fate], Workload] = {}
     for one in (*left, *right):
-        name = one.name[:_NAME_CHARACTERS]
-        known = found.get(name)
+        key = (one.name[:_NAME_CHARACTERS], one.fate)
+        known = found.get(key)
         if known is None:
-            found[name] = replace(one, name=name)
+            found[key] = replace(one, name=key[0])
             continue
-        newest = max(known, one, key=lambda each: each.last)
-        found[name] = Workload(
-            name,
-            known.attempts + one.attempts,
-            newest.fate,
-            min(known.first, one.first),
-            newest.last,
+        found[key] = replace(
+            known,
+            attempts=known.attempts + one.attempts,
+            first=min(known.first, one.first),
+            last=max(known.last, one.last),
         )
     latest = sorted(found.values(), key=lambda one: one.last, reverse=True)
     kept, dropped = latest[:MOST_WORKLOADS], latest[MOST_WORKLOADS:]

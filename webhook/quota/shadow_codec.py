@@ -31,6 +31,7 @@ from typing import Final
 
 from webhook.quota.fields import InvalidFieldError, integer, mapping, sequence, text
 from webhook.quota.ledger import Observed
+from webhook.quota.ledger_codec import SHADOW_FIELD
 from webhook.quota.quantity import Quantity
 from webhook.quota.reservation_text import amounts_in, amounts_out
 from webhook.quota.shadow import (
@@ -43,7 +44,8 @@ from webhook.quota.shadow import (
     Workload,
 )
 
-SHADOW_FIELD: Final = "shadow"
+__all__ = ["SHADOW_FIELD", "shadow_from_status", "shadow_status", "shadow_summary"]
+
 _AMOUNTS: Final = ("hard", "charged", "assigned", "chargedPeak", "assignedPeak")
 _COUNTS: Final = frozenset((*CREATION_COUNTS, *POD_COUNTS))
 
