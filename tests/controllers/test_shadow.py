@@ -238,13 +238,18 @@ def test_a_second_leader_goes_on_where_the_first_stopped(watching: Watching) -> 
     other.stop()
 
 
-def test_nothing_is_written_while_nothing_changes_but_now_and_then(watching: Watching) -> None:
+def test_the_less_happens_the_less_is_written(watching: Watching) -> None:
     watching.step()
-    version = watching.cluster.resource_version
-    for _ in range(5):
-        watching.step(2)
-    assert watching.cluster.resource_version == version
-    assert watching.step(40).quotas["q"].milliseconds == 50_000
+    versions = [watching.cluster.resource_version]
+    for _ in range(600):
+        watching.clock += 1
+        watching.watch.look()
+        if watching.cluster.resource_version != versions[-1]:
+            versions.append(watching.cluster.resource_version)
+    assert 10 <= len(versions) <= 15
+    assert 540_000 <= watching.record().quotas["q"].milliseconds <= 600_000
+    watching.pod("a")
+    assert watching.step(2).count("created") == 1
 
 
 def test_what_could_not_be_written_is_written_once(watching: Watching) -> None:

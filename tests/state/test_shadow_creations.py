@@ -177,6 +177,17 @@ def test_a_pod_that_comes_late_is_counted_anew(following: Following) -> None:
     assert following.after(15)["refused"] == 1
     following.store("web")
     assert following.after() == {"attempts": 1, "stored": 1}
+    assert following.record().workloads == ()
+
+
+def test_a_fault_in_one_stops_no_other(following: Following) -> None:
+    def fails() -> bool:
+        raise RuntimeError("a fault")
+
+    raw = a_pod(name="odd", uid="uid-odd", requests={"cpu": "1"})
+    following.creations.note(Attempt(Pod.from_object(raw), "Pod/odd", fails))
+    following.attempt("web")
+    assert following.after() == {"attempts": 2, "refused": 1, "wouldRun": 1, "unexplained": 1}
 
 
 def test_a_pod_with_a_node_is_asked_for(following: Following) -> None:
@@ -210,7 +221,7 @@ def test_an_api_server_that_does_not_answer_is_asked_again_and_not_for_ever(
     following.attempt("web", node="n")
     following.line.broken.add(("get", "pods"))
     following.clock += 30
-    for _ in range(10):
+    for _ in range(70):
         following.creations.look()
     assert following.after() == {"attempts": 1, "unexplained": 1}
 

@@ -43,7 +43,8 @@ class ShadowTiming:
 
     Attributes:
         settle_seconds: Between two writes of one record, while something changes.
-        rest_seconds: The same while nothing does.
+        rest_seconds: The same once nothing does any more; it doubles each time.
+        longest_rest: The most that becomes of it.
         retry_seconds: After a write that failed.
         round_seconds: Between two looks.
         clock: The monotonic clock.
@@ -51,7 +52,8 @@ class ShadowTiming:
     """
 
     settle_seconds: float = 1.0
-    rest_seconds: float = 30.0
+    rest_seconds: float = 5.0
+    longest_rest: float = 60.0
     retry_seconds: float = 5.0
     round_seconds: float = 0.25
     clock: Callable[[], float] = time.monotonic
@@ -95,6 +97,9 @@ class ShadowWatch:
         self._lock = threading.Lock()
         self._places: dict[str, ShadowPlace] = {}
         self._due: dict[str, float] = {}
+        """When a namespace may be written next."""
+        self._rest: dict[str, float] = {}
+        """How much later that is while nothing changes there."""
         self._leads = False
         self.informer: Final = Informer(
             api,
@@ -218,6 +223,7 @@ class ShadowWatch:
         with self._lock:
             self._places.pop(namespace, None)
         self._due.pop(namespace, None)
+        self._rest.pop(namespace, None)
         self._writer.forget(namespace)
         _log.info("shadow mode ends", extra={"namespace": namespace})
 
@@ -229,14 +235,19 @@ class ShadowWatch:
                     self._last(place)
                     place.clear()
                 continue
-            rest = 0.0 if place.is_changed or is_last else self._timing.rest_seconds
+            timing = self._timing
+            if place.is_changed:
+                self._rest[namespace] = 0.0
+            rest = self._rest.get(namespace, 0.0)
             if now < self._due.get(namespace, 0.0) + rest and not is_last:
                 continue
-            pause = self._timing.settle_seconds
+            self._rest[namespace] = min(max(2 * rest, timing.rest_seconds), timing.longest_rest)
+            pause = timing.settle_seconds
             try:
                 self._write(namespace)
             except ApiError as err:
-                pause = self._timing.retry_seconds
+                pause = timing.retry_seconds
+                self._rest[namespace] = 0.0
                 _log.warning(
                     "shadow record not written", extra={"namespace": namespace, "error": str(err)}
                 )

@@ -318,7 +318,8 @@ def _merged(
             first=min(known.first, one.first),
             last=max(known.last, one.last),
         )
-    latest = sorted(found.values(), key=lambda one: one.last, reverse=True)
+    there = [one for one in found.values() if one.attempts > 0]  # a correction may take all back
+    latest = sorted(there, key=lambda one: one.last, reverse=True)
     kept, dropped = latest[:MOST_WORKLOADS], latest[MOST_WORKLOADS:]
     return tuple(kept), sum(one.attempts for one in dropped)
 

@@ -20,7 +20,7 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -47,10 +47,8 @@ from webhook.state.view import QuotaCache, QuotasSeen
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS: Final = 5.0
-_MOST_TRIES: Final = 5
+_MOST_TRIES: Final = 60
 _MOST_LATE: Final = 10_000
-
-Corrections = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +98,23 @@ class _Open:
     is_stored: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _GivenUp:
+    """A pod that did not come in time.
+
+    Attributes:
+        until: For how long it is still waited for.
+        namespace: Whose.
+        counts: What was counted of it, and is wrong if it comes.
+        workload: Whose attempt was refused; None if it was not explained.
+    """
+
+    until: float
+    namespace: str
+    counts: tuple[str, ...]
+    workload: Workload | None
+
+
 @dataclass(slots=True)
 class _Tally:
     """What is to be added to the record of a namespace."""
@@ -146,8 +161,7 @@ class Creations:
         self._counted = counted
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Open] = OrderedDict()
-        self._late: OrderedDict[str, tuple[float, str, Corrections]] = OrderedDict()
-        """Pods that were given up: uid → when, where, and what it corrects if they come."""
+        self._late: OrderedDict[str, _GivenUp] = OrderedDict()
         self._tallies: dict[str, _Tally] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shadow-creations", daemon=True)
@@ -188,9 +202,11 @@ class Creations:
                 found.is_stored = True
             late = self._late.pop(uid, None)
             if late is not None:
-                tally = self._tally(late[1])
-                tally.counts.subtract(late[2])
+                tally = self._tally(late.namespace)
+                tally.counts.subtract(late.counts)
                 tally.counts[STORED] += 1
+                if late.workload is not None:
+                    tally.workloads.append(replace(late.workload, attempts=-1))
 
     # -- what became of it, on the thread ------------------------------------------------------
 
@@ -217,7 +233,7 @@ class Creations:
             ]
             for one in due:
                 del self._open[one.attempt.pod.uid]
-            while self._late and next(iter(self._late.values()))[0] <= now:
+            while self._late and next(iter(self._late.values())).until <= now:
                 self._late.popitem(last=False)
         return due
 
@@ -230,11 +246,14 @@ class Creations:
             except ApiError as err:
                 _log.info("creation not judged yet", extra={"error": str(err)})
                 one.tries += 1
-                with self._lock:
-                    if one.tries < _MOST_TRIES and not self._stopping.is_set():
+                if one.tries < _MOST_TRIES and not self._is_last:
+                    with self._lock:
                         self._open.setdefault(one.attempt.pod.uid, one)
-                    else:
-                        self._tally(namespace).counts.update((ATTEMPTS, UNEXPLAINED))
+                else:
+                    self._note(namespace, (ATTEMPTS, UNEXPLAINED), UNEXPLAINED)
+            except Exception:  # noqa: BLE001 - the others are judged all the same
+                _log.exception("creation not judged", extra={"namespace": namespace})
+                self._note(namespace, (ATTEMPTS, UNEXPLAINED), UNEXPLAINED)
 
     def _judge_one(self, one: _Open, uses: dict[str, Mapping[str, QuotaUse] | None]) -> None:
         attempt, namespace = one.attempt, one.attempt.pod.namespace
@@ -249,7 +268,8 @@ class Creations:
             seen = self._quotas.in_namespace(namespace)
             words = native_refusal(attempt.pod, seen.every)
         if not words:
-            self._give_up(attempt, (ATTEMPTS, UNEXPLAINED), UNEXPLAINED)
+            self._note(namespace, (ATTEMPTS, UNEXPLAINED), UNEXPLAINED)
+            self._wait_for_late(attempt, (UNEXPLAINED,), None)
             return
         if namespace not in uses:
             uses[namespace] = self._books.uses(namespace)
@@ -260,11 +280,13 @@ class Creations:
             uses[namespace],
             is_against_rules=self._is_against_rules(attempt),
         )
+        workload = Workload(attempt.workload, 1, fate, one.when, one.when)
         with self._lock:
             tally = self._tally(namespace)
-            tally.workloads.append(Workload(attempt.workload, 1, fate, one.when, one.when))
+            tally.workloads.append(workload)
             tally.examples[REFUSED] = words
-        self._give_up(attempt, (ATTEMPTS, REFUSED, fate.value), fate.value)
+        self._note(namespace, (ATTEMPTS, REFUSED, fate.value), fate.value)
+        self._wait_for_late(attempt, (REFUSED, fate.value), workload)
 
     def _exists(self, attempt: Attempt) -> bool:
         """Say whether the pod is there; one that waits would have been seen.
@@ -272,7 +294,8 @@ class Creations:
         Raises:
             ApiError: The API server had to be asked and does not answer.
         """
-        if self._pods.is_following and not attempt.pod.is_assigned and not self._is_last:
+        is_shown = self._pods.is_following and not attempt.pod.is_assigned and not self._is_last
+        if is_shown or not attempt.pod.name:
             return False
         try:
             found = self._api.get(PODS, attempt.pod.name, namespace=attempt.pod.namespace)
@@ -291,12 +314,13 @@ class Creations:
         except (ApiError, InvalidFieldError):
             return False
 
-    def _give_up(self, attempt: Attempt, counts: tuple[str, ...], result: str) -> None:
-        self._note(attempt.pod.namespace, counts, result)
+    def _wait_for_late(
+        self, attempt: Attempt, counts: tuple[str, ...], workload: Workload | None
+    ) -> None:
         until = self._timing.clock() + self._timing.late_seconds
-        wrong = {name: 1 for name in counts if name != ATTEMPTS}
+        given_up = _GivenUp(until, attempt.pod.namespace, counts, workload)
         with self._lock:
-            self._late[attempt.pod.uid] = (until, attempt.pod.namespace, wrong)
+            self._late[attempt.pod.uid] = given_up
             if len(self._late) > _MOST_LATE:
                 self._late.popitem(last=False)
 

@@ -105,7 +105,8 @@ def shadows(scene: Scene) -> Iterator[Finding]:
                 "shadow.unrecorded",
                 namespace.subject,
                 "is in shadow mode, and nothing is recorded of it",
-                "Look at the log of the controller that leads.",
+                "Is the definition of ledgers the one of this release (scripts/install writes it)?"
+                " Look at the log of the controller that leads.",
             )
 
 
