@@ -219,6 +219,7 @@ def test_who_does_not_lead_says_nothing_and_begins_when_it_does(watching: Watchi
     watching.clock += 60
     watching.watch.look()
     assert watching.ledger() is None
+    assert "shadow_pods_total{" not in watching.metrics.text().decode()
     watching.term = 2
     watching.step()
     watching.pod("after", node="n")
@@ -330,6 +331,25 @@ def test_a_ledger_that_guards_is_never_touched(watching: Watching) -> None:
     watching.watch.look()
     assert watching.cluster.resource_version == before
     assert watching.ledger() == guarding
+
+
+def test_nor_when_shadow_mode_ends_there(watching: Watching) -> None:
+    watching.step()
+    guarding = {
+        "podsResourceVersion": "7",
+        "reservations": "",
+        "quotas": [{"name": "shadow", "hard": {}, "used": {}}],
+        "summary": "shadow requests.cpu 1/4",
+    }
+    watching.api.patch(
+        QUOTA_LEDGERS, "ledger", {"status": guarding}, namespace=NAMESPACE, subresource="status"
+    )
+    watching.label("deferred")
+    watching.catch_up()
+    before = watching.cluster.resource_version
+    watching.clock += 60
+    watching.watch.look()
+    assert watching.cluster.resource_version == before
 
 
 def test_of_a_ledger_that_was_left_all_but_the_record_stays(watching: Watching) -> None:

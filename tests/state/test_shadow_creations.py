@@ -167,7 +167,7 @@ def test_what_another_refuses_is_not_explained(following: Following) -> None:
 def test_it_is_judged_by_the_quotas_of_its_moment(following: Following) -> None:
     following.attempt("web")
     other = a_quota("none", uid="u2", hard={"pods": "0"}, used={"pods": "0"})
-    following.api.create(RESOURCE_QUOTAS, other)
+    following.cluster.load([(RESOURCE_QUOTAS, other)])
     following.catch_up()
     assert following.after() == {"attempts": 1, "refused": 1, "wouldRun": 1}
 

@@ -25,7 +25,7 @@ from webhook.cluster.api import (
     NotFoundError,
     Object,
 )
-from webhook.quota.fields import InvalidFieldError, mapping, sequence
+from webhook.quota.fields import InvalidFieldError, mapping
 from webhook.quota.shadow import Findings, QuotaUse, ShadowRecord
 from webhook.quota.shadow_codec import (
     SHADOW_FIELD,
@@ -93,8 +93,8 @@ class ShadowBooks:
             if found is None:
                 return False
             status = _status_of(found)
-            if sequence(status.get("quotas"), "status.quotas"):
-                return False  # counted for guarding: none of our business
+            if _is_guarding(status):
+                return False  # none of our business
             record = _record_of(status)
             if record is None and not begins:
                 return False
@@ -104,7 +104,7 @@ class ShadowBooks:
         raise ConflictError(f"the ledger of namespace {namespace} keeps changing")
 
     def end(self, namespace: str) -> None:
-        """Take the line for people back, where it still speaks of shadow mode.
+        """Take the line for people back, where nothing else has been counted since.
 
         Raises:
             ApiError: The API server does not do it.
@@ -113,7 +113,7 @@ class ShadowBooks:
         if found is None:
             return
         status = _status_of(found)
-        if str(status.get("summary", "")).startswith("shadow"):
+        if status.get("summary") and not _is_guarding(status):
             self._put(found, {**status, "summary": ""})
 
     # -- inside ----------------------------------------------------------------------------
@@ -242,6 +242,11 @@ def _status_of(found: Object) -> Mapping[str, object]:
         return mapping(found.get("status"), "status")
     except InvalidFieldError:
         return {}
+
+
+def _is_guarding(status: Mapping[str, object]) -> bool:
+    """Say whether some quota is counted, so that requests are admitted and refused by it."""
+    return bool(status.get("quotas"))
 
 
 def _record_of(status: Mapping[str, object]) -> ShadowRecord | None:
