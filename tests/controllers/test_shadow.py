@@ -41,8 +41,9 @@ class Watching:
         self.clock = 1000.0
         self.term = 1
         self.exempt: frozenset[str] = frozenset()
+        self.keys = frozenset(DEFERRED_KEYS)
         self.metrics = Metrics()
-        self.quotas = QuotaCache(self.line, lambda: DEFERRED_KEYS, timing=QUICK)
+        self.quotas = QuotaCache(self.line, lambda: self.keys, timing=QUICK)
         self.pods = Informer(self.line, PODS, transform=kept_pod, timing=QUICK)
         self.watch = ShadowWatch(
             self.line,
@@ -292,6 +293,15 @@ def test_a_quota_that_comes_or_changes_is_followed(watching: Watching) -> None:
     assert use.milliseconds <= 5000
     watching.api.delete(RESOURCE_QUOTAS, "q", namespace=NAMESPACE)
     assert watching.step().quotas == {}
+
+
+def test_what_is_deferred_by_a_new_configuration_is_watched(watching: Watching) -> None:
+    gpu = "requests.nvidia.com/gpu"
+    patch = {"spec": {"hard": {"requests.cpu": "4", gpu: "8"}}}
+    watching.api.patch(RESOURCE_QUOTAS, "q", patch, namespace=NAMESPACE)
+    assert set(watching.step().quotas["q"].resources) == {"requests.cpu"}
+    watching.keys = frozenset({*DEFERRED_KEYS, gpu})
+    assert set(watching.step(60).quotas["q"].resources) == {"requests.cpu", gpu}
 
 
 @pytest.mark.parametrize("how", ["exempt", "deferred", "out"])

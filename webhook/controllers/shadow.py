@@ -261,6 +261,7 @@ class ShadowWatch:
             place = self._places.get(namespace)
             if place is None:
                 return None
+            self._take_quotas(namespace, place)  # other resources may be deferred by now
             self._last(place)
             return place.take()
 
