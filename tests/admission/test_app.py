@@ -286,7 +286,7 @@ def test_the_index_says_what_this_is(client: FlaskClient) -> None:
     assert json.loads(response.data) == {
         "name": "deferred-quota",
         "version": __version__,
-        "reviews": ["/mutate", "/validate"],
+        "reviews": ["/mutate", "/validate", "/shadow"],
     }
 
 

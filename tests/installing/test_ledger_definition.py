@@ -15,6 +15,16 @@ from webhook.encoding import decode_json, encode_json
 from webhook.quota.ledger import Account, Condition, Door, Ledger, Observed, Reservation
 from webhook.quota.ledger_codec import ledger_status
 from webhook.quota.quantity import Quantity
+from webhook.quota.shadow import (
+    CREATION_COUNTS,
+    POD_COUNTS,
+    Fate,
+    QuotaUse,
+    ShadowRecord,
+    UseSpan,
+    Workload,
+)
+from webhook.quota.shadow_codec import SHADOW_FIELD, shadow_status
 
 TYPES: Final[Mapping[str, type]] = {
     "object": dict,
@@ -40,6 +50,26 @@ RARE_LEDGER: Final = Ledger(
     conditions=(CONDITION,),
 )
 """A ledger with every field that there is."""
+
+
+RARE_RECORD: Final = ShadowRecord(
+    "2026-01-01T00:00:00Z",
+    "2026-01-01T00:00:00Z",
+    counts=dict.fromkeys(map(str, (*CREATION_COUNTS, *POD_COUNTS)), 1),
+    workloads=(Workload("Job/a", 1, Fate.WAITS, "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),),
+    unlisted=1,
+    quotas={
+        "q": QuotaUse(
+            Observed("q", "uid-q", "hash"),
+            "2026-01-01T00:00:00Z",
+            2**40,
+            {"requests.cpu": UseSpan.of(*CPU.values(), *CPU.values(), *CPU.values())},
+        )
+    },
+    examples={"refused": "why"},
+    writers={"a": 1},
+)
+"""A record of shadow mode with every field that there is."""
 
 
 def definition() -> Manifest:
@@ -80,6 +110,11 @@ def written(ledger: Ledger) -> object:
 
 def status_schema() -> Manifest:
     return cast("Manifest", schema()["properties"]["status"])
+
+
+def test_every_record_of_shadow_mode_is_kept() -> None:
+    status = {SHADOW_FIELD: shadow_status(RARE_RECORD), "summary": "shadow"}
+    assert list(faults(decode_json(encode_json(status)), status_schema())) == []
 
 
 @pytest.mark.parametrize("seed", range(20))

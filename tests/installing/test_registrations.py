@@ -27,6 +27,7 @@ from webhook.state.names import (
     GATE,
     LAST_REGISTRATION,
     MARK_PREFIX,
+    SHADOW_ENTRY,
 )
 
 HOOKS: Final = registration.hooks("https://here")
@@ -342,7 +343,7 @@ def test_we_stand_in_nobodys_way_but_of_namespaces_that_opted_in() -> None:
         assert opted_in == {
             "key": "deferredquota.io/mode",
             "operator": "In",
-            "values": ["deferred"],
+            "values": ["shadow" if name == "shadow.deferredquota.io" else "deferred"],
         }, name
         assert elsewhere["key"] == "kubernetes.io/metadata.name", name
         assert (elsewhere["operator"], set(elsewhere["values"])) == ("NotIn", spared), name
@@ -364,6 +365,25 @@ def test_we_ask_about_nothing_that_a_cluster_needs_to_come_up() -> None:
                 version = "v1alpha2" if group == "jobset.x-k8s.io" else "v1"
                 assert rule["apiVersions"] == [version], name
                 assert set(rule["resources"]) <= allowed[group], name
+
+
+def test_nothing_is_asked_in_shadow_mode_that_could_hold_a_request_up() -> None:
+    watched = {"kubernetes.io/metadata.name": "team-a", "deferredquota.io/mode": "shadow"}
+    for mask in MASKS:
+        assert not _selecting(entries(mask, "Mutating"), watched)
+        (entry,) = _selecting(entries(mask, "Validating"), watched)
+        assert entry["name"] == SHADOW_ENTRY
+        assert (entry["failurePolicy"], entry["timeoutSeconds"]) == ("Ignore", 1)
+        (rule,) = entry["rules"]
+        assert (rule["operations"], rule["resources"]) == (["CREATE"], ["pods"])
+
+
+def _selecting(found: dict[str, Manifest], labels: dict[str, str]) -> list[Manifest]:
+    return [
+        entry
+        for entry in found.values()
+        if LabelSelector.read(Node(entry["namespaceSelector"])).selects(labels)
+    ]
 
 
 def test_nothing_can_fail_the_status_of_a_quota() -> None:

@@ -98,7 +98,8 @@ def test_whoever_may_not_take_gates_off_may_uninstall(twin: Twin) -> None:
     assert problems == ()
     assert not gates(twin, "team-a")
     assert (
-        "ValidatingWebhookConfiguration deferred-quota: is left without marks.deferredquota.io"
+        "ValidatingWebhookConfiguration deferred-quota: is left without marks.deferredquota.io,"
+        " shadow.deferredquota.io"
     ) in lines
 
 

@@ -26,10 +26,12 @@ def clients(objects: list[Any]) -> Iterator[tuple[str, Manifest]]:
 @pytest.mark.parametrize("url", [URL, f"{URL}/"])
 def test_every_entry_is_called_at_the_address(url: str) -> None:
     found = list(clients(render(url=url, mask="webhook").objects))
-    assert len(found) == 11
-    for kind, client in found:
+    assert len(found) == 12
+    *others, (_, watching) = found
+    for kind, client in others:
         path = "mutate" if kind.startswith("Mutating") else "validate"
         assert client == {"url": f"{URL}/{path}"}
+    assert watching == {"url": f"{URL}/shadow"}
 
 
 def test_every_entry_trusts_the_ca() -> None:

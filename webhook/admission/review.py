@@ -83,6 +83,8 @@ class Phase(StrEnum):
 
     MUTATING = "mutating"
     VALIDATING = "validating"
+    SHADOW = "shadow"
+    """A validating call of a namespace in shadow mode: nothing is decided."""
 
 
 @dataclass(frozen=True, slots=True)

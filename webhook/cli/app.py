@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "convert": ("webhook.cli.convert:convert", "Turn lists of priority classes into selectors."),
     "enable": ("webhook.cli.enable:enable", "Opt namespaces in."),
     "disable": ("webhook.cli.disable:disable", "Opt namespaces out."),
+    "shadow": ("webhook.cli.shadow:shadow", "Say what opting in would change."),
     "job": ("webhook.cli.job:job", "Change the resources of Jobs."),
     "doctor": ("webhook.cli.doctor:doctor", "Look a cluster over."),
     "certs": ("webhook.cli.certs:certs", "Make and show serving certificates."),

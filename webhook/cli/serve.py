@@ -46,8 +46,9 @@ Examples:
   deferred-quota serve --embedded cluster.yaml --embedded-api 127.0.0.1:8001
   kubectl get ns,quota,pods -A -o yaml > cluster.yaml
 
-Reviews are posted to /mutate and /validate; with extender.enabled in the configuration, schedulers
-ask at /scheduler/filter and /scheduler/preempt. /livez, /readyz and /metrics are on the plain port.
+Reviews are posted to /mutate and /validate, of namespaces in shadow mode to /shadow; with
+extender.enabled in the configuration, schedulers ask at /scheduler/filter and /scheduler/preempt.
+/livez, /readyz and /metrics are on the plain port.
 """,
 )
 @cluster_options

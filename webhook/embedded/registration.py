@@ -21,9 +21,11 @@ from webhook.state.names import (
     MODE_LABEL,
     NO_PACING,
     PACING_LABEL,
+    SHADOW_MODE,
 )
 
 OPTED_IN: Final = f"{MODE_LABEL}={DEFERRED_MODE}"
+WATCHED: Final = f"{MODE_LABEL}={SHADOW_MODE}"
 _GATED: Final = {
     GATE_PACING: f"{OPTED_IN},{PACING_LABEL} notin ({NO_PACING})",
     NO_PACING: f"{OPTED_IN},{PACING_LABEL} in ({GATE_PACING})",
@@ -85,6 +87,7 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
             "jobs", validate, _JOBS_AND_CRON_JOBS, _JOB_SETS, fails=False, condition=_changes_spec
         ),
         _hook("quotas", validate, _QUOTAS, fails=False),
+        _hook("shadow", f"{url}/shadow", _NEW_PODS, fails=False, seconds=1, selector=WATCHED),
     )
 
 

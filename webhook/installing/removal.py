@@ -2,7 +2,7 @@
 
 1. The mask and everything else that changes requests go, except for what says which pod a Binding
    means: nothing is hidden or gated any more, and the guards know whom they charge. With them goes
-   the guard of the gates, which lets only some people take them off.
+   the guard of the gates, which lets only some people take them off, and what watches shadow mode.
 2. The controller stops, which would put the mask on again.
 3. Pods that wait for a gate of ours are released; quotas are completed, and from then on the API
    server enforces all of them by itself.
@@ -40,7 +40,7 @@ from webhook.operations.names import MARKS_ENTRY, STAMP_ENTRY
 from webhook.operations.opting_out import opt_out, opted_in_namespaces
 from webhook.operations.patience import Patience, Report
 from webhook.quota.fields import mapping
-from webhook.state.names import SYSTEM_NAMESPACE
+from webhook.state.names import SHADOW_ENTRY, SYSTEM_NAMESPACE
 
 _WORKERS: Final = 8
 _CONTROLLER_PODS: Final = (
@@ -96,7 +96,7 @@ class _Uninstall:
         mutating, last, validating = objects.registrations
         self._delete((*reversed(objects.masks), last))
         self._reduce(mutating, lambda name: name == STAMP_ENTRY)
-        self._reduce(validating, lambda name: name != MARKS_ENTRY)
+        self._reduce(validating, lambda name: name not in {MARKS_ENTRY, SHADOW_ENTRY})
         self._delete(_called(objects.workloads, "deferred-quota-controller"))
         self._wait_for_controller()
         self._give_back(concerned)

@@ -39,10 +39,9 @@ _COMPONENTS: Final[dict[Mask, tuple[str, ...]]] = {
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
 )  # fmt: skip
-_PATHS: Final = {
-    "MutatingWebhookConfiguration": "mutate",
-    "ValidatingWebhookConfiguration": "validate",
-}
+_CONFIGURATIONS: Final = frozenset(
+    {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +110,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     for component in _COMPONENTS[mask]:
         rest = add_component(manifests / "components" / component, rest)
     for each in rest:
-        if each["kind"] in _PATHS:
+        if each["kind"] in _CONFIGURATIONS:
             _direct(each, url, ca_pem)
     for each in workloads:
         if each["kind"] == "Deployment":
@@ -141,7 +140,8 @@ def _direct(configuration: Manifest, url: str, ca_pem: bytes) -> None:
     for entry in entries_of(configuration):
         client = dict(mapping(entry.get("clientConfig"), "clientConfig"))
         if url:
-            client = {"url": f"{url.rstrip('/')}/{_PATHS[str(configuration['kind'])]}"}
+            path = mapping(client.get("service"), "clientConfig.service").get("path", "")
+            client = {"url": f"{url.rstrip('/')}{path}"}
         if ca_pem:
             client["caBundle"] = base64.b64encode(ca_pem).decode("ascii")
         entry["clientConfig"] = client

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.cluster.kinds import Kind, kind_of
-from webhook.state.names import BIND_ENTRY
+from webhook.state.names import BIND_ENTRY, DEFERRED_MODE, SHADOW_ENTRY, SHADOW_MODE
 
 MASK_POLICY: Final = "deferred-quota-mask"
 STAMP_POLICY: Final = "deferred-quota-stamp"
@@ -50,11 +50,13 @@ class Entry:
         policy: Its failure policy.
         covers: (operation, API group, resource) of every request that it has to see.
         without: What is missing where it is missing.
+        mode: Which namespaces it is for, by their label.
     """
 
     policy: str
     covers: tuple[tuple[str, str, str], ...]
     without: str
+    mode: str = DEFERRED_MODE
 
 
 _BINDS: Final = (("CREATE", "", "pods/binding"), ("CREATE", "", "bindings"))
@@ -122,5 +124,11 @@ VALIDATING: Final[Mapping[str, Entry]] = {
         "Ignore",
         (("CREATE", "", "resourcequotas"), ("UPDATE", "", "resourcequotas")),
         "quotas that break every pod creation are accepted",
+    ),
+    SHADOW_ENTRY: Entry(
+        "Ignore",
+        _NEW_PODS,
+        "what quota refuses in namespaces in shadow mode is not seen",
+        mode=SHADOW_MODE,
     ),
 }

@@ -7,7 +7,7 @@ is why it has to be there, and alive, before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -30,7 +30,7 @@ from webhook.quota.native_status import visible_keys
 from webhook.quota.objects import ResourceQuota
 from webhook.quota.reading import Node
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
-from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SYSTEM_NAMESPACE
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SHADOW_MODE, SYSTEM_NAMESPACE
 
 _INSTALLATION: Final = frozenset({"crd", "webhooks", "stamp", "mask", "leader"})
 """The checks of the doctor that say whether an installation can serve a namespace."""
@@ -38,16 +38,31 @@ _INSTALLATION: Final = frozenset({"crd", "webhooks", "stamp", "mask", "leader"})
 _NEVER: Final = frozenset({"namespace.missing", "namespace.exempt", "namespace.own"})
 
 
+_WATCHING: Final = frozenset({"crd", "webhooks", "leader"})
+"""Those that say whether it can watch a namespace in shadow mode."""
+
+
 def installation_findings(
-    api: ClusterApi, settings: Settings, namespaces: Sequence[str], *, report: Report = silent
+    api: ClusterApi,
+    settings: Settings,
+    namespaces: Sequence[str],
+    *,
+    mode: str = DEFERRED_MODE,
+    report: Report = silent,
 ) -> tuple[Finding, ...]:
     """Judge whether what is installed can serve namespaces, once they have opted in.
 
     Raises:
         ApiError: The API server does not answer.
     """
-    wanted = replace(settings, namespaces=tuple(namespaces), assumed=frozenset(namespaces))
-    checks = tuple(check for check in CHECKS if check.name in _INSTALLATION)
+    wanted = replace(
+        settings,
+        namespaces=tuple(namespaces),
+        assumed=frozenset(namespaces),
+        assumed_mode=mode,
+    )
+    names = _INSTALLATION if mode == DEFERRED_MODE else _WATCHING
+    checks = tuple(check for check in CHECKS if check.name in names)
     return tuple(examine(Scene(api, wanted), checks, report=report).findings)
 
 
@@ -72,6 +87,7 @@ def plan_for(api: ClusterApi, settings: Settings, namespace: str, *, must_specif
     return Plan(
         namespace,
         is_opted_in=labels.get(MODE_LABEL) == DEFERRED_MODE,
+        is_shadow=labels.get(MODE_LABEL) == SHADOW_MODE,
         quotas=quota_plans(there, settings.deferred_keys),
         findings=(*_never(subject, settings), *against),
     )
@@ -101,13 +117,15 @@ def _can_be_forced(finding: Finding) -> bool:
     return finding.id not in _NEVER and not finding.id.startswith("crd.")
 
 
-def set_label(api: ClusterApi, namespace: str, *, dry_run: bool = False) -> None:
+def set_label(
+    api: ClusterApi, namespace: str, *, mode: str = DEFERRED_MODE, dry_run: bool = False
+) -> None:
     """Opt a namespace in; with `dry_run` the API server only says whether it would.
 
     Raises:
         ApiError: It refuses.
     """
-    patch = {"metadata": {"labels": {MODE_LABEL: DEFERRED_MODE}}}
+    patch = {"metadata": {"labels": {MODE_LABEL: mode}}}
     api.patch(NAMESPACES, namespace, patch, dry_run=dry_run)
 
 
@@ -124,10 +142,27 @@ def wait_until_deferred(
     Raises:
         ApiError: The API server does not answer until then, or refuses.
     """
+    return wait_until_complete(
+        namespace, lambda: still_missing(api, settings, namespace), patience=patience, report=report
+    )
+
+
+def wait_until_complete(
+    namespace: str,
+    look: Callable[[], tuple[str, ...]],
+    *,
+    patience: Patience,
+    report: Report = silent,
+) -> tuple[str, ...]:
+    """Wait until `look` finds nothing missing; return what is when the time is up.
+
+    Raises:
+        ApiError: The API server does not answer until then, or refuses.
+    """
     wait = patience.begin()
     told = ""
     while True:
-        missing = wait.persist(lambda: still_missing(api, settings, namespace))
+        missing = wait.persist(look)
         if not missing:
             return ()
         if missing[0] != told:

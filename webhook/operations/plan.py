@@ -68,6 +68,7 @@ class Plan:
     Attributes:
         namespace: Which.
         is_opted_in: It has opted in already.
+        is_shadow: It is in shadow mode.
         quotas: Its quotas, by name.
         findings: What speaks against it.
     """
@@ -76,6 +77,7 @@ class Plan:
     is_opted_in: bool
     quotas: tuple[QuotaPlan, ...] = ()
     findings: tuple[Finding, ...] = ()
+    is_shadow: bool = False
 
 
 def quota_plans(there: Inhabitants, keys: Set[str]) -> tuple[QuotaPlan, ...]:

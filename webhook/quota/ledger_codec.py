@@ -53,6 +53,8 @@ from webhook.quota.ledger import (
 from webhook.quota.reservation_text import amounts_in, amounts_out, line_of, reservation_of
 from webhook.quota.resources import ResourceList, mask
 
+SHADOW_FIELD: Final = "shadow"
+"""What was found in shadow mode stands here while nothing is guarded (`shadow_codec`)."""
 _FIELDS: Final = frozenset(
     {
         "quotas", "reservations", "podsResourceVersion", "podsBarrier", "serial", "summary",
@@ -66,9 +68,15 @@ ReservationReader: TypeAlias = Callable[[str, str], Reservation]
 
 
 def ledger_status(ledger: Ledger) -> dict[str, object]:
-    """Write `ledger` as the status of a QuotaLedger, for `encoding.encode_json`."""
+    """Write `ledger` as the status of a QuotaLedger, for `encoding.encode_json`.
+
+    A ledger that guards something is written at every bind, so it drops what was found before.
+    """
+    others = dict(ledger.others)
+    if ledger.accounts:
+        others.pop(SHADOW_FIELD, None)
     return {
-        **ledger.others,
+        **others,
         "quotas": [_account_out(account) for account in ledger.accounts.values()],
         "reservations": "\n".join(map(line_of, ledger.reservations.values())),
         "podsResourceVersion": str(ledger.pods_resource_version),

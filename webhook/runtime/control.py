@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
+from uuid import uuid4
 
 from webhook.admission.rules import Rules
 from webhook.cluster.api import ClusterApi
@@ -17,6 +18,7 @@ from webhook.controllers.lines import Releasing
 from webhook.controllers.mask import MaskRepair
 from webhook.controllers.modes import ModeWatch
 from webhook.controllers.reasons import ReasonLimits, Reasons
+from webhook.controllers.shadow import ShadowTiming, ShadowWatch
 from webhook.controllers.terms import always
 from webhook.controllers.tracked import TrackerTiming
 from webhook.controllers.tracker import Tracker
@@ -58,12 +60,14 @@ class ControlOptions:
         timing: When the tracker acts, except for when reservations expire.
         expire_seconds: When they do; None is what the configuration says.
         gate_workers: How many scheduling gates are removed at the same time.
+        shadow: When the records of namespaces in shadow mode are written.
     """
 
     candidate: Candidate | None = None
     timing: TrackerTiming = field(default_factory=TrackerTiming)
     expire_seconds: float | None = None
     gate_workers: int = 16
+    shadow: ShadowTiming = field(default_factory=ShadowTiming)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,17 @@ class Control:
             known.api, self._events, is_leader=leads, timing=options.timing.informer
         )
 
+        self._shadow = ShadowWatch(
+            known.api,
+            self.tracker.pods,
+            known.quotas,
+            name=f"controller-{uuid4().hex[:8]}",
+            exempt=lambda: current.rules().exempt_namespaces,
+            is_leader=leads,
+            metrics=metrics,
+            timing=replace(options.shadow, informer=options.timing.informer),
+        )
+
     @property
     def informers(self) -> dict[str, Informer[Pod]]:
         """The caches that are the controller's own, by what they hold."""
@@ -176,11 +191,13 @@ class Control:
         self._waker.start()
         self._mask.start()
         self._modes.start()
+        self._shadow.start()
         if self._election is not None:
             self._election.start()
 
     def stop(self) -> None:
         """Stop writing, and let another process lead."""
+        self._shadow.stop()
         self._modes.stop()
         self._mask.stop()
         self._waker.stop()

@@ -9,6 +9,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
+from uuid import uuid4
 
 from webhook.admission.deadline import Deadline
 from webhook.admission.doors.context import DoorContext
@@ -23,6 +24,8 @@ from webhook.state.job_gates import JobGates
 from webhook.state.ledgers import LedgerStore
 from webhook.state.namespace_labels import NamespaceLabels
 from webhook.state.reserver import Reserver, ReserverStats
+from webhook.state.shadow_books import ShadowBooks
+from webhook.state.shadow_creations import Creations, CreationTiming
 from webhook.state.view import CachedView, NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
 
@@ -79,6 +82,7 @@ class EngineOptions:
         control: How this process also counts pods and writes ledgers; None if another one does.
         follow_ledgers: Whether other processes write ledgers too, so that they have to be watched.
         informer: Clock and pauses of all informers.
+        creations: When creations in namespaces in shadow mode are looked at.
     """
 
     configuration: ConfigurationFile | None = None
@@ -86,6 +90,7 @@ class EngineOptions:
     control: ControlOptions | None = field(default_factory=ControlOptions)
     follow_ledgers: bool = False
     informer: Timing = field(default_factory=Timing)
+    creations: CreationTiming = field(default_factory=CreationTiming)
 
 
 class Engine:
@@ -122,6 +127,7 @@ class Engine:
         if followed is not None:
             self._informers[QUOTA_LEDGERS.plural] = followed
         self.view: Final = self._make_view(known) if options.with_doors else None
+        self._creations = None if self.view is None else self._watched(known, self.view)
         self._context = None if self.view is None else self._doors(known, self.view)
         self.control: Final = self._controller(known, options.control)
         self._relists: dict[str, int] = {}
@@ -141,11 +147,15 @@ class Engine:
             informer.start()
         if self.control is not None:
             self.control.start()
+        if self._creations is not None:
+            self._creations.start()
         self._housekeeper.start()
 
     def stop(self) -> None:
         """Stop all threads."""
         self._stopping.set()
+        if self._creations is not None:
+            self._creations.stop()
         if self.control is not None:
             self.control.stop()
         for informer in self._informers.values():
@@ -200,7 +210,25 @@ class Engine:
             stats=_stats(self._metrics),
         )
         labels = NamespaceLabels(known.api, time.monotonic)
-        return DoorContext(view, reserver, self._current_rules, self._configuration, labels.of)
+        return DoorContext(
+            view,
+            reserver,
+            self._current_rules,
+            self._configuration,
+            labels.of,
+            None if self._creations is None else self._creations.note,
+        )
+
+    def _watched(self, known: Known, view: CachedView) -> Creations:
+        return Creations(
+            known.api,
+            view.pods,
+            known.quotas,
+            ShadowBooks(known.api),
+            name=f"webhook-{uuid4().hex[:8]}",
+            timing=self._options.creations,
+            counted=lambda result: self._metrics.shadow.creations.labels(result).inc(),
+        )
 
     def _controller(self, known: Known, options: ControlOptions | None) -> Control | None:
         if options is None:

@@ -28,10 +28,10 @@ TEXT_FORMAT: Final = CONTENT_TYPE_LATEST
 DOORS: Final = frozenset(
     {
         "pods", "assigned", "gate", "bind", "stamp", "resize", "jobs", "quotas", "mask", "exempt",
-        "filter", "preempt",
+        "filter", "preempt", "shadow",
     }
 )  # fmt: skip
-PHASES: Final = frozenset({"mutating", "validating"})
+PHASES: Final = frozenset({"mutating", "validating", "shadow"})
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 OUTCOMES: Final = frozenset({"allowed", "patched", "denied", "undecided", "error"})
 MALFORMED: Final = frozenset(
@@ -78,6 +78,7 @@ class Metrics:
         self.control = ControlMetrics(declare)
         self.release = ReleaseMetrics(declare)
         self.reasons = ReasonMetrics(declare)
+        self.shadow = ShadowMetrics(declare)
 
     def text(self) -> bytes:
         """Write all metrics in the Prometheus text format, content type TEXT_FORMAT."""
@@ -236,6 +237,25 @@ class ReasonMetrics:
         )
         self.backlog = declare.gauge(
             "pod_conditions_backlog", "Pods whose condition waits to be looked at."
+        )
+
+
+class ShadowMetrics:
+    """What deferral would change in namespaces in shadow mode."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.creations = declare.counter(
+            "shadow_creations",
+            "Creations of pods: stored, unexplained (came to nothing, and not for a quota), or what"
+            " deferral would make of those that quota refuses: wouldRun, wouldWait, neverFits,"
+            " stillRefused or unjudged.",
+            "result",
+        )
+        self.pods = declare.counter(
+            "shadow_pods",
+            "Stored pods: created, bound or grown, and the same beyond what was free of a quota:"
+            " createdOver, boundOver or grownOver.",
+            "event",
         )
 
 

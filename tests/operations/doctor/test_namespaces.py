@@ -13,7 +13,7 @@ from tests.operations.scenes import (
     a_namespace,
     load,
 )
-from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS
+from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.cluster.memory import MemoryClient
 from webhook.state.names import SYSTEM_NAMESPACE
 
@@ -21,6 +21,8 @@ MODES = {
     "a typo": ("team-b", "defered", "namespace.mode", "warn"),
     "shadow": ("team-b", "shadow", "namespace.mode", "info"),
     "exempt": ("kube-public", "deferred", "namespace.exempt", "error"),
+    "exempt, and to be watched": ("kube-public", "shadow", "namespace.exempt", "warn"),
+    "shadow, and not recorded": ("team-b", "shadow", "shadow.unrecorded", "warn"),
 }
 
 
@@ -30,6 +32,21 @@ def test_labels_are_judged(name: str, mode: str, finding: str, severity: str) ->
     load(cluster, a_namespace(name, mode))
     found = the(examined(cluster), finding)
     assert (found.severity, str(found.subject)) == (severity, f"Namespace {name}")
+
+
+def test_a_namespace_in_shadow_mode_is_fine_when_it_is_recorded() -> None:
+    cluster = healthy()
+    load(cluster, a_namespace("team-b", "shadow"))
+    MemoryClient(cluster).create(
+        QUOTA_LEDGERS, {"metadata": {"name": "ledger", "namespace": "team-b"}}
+    )
+    status = {"status": {"shadow": {"since": "2026-01-01T00:00:00Z"}}}
+    MemoryClient(cluster).patch(
+        QUOTA_LEDGERS, "ledger", status, namespace="team-b", subresource="status"
+    )
+    found = examined(cluster)
+    assert serious(found) == []
+    assert the(found, "namespace.mode").remedy == "See: deferred-quota shadow report team-b"
 
 
 PACINGS = {

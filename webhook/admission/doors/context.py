@@ -11,6 +11,7 @@ from webhook.config import Configuration
 from webhook.quota.ledger import Claim, Observed, Undecided
 from webhook.state.ledgers import LedgerVersion
 from webhook.state.reserver import Outcome
+from webhook.state.shadow_creations import Attempt
 from webhook.state.view import PodSeen, QuotasSeen
 
 
@@ -76,6 +77,7 @@ class DoorContext:
         current_configuration: The settings that doors read as they stand.
         namespace_labels: Returns the labels of a namespace; raises ApiError where the API server
             had to be asked and does not answer.
+        creations: Told of pods that are created in namespaces in shadow mode; must not block.
     """
 
     view: ClusterView
@@ -83,3 +85,4 @@ class DoorContext:
     current_rules: Callable[[], Rules]
     current_configuration: Callable[[], Configuration] = Configuration
     namespace_labels: Callable[[str], Mapping[str, str]] = lambda _namespace: {}
+    creations: Callable[[Attempt], None] | None = None

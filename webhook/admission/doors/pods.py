@@ -75,6 +75,21 @@ def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     return charging.charge(context, request, claim, quotas, deadline)
 
 
+def refused_by_rules(
+    context: DoorContext, request: AdmissionRequest, pod: Pod, quotas: QuotasSeen
+) -> Denied | None:
+    """Say how a new pod is refused whatever is used; None if it is not.
+
+    Raises:
+        ApiError: The API server had to be asked for quotas and does not answer.
+        QuotaScopeError: A quota's scopes cannot be evaluated.
+    """
+    if _is_mirror(pod, request) and not context.current_rules().enforces_mirror_pods:
+        return _forged_qos_class(pod)
+    applying = quotas.deferred.applying_to(pod)
+    return _forged_qos_class(pod) or _static_refusal(context, request, pod, quotas, applying)
+
+
 def update(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
     """Decide on a change of a pod.
 

@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from webhook.admission.deadline import Deadline
-from webhook.admission.doors import answers, bindings, gates, jobs, mask, pods, quotas, resize
+from webhook.admission.doors import (
+    answers,
+    bindings,
+    gates,
+    jobs,
+    mask,
+    pods,
+    quotas,
+    resize,
+    shadow,
+)
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied, Phase
 from webhook.cluster.api import ApiError
@@ -55,6 +65,8 @@ def decide(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     What cannot be read is refused with the path of the field, what cannot be decided now is
     refused for now, and what is none of our business is allowed.
     """
+    if request.phase is Phase.SHADOW:
+        return shadow.observe(context, request)
     door = DOORS.get((request.phase, request.group, request.path, request.operation))
     if door is None:
         return _no_door(request)

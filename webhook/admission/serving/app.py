@@ -49,6 +49,7 @@ MAX_BODY_BYTES: Final = 7 * 1024 * 1024
 REVIEW_PATHS: Final[Mapping[str, Phase]] = {
     "/mutate": Phase.MUTATING,
     "/validate": Phase.VALIDATING,
+    "/shadow": Phase.SHADOW,
 }
 
 RECEIVED: Final = "deferred_quota.received"

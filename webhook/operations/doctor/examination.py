@@ -48,6 +48,7 @@ CHECKS: Final = (
     Check("stamp", "the mark of bound pods", registrations.stamps),
     Check("mask", "the mask", masks.masks),
     Check("namespaces", "the labels of namespaces", namespaces.modes),
+    Check("shadows", "the namespaces in shadow mode", namespaces.shadows),
     Check("quotas", "the quotas", masks.quotas),
     Check("statuses", "the status of the quotas", masks.statuses),
     Check("leader", "the controller that leads", installation.leader),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.cluster.api import NAMESPACES, PODS, Object
+from webhook.cluster.api import NAMESPACES, PODS, QUOTA_LEDGERS, Object
 from webhook.operations.doctor.scene import Namespace, Scene, unreadable
 from webhook.operations.findings import Finding, Subject, error, information, subject_of, warning
 from webhook.operations.gates import gate_of
@@ -12,6 +12,8 @@ from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod
 from webhook.quota.pods import is_terminal
 from webhook.quota.reading import Node
+from webhook.quota.shadow_codec import SHADOW_FIELD
+from webhook.state.ledgers import LEDGER_NAME
 from webhook.state.names import (
     DEFERRED_MODE,
     GATE,
@@ -66,9 +68,17 @@ def _mode(namespace: Namespace) -> Iterator[Finding]:
             f"has {MODE_LABEL}={mode}: the webhook's own pods would wait for the webhook",
             f"Run: deferred-quota disable {namespace.name}",
         )
+    elif mode == SHADOW_MODE and namespace.is_exempt:
+        yield warning(
+            "namespace.exempt",
+            subject,
+            f"has {MODE_LABEL}={mode}, and the configuration exempts it: it is not watched",
+            f"Run: deferred-quota disable {namespace.name}, or take it out of exemptNamespaces.",
+        )
     elif mode == SHADOW_MODE:
-        message = f"{MODE_LABEL} is shadow, which this release does not know: it is not opted in"
-        yield information("namespace.mode", subject, message)
+        message = "is in shadow mode: watched, and left to the API server"
+        remedy = f"See: deferred-quota shadow report {namespace.name}"
+        yield information("namespace.mode", subject, message, remedy)
     elif mode != DEFERRED_MODE:
         yield warning(
             "namespace.mode",
@@ -84,6 +94,20 @@ def _mode(namespace: Namespace) -> Iterator[Finding]:
             " and a mask that does not leave it out hides its quotas from the API server",
             f"Run: deferred-quota disable {namespace.name}, or take it out of exemptNamespaces.",
         )
+
+
+def shadows(scene: Scene) -> Iterator[Finding]:
+    """Look whether namespaces in shadow mode are watched."""
+    for namespace in scene.shadow_namespaces():
+        raw = scene.find(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace.name)
+        if raw is None or not Node(raw).child("status").has(SHADOW_FIELD):
+            yield warning(
+                "shadow.unrecorded",
+                namespace.subject,
+                "is in shadow mode, and nothing is recorded of it",
+                "Is the definition of ledgers the one of this release (scripts/install writes it)?"
+                " Look at the log of the controller that leads.",
+            )
 
 
 def gates(scene: Scene) -> Iterator[Finding]:

@@ -37,7 +37,13 @@ from webhook.operations.names import (
 )
 from webhook.quota.reading import Node
 from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import BIND_ENTRY, LAST_REGISTRATION, REGISTRATION
+from webhook.state.names import (
+    BIND_ENTRY,
+    DEFERRED_MODE,
+    LAST_REGISTRATION,
+    REGISTRATION,
+    SHADOW_MODE,
+)
 
 _Judge: TypeAlias = Callable[[str, Subject | None, str, str], Finding]
 
@@ -61,13 +67,17 @@ def _configuration(
     if raw is None:
         yield _missing(Subject(kind.kind, configuration), entries)
         return
-    opted_in = [one.labels for one in scene.deferred_namespaces()]
+    by_mode = {
+        DEFERRED_MODE: [one.labels for one in scene.deferred_namespaces()],
+        SHADOW_MODE: [one.labels for one in scene.shadow_namespaces()],
+    }
 
     def judge(node: Node, subject: Subject) -> Iterator[Finding]:
         found = {one.text("name"): one for one in node.children("webhooks")}
         for name, entry in entries.items():
             if name in found:
-                yield from _entry(scene, found[name], subject, name, entry, opted_in)
+                concerned = by_mode[entry.mode]
+                yield from _entry(scene, found[name], subject, name, entry, concerned)
             elif name != MASK_ENTRY:  # the mask may be a policy
                 strict = error if entry.policy == "Fail" else warning
                 message = f"has no webhook {name}: {entry.without}"
@@ -112,7 +122,9 @@ def _entry(
         pacing = scene.settings.pacing
         yield from gate_findings(selector, subject, field, opted_in, pacing=pacing)
     else:
-        yield from selection_findings(selector, subject, field, opted_in, is_strict=is_strict)
+        yield from selection_findings(
+            selector, subject, field, opted_in, is_strict=is_strict, mode=entry.mode
+        )
     yield from _narrowing(node, subject, name, is_strict=is_strict)
     for problem, grade in _bundle(scene, node):
         yield grade(

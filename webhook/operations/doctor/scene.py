@@ -27,7 +27,13 @@ from webhook.quota.fields import InvalidFieldError
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.reading import Node
-from webhook.state.names import DEFERRED_MODE, GATE_PACING, MODE_LABEL, SYSTEM_NAMESPACE
+from webhook.state.names import (
+    DEFERRED_MODE,
+    GATE_PACING,
+    MODE_LABEL,
+    SHADOW_MODE,
+    SYSTEM_NAMESPACE,
+)
 
 _T = TypeVar("_T")
 
@@ -75,6 +81,7 @@ class Settings:
         pacing: `gate` or `none`, for namespaces that do not say it by a label.
         namespaces: Look only at these; empty is all.
         assumed: Namespaces to be judged as if they had opted in.
+        assumed_mode: What they are taken to have opted in to.
         expire_seconds: How long the tracker keeps a reservation that comes to nothing.
         is_offline: The cluster is a snapshot: nothing moves, and what is missing may only not be
             in it.
@@ -91,6 +98,7 @@ class Settings:
     pacing: str = GATE_PACING
     namespaces: tuple[str, ...] = ()
     assumed: Set[str] = frozenset()
+    assumed_mode: str = DEFERRED_MODE
     expire_seconds: float = 45.0
     is_offline: bool = False
     pause_seconds: float = 3.0
@@ -119,6 +127,11 @@ class Namespace:
     def is_deferred(self) -> bool:
         """Whether its quotas are deferred."""
         return self.mode == DEFERRED_MODE and not self.is_exempt
+
+    @property
+    def is_shadow(self) -> bool:
+        """Whether it is in shadow mode."""
+        return self.mode == SHADOW_MODE and not self.is_exempt
 
     @property
     def subject(self) -> Subject:
@@ -231,6 +244,10 @@ class Scene:
         """Return the namespaces whose quotas are deferred."""
         return [one for one in self.namespaces() if one.is_deferred and not one.is_ending]
 
+    def shadow_namespaces(self) -> list[Namespace]:
+        """Return the namespaces that are only watched."""
+        return [one for one in self.namespaces() if one.is_shadow and not one.is_ending]
+
     def _wanted(self) -> Iterator[Object]:
         only = self.settings.namespaces
         for raw in self.objects(NAMESPACES):
@@ -241,7 +258,8 @@ class Scene:
         try:
             meta = Node(raw).child("metadata")
             name = meta.text("name")
-            opted_in = {MODE_LABEL: DEFERRED_MODE} if name in self.settings.assumed else {}
+            is_assumed = name in self.settings.assumed
+            opted_in = {MODE_LABEL: self.settings.assumed_mode} if is_assumed else {}
             return Namespace(
                 name,
                 {**meta.string_map("labels"), **opted_in},

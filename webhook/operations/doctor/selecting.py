@@ -15,6 +15,7 @@ from webhook.state.names import (
     MODE_LABEL,
     NO_PACING,
     PACING_LABEL,
+    SHADOW_MODE,
 )
 
 APPLY: Final = "Apply the shipped manifests again."
@@ -32,6 +33,7 @@ def selection_findings(
     *,
     is_strict: bool,
     sample: Mapping[str, str] = OPTED_IN,
+    mode: str = DEFERRED_MODE,
 ) -> Iterable[Finding]:
     """Compare what a registration selects with the namespaces that have opted in.
 
@@ -42,22 +44,24 @@ def selection_findings(
         opted_in: Labels of the namespaces that have opted in.
         is_strict: Whether the registration refuses requests when the webhook does not answer.
         sample: Labels that it has to select, of whatever namespace.
+        mode: To what they have opted in.
     """
     judge = error if is_strict else warning
+    sample = {**sample, MODE_LABEL: mode}
     left_out = tuple(_name(labels) for labels in opted_in if not selector.selects(labels))
     if left_out:
         yield judge(
             "registration.not-selecting",
             subject,
             f"{field} leaves out namespaces that have opted in: {_some(left_out)}",
-            f"Let it select {MODE_LABEL}: {DEFERRED_MODE}, as the shipped manifests do.",
+            f"Let it select {MODE_LABEL}: {mode}, as the shipped manifests do.",
             left_out,
         )
     elif not selector.selects(sample):
         yield warning(
             "registration.not-selecting",
             subject,
-            f"{field} does not select every namespace with {MODE_LABEL}: {DEFERRED_MODE}",
+            f"{field} does not select every namespace with {MODE_LABEL}: {mode}",
             "Apply the shipped manifests again, unless namespaces are left out on purpose.",
         )
     if selector.selects(ANY_NAMESPACE):
@@ -67,6 +71,13 @@ def selection_findings(
             f"{field} selects namespaces that have not opted in",
             "Apply the shipped manifests again: an outage of the webhook, or a mask, must concern"
             " only namespaces that have opted in.",
+        )
+    elif mode == DEFERRED_MODE and selector.selects({**ANY_NAMESPACE, MODE_LABEL: SHADOW_MODE}):
+        yield judge(
+            "registration.widened",
+            subject,
+            f"{field} selects namespaces in shadow mode, where nothing may be refused or changed",
+            APPLY,
         )
 
 

@@ -1,0 +1,262 @@
+"""`deferred-quota shadow`, and `enable --shadow`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.cli.clusters import kubeconfig_of, write_kubeconfig
+from tests.cli.test_enable import AT_ONCE, a_cluster_with_a_candidate
+from tests.operations.healthy import NOW, Pulse, renewing
+from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of
+from tests.operations.test_opting_in import a_controller
+from tests.operations.test_shadowing import record
+from webhook.cli import ExitCode, cli
+from webhook.cli.enable import Opting
+from webhook.cli.judging import read_bundle
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.config import Configuration
+from webhook.operations.doctor import Settings
+from webhook.operations.patience import Patience
+from webhook.state.names import MODE_LABEL, SHADOW_MODE
+
+NANO = 10**9
+HOUR = 3_600_000
+RECORD: dict[str, Any] = {
+    "since": "2026-05-04T08:00:00Z",
+    "until": "2026-05-04T09:00:00Z",
+    "counts": {
+        "attempts": 17, "stored": 5, "refused": 11, "wouldRun": 4, "wouldWait": 5,
+        "neverFits": 1, "stillRefused": 1, "unexplained": 1,
+        "created": 5, "bound": 3, "boundOver": 1,
+    },
+    "workloads": [
+        {
+            "name": name,
+            "attempts": attempts,
+            "fate": fate,
+            "first": "2026-05-04T08:00:00Z",
+            "last": "2026-05-04T08:30:00Z",
+        }
+        for name, attempts, fate in (
+            ("ReplicaSet/web-5d7", 4, "wouldRun"), ("ReplicaSet/web-5d7", 2, "wouldWait"),
+            ("Job/train", 1, "wouldWait"), ("Pod/a", 1, "wouldWait"), ("Pod/b", 1, "wouldWait"),
+            ("Pod/c", 1, "neverFits"), ("Pod/d", 1, "stillRefused"),
+        )
+    ],
+    "quotas": [
+        {
+            "name": "compute",
+            "observed": {"uid": "u", "specHash": "h"},
+            "since": "2026-05-04T08:00:00Z",
+            "milliseconds": HOUR,
+            "resources": {
+                "requests.cpu": {
+                    "hard": "4", "charged": "4", "assigned": "2",
+                    "chargedPeak": "4", "assignedPeak": "3",
+                    "chargedArea": str(3 * NANO * HOUR), "assignedArea": str(NANO * HOUR),
+                    "fullMilliseconds": HOUR // 2, "fullArea": str(NANO * HOUR // 2),
+                },
+                "requests.memory": {
+                    "hard": "8Gi", "charged": "1Gi", "assigned": "1Gi",
+                    "chargedPeak": "1Gi", "assignedPeak": "1Gi",
+                    "chargedArea": str(2**30 * NANO * HOUR),
+                    "assignedArea": str(2**30 * NANO * HOUR),
+                },
+            },
+        }
+    ],
+    "examples": {
+        "refused": "exceeded quota: compute, requested: requests.cpu=1, used: requests.cpu=4,"
+        " limited: requests.cpu=4",
+        "boundOver": "web-9: exceeded quota: compute",
+    },
+}  # fmt: skip
+TEXT = """\
+team-a: in shadow mode, since 2026-05-04T08:00:00Z, last written 2026-05-04T09:00:00Z, \
+quotas watched for 1 h 0 m
+QUOTA    RESOURCE         HARD  CHARGED   AVERAGE  PEAK  ASSIGNED   AVERAGE  PEAK  FULL
+compute  requests.cpu        4        4    3 75 %     4         2    1 25 %     3  50 %
+compute  requests.memory   8Gi      1Gi  1Gi 13 %   1Gi       1Gi  1Gi 13 %   1Gi   0 %
+creations of pods: 17, of which stored 5, refused by quota 11, without effect for another reason 1
+  4 of the 11 refused, by 1 workload: would be admitted, and quota would be free for them at once
+  5 of the 11 refused, by 4 workloads: would be admitted, and wait for quota
+  1 of the 11 refused, by 1 workload: would be admitted, and wait for ever: larger than a quota
+  1 of the 11 refused, by 1 workload: would be refused all the same
+  who was refused: ReplicaSet/web-5d7 (6 attempts), Job/train (1 attempt), Pod/a (1 attempt), \
+Pod/b (1 attempt), Pod/c (1 attempt), 1 more
+  last refusal: exceeded quota: compute, requested: requests.cpu=1, used: requests.cpu=4, \
+limited: requests.cpu=4
+pods that were stored: 5 created, 3 got a node, 0 grew
+  1 of those that got a node were beyond quota: they would have waited, or been refused it
+    last: web-9: exceeded quota: compute
+=> quota compute was full for 30 m 0 s while 25 % of requests.cpu was really assigned
+=> some pods are larger than a quota: they are refused now and would wait for ever; make them \
+smaller, or the quota larger
+=> 1 time more was taken than a quota allows: such pods would wait, or be refused; was a quota \
+lowered, or made after its pods?
+=> opting in pays: pods of 4 workloads that quota refuses (9 attempts) would have been admitted, \
+and 4 of these attempts found quota free
+"""
+
+
+def watched() -> MemoryCluster:
+    cluster = a_cluster(a_namespace(mode="shadow"), a_namespace("plain", ""))
+    record(MemoryClient(cluster), RECORD)
+    return cluster
+
+
+def run(cluster: MemoryCluster, directory: Path, *args: str) -> Result:
+    with kubeconfig_of(cluster, directory) as kubeconfig:
+        return CliRunner().invoke(cli, ["shadow", *args, "--kubeconfig", str(kubeconfig)])
+
+
+def test_people_read_a_table_and_sentences(tmp_path: Path) -> None:
+    result = run(watched(), tmp_path, "report")
+    assert result.exit_code == ExitCode.OK
+    assert result.stdout == TEXT
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_programs_get_all_of_it(tmp_path: Path, output: str) -> None:
+    result = run(watched(), tmp_path, "report", NAMESPACE, "-o", output)
+    found: Any = yaml.safe_load(result.stdout)
+    assert found["schemaVersion"] == 1
+    (entry,) = found["namespaces"]
+    assert (entry["namespace"], entry["mode"]) == (NAMESPACE, "shadow")
+    assert entry["creations"]["wouldWait"] == 5
+    assert entry["creations"]["unjudged"] == 0
+    assert entry["pods"]["boundOver"] == 1
+    (quota,) = entry["quotas"]
+    assert quota["seconds"] == 3600
+    assert quota["resources"]["requests.cpu"] == {
+        "hard": "4",
+        "charged": {"now": "4", "average": "3", "peak": "4"},
+        "assigned": {"now": "2", "average": "1", "peak": "3"},
+        "fullSeconds": 1800,
+        "assignedWhileFull": "1",
+    }
+    assert quota["resources"]["requests.memory"]["charged"]["average"] == "1Gi"
+    assert len(entry["advice"]) == 4
+
+
+def test_a_namespace_without_record_is_named(tmp_path: Path) -> None:
+    result = run(watched(), tmp_path, "report", "plain", "missing")
+    assert result.exit_code == ExitCode.FINDINGS
+    assert "plain: nothing is recorded\n" in result.stdout
+    assert "missing: there is no such namespace\n" in result.stdout
+
+
+def test_where_nothing_is_watched_the_way_is_shown(tmp_path: Path) -> None:
+    result = run(a_cluster(a_namespace(mode="")), tmp_path, "report")
+    assert result.exit_code == ExitCode.OK
+    assert "deferred-quota enable --shadow NAMESPACE" in result.stdout
+
+
+def test_a_record_that_says_nothing_is_advice_too(tmp_path: Path) -> None:
+    cluster = a_cluster(a_namespace(mode="deferred"))
+    record(MemoryClient(cluster), {"since": "a", "until": "b"})
+    result = run(cluster, tmp_path, "report")
+    assert "team-a: was in shadow mode, defers now, since a" in result.stdout
+    assert "=> opting in would have changed nothing that was seen here\n" in result.stdout
+
+
+def test_a_snapshot_can_be_reported_on(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    ledger = {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "QuotaLedger",
+        "metadata": {"name": "ledger", "namespace": NAMESPACE},
+        "status": {"shadow": RECORD},
+    }
+    path.write_text(yaml.safe_dump_all([a_namespace(mode="shadow"), ledger]), encoding="utf-8")
+    result = CliRunner().invoke(cli, ["shadow", "report", "--snapshot", str(path)])
+    assert result.exit_code == ExitCode.OK, result.output
+    assert result.stdout == TEXT
+
+
+def test_a_record_can_be_taken_away(tmp_path: Path) -> None:
+    cluster = watched()
+    done = run(cluster, tmp_path, "reset", NAMESPACE)
+    assert (done.exit_code, done.stdout) == (ExitCode.OK, "team-a: the record is taken away\n")
+    again = run(cluster, tmp_path, "reset", NAMESPACE)
+    assert (again.exit_code, again.stdout) == (
+        ExitCode.FINDINGS,
+        "team-a: there is no record\n",
+    )
+
+
+def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
+    result = CliRunner().invoke(cli, ["shadow", "report", "--kubeconfig", str(kubeconfig)])
+    assert result.exit_code == ExitCode.UNREACHABLE
+
+
+@pytest.mark.parametrize("command", [[], ["report"], ["reset"]])
+def test_help_has_examples(command: list[str]) -> None:
+    result = CliRunner().invoke(cli, ["shadow", *command, "--help"])
+    assert result.exit_code == ExitCode.OK
+    assert "deferred-quota shadow" in result.stdout.partition("Examples:")[2]
+
+
+# -- beginning ---------------------------------------------------------------------------------
+
+
+def watching(cluster: MemoryCluster, patience: Patience = QUICK) -> Opting:
+    pulse = Pulse(renewing(cluster))
+    settings = Settings(
+        read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
+    )
+    return Opting(
+        MemoryClient(cluster),
+        Configuration(),
+        patience=patience,
+        settings=settings,
+        mode=SHADOW_MODE,
+    )
+
+
+def test_watching_begins_and_is_seen_to_have(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_cluster_with_a_candidate()
+    with a_controller(cluster):
+        code = watching(cluster).run(["team-b"], dry_run=False, force=False, output="text")
+        first = capsys.readouterr()
+        again = watching(cluster).run(["team-b"], dry_run=False, force=False, output="json")
+        second: Any = json.loads(capsys.readouterr().out)
+    assert (code, again) == (ExitCode.OK, ExitCode.OK)
+    assert first.out.endswith("team-b: in shadow mode\n")
+    assert second["mode"] == "shadow"
+    assert second["namespaces"][0]["wasWatched"] is True
+    assert labels_of(MemoryClient(cluster), "team-b")[MODE_LABEL] == "shadow"
+
+
+def test_a_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_cluster_with_a_candidate()
+    code = watching(cluster).run(["team-b"], dry_run=True, force=False, output="text")
+    assert code == ExitCode.OK
+    assert capsys.readouterr().out.endswith("team-b: would be watched\n")
+    assert MODE_LABEL not in labels_of(MemoryClient(cluster), "team-b")
+
+
+def test_what_defers_is_not_watched_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_cluster_with_a_candidate()
+    api = MemoryClient(cluster)
+    code = watching(cluster).run([NAMESPACE], dry_run=False, force=False, output="text")
+    told = capsys.readouterr()
+    assert code == ExitCode.FINDINGS
+    assert "[shadow.deferred]" in told.err
+    assert labels_of(api)[MODE_LABEL] == "deferred"
+
+
+def test_without_controller_nothing_is_watched_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_cluster_with_a_candidate()
+    code = watching(cluster, AT_ONCE).run(["team-b"], dry_run=False, force=False, output="text")
+    assert code == ExitCode.DRIFT
+    told = capsys.readouterr()
+    assert "in shadow mode, but not watched yet" in told.out
+    assert "team-b: nothing is recorded" in told.err

@@ -1,0 +1,143 @@
+"""Namespaces are watched, and what was found is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import a_pod, a_quota
+from tests.operations.healthy import healthy, serious
+from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of
+from tests.operations.test_opting_in import a_controller
+from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS
+from webhook.cluster.memory import MemoryClient
+from webhook.operations.doctor import Settings
+from webhook.operations.findings import Severity
+from webhook.operations.opting_in import installation_findings, set_label, wait_until_complete
+from webhook.operations.shadowing import (
+    all_watched,
+    begin_anew,
+    read_watched,
+    still_unwatched,
+    watching_plan,
+)
+from webhook.state.names import SHADOW_ENTRY, SHADOW_MODE
+
+QUOTA = a_quota("p1", hard={"requests.cpu": "4", "pods": "9"}, used={"requests.cpu": "3"})
+RUNS = a_pod(name="runs", uid="u1", node="n", requests={"cpu": "1"})
+
+
+def test_a_namespace_is_watched_once_its_quotas_are() -> None:
+    cluster = a_cluster(a_namespace(mode=""), QUOTA, RUNS)
+    api = MemoryClient(cluster)
+    with a_controller(cluster):
+        assert still_unwatched(api, Settings(), NAMESPACE) == ("nothing is recorded",)
+        set_label(api, NAMESPACE, mode=SHADOW_MODE)
+        missing = wait_until_complete(
+            NAMESPACE, lambda: still_unwatched(api, Settings(), NAMESPACE), patience=QUICK
+        )
+    assert missing == ()
+    assert labels_of(api)["deferredquota.io/mode"] == "shadow"
+    found = read_watched(api, NAMESPACE)
+    assert found.is_watched
+    assert found.record is not None
+    span = found.record.quotas["p1"].resources["requests.cpu"]
+    assert (str(span.hard), str(span.assigned), str(span.charged)) == ("4", "1", "3")
+
+
+def test_a_quota_that_is_not_watched_yet_is_named() -> None:
+    api = MemoryClient(a_cluster(a_namespace(mode="shadow"), QUOTA))
+    record(api, {"since": "2026-01-01T00:00:00Z"})
+    assert still_unwatched(api, Settings(), NAMESPACE) == ("quota p1: is not watched yet",)
+
+
+def record(api: MemoryClient, shadow: Any, namespace: str = NAMESPACE) -> None:
+    api.create(QUOTA_LEDGERS, {"metadata": {"name": "ledger", "namespace": namespace}})
+    status = {"status": {"shadow": shadow, "summary": "shadow"}}
+    api.patch(QUOTA_LEDGERS, "ledger", status, namespace=namespace, subresource="status")
+
+
+def test_all_that_are_or_were_watched_are_read() -> None:
+    api = MemoryClient(
+        a_cluster(
+            a_namespace("a", "shadow"), a_namespace("b", "deferred"), a_namespace("c", ""),
+            a_namespace("d", "shadow"), a_namespace("e", "shadow"),
+        )
+    )  # fmt: skip
+    for name in ("a", "b"):
+        record(api, {"since": "2026-01-01T00:00:00Z"}, name)
+    record(api, {"since": 7}, "d")
+    found = {one.namespace: one for one in all_watched(api)}
+    assert sorted(found) == ["a", "b", "d", "e"]
+    assert (found["a"].is_watched, found["b"].is_watched) == (True, False)
+    assert found["d"].problem.startswith("the record cannot be read: status.shadow.since")
+    assert found["e"].problem == "nothing is recorded"
+    (named,) = all_watched(api, ["missing"])
+    assert named.problem == "there is no such namespace"
+    assert [one.namespace for one in all_watched(api, ["c", "a", "c"])] == ["c", "a"]
+
+
+def test_a_record_is_taken_away_and_nothing_else() -> None:
+    api = MemoryClient(a_cluster(a_namespace(mode="shadow")))
+    assert not begin_anew(api, NAMESPACE)
+    record(api, {"since": "2026-01-01T00:00:00Z"})
+    assert begin_anew(api, NAMESPACE)
+    assert not begin_anew(api, NAMESPACE)
+    ledger: Any = api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    assert ledger["status"] == {"summary": "shadow"}
+
+
+def test_what_speaks_against_deferring_does_not_speak_against_watching() -> None:
+    odd = a_quota(
+        "odd", uid="u-odd", expressions=[{"scopeName": "PriorityClass", "operator": "In"}]
+    )
+    api = MemoryClient(a_cluster(a_namespace(mode=""), QUOTA, odd))
+    plan = watching_plan(api, Settings(), NAMESPACE, must_specify=True)
+    assert {one.severity for one in plan.findings} == {Severity.WARN}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "finding"),
+    [
+        ("kube-system", "", "namespace.exempt"),
+        ("deferred-quota-system", "", "namespace.own"),
+        ("missing", None, "namespace.missing"),
+        (NAMESPACE, "deferred", "shadow.deferred"),
+    ],
+)
+def test_some_namespaces_are_never_watched(name: str, mode: str | None, finding: str) -> None:
+    there = [] if mode is None else [a_namespace(name, mode)]
+    plan = watching_plan(MemoryClient(a_cluster(*there)), Settings(), name, must_specify=True)
+    errors = [one.id for one in plan.findings if one.severity is Severity.ERROR]
+    assert errors == [finding]
+
+
+def test_watching_takes_no_mask_but_what_tells_of_creations() -> None:
+    cluster = healthy()
+    api = MemoryClient(cluster)
+    api.create(NAMESPACES, a_namespace("team-b", ""))
+    settings = Settings(leader_seconds=0.0)
+    ids = {one.id for one in installation_findings(api, settings, ["team-b"], mode=SHADOW_MODE)}
+    assert not [one for one in ids if one.startswith("mask")]
+
+
+def test_an_entry_that_does_not_select_what_is_watched_is_found() -> None:
+    from tests.operations.healthy import examined, the  # noqa: PLC0415
+    from webhook.cluster.api import VALIDATING_WEBHOOKS  # noqa: PLC0415
+
+    cluster = healthy()
+    api = MemoryClient(cluster)
+    raw: Any = dict(api.get(VALIDATING_WEBHOOKS, "deferred-quota"))
+    (entry,) = [one for one in raw["webhooks"] if one["name"] == SHADOW_ENTRY]
+    entry["failurePolicy"] = "Fail"
+    (bind,) = [one for one in raw["webhooks"] if one["name"] == "bind.deferredquota.io"]
+    bind["namespaceSelector"]["matchExpressions"][0]["values"] = ["deferred", "shadow"]
+    api.update(VALIDATING_WEBHOOKS, raw)
+    found = examined(cluster)
+    assert the(found, "webhooks.failure-policy").message == (
+        f"webhook {SHADOW_ENTRY}: failurePolicy: is Fail, must be Ignore: an outage of the webhook"
+        " stops requests"
+    )
+    assert "selects namespaces in shadow mode" in the(found, "registration.widened").message
+    assert serious(found)
