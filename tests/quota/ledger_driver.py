@@ -62,6 +62,9 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
         1 + step.first % 3, 1 + step.second % 3, step.third % 2
     ),
     "resize": lambda world, step: world.resize(step.first, 1 + step.second % 5, step.third % 2),
+    "patch": lambda world, step: world.patch(
+        step.first, 1 + step.second % 5, step.fourth % 4, step.third % 2
+    ),
     "flip": lambda world, step: world.flip(step.first, step.second % 2),
     "decide": lambda world, step: world.decide(step.first),
     "decide, answer lost": lambda world, step: world.decide(step.first, loses_answer=True),
@@ -96,19 +99,49 @@ _UNUSUAL = {
 _GATES = {"create gated pod": 8, "ungate": 6, "strip": 1}
 
 
-def random_steps(seed: int, length: int, *, has_gates: bool | None = None) -> list[Step]:
-    """Return the same steps for the same seed.
+_USUAL = dict.fromkeys(STEPS, 3) | _RARE | _OFTEN
+_ALL = _USUAL | _UNUSUAL | _GATES
+THEMES: Mapping[str, Mapping[str, int]] = {
+    "patches": {
+        "create pod": 1, "create assigned": 2, "bind": 1, "resize": 6, "patch": 9, "decide": 14,
+        "commit": 14, "see": 3, "sync": 2, "settle": 3, "catch up": 1,
+    },
+    "old views": {
+        "create pod": 2, "resize": 5, "bind": 5, "decide": 10, "commit": 10, "see": 4, "settle": 6,
+        "pass time": 5, "sync": 1, "catch up": 1,
+    },
+    "losses": {
+        "create pod": 3, "create assigned": 4, "bind": 5, "decide": 8, "commit": 8, "see": 5,
+        "lose ledger": 3, "look": 4, "pass time": 6, "settle": 6, "sync": 3, "heal": 1,
+        "begin term": 1, "send": 2, "arrive": 2, "restart": 1,
+    },
+    "promises": {
+        **_USUAL, **dict.fromkeys(_UNUSUAL, 0), **_GATES, "create gated pod": 6, "pass time": 9,
+        "put quota": 3, "bind": 12, "resize": 1, "patch": 0, "flip": 0,
+    },
+    "configurations": {
+        **_USUAL, **dict.fromkeys([*_UNUSUAL, *_GATES], 0), "configure": 5, "reload": 12,
+    },
+}  # fmt: skip
+"""What a walk is about → how likely each step is. They come to rare things far sooner than walks
+in which everything happens."""
+
+
+def random_steps(
+    seed: int, length: int, *, has_gates: bool | None = None, theme: str = ""
+) -> list[Step]:
+    """Return the same steps for the same seed: those of a theme, or of everything.
 
     With odd seeds nobody touches the ledger or the configuration, and leaders do not change; with
     most of them no pod waits behind a gate, unless `has_gates`: there is more room for the rest.
     """
     if has_gates is None:
         has_gates = seed % 8 in {4, 5}
-    known = {**_RARE, **_OFTEN, **_UNUSUAL, **_GATES}
     left_out = {*(_UNUSUAL if seed % 2 else ()), *(() if has_gates else _GATES)}
-    weights = [0 if name in left_out else known.get(name, 3) for name in STEPS]
+    everything = {name: 0 if name in left_out else weight for name, weight in _ALL.items()}
+    likely = THEMES[theme] if theme else everything
     chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
-    names = chance.choices(list(STEPS), weights=weights, k=length)
+    names = chance.choices(list(STEPS), weights=[likely.get(name, 0) for name in STEPS], k=length)
     return [Step(name, *(chance.randrange(9) for _ in range(4))) for name in names]
 
 

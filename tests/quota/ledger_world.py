@@ -16,7 +16,7 @@ are left out: what doors admit by them until the tracker notices is nobody's fau
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar, cast
@@ -126,7 +126,10 @@ class Request:
     observed: frozenset[Observed]
     ledger: tuple[int, Ledger | None]
     keys: frozenset[str]
+    again: Callable[[PodState], None] | None = None
+    """Asks again, of a newer pod, where storage has one; None for what then has failed."""
     is_admitted: bool = False
+    admitted_at: int = 0
     was_refused: bool = False
 
 
@@ -172,8 +175,15 @@ class World:
         self.doors = [DoorActor(), DoorActor()]
         self.trackers = [TrackerActor(), TrackerActor(prefers_pace=True)]
         self.serial = 0
+        self.counted: frozenset[str] = frozenset()
+        self.recounted_at = 0
+        """When the ledger last began to count other resources."""
         self.commits = 0
         self.releases = 0
+        self._read: tuple[bytes | None, Ledger | None] = (None, None)
+        self._pods_of: dict[int, dict[str, PodState]] = {}
+        self._quotas_of: dict[int, dict[str, QuotaState]] = {}
+        self._checked_at = 0
         self.put_quota("base", cpu=6, memory=8, scope="all")
         for tracker in self.trackers:
             self.catch_up(tracker)
@@ -299,6 +309,20 @@ class World:
         if pod is not None:
             self._change(pod, replace(pod, cpu=cpu), Door.RESIZE, door)
 
+    def patch(self, index: int, cpu: int, age: int, door: int) -> None:
+        """Patch the cpu of a pod, as it was some versions ago.
+
+        An API server applies a patch to the pod in its cache, and asks about that. If storage has a
+        newer one, it applies the patch to that, and asks again, whatever the first answer was.
+
+        Source: kubernetes v1.36, staging/src/k8s.io/apiserver/pkg/storage/etcd3/store.go
+        GuaranteedUpdate.
+        """
+        now = pick([pod for pod in self.pods.values() if pod.is_live], index)
+        if now is not None:
+            versions = [pod for pod in self.pod_history if pod.uid == now.uid]
+            self._patch(versions[-1 - age % len(versions)], cpu, door, self.clock)
+
     def flip(self, index: int, door: int) -> None:
         """Ask to give a pod a deadline, or to take it away."""
         pod = pick([pod for pod in self.pods.values() if pod.is_live], index)
@@ -333,9 +357,10 @@ class World:
             request.was_refused = True
         if isinstance(stands, Admitted):
             assert not request.was_refused, "a refused request was admitted later"
-            request.is_admitted = True
+            request.is_admitted, request.admitted_at = True, self.version
         elif stands is not None:
             self.requests.remove(request)
+            self._ask_again(request)
         else:
             request.ledger = self.read_ledger()
 
@@ -373,6 +398,7 @@ class World:
         self.requests.remove(request)
         before = self.pods.get(request.pod.uid)
         if not self._can_commit(request, before):
+            self._ask_again(request)
             return
         wanted = request.pod
         if request.kind == "bind":
@@ -537,7 +563,12 @@ class World:
     # -- what must hold --------------------------------------------------------------------
 
     def check_laws(self) -> None:
-        """Check what holds at every moment, for every quota counted as it is now (law 1)."""
+        """Check what holds at every moment, for every quota counted as it is now (law 1).
+
+        Whatever is stored raises the version: what was checked at this one need not be again.
+        """
+        if self._checked_at == self.version:
+            return
         _, known = self.read_ledger()
         if known is None:
             return
@@ -559,6 +590,7 @@ class World:
                     held = number(account.used, resource) + reserved
                     taken = self.taken(quotas[name], resource)
                     assert held >= taken, f"{name}: {taken} {resource} taken, {held} in the ledger"
+        self._checked_at = self.version
 
     def check_quiet(self) -> None:
         """Let every request end and all caches catch up; the ledger must then be exact."""
@@ -600,14 +632,17 @@ class World:
             pod.cpu if resource == CPU else pod.memory for pod in pods if quota.applies_to(pod)
         )
 
-    def quotas(self) -> dict[str, QuotaState]:
+    def quotas(self) -> Mapping[str, QuotaState]:
         """The quotas in storage."""
         return self._quotas_at(self.version)
 
     def read_ledger(self) -> tuple[int, Ledger | None]:
         """Read the ledger object, through its written form."""
         version, status = self.ledger
-        return version, None if status is None else ledger_from_status(decode_json(status))
+        if self._read[0] is not status:  # read once: nobody changes what was read
+            read = None if status is None else ledger_from_status(decode_json(status))
+            self._read = (status, read)
+        return version, self._read[1]
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -628,13 +663,19 @@ class World:
         else:
             self.pods[stored.uid] = stored
 
-    def _quotas_at(self, version: int) -> dict[str, QuotaState]:
-        found = {quota.name: quota for at, quota in self.quota_history if at <= version}
-        return {name: quota for name, quota in found.items() if not quota.is_deleted}
+    def _quotas_at(self, version: int) -> Mapping[str, QuotaState]:
+        if version not in self._quotas_of:  # what comes later has a higher version
+            found = {quota.name: quota for at, quota in self.quota_history if at <= version}
+            there = {name: quota for name, quota in found.items() if not quota.is_deleted}
+            self._quotas_of[version] = there
+        return self._quotas_of[version]
 
-    def _pods_at(self, version: int) -> dict[str, PodState]:
-        found = {pod.uid: pod for pod in self.pod_history if pod.version <= version}
-        return {uid: pod for uid, pod in found.items() if not pod.is_deleted}
+    def _pods_at(self, version: int) -> Mapping[str, PodState]:
+        if version not in self._pods_of:
+            found = {pod.uid: pod for pod in self.pod_history if pod.version <= version}
+            there = {uid: pod for uid, pod in found.items() if not pod.is_deleted}
+            self._pods_of[version] = there
+        return self._pods_of[version]
 
     def _pod_as_seen(self, actor: DoorActor, now: PodState) -> PodState:
         """The pod in the door's cache, or live where the cache has none or is too old."""
@@ -668,6 +709,20 @@ class World:
             kind, pod, read, self.clock, claim, known_as, self.read_ledger(), actor.keys
         )
         self.requests.append(request)
+
+    def _patch(self, seen: PodState, cpu: int, door: int, started: float) -> None:
+        """Ask about a patch of a pod as it was seen, and again if it is not that any more."""
+        self._change(seen, replace(seen, cpu=cpu), Door.RESIZE, door)
+        request = self.requests[-1]
+        request.started = started
+        request.again = lambda now: self._patch(now, cpu, door, started)
+
+    def _ask_again(self, request: Request) -> None:
+        """Ask about a patch once more if it was applied to a pod that is older than the stored."""
+        now = self.pods.get(request.pod.uid)
+        is_old = now is not None and now.is_live and now.version != request.read_version
+        if request.again is not None and now is not None and is_old:
+            request.again(now)
 
     def _change(self, old: PodState, new: PodState, kind: Door, door: int) -> None:
         """Ask for an update of a pod; storage writes it only if the pod is still `old`."""
@@ -704,6 +759,8 @@ class World:
             is_as_known = quota.observed(request.keys) in request.observed
             if not is_as_known or not quota.applies_to(after):
                 continue
+            if self.recounted_at > request.admitted_at:
+                continue  # what was admitted since claimed for other resources
             counted = before is not None and before.is_assigned and quota.applies_to(before)
             for resource, limit in quota.hard(request.keys).items():
                 hard = limit.value
@@ -719,6 +776,9 @@ class World:
         if self.ledger[0] != version:
             return False
         self.version += 1
+        counted = frozenset(key for one in following.accounts.values() for key in one.hard)
+        if counted != self.counted:
+            self.counted, self.recounted_at = counted, self.version
         self.ledger = (self.version, encode_json(ledger_status(following)))
         return True
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.quota.ledger_driver import STEPS, Step, drive, random_steps
+from tests.quota.ledger_driver import STEPS, THEMES, Step, drive, random_steps
 from tests.quota.ledger_world import World
 
 _NUMBERS = st.integers(0, 8)
@@ -39,3 +39,13 @@ def test_the_laws_hold_where_pods_wait_behind_our_gate(seed: int) -> None:
         releases += world.releases
     assert commits > 40, "the steps never get anything bound, so they prove nothing"
     assert releases > 100, "nothing is ever released"
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_laws_hold_whatever_it_is_about(theme: str) -> None:
+    commits = 0
+    for seed in range(200):
+        world = World()
+        drive(world, random_steps(seed, 120, theme=theme))
+        commits += world.commits
+    assert commits > 100, "the steps never get anything bound, so they prove nothing"

@@ -4,6 +4,7 @@
 amounts, usage     what a pod takes and which quotas select it, written anew: no code of the product
 facts, recorder    what etcd's history says of pods, quotas and ledgers, revision by revision
 replay             the judge: was more assigned than a quota allowed, at any revision?
+gating, clusters   further judges: of gates, and of what namespaces take together
 proxy, links       TCP in between: delays, lost answers, cut and dead connections
 wire, shapes, load binders that create, bind, resize, end and delete pods
 faults, driver     what is broken on purpose, when, and for how long

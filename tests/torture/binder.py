@@ -76,6 +76,8 @@ class Binder:
         ]
         if self._books.space.is_scheduled:
             return [*changes, (self.free, 8), (self.adopt, 10), (self.create_assigned, 2)]
+        if self._books.space.is_paced:  # refusals are rare, so that room is made here
+            changes += [(self.free, 12), (self.adopt, 10)]
         return [
             *changes,
             (self.bind, 70),
@@ -88,7 +90,9 @@ class Binder:
 
     def create(self) -> None:
         """Create a pod that waits."""
-        scheduler = "default-scheduler" if self._books.space.is_scheduled else NOBODY
+        space = self._books.space
+        is_scheduled = space.is_scheduled or (space.is_paced and self._rng.random() < 0.5)
+        scheduler = "default-scheduler" if is_scheduled else NOBODY
         pod = shapes.a_pod(self._rng, self._books.next_name(), scheduler=scheduler)
         known = self._create(pod, "create")
         if known is not None:

@@ -9,7 +9,16 @@ from typing import Any, Final
 
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.rest import RestError
-from tests.torture.facts import LedgerFact, PodFact, QuotaFact, ledger_fact, pod_fact, quota_fact
+from tests.torture.facts import (
+    LedgerFact,
+    PodFact,
+    QuotaFact,
+    ledger_fact,
+    pod_fact,
+    quota_fact,
+    space_fact,
+)
+from tests.torture.gating import Waiting, left_behind
 from tests.torture.recount import Difference, differences
 from tests.torture.replay import Judge
 from tests.torture.shapes import Space
@@ -72,10 +81,11 @@ def _look(plane: ControlPlane, spaces: Sequence[Space]) -> Ending:
     ending = Ending()
     for space in spaces:
         at = time.monotonic()
-        pods = [
-            pod_fact(each, revision=0, at=at, wall=time.time())
+        found = [
+            (pod_fact(each, revision=0, at=at, wall=time.time()), each)
             for each in _items(plane, f"{space.path}/pods")
         ]
+        pods = [pod for pod, _ in found]
         quotas: list[QuotaFact] = [
             quota_fact(each, revision=0, at=at)
             for each in _items(plane, f"{space.path}/resourcequotas")
@@ -87,6 +97,14 @@ def _look(plane: ControlPlane, spaces: Sequence[Space]) -> Ending:
         ending.differences += differences(
             ledgers[0] if ledgers else None, quotas, pods, namespace=space.name, at=at
         )
+        ending.differences += left_behind(
+            space_fact(plane.rest.get(space.path), revision=0, at=at),
+            [Waiting.of(pod, raw) for pod, raw in found if _waits(pod)],
+            quotas,
+            pods,
+            ledgers[0] if ledgers else None,
+            at=at,
+        )
         ending.charged[space.name] = {pod.uid for pod in pods if _is_charged(pod, at)}
     return ending
 
@@ -94,6 +112,10 @@ def _look(plane: ControlPlane, spaces: Sequence[Space]) -> Ending:
 def _items(plane: ControlPlane, path: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = plane.rest.get(path)["items"]
     return items
+
+
+def _waits(pod: PodFact) -> bool:
+    return pod.is_gated and pod.is_live and pod.released_at is None
 
 
 def _is_charged(pod: PodFact, at: float) -> bool:

@@ -6,10 +6,11 @@ clock, which all processes of a machine share.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -34,6 +35,7 @@ class PodFact:
         is_live: Whether it is there and has not ended.
         released_at: When it ceases to be charged although it is still there, because it should
             long be gone.
+        is_gated: Whether it waits behind the product's scheduling gate.
     """
 
     revision: int
@@ -46,6 +48,7 @@ class PodFact:
     released_at: float | None = None
     traits: Traits = field(default_factory=Traits)
     usage: Amounts = field(default_factory=dict)
+    is_gated: bool = False
 
     def says_the_same_as(self, other: PodFact | None) -> bool:
         """Say whether nothing that matters differs."""
@@ -97,7 +100,12 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerFact:
-    """A namespace's ledger from this revision on; without accounts where it says nothing."""
+    """A namespace's ledger from this revision on; without accounts where it says nothing.
+
+    Attributes:
+        reservations: How many there are.
+        promised: Uids of pods whose gate may go, because that is reserved for them.
+    """
 
     revision: int
     at: float
@@ -105,16 +113,63 @@ class LedgerFact:
     is_there: bool = True
     accounts: Mapping[str, Account] = field(default_factory=dict)
     reservations: int = 0
+    promised: tuple[str, ...] = ()
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceFact:
+    """A namespace from this revision on.
+
+    Attributes:
+        is_deferred: It has opted in.
+        is_paced: Its pods wait behind the gate while it has.
+    """
+
+    revision: int
+    at: float
+    namespace: str
+    is_deferred: bool = True
+    is_paced: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFact:
+    """A cluster quota from this revision on.
+
+    Attributes:
+        members: Namespaces that its status lists; what they take is what it limits.
+    """
+
+    revision: int
+    at: float
+    name: str
+    uid: str
+    is_there: bool = True
+    hard: Amounts = field(default_factory=dict)
+    conditions: tuple[Expression, ...] = ()
+    members: tuple[str, ...] = ()
+    namespace: str = ""
+
+    def selects(self, traits: Traits) -> bool:
+        """Say whether the quota charges pods with these traits, in its namespaces."""
+        return self.is_there and all(each.selects(traits) for each in self.conditions)
+
+
+GATE: Final = "deferredquota.io/quota"
+CLUSTER_PREFIX: Final = "cdq/"
+"""How ledgers name the accounts of cluster quotas."""
 
 _EXCLUDE = "deferredquota.io/exclude"
+_MODE, _PACING = "deferredquota.io/mode", "deferredquota.io/pacing"
 
-Fact: TypeAlias = PodFact | QuotaFact | LedgerFact
+Fact: TypeAlias = PodFact | QuotaFact | LedgerFact | SpaceFact | ClusterFact
 
-_KINDS: Mapping[str, type[PodFact] | type[QuotaFact] | type[LedgerFact]] = {
+_KINDS: Mapping[str, type[Fact]] = {
     "pod": PodFact,
     "quota": QuotaFact,
     "ledger": LedgerFact,
+    "namespace": SpaceFact,
+    "cluster quota": ClusterFact,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
@@ -144,6 +199,7 @@ def pod_fact(
         released_at=_released_at(metadata, at, wall),
         traits=traits_of(pod),
         usage=pod_usage(pod),
+        is_gated=any(gate.get("name") == GATE for gate in pod["spec"].get("schedulingGates") or ()),
     )
 
 
@@ -200,6 +256,48 @@ def ledger_fact(
         namespace=namespace,
         accounts=accounts,
         reservations=len(_lines(status.get("reservations"))),
+        promised=tuple(filter(None, map(_promised, _lines(status.get("reservations"))))),
+    )
+
+
+def _promised(line: str) -> str:
+    """Return the uid of a pod that was released by this reservation; empty for any other."""
+    uid, _, door, *_ = [*line.split(" ", 3), "", ""]
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError, AttributeError):  # written by hand, perhaps
+            raw = msgspec.json.decode(line)
+            uid, door = str(raw.get("uid")), raw.get("door")
+    return uid if door == "Release" else ""
+
+
+def space_fact(
+    namespace: Mapping[str, Any], *, revision: int, at: float, is_deleted: bool = False
+) -> SpaceFact:
+    """Read a Namespace."""
+    labels = namespace["metadata"].get("labels") or {}
+    return SpaceFact(
+        revision=revision,
+        at=at,
+        namespace=namespace["metadata"]["name"],
+        is_deferred=labels.get(_MODE) == "deferred" and not is_deleted,
+        is_paced=labels.get(_PACING) != "none",
+    )
+
+
+def cluster_fact(
+    quota: Mapping[str, Any], *, revision: int, at: float, is_deleted: bool = False
+) -> ClusterFact:
+    """Read a ClusterDeferredQuota."""
+    metadata, spec, status = quota["metadata"], quota.get("spec") or {}, quota.get("status") or {}
+    return ClusterFact(
+        revision=revision,
+        at=at,
+        name=metadata["name"],
+        uid=metadata["uid"],
+        is_there=not is_deleted,
+        hard=_deferred(read_amounts(spec.get("hard"))),
+        conditions=expressions(spec),
+        members=tuple(sorted(each["name"] for each in status.get("namespaces") or ())),
     )
 
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.torture.amounts import read_amounts
-from tests.torture.facts import Account, Fact, LedgerFact, PodFact, QuotaFact
+from tests.torture.facts import (
+    Account,
+    ClusterFact,
+    Fact,
+    LedgerFact,
+    PodFact,
+    QuotaFact,
+    SpaceFact,
+)
 from tests.torture.replay import Judge
 from tests.torture.usage import Expression, Traits
 
@@ -62,15 +70,18 @@ class History:
         assigned: bool = False,
         uid: str = "",
         traits: Traits | None = None,
+        gated: bool = False,
+        namespace: str = SPACE,
     ) -> None:
         """Create a pod."""
         revision, at = self._next()
         fact = PodFact(
             revision=revision,
             at=at,
-            namespace=SPACE,
+            namespace=namespace,
             name=name,
             uid=uid or f"uid-{name}",
+            is_gated=gated,
             is_assigned=assigned,
             traits=traits or Traits(),
             usage=read_amounts(usage),
@@ -81,6 +92,36 @@ class History:
     def bind(self, name: str) -> None:
         """Assign a pod."""
         self._change(name, is_assigned=True)
+
+    def ungate(self, name: str) -> None:
+        """Take the gate off a pod."""
+        self._change(name, is_gated=False)
+
+    def move(self, *, deferred: bool = True, paced: bool = True) -> None:
+        """Change what the namespace's labels say."""
+        revision, at = self._next()
+        self.facts.append(
+            SpaceFact(
+                revision=revision, at=at, namespace=SPACE, is_deferred=deferred, is_paced=paced
+            )
+        )
+
+    def cluster_quota(
+        self, hard: Mapping[str, str], *members: str, uid: str = "uid-all", is_there: bool = True
+    ) -> None:
+        """Create or edit a cluster quota, or list other namespaces in it."""
+        revision, at = self._next()
+        self.facts.append(
+            ClusterFact(
+                revision=revision,
+                at=at,
+                name="all",
+                uid=uid,
+                is_there=is_there,
+                hard=read_amounts(hard),
+                members=members,
+            )
+        )
 
     def resize(self, name: str, usage: Mapping[str, str]) -> None:
         """Change what a pod takes."""
@@ -104,6 +145,7 @@ class History:
         *,
         reservations: int = 0,
         is_there: bool = True,
+        promised: Sequence[str] = (),
     ) -> None:
         """Write the ledger: quota → used, reserved."""
         revision, at = self._next()
@@ -114,6 +156,7 @@ class History:
                 namespace=SPACE,
                 is_there=is_there,
                 reservations=reservations,
+                promised=tuple(f"uid-{name}" for name in promised),
                 accounts={
                     name: Account(
                         uid=f"uid-{name}", used=read_amounts(used), reserved=read_amounts(reserved)

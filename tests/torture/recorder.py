@@ -25,10 +25,12 @@ from tests.torture.etcd import Change, EtcdHistory
 from tests.torture.facts import (
     Fact,
     PodFact,
+    cluster_fact,
     from_line,
     ledger_fact,
     pod_fact,
     quota_fact,
+    space_fact,
     to_line,
 )
 
@@ -57,10 +59,24 @@ def _read_ledger(ledger: dict[str, Any], change: Change) -> Fact:
     )
 
 
+def _read_space(namespace: dict[str, Any], change: Change) -> Fact:
+    return space_fact(
+        namespace, revision=change.revision, at=time.monotonic(), is_deleted=change.is_deleted
+    )
+
+
+def _read_cluster_quota(quota: dict[str, Any], change: Change) -> Fact:
+    return cluster_fact(
+        quota, revision=change.revision, at=time.monotonic(), is_deleted=change.is_deleted
+    )
+
+
 _KINDS: Final[tuple[tuple[str, _Reader], ...]] = (
     ("/registry/pods/", _read_pod),
     ("/registry/resourcequotas/", _read_quota),
     ("/registry/deferredquota.io/quotaledgers/", _read_ledger),
+    ("/registry/namespaces/", _read_space),
+    ("/registry/deferredquota.io/clusterdeferredquotas/", _read_cluster_quota),
 )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.torture.amounts import Amounts, spelled
-from tests.torture.facts import Account, LedgerFact, PodFact, QuotaFact
+from tests.torture.amounts import Amounts, spelled, total
+from tests.torture.facts import CLUSTER_PREFIX, Account, LedgerFact, PodFact, QuotaFact
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +43,38 @@ def differences(
     """Compare a namespace's ledger with a recount; nothing when they are equal.
 
     Every quota with deferred keys has one account, of that very quota, with just what its pods
-    take under `used` and nothing reserved; there are no other accounts and no reservations.
+    take under `used`; there are no other accounts but those of cluster quotas. Nothing is reserved
+    but what was promised to pods that have no node yet, and at least what these take.
     """
     deferred = {quota.name: quota for quota in quotas if quota.hard}
     if ledger is None or not ledger.is_there:
         return [Difference(namespace, name, "there is no ledger") for name in sorted(deferred)]
     known = list(pods)
+    promised = [
+        pod for pod in known if pod.uid in ledger.promised and pod.is_live and not pod.is_assigned
+    ]
     found = [
         Difference(namespace, name, what)
         for name, quota in sorted(deferred.items())
-        for what in _faults(ledger.accounts.get(name), quota, recount(quota, known, at=at))
+        for what in _faults(
+            ledger.accounts.get(name), quota, recount(quota, known, at=at), promised
+        )
     ]
-    extra = sorted(set(ledger.accounts) - set(deferred))
+    extra = sorted(
+        name for name in set(ledger.accounts) - set(deferred) if not name.startswith(CLUSTER_PREFIX)
+    )
     found += [
         Difference(namespace, name, "the ledger counts a quota that is not there") for name in extra
     ]
-    if ledger.reservations:
-        found.append(Difference(namespace, "*", f"{ledger.reservations} reservations are left"))
+    left = ledger.reservations - len(promised)
+    if left:
+        found.append(Difference(namespace, "*", f"{left} reservations are left"))
     return found
 
 
-def _faults(account: Account | None, quota: QuotaFact, taken: Amounts) -> list[str]:
+def _faults(
+    account: Account | None, quota: QuotaFact, taken: Amounts, promised: Sequence[PodFact]
+) -> list[str]:
     if account is None or account.uid != quota.uid:
         return ["the ledger does not count this quota"]
     faults = [
@@ -72,7 +83,13 @@ def _faults(account: Account | None, quota: QuotaFact, taken: Amounts) -> list[s
         if account.used.get(key) != amount
     ]
     reserved = {key: amount for key, amount in account.reserved.items() if amount}
-    return faults + ([f"reserved is {spelled(reserved)}"] if reserved else [])
+    if not promised:
+        return faults + ([f"reserved is {spelled(reserved)}"] if reserved else [])
+    due = total(pod.usage for pod in promised if quota.selects(pod.traits))
+    short = {key: due[key] for key in taken if due.get(key, 0) > reserved.get(key, 0)}
+    if short:
+        faults.append(f"promised is {spelled(short)}, reserved {spelled(reserved) or 'nothing'}")
+    return faults
 
 
 def _wrong_charge(key: str, used: int, taken: int) -> str:

@@ -18,9 +18,13 @@ was created or scopes were edited is no over-commit: those charge nothing; the n
 Every excuse is counted, with how old the version was that gave it, measured from the commit, and
 from the beginning of the pod's request where the load wrote that down.
 
+A charge while the namespace had not opted in, at some moment of the window, is nobody's fault: the
+decision may have been left to the API server. These are counted too.
+
 **Law 1, uncovered.** At every revision a ledger holds used + reserved >= what is taken, for each
 quota that it counts. Not asked for `WINDOW_SECONDS` after a quota was created or its scopes were
-edited (it may still be counted for the former spec), and while there is no ledger.
+edited (it may still be counted for the former spec), nor after the namespace was not opted in, and
+while there is no ledger.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.torture.amounts import Amounts, spelled
-from tests.torture.facts import Fact, LedgerFact, PodFact, QuotaFact
+from tests.torture.facts import ClusterFact, Fact, LedgerFact, PodFact, QuotaFact, SpaceFact
 
 WINDOW_SECONDS: Final = 35.0
 """An API request ends within 34 seconds; two watches are apart by far less than the rest."""
@@ -85,6 +89,7 @@ class _Namespace:
     taken: dict[str, dict[str, int]] = field(default_factory=dict)  # quota → key → amount
     versions: dict[str, list[QuotaFact]] = field(default_factory=dict)
     ledger: LedgerFact | None = None
+    out_until: float = -math.inf  # infinite while it has not opted in
 
 
 class Judge:
@@ -115,6 +120,7 @@ class Judge:
         self.counts: defaultdict[str, int] = defaultdict(int)
         self.excuses = Excuses()
         self.charges = 0
+        self.charges_outside = 0
         self.assignments = 0
         self.highest: dict[tuple[str, str, str], int] = {}
 
@@ -128,11 +134,18 @@ class Judge:
             raise ValueError(f"revision {fact.revision} comes after {self._revision}")
         self._revision = fact.revision
         self._release(fact.at)
+        if isinstance(fact, ClusterFact):
+            return
         space = self._spaces[fact.namespace]
         if isinstance(fact, PodFact):
             self._pod(space, fact)
         elif isinstance(fact, QuotaFact):
             self._quota(space, fact)
+        elif isinstance(fact, SpaceFact):
+            if not fact.is_deferred:
+                space.out_until = math.inf
+            elif space.out_until == math.inf:
+                space.out_until = fact.at
         else:
             space.ledger = fact
             self._check_cover(space, fact, "")
@@ -189,12 +202,19 @@ class Judge:
             self.highest[place] = max(self.highest.get(place, 0), amount)
         if _fits(taken, quota.hard):
             return
+        if self._was_outside(space, fact.at):
+            self.charges_outside += 1
+            return
         excuse = self._excuse(space, quota, fact, taken)
         if excuse is None:
             limit = {key: quota.hard[key] for key in keys}
             self._find("over-commit", fact, quota.name, fact.name, taken, limit)
         else:
             self._note_excuse(fact, excuse)
+
+    def _was_outside(self, space: _Namespace, at: float) -> bool:
+        """Say whether the namespace had not opted in at some moment of the window."""
+        return space.out_until >= max(at - self._window, self._began)
 
     def _excuse(
         self, space: _Namespace, quota: QuotaFact, fact: PodFact, taken: Amounts
@@ -268,7 +288,7 @@ class Judge:
 
     def _check_cover(self, space: _Namespace, fact: PodFact | LedgerFact, pod: str) -> None:
         ledger = space.ledger
-        if ledger is None or not ledger.is_there:
+        if ledger is None or not ledger.is_there or self._was_outside(space, fact.at):
             return
         for name, quota in space.quotas.items():
             account = ledger.accounts.get(name)

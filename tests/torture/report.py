@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from tests.torture.clusters import ClusterJudge
 from tests.torture.facts import Fact, QuotaFact
+from tests.torture.gating import GateJudge
 from tests.torture.replay import Judge
 from tests.torture.tally import Tally
 from tests.torture.world import Incident
@@ -31,6 +33,11 @@ class Report:
     facts: int = 0
     assignments: int = 0
     charges: int = 0
+    charges_outside: int = 0
+    gated: int = 0
+    released: int = 0
+    misgated: int = 0
+    cluster_charges: int = 0
     over_commits: int = 0
     uncovered: int = 0
     findings: Sequence[str] = ()
@@ -48,6 +55,8 @@ class Report:
         found = [f"{self.over_commits} over-commits"] if self.over_commits else []
         if self.uncovered:
             found.append(f"{self.uncovered} revisions at which a ledger held less than was taken")
+        if self.misgated:
+            found.append(f"{self.misgated} pods with a gate, or without one, that should not be")
         found += [f"in the end: {each}" for each in self.differences]
         return found + self.errors
 
@@ -57,8 +66,21 @@ class Report:
         self.over_commits = judge.counts["over-commit"]
         self.uncovered = judge.counts["uncovered"]
         self.findings = [str(each) for each in judge.findings]
+        self.charges_outside = judge.charges_outside
         self.excuses = asdict(judge.excuses)
         self.unmasked = unmasked(facts)
+
+    def judged_gates(self, judge: GateJudge) -> None:
+        """Take over what the judge of gates found."""
+        self.gated, self.released = judge.gated, judge.released
+        self.misgated = len(judge.findings)
+        self.findings = [*self.findings, *map(str, judge.findings)]
+
+    def judged_clusters(self, judge: ClusterJudge) -> None:
+        """Take over what the judge of cluster quotas found."""
+        self.cluster_charges = judge.charges
+        self.over_commits += len(judge.findings)
+        self.findings = [*self.findings, *map(str, judge.findings)]
 
     def loaded(self, tally: Tally) -> None:
         """Take over what the load counted."""
@@ -134,7 +156,12 @@ class Report:
     def _judge_lines(self) -> Iterable[str]:
         yield (
             f"history: {self.facts} facts, {self.assignments} assignments, {self.charges} charges,"
-            f" {self.excuses.get('count', 0)} excused by an edit of the quota"
+            f" {self.excuses.get('count', 0)} excused by an edit of the quota,"
+            f" {self.charges_outside} while the namespace was out"
+        )
+        yield (
+            f"gates: {self.gated} pods waited, {self.released} were released,"
+            f" {self.misgated} wrongly; charges of cluster quotas: {self.cluster_charges}"
         )
         yield f"over-commits: {self.over_commits}; ledger held too little: {self.uncovered}"
         yield from (f"  {finding}" for finding in self.findings[:_MOST_SHOWN])

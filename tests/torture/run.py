@@ -22,9 +22,11 @@ from typing import Final
 from tests.controlplane.pki import write_private
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.rest import RestError
+from tests.torture.clusters import ClusterJudge
 from tests.torture.driver import FaultDriver
 from tests.torture.ending import Ending, wait_for_peace
 from tests.torture.etcd import current_revision
+from tests.torture.gating import GateJudge
 from tests.torture.links import Links
 from tests.torture.load import Load
 from tests.torture.recorder import Recording
@@ -46,7 +48,7 @@ class Options:
     minutes: float = 20.0
     binds: int = 50_000
     faults: int = 100
-    namespaces: int = 4
+    namespaces: int = 6
     webhooks: int = 3
     controllers: int = 2
     binders: int = 32
@@ -58,7 +60,9 @@ def torture(options: Options, directory: Path, say: Callable[[str], None]) -> Re
     """Do it all, and report."""
     report = Report(options=asdict(options))
     with (
-        ControlPlane.start(directory / "plane", apiserver_flags=(_JSON_IN_ETCD,), say=say) as plane,
+        ControlPlane.start(
+            directory / "plane", scheduler=False, apiserver_flags=(_JSON_IN_ETCD,), say=say
+        ) as plane,
         Links() as links,
     ):
         say("the control plane runs")
@@ -83,6 +87,7 @@ def _build(options: Options, plane: ControlPlane, links: Links, directory: Path)
         seed=options.seed,
         is_guarded=options.is_guarded,
     )
+    plane.start_scheduler(stack.scheduler_configuration(directory / "product"))
     return World(plane, stack, links, places, nodes)
 
 
@@ -195,9 +200,14 @@ def _conclude(
 ) -> None:
     facts = recording.facts()
     judge = Judge(requests=load.tally.requests, began=began)
+    gates, clusters = GateJudge(), ClusterJudge()
     for fact in facts:
         judge.feed(fact)
+        gates.feed(fact)
+        clusters.feed(fact)
     report.judged(judge, facts)
+    report.judged_gates(gates)
+    report.judged_clusters(clusters)
     report.loaded(load.tally)
     report.healed(driver.incidents, load.tally, [books.space.name for books in load.books])
     report.quiet_seconds = ending.seconds
@@ -240,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.self_check:
         print("self-check:", "the observer noticed" if report.over_commits else "NOTHING NOTICED")
         return 0 if report.over_commits else 1
-    if report.over_commits or report.uncovered or report.differences:
+    if report.over_commits or report.uncovered or report.misgated or report.differences:
         return 1
     return 3 if report.problems else 0
 
@@ -270,7 +280,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, help="at least so long; at most twice that")
     parser.add_argument("--binds", type=int, help="at least so many, in twice the time at most")
     parser.add_argument("--faults", type=int, help="so many faults, spread over the minutes")
-    parser.add_argument("--namespaces", type=int, default=4)
+    parser.add_argument("--namespaces", type=int, default=6)
     parser.add_argument("--webhooks", type=int, default=3)
     parser.add_argument("--controllers", type=int, default=2)
     parser.add_argument("--binders", type=int, default=32, help="threads that bind")

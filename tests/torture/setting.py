@@ -9,14 +9,16 @@ from typing import Final
 
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.rest import RestError
-from tests.torture.facts import ledger_fact
-from tests.torture.shapes import GOLD, Space, binding, quota, quota_specs
+from tests.torture.facts import CLUSTER_PREFIX, ledger_fact
+from tests.torture.shapes import GOLD, TEAM, Space, binding, cluster_quota, quota, quota_specs
 from tests.torture.world import LEDGERS
 
 _PATIENCE_SECONDS: Final = 120.0
 
 
 _OPTED_IN: Final = {"deferredquota.io/mode": "deferred", "deferredquota.io/pacing": "none"}
+_PACED: Final = {**_OPTED_IN, "deferredquota.io/pacing": "gate"}
+_CLUSTER_QUOTAS: Final = "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas"
 _PROBE: Final = "mask-probe"
 
 
@@ -45,14 +47,34 @@ def _is_guarded(plane: ControlPlane, path: str) -> bool:
 
 
 def lay_out(plane: ControlPlane, spaces: Sequence[Space]) -> None:
-    """Make the priority class, and the namespaces with their quotas."""
+    """Make the priority class, the namespaces with their quotas, and a cluster quota if it can be.
+
+    It can where the API server has the kind.
+    """
     gold = {"metadata": {"name": GOLD}, "value": 1000, "preemptionPolicy": "Never"}
     plane.rest.create("/apis/scheduling.k8s.io/v1/priorityclasses", gold)
     for space in spaces:
-        made = {"metadata": {"name": space.name, "labels": _OPTED_IN}}
+        labels = {
+            **(_PACED if space.is_paced else _OPTED_IN),
+            **(TEAM if space.shares_cluster_quota else {}),
+        }
+        made = {"metadata": {"name": space.name, "labels": labels}}
         plane.rest.create("/api/v1/namespaces", made)
         for name, spec in quota_specs(space).items():
             plane.rest.create(f"{space.path}/resourcequotas", quota(name, spec))
+    if has_cluster_quotas(plane):
+        plane.rest.create(_CLUSTER_QUOTAS, cluster_quota())
+
+
+def has_cluster_quotas(plane: ControlPlane) -> bool:
+    """Say whether the API server has the kind of cluster quotas."""
+    try:
+        plane.rest.get(_CLUSTER_QUOTAS)
+    except RestError as err:
+        if err.status == 404:
+            return False
+        raise
+    return True
 
 
 def wait_until_counted(plane: ControlPlane, spaces: Sequence[Space]) -> None:
@@ -70,7 +92,8 @@ def _has_account(plane: ControlPlane, space: Space) -> bool:
 def _is_counted(plane: ControlPlane, space: Space) -> bool:
     ledger = plane.rest.get(f"{LEDGERS.format(space.name)}/ledger")
     deferred = {name for name in quota_specs(space) if name != "idle"}
-    return set(ledger_fact(ledger, revision=0, at=0.0).accounts) == deferred
+    accounts = ledger_fact(ledger, revision=0, at=0.0).accounts
+    return {name for name in accounts if not name.startswith(CLUSTER_PREFIX)} == deferred
 
 
 def _wait(condition: Callable[[], bool], what: str) -> None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 PREFIX: Final = "torture-"
+TEAM: Final = {"torture.example/team": "all"}
+"""A label of the namespaces that share the cluster quota, where there are such."""
+
 GOLD: Final = "torture-gold"
 NOBODY: Final = "torture-binders"
 """The scheduler of pods that the load binds itself: there is none of that name."""
@@ -25,6 +28,8 @@ class Space:
         is_scheduled: The real scheduler binds here.
         is_edited: Its quotas are edited.
         is_wild: Its ledger, its status and everything else may be tampered with.
+        is_paced: Its pods wait behind the gate until they fit.
+        is_moved: It is opted out and in, and paced now and then.
         has_counts: Its quotas also limit what stays with the API server.
     """
 
@@ -32,6 +37,8 @@ class Space:
     is_scheduled: bool = False
     is_edited: bool = False
     is_wild: bool = False
+    is_paced: bool = False
+    is_moved: bool = False
     has_counts: bool = False
 
     @property
@@ -40,22 +47,29 @@ class Space:
         return self.is_edited
 
     @property
+    def shares_cluster_quota(self) -> bool:
+        """Whether it is under the cluster quota too, where there are such; nobody edits it."""
+        return not (self.is_edited or self.is_moved or self.is_scheduled)
+
+    @property
     def path(self) -> str:
         """Where its objects are."""
         return f"/api/v1/namespaces/{self.name}"
 
 
 def spaces(count: int) -> list[Space]:
-    """Give the namespaces: an untouched one, an edited one, a scheduled one, a wild one, again."""
+    """Give the namespaces, by turns: untouched, edited, scheduled, wild, paced, paced and moved."""
     made = []
     for number in range(count):
-        style = number % 4
+        style = number % 6
         made.append(
             Space(
                 f"{PREFIX}{number}",
                 is_scheduled=style == 2,
                 is_edited=style in {1, 3},
                 is_wild=style == 3,
+                is_paced=style in {4, 5},
+                is_moved=style == 5,
                 has_counts=style in {0, 3},
             )
         )
@@ -108,6 +122,19 @@ def quota(name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
         "kind": "ResourceQuota",
         "metadata": {"name": name},
         "spec": dict(spec),
+    }
+
+
+def cluster_quota() -> dict[str, Any]:
+    """Give a cluster quota that is tighter than the quotas of its namespaces together."""
+    return {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "ClusterDeferredQuota",
+        "metadata": {"name": f"{PREFIX}team"},
+        "spec": {
+            "namespaceSelector": {"matchLabels": TEAM},
+            "hard": {"requests.cpu": "24", "limits.memory": "16Gi"},
+        },
     }
 
 

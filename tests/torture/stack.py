@@ -1,5 +1,7 @@
 """The product as it is installed: processes of its own command line, behind proxies, registered.
 
+The scheduler asks it too, as `manifests/scheduler` says.
+
 Every process speaks to the API server through a link of its own, as its own service account with
 exactly the product's rights. The API server speaks to the webhooks through one link that goes
 round them.
@@ -17,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 import webhook
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.ports import free_ports
@@ -26,6 +30,7 @@ from tests.torture.bystander import Bystander, registration
 from tests.torture.links import Links
 from tests.torture.shapes import Space
 from webhook.cluster.api import Object
+from webhook.installing import MANIFESTS
 from webhook.installing.rendering import Rendered, render
 
 DOORS: Final = "doors"
@@ -33,6 +38,11 @@ DOORS: Final = "doors"
 
 SYSTEM: Final = "deferred-quota-system"
 _GUARD: Final = "bind.deferredquota.io"
+_CONFIGURATION: Final = {
+    "apiVersion": "deferredquota.io/v1alpha1",
+    "kind": "Configuration",
+    "extender": {"enabled": True},
+}
 
 
 @dataclass(slots=True)
@@ -54,6 +64,8 @@ class Stack:
 
     members: list[Member]
     bystander: Bystander
+    url: str = ""
+    authority: Path = Path()
 
     @property
     def webhooks(self) -> list[Member]:
@@ -110,7 +122,8 @@ class Stack:
             for member in members:
                 member.process.wait_until_ready()
             front = links.open(DOORS, [("127.0.0.1", port) for port in doors])
-            installation = render(url=f"https://127.0.0.1:{front}", ca_pem=authority)
+            stack.url, stack.authority = f"https://127.0.0.1:{front}", certificates / "ca.crt"
+            installation = render(url=stack.url, ca_pem=authority)
             _apply(plane, installation.stamps)
             _apply(plane, _registrations(installation, is_guarded=is_guarded))
             _apply(plane, installation.masks)
@@ -126,6 +139,18 @@ class Stack:
         for member in self.members:
             member.process.resume()
             member.process.kill()
+
+    def scheduler_configuration(self, directory: Path) -> Path:
+        """Write what a scheduler needs so that it asks before it looks for nodes."""
+        text = (MANIFESTS / "scheduler" / "configuration.yaml").read_text()
+        configuration = yaml.safe_load(text)
+        for extender in configuration["extenders"]:
+            extender["urlPrefix"] = f"{self.url}/scheduler"
+            extender["tlsConfig"] = {"caFile": str(self.authority)}
+            extender["httpTimeout"] = "2s"
+        path = directory / "scheduler.yaml"
+        path.write_text(yaml.safe_dump(configuration))
+        return path
 
     def mend(self) -> None:
         """Let every process run again."""
@@ -158,10 +183,13 @@ class _Maker:
 
     def _member(self, name: str, command: str, account: str, more: Sequence[str]) -> Member:
         (ops,) = free_ports(1)
+        configuration = self.directory / "config.yaml"
+        configuration.write_text(json.dumps(_CONFIGURATION))
         arguments: list[str | Path] = [
             *(sys.executable, "-m", "webhook", command),
             *("--kubeconfig", self._kubeconfig(name, account)),
             *("--ops", f"127.0.0.1:{ops}"),
+            *("--config", configuration),
             *("--log-level", "info" if command == "controller" else "warning"),
             *more,
         ]

@@ -15,7 +15,7 @@ from tests.torture.driver import FaultDriver
 from tests.torture.faults.catalogue import CATALOGUE, Kind
 from tests.torture.faults.quotas import scaled
 from tests.torture.shapes import spaces
-from tests.torture.world import BusyError, Incident, World, pick_space
+from tests.torture.world import BusyError, Incident, World, pick_moved, pick_space
 
 
 def a_world() -> World:
@@ -111,6 +111,15 @@ def test_only_namespaces_that_may_be_touched_are() -> None:
     world.spaces = spaces(1)
     with pytest.raises(BusyError):
         pick_space(world, rng)
+
+
+def test_only_namespaces_that_may_be_moved_are() -> None:
+    world = a_world()
+    rng = random.Random(1)  # noqa: S311 - repeatable
+    with pytest.raises(BusyError):
+        pick_moved(world, rng)
+    world.spaces = spaces(6)
+    assert {pick_moved(world, rng).name for _ in range(50)} == {"torture-5"}
 
 
 def test_scaled_limits_are_quantities_and_counts_stay() -> None:

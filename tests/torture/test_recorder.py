@@ -15,9 +15,11 @@ import pytest
 from tests.torture.amounts import NANO
 from tests.torture.etcd import Change, EtcdHistory, LostHistoryError
 from tests.torture.facts import (
+    ClusterFact,
     LedgerFact,
     PodFact,
     QuotaFact,
+    SpaceFact,
     from_line,
     ledger_fact,
     pod_fact,
@@ -118,7 +120,7 @@ QUOTA: dict[str, Any] = {
     "spec": {"hard": {"cpu": "2", "pods": "3"}, "scopes": ["Terminating"]},
     "status": {"hard": {"pods": "3", "cpu": "2"}, "used": {"memory": "1"}},
 }
-LEDGER = {
+LEDGER: dict[str, Any] = {
     "metadata": {"namespace": "n", "name": "ledger", "uid": "u"},
     "status": {
         "quotas": [
@@ -153,6 +155,51 @@ def test_pods_quotas_and_ledgers_become_facts() -> None:
     assert ledger.accounts["q"].used == {"cpu": NANO}
     assert ledger.accounts["q"].reserved == {"cpu": NANO // 2}
     assert ledger.reservations == 1
+
+
+def test_gates_and_promises_become_facts() -> None:
+    gates = {"schedulingGates": [{"name": "other"}, {"name": "deferredquota.io/quota"}]}
+    waits = read_change(change("/registry/pods/n/p", {**POD, "spec": {**POD["spec"], **gates}}))
+    assert isinstance(waits, PodFact)
+    assert waits.is_gated
+    lines = (
+        "x web-1 Bind 1 q cpu=1",
+        "y web-2 Release 2 q cpu=1 after=7",
+        '{"uid": "z", "pod": "web 3", "door": "Release"}',
+        "{by hand",
+    )
+    status = {**LEDGER["status"], "reservations": "\n".join(lines)}
+    ledger = ledger_fact({**LEDGER, "status": status}, revision=1, at=0.0)
+    assert (ledger.promised, ledger.reservations) == (("y", "z"), 4)
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        ({}, (False, True)),
+        ({"deferredquota.io/mode": "deferred"}, (True, True)),
+        ({"deferredquota.io/mode": "shadow", "deferredquota.io/pacing": "gate"}, (False, True)),
+        ({"deferredquota.io/mode": "deferred", "deferredquota.io/pacing": "none"}, (True, False)),
+    ],
+)
+def test_namespaces_become_facts(labels: dict[str, str], says: tuple[bool, bool]) -> None:
+    namespace = {"metadata": {"name": "n", "labels": labels}}
+    fact = read_change(change("/registry/namespaces/n", namespace))
+    assert isinstance(fact, SpaceFact)
+    assert (fact.is_deferred, fact.is_paced) == says
+    assert from_line(to_line(fact)) == fact
+
+
+def test_cluster_quotas_become_facts() -> None:
+    quota = {
+        "metadata": {"name": "all", "uid": "u"},
+        "spec": {"hard": {"requests.cpu": "2"}, "namespaceSelector": {}},
+        "status": {"namespaces": [{"name": "b", "granted": {}}, {"name": "a"}]},
+    }
+    fact = read_change(change("/registry/deferredquota.io/clusterdeferredquotas/all", quota))
+    assert isinstance(fact, ClusterFact)
+    assert (fact.hard, fact.members) == ({"requests.cpu": 2 * NANO}, ("a", "b"))
+    assert from_line(to_line(fact)) == fact
 
 
 def test_a_quota_that_is_left_to_the_api_server_limits_nothing_here() -> None:

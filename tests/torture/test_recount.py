@@ -88,3 +88,21 @@ def test_an_account_without_quota_is_found() -> None:
 
 def test_quotas_without_deferred_keys_are_not_the_ledgers() -> None:
     assert words(None, POD, quotas=(replace(QUOTA, hard={}),)) == []
+
+
+def test_what_is_promised_to_pods_without_a_node_may_be_left() -> None:
+    waits = replace(POD, uid="w", name="w", is_assigned=False)
+    account = replace(ACCOUNT, reserved={"requests.cpu": NANO})
+    ledger = replace(LEDGER, accounts={"q": account}, reservations=1, promised=("w",))
+    assert words(ledger, POD, waits) == []
+    assert words(ledger, POD, replace(waits, usage={"requests.cpu": 2 * NANO})) == [
+        "n/q: promised is requests.cpu=2, reserved requests.cpu=1"
+    ]
+    for gone in ((), (replace(waits, is_live=False),), (replace(waits, uid="other"),)):
+        found = words(ledger, POD, *gone)
+        assert found == ["n/q: reserved is requests.cpu=1", "n/*: 1 reservations are left"]
+
+
+def test_accounts_of_cluster_quotas_are_not_of_the_namespace() -> None:
+    accounts = {"q": ACCOUNT, "cdq/all": ACCOUNT}
+    assert words(replace(LEDGER, accounts=accounts), POD) == []

@@ -248,3 +248,23 @@ def test_facts_out_of_order_are_refused(history: History) -> None:
     judge = history.judge()
     with pytest.raises(ValueError, match="revision 1 comes after"):
         judge.feed(history.facts[0])
+
+
+@pytest.mark.parametrize(("seconds", "is_fault"), [(20, False), (40, True)])
+def test_what_was_decided_while_the_namespace_was_out_is_no_fault(
+    history: History, seconds: float, *, is_fault: bool
+) -> None:
+    history.move(deferred=False)
+    history.wait(100)
+    history.move()
+    history.wait(seconds)
+    history.pod("c", CPU, assigned=True)
+    judge = history.judge()
+    assert bool(judge.findings) is is_fault
+    assert judge.charges_outside == (not is_fault)
+
+
+def test_a_namespace_that_stays_in_is_excused_of_nothing(history: History) -> None:
+    history.move(paced=False)
+    history.pod("c", CPU, assigned=True)
+    assert len(history.judge().findings) == 1

@@ -128,6 +128,18 @@ class World:
             time.sleep(0.3)
 
 
+def pick_moved(world: World, rng: random.Random) -> Space:
+    """Choose a namespace that may be opted out and in.
+
+    Raises:
+        BusyError: There is none.
+    """
+    fit = [space for space in world.spaces if space.is_moved]
+    if not fit:
+        raise BusyError("no namespace for it")
+    return rng.choice(fit)
+
+
 def pick_space(world: World, rng: random.Random, *, wild: bool = False) -> Space:
     """Choose a namespace that may be edited, or tampered with.
 

@@ -1,0 +1,159 @@
+"""The judge of gates reports planted faults, exactly those, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.torture.amounts import NANO
+from tests.torture.facts import Account, LedgerFact, PodFact, QuotaFact, SpaceFact
+from tests.torture.gating import GateJudge, Waiting, left_behind
+from tests.torture.histories import History
+
+CPU = {"requests.cpu": "1"}
+
+
+def found(history: History) -> list[tuple[str, int, str]]:
+    judge = GateJudge()
+    for fact in history.facts:
+        judge.feed(fact)
+    return [(each.kind, each.revision, each.pod) for each in judge.findings]
+
+
+@pytest.fixture
+def history() -> History:
+    """A quota, long there, and pod `a` that waits behind the gate."""
+    history = History()
+    history.move()
+    history.quota("q", {"requests.cpu": "2"})
+    history.pod("a", CPU, gated=True)
+    history.wait(100)
+    return history
+
+
+def test_a_gate_that_goes_by_itself_is_found(history: History) -> None:
+    history.ungate("a")
+    assert found(history) == [("gate gone without a promise", history.revision, "a")]
+
+
+def test_a_gate_may_go_when_that_is_promised(history: History) -> None:
+    history.ledger({}, promised=["a"])
+    history.ungate("a")
+    assert found(history) == []
+
+
+@pytest.mark.parametrize(("seconds", "is_fault"), [(30, False), (40, True)])
+def test_a_patch_may_be_late_by_the_time_of_a_request(
+    history: History, seconds: float, *, is_fault: bool
+) -> None:
+    history.ledger({}, promised=["a"])
+    history.wait(200)
+    history.ledger({})
+    history.wait(seconds)
+    history.ungate("a")
+    assert bool(found(history)) is is_fault
+
+
+def test_the_promise_of_another_pod_is_none(history: History) -> None:
+    history.ledger({}, promised=["b"])
+    history.ungate("a")
+    assert len(found(history)) == 1
+
+
+@pytest.mark.parametrize(("deferred", "paced"), [(False, True), (True, False)])
+def test_a_gate_may_go_where_nobody_paces(history: History, *, deferred: bool, paced: bool) -> None:
+    history.move(deferred=deferred, paced=paced)
+    history.wait(300)
+    history.move()
+    history.wait(30)
+    history.ungate("a")
+    assert found(history) == []
+    history.pod("b", CPU, gated=True)
+    history.wait(40)
+    history.ungate("b")
+    assert len(found(history)) == 1
+
+
+def test_a_gate_may_go_when_no_quota_charges_the_pod(history: History) -> None:
+    history.remove_quota("q")
+    history.ungate("a")
+    assert found(history) == []
+
+
+def test_a_pod_that_takes_nothing_may_go(history: History) -> None:
+    history.pod("idle", {"requests.cpu": "0"}, gated=True)
+    history.ungate("idle")
+    assert found(history) == []
+
+
+def test_a_quota_that_was_not_there_excuses_and_one_of_two_does_not(history: History) -> None:
+    history.quota("new", {"requests.cpu": "5"})
+    history.ungate("a")
+    assert len(found(history)) == 1  # of q it needed a promise
+    fresh = History()
+    fresh.pod("a", CPU, gated=True)
+    fresh.quota("new", {"requests.cpu": "5"})
+    fresh.wait(20)
+    fresh.ungate("a")
+    assert found(fresh) == []
+
+
+def test_a_pod_with_a_node_behind_the_gate_is_found(history: History) -> None:
+    history.bind("a")
+    assert found(history) == [("assigned behind the gate", history.revision, "a")]
+
+
+def test_a_pod_that_goes_with_its_gate_is_no_fault(history: History) -> None:
+    history.end("a")
+    assert found(history) == []
+
+
+QUOTA = QuotaFact(
+    revision=1, at=1.0, namespace="n", name="q", uid="u", hard={"requests.cpu": 4 * NANO}
+)
+SPACE = SpaceFact(revision=1, at=1.0, namespace="n")
+
+
+def pod(name: str, cpu: int, *, is_assigned: bool = False) -> PodFact:
+    return PodFact(
+        revision=2,
+        at=2.0,
+        namespace="n",
+        name=name,
+        uid=name,
+        is_assigned=is_assigned,
+        is_gated=not is_assigned,
+        usage={"requests.cpu": cpu * NANO},
+    )
+
+
+def waiting(name: str, cpu: int, *, priority: int = 0, made: str = "1") -> Waiting:
+    raw = {"spec": {"priority": priority}, "metadata": {"creationTimestamp": made}}
+    return Waiting.of(pod(name, cpu), raw)
+
+
+def behind(*line: Waiting, used: int = 2, reserved: int = 0, space: SpaceFact = SPACE) -> list[str]:
+    account = Account(uid="u", used={}, reserved={"requests.cpu": reserved * NANO})
+    ledger = LedgerFact(revision=3, at=3.0, namespace="n", accounts={"q": account})
+    pods = [pod("runs", used, is_assigned=True), *(one.pod for one in line)]
+    found = left_behind(space, line, [QUOTA], pods, ledger, at=9.0)
+    return [each.quota for each in found]
+
+
+def test_a_pod_that_fits_does_not_wait() -> None:
+    assert behind(waiting("a", 2)) == ["a"]
+    assert behind(waiting("a", 3)) == []
+    assert behind(waiting("a", 2), reserved=1) == []
+
+
+def test_a_pod_that_fits_may_wait_behind_one_that_does_not() -> None:
+    assert behind(waiting("large", 3), waiting("a", 1, made="2")) == []
+    assert behind(waiting("large", 3, made="2"), waiting("a", 1)) == ["a"]
+    assert behind(waiting("large", 3, made="2", priority=5), waiting("a", 1)) == []
+
+
+@pytest.mark.parametrize(("deferred", "paced"), [(False, True), (True, False)])
+def test_nobody_waits_where_nobody_paces(*, deferred: bool, paced: bool) -> None:
+    space = replace(SPACE, is_deferred=deferred, is_paced=paced)
+    assert behind(waiting("large", 3), space=space) == ["large"]
