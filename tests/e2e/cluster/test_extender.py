@@ -20,6 +20,7 @@ from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually, stays
+from webhook.controllers.waking import WOKEN_ANNOTATION
 from webhook.installing import MANIFESTS
 
 NODES = 3
@@ -105,10 +106,13 @@ def over(tenant: Tenant, name: str, cpu: str, **fields: Any) -> None:
     eventually(lambda: tenant.condition(name)[1] == "Unschedulable", f"{name} is unschedulable")
 
 
-def wake(tenant: Tenant, name: str) -> None:
-    """Touch a pod, as the leader does when quota is free: a scheduler looks at it again."""
-    touch = {"metadata": {"annotations": {"example.com/looked-at": str(next(_numbers))}}}
-    assert tenant.api.patch(objects.pods(tenant.namespace, name), touch).ok
+def woken(tenant: Tenant, *names: str) -> set[str]:
+    """Say which of these pods the leader has touched."""
+    return {
+        name
+        for name in names
+        if WOKEN_ANNOTATION in tenant.seen(name).body["metadata"].get("annotations", {})
+    }
 
 
 def test_a_pod_over_quota_says_so_in_the_words_of_a_scheduler(team: Tenant) -> None:
@@ -132,10 +136,7 @@ def test_a_pod_binds_after_quota_is_free(team: Tenant, asked: Product) -> None:
     scheduled(team, "first", "2")
     over(team, "second", "2")
     binds = asked.metric("admission_requests_total", door="bind", outcome="denied")
-    team.finish("first")
-    # a scheduler that hears of the end late enough needs no waking
-    eventually(lambda: team.charged() == "0" or team.node_of("second"), "quota is free")
-    wake(team, "second")
+    team.finish("first")  # a scheduler that hears of it late enough needs no waking
     eventually(lambda: team.node_of("second"), "the second pod has a node")
     assert asked.metric("admission_requests_total", door="bind", outcome="denied") == binds
 
@@ -144,11 +145,38 @@ def test_a_raised_quota_lets_a_pod_bind(team: Tenant) -> None:
     team.quota(hard={"requests.cpu": "1"})
     over(team, "large", "3")
     team.edit_quota("p1", {"hard": {"requests.cpu": "3"}})
+    eventually(lambda: team.node_of("large"), "the pod has a node")  # no scheduler hears of quotas
+    assert woken(team, "large")
+
+
+def test_as_many_are_woken_as_fit_in_the_order_of_the_line(team: Tenant) -> None:
+    team.quota(hard={"requests.cpu": "1"})
+    scheduled(team, "first", "1")
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        over(team, name, "1")
+    over(team, "high", "1", priorityClassName=HIGH)
+    assert woken(team, *names, "high") == set()
+    team.edit_quota("p1", {"hard": {"requests.cpu": "3"}})
+    becomes(lambda: woken(team, *names, "high"), {"high", "a"}, "who is woken")
+    everybody = (*names, "high")
+    becomes(lambda: sum(team.node_of(name) != "" for name in everybody), 2, "who has a node")
+    team.settles()
+    assert team.node_of("high")
+    assert woken(team, *names, "high") == {"high", "a"}
+
+
+def test_who_waits_for_a_node_is_not_woken(team: Tenant, neighbour: Tenant) -> None:
+    team.quota(hard={"requests.cpu": "1"})
+    fill(neighbour, own=0)
+    team.pod("web", "1", schedulerName=REAL)
+    eventually(lambda: "Insufficient cpu" in team.condition("web")[2], "no node has room for it")
+    team.edit_quota("p1", {"hard": {"requests.cpu": "2"}})
     eventually(
-        lambda: team.accounts()["p1"]["hard"] == {"requests.cpu": "3"}, "the ledger knows it"
+        lambda: team.accounts()["p1"]["hard"] == {"requests.cpu": "2"}, "the ledger knows it"
     )
-    wake(team, "large")
-    eventually(lambda: team.node_of("large"), "the pod has a node")
+    over(team, "large", "2", nodeSelector={"kubernetes.io/os": "none"})
+    assert woken(team, "web", "large") == set()
 
 
 def test_a_pod_of_high_priority_over_quota_evicts_nobody(

@@ -1,0 +1,226 @@
+"""What `scripts/bench --line` measures: a thousand pods, a scheduler, and a quota or none.
+
+The same pods are created by 16 clients in one namespace after the other of a real control plane,
+and its scheduler binds them: without a quota, under a native one, and, once the product is
+installed, under ours, with gates; last with room for a fifth of them. What is compared was measured
+in the same round. Etcd, the API server, the scheduler, the product and the load share the
+processors.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench_cluster import HARD, WAIT_SECONDS, Bench, _processor_seconds, _used, _wait
+
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.process import Process
+from tests.e2e.cluster.product import Product
+from webhook.cluster.api import PODS, ApiError
+from webhook.cluster.live import LiveClient, load_access
+
+CLIENTS = 16
+NODES = 4
+POD_MILLIS = 100
+"""What a pod of `Bench.creates` asks for."""
+
+
+class Binds:
+    """Notes when pods got their nodes, and nothing else, so that it costs little."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.moments: dict[str, list[float]] = defaultdict(list)
+        self._client = LiveClient(load_access(plane.kubeconfig(), environ={}))
+        self._version = self._client.list(PODS).resource_version
+        self._seen: set[str] = set()
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        while True:
+            try:
+                watch = self._client.watch(
+                    PODS, resource_version=self._version, field_selector="spec.nodeName!="
+                )
+                for event in watch:
+                    self._version = event.resource_version or self._version
+                    if event.type == "ADDED" and event.uid not in self._seen:
+                        self._seen.add(event.uid)
+                        self.moments[event.key.partition("/")[0]].append(time.perf_counter())
+            except ApiError:
+                time.sleep(0.1)
+
+    def after(self, namespace: str, count: int, began: float) -> float:
+        """Wait for so many binds; return how long after a moment the last of them was."""
+        found = self.moments[namespace]
+        _wait(lambda: len(found) >= count, f"{count} pods are bound in {namespace}")
+        return found[count - 1] - began
+
+
+@dataclass
+class Round:
+    """What one round has measured.
+
+    Attributes:
+        seconds: What was waited for → how long it took.
+        plane: The same → processor seconds of the control plane.
+        product: The same → those of the product; nothing where it does not run.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    plane: dict[str, float] = field(default_factory=dict)
+    product: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Course:
+    """One control plane on which everything of a round happens."""
+
+    bench: Bench
+    binds: Binds
+    result: Round = field(default_factory=Round)
+
+    @contextmanager
+    def timed(self, what: str, product: Product | None) -> Iterator[None]:
+        before = self._spent(product)
+        yield
+        after = self._spent(product)
+        self.result.plane[what] = after[0] - before[0]
+        self.result.product[what] = after[1] - before[1]
+
+    def _spent(self, product: Product | None) -> tuple[float, float]:
+        ours: Sequence[Process] = [] if product is None else product.processes
+        return _sum(self.bench.plane.processes), _sum(ours)
+
+    def fill(self, what: str, space: str, pods: int, wanted: int, product: Product | None) -> None:
+        """Create pods, and wait until as many as are wanted are bound."""
+        requests, _ = self.bench.creates([space], pods)
+        with self.timed(what, product):
+            began = time.perf_counter()
+            self.bench.load(requests, CLIENTS, b" 201 ")
+            self.result.seconds[what] = self.binds.after(space, wanted, began)
+
+    def refill(self, what: str, space: str, count: int, product: Product) -> None:
+        """Let so many pods end, and wait until as many others are bound."""
+        items = self.bench.plane.rest.get(f"/api/v1/namespaces/{space}/pods")["items"]
+        ending = [one["metadata"]["name"] for one in items if one["spec"].get("nodeName")][:count]
+        before = len(self.binds.moments[space])
+        with self.timed(what, product):
+            began = time.perf_counter()
+            self.bench.load([_end(space, name) for name in ending], CLIENTS, b" 200 ")
+            self.result.seconds[what] = self.binds.after(space, before + count, began)
+        first = self.binds.after(space, before + 1, began)
+        self.result.seconds[f"{what}: the first of them"] = first
+        assert len(self.binds.moments[space]) == before + count, (
+            "more were bound than there is room"
+        )
+
+
+def _end(space: str, name: str) -> bytes:
+    body = b'{"status":{"phase":"Succeeded"}}'
+    head = (
+        f"PATCH /api/v1/namespaces/{space}/pods/{name}/status HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: application/merge-patch+json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _sum(processes: Sequence[Process]) -> float:
+    return sum(_processor_seconds(one.pid) for one in processes)
+
+
+@contextmanager
+def _course() -> Iterator[Course]:
+    memory = Path("/dev/shm")  # noqa: S108
+    root = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
+    with (
+        tempfile.TemporaryDirectory(prefix="deferred-quota-line-", dir=root) as scratch,
+        ControlPlane.start(Path(scratch), say=print) as plane,
+    ):
+        plane.add_nodes(NODES, cpu="512", memory="2Ti", pods=10_000)
+        context = ssl.create_default_context(cafile=str(plane.ca_file))
+        context.load_cert_chain(plane.kubeconfig().with_suffix(".pem"))
+        yield Course(Bench(plane, context), Binds(plane))
+
+
+def _round(pods: int) -> Round:
+    room, freed = pods // 5, pods // 10
+    with _course() as course:
+        bench = course.bench
+        course.fill("warming up", bench.namespace("warm"), pods // 2, pods // 2, None)
+        course.fill("no quota", bench.namespace("plain"), pods, pods, None)
+        native = bench.namespace("native", with_quota=True)
+        _wait(lambda: _is_counted(bench, native), "the native quota is counted")
+        course.fill("native quota, ample", native, pods, pods, None)
+        directory = bench.plane.directory / "product"
+        with Product.start(bench.plane, directory, direct=True) as product:
+            ample = bench.namespace("ample", mode="deferred", pacing="gate", with_quota=True)
+            scarce = bench.namespace("scarce", mode="deferred", pacing="gate")
+            hard = {"requests.cpu": f"{room * POD_MILLIS}m"}
+            quota = {"metadata": {"name": "compute"}, "spec": {"hard": hard}}
+            bench.plane.rest.create(f"/api/v1/namespaces/{scarce}/resourcequotas", quota)
+            for space in (ample, scarce):
+                _wait(lambda space=space: space in _used(bench), f"{space} is counted")  # type: ignore[misc]
+            course.fill("ours, ample, with gates", ample, pods, pods, product)
+            course.fill(f"ours, room for {room}", scarce, pods, room, product)
+            time.sleep(2)  # a bind too many would come now
+            assert len(course.binds.moments[scarce]) == room, "more were bound than there is room"
+            course.refill(f"ours, {freed} end, {freed} more", scarce, freed, product)
+            gates = product.metric("gate_removals_total", result="removed")
+            print(
+                f"  {gates:.0f} gates were taken off, {pods + room + freed} pods were bound by us"
+            )
+        return course.result
+
+
+def _is_counted(bench: Bench, space: str) -> bool:
+    found = bench.plane.rest.get(f"/api/v1/namespaces/{space}/resourcequotas/compute")
+    return set(found.get("status", {}).get("used", {})) == set(HARD)
+
+
+def bench_line(pods: int, rounds: int) -> None:
+    """Measure so many rounds, and print the medians."""
+    print(f"\nReal control plane and scheduler: {pods:,} pods, {CLIENTS} creators, {NODES} nodes")
+    print(f"  up to {WAIT_SECONDS:.0f} s are waited for each figure; {rounds} rounds")
+    results = []
+    for number in range(1, rounds + 1):
+        print(f"  round {number}")
+        results.append(_round(pods))
+    print(f"\n  {'':<40}{'s':>8}{'per s':>8}{'x none':>8}  processor s: plane, product")
+    for what in results[0].seconds:
+        if what != "warming up":
+            _print_line(what, results, pods)
+
+
+def _print_line(what: str, results: Sequence[Round], pods: int) -> None:
+    seconds = _median([one.seconds for one in results], what)
+    is_whole = what in ("no quota", "native quota, ample", "ours, ample, with gates")
+    ratio = statistics.median(one.seconds[what] / one.seconds["no quota"] for one in results)
+    rate = f"{pods / seconds:>8.0f}{ratio:>8.2f}" if is_whole else f"{'':>16}"
+    spent = ""
+    if what in results[0].plane:
+        plane, product = (
+            _median([one.plane for one in results], what),
+            _median([one.product for one in results], what),
+        )
+        spent = f"  {plane:.1f}, {product:.1f}"
+    print(f"  {what:<40}{seconds:>8.2f}{rate}{spent}")
+
+
+def _median(found: Sequence[Mapping[str, float]], what: str) -> float:
+    return statistics.median(one[what] for one in found)
+
+
+__all__ = ["bench_line"]

@@ -1,0 +1,312 @@
+"""Lines of waiting pods from their beginning to their end, with the scheduler of Kubernetes.
+
+Each story is played twice: as it is, and with the controller killed in the middle of it; it is
+started again, and leads when the lease of the killed one is over. An observer follows the pods all
+the time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.history import History
+from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.tenant import REAL, Tenant
+from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.quota.pod_conditions import QUOTA_RESERVED
+from webhook.quota.quantity import Quantity
+
+CREATORS: Final = 16
+CROWD, ROOM, FREED = 1000, 200, 100
+ABOVE: Final = "above-all"
+LONG: Final = 90.0
+"""For what has to wait for the next leader, or for a promise to end."""
+
+Story: TypeAlias = Callable[[Tenant, History], Iterator[None]]
+"""What happens in a namespace; it yields once, in its middle."""
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane.start(tmp_path_factory.mktemp("line-plane")) as plane:
+        plane.add_nodes(4)
+        above = {"metadata": {"name": ABOVE}, "value": 1_000_000}
+        assert Api(plane.rest).create("/apis/scheduling.k8s.io/v1/priorityclasses", above).ok
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def own_product(
+    own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Product]:
+    times = {"expireReservationSeconds": 35, "gateReleaseSeconds": 1}
+    directory = tmp_path_factory.mktemp("line-product")
+    with Product.start(
+        own_plane, directory, configuration={"timeouts": times}, direct=True
+    ) as product:
+        yield product
+
+
+@pytest.fixture(scope="module")
+def history(own_plane: ControlPlane, own_product: Product) -> Iterator[History]:
+    assert own_product.webhooks
+    with History(own_plane) as following:
+        yield following
+
+
+def a_team(plane: ControlPlane, *, mode: str = "deferred", pacing: str = "gate") -> Tenant:
+    name = f"line-{next(_numbers)}"
+    apply_namespace(Api(plane.rest), name, mode=mode, pacing=pacing)
+    return Tenant(plane.rest, name)
+
+
+def tidy(*teams: Tenant) -> None:
+    for team in teams:
+        team.api.call("DELETE", objects.pods(team.namespace), {"gracePeriodSeconds": 0})
+
+
+def create(team: Tenant, cpu: str, *names: str, **fields: Any) -> None:
+    """Create pods, one after the other."""
+    for name in names:
+        team.pod(name, cpu, schedulerName=REAL, **fields)
+
+
+def at_once(do: Callable[[str], object], names: Sequence[str]) -> None:
+    with ThreadPoolExecutor(CREATORS) as pool:
+        list(pool.map(do, names))
+
+
+def pending(team: Tenant) -> int:
+    """Read how many pods of the namespace wait, by the ledger."""
+    return int(team.accounts()["p1"].get("pending", {}).get("pods", 0))
+
+
+# -- who evicts others; first, because a crowd has to be told for a while why it waits -----
+
+
+@pytest.fixture
+def full_node(own_plane: ControlPlane) -> Iterator[tuple[dict[str, Any], Tenant]]:
+    """A node that a pod of somebody else fills, and what selects this node."""
+    (name,) = own_plane.add_nodes(1, cpu="2")
+    fields = {"nodeSelector": {"kubernetes.io/hostname": name}}
+    api = Api(own_plane.rest)
+    label = {"metadata": {"labels": {"kubernetes.io/hostname": name}}}
+    assert api.patch(f"/api/v1/nodes/{name}", label).ok
+    other = a_team(own_plane, mode="")
+    create(other, "2", "victim", terminationGracePeriodSeconds=0, **fields)
+    eventually(lambda: other.node_of("victim"), "the node is full")
+    yield fields, other
+    tidy(other)
+    assert api.delete(f"/api/v1/nodes/{name}").ok
+
+
+def lives(team: Tenant, name: str) -> bool:
+    seen = team.seen(name)
+    return seen.ok and "deletionTimestamp" not in seen.body["metadata"]
+
+
+OVER: Final = (
+    "exceeded quota: p1, requested: requests.cpu=2, used: requests.cpu=1, limited: requests.cpu=2"
+)
+
+
+def test_a_pod_over_quota_that_waits_at_the_gate_evicts_nobody(
+    own_plane: ControlPlane, history: History, full_node: tuple[dict[str, Any], Tenant]
+) -> None:
+    fields, other = full_node
+    team = a_team(own_plane)
+    team.quota()
+    create(team, "1", "first")
+    history.waits_for(team.namespace, 1)
+    create(team, "2", "high", priorityClassName=ABOVE, **fields)
+    says = ("False", "QuotaExceeded", f"{OVER}; place 1 of 1")
+    becomes(lambda: team.condition("high", QUOTA_RESERVED), says, "why it waits")
+    assert team.condition("high")[1] == "SchedulingGated"
+    assert lives(other, "victim")
+    team.finish("first")  # within quota it is as ever
+    eventually(lambda: team.node_of("high"), "it has the place of the other")
+    assert not lives(other, "victim")
+    tidy(team)
+
+
+def test_without_gates_and_extender_a_pod_evicts_first_and_is_refused_then(
+    own_plane: ControlPlane, history: History, full_node: tuple[dict[str, Any], Tenant]
+) -> None:
+    """What a guard at the bind alone cannot prevent: preemption comes before the bind."""
+    fields, other = full_node
+    team = a_team(own_plane, pacing="none")
+    team.quota()
+    create(team, "1", "first")
+    history.waits_for(team.namespace, 1)
+    create(team, "2", "high", priorityClassName=ABOVE, **fields)
+    refusal = (
+        'running Bind plugin "DefaultBinder": admission webhook "bind.deferredquota.io" denied the'
+        f" request: {OVER}"
+    )
+    becomes(
+        lambda: team.condition("high"), ("False", "SchedulerError", refusal), "what the pod says"
+    )
+    assert not lives(other, "victim")
+    assert history.bound(team.namespace) == ["first"]
+    tidy(team)
+
+
+# -- the stories ---------------------------------------------------------------------------
+
+
+def a_crowd(team: Tenant, history: History) -> Iterator[None]:
+    """A thousand pods and room for two hundred; a hundred end, and a hundred more come in."""
+    space = team.namespace
+    team.quota(hard={"requests.cpu": "2"})  # 200 times 10m
+    names = [f"p{number:04}" for number in range(CROWD)]
+    at_once(lambda name: create(team, "10m", name), names[: CROWD // 2])
+    history.waits_for(space, ROOM // 2)
+    yield
+    at_once(lambda name: create(team, "10m", name), names[CROWD // 2 :])
+    first = history.waits_for(space, ROOM)
+    becomes(lambda: pending(team), CROWD - ROOM, "how many wait", LONG)
+    assert len(history.bound(space)) == ROOM
+    at_once(team.finish, first[:FREED])
+    history.waits_for(space, ROOM + FREED)
+    lag = history.binds[space][ROOM].at - history.ends[space][0].at
+    print(f"\n{space}: the next pod had its node {lag:.2f} s after the first had ended")
+    becomes(lambda: pending(team), CROWD - ROOM - FREED, "how many wait", LONG)
+    history.catches_up(team.seen(names[-1]).version)
+    assert len(history.bound(space)) == ROOM + FREED
+    assert history.most[space] == Quantity.parse("2")
+    assert lag < 30  # far less where there is a processor for it
+
+
+def the_last_is_first(team: Tenant, history: History) -> Iterator[None]:
+    """A pod of high priority that comes last has the first place."""
+    team.quota()
+    create(team, "1", "a", "b")
+    history.waits_for(team.namespace, 2)
+    create(team, "1", *(f"low-{number}" for number in range(5)))
+    yield
+    create(team, "1", "high", priorityClassName=ABOVE)
+    eventually(
+        lambda: "schedulingGates" in team.seen("high").body["spec"], "it has to wait like others"
+    )
+    team.finish("a")
+    assert history.waits_for(team.namespace, 3)[2] == "high"
+    team.finish("b")
+    assert history.waits_for(team.namespace, 4)[3] == "low-0"
+
+
+def first_come(team: Tenant, history: History) -> Iterator[None]:
+    """Of forty pods, and room for ten, the ten that came first are bound."""
+    team.quota(hard={"requests.cpu": "10"})
+    names = [f"p{number:02}" for number in range(1, 41)]
+    create(team, "1", *names[:20])
+    yield
+    create(team, "1", *names[20:])
+    assert sorted(history.waits_for(team.namespace, 10)) == names[:10]
+    becomes(lambda: pending(team), 30, "how many wait", LONG)
+    assert len(history.bound(team.namespace)) == 10
+    for number, name in enumerate(names[10:13], 11):  # and so it goes on
+        team.finish(names[number - 11])
+        assert history.waits_for(team.namespace, number)[-1] == name
+
+
+def a_large_one(team: Tenant, history: History) -> Iterator[None]:
+    """A large pod that is the first is not starved by small ones that would fit."""
+    team.quota(hard={"requests.cpu": "4"})
+    create(team, "1", "a", "b", "c", "d")
+    history.waits_for(team.namespace, 4)
+    create(team, "3", "large")
+    create(team, "1", "small-0", "small-1")
+    yield
+    create(team, "1", "small-2")
+    for name in ("a", "b", "c"):
+        assert len(history.bound(team.namespace)) == 4
+        team.finish(name)
+    assert history.waits_for(team.namespace, 5)[4] == "large"
+    team.finish("d")
+    assert history.waits_for(team.namespace, 6)[5] == "small-0"
+    assert history.most[team.namespace] == Quantity.parse("4")
+
+
+def one_that_no_node_takes(team: Tenant, history: History) -> Iterator[None]:
+    """A pod that no node takes gives its quota to the next, and is bound when there is a node."""
+    team.quota()
+    create(team, "2", "nowhere", nodeSelector={"example.com/zone": team.namespace})
+    becomes(lambda: team.condition("nowhere")[1], "Unschedulable", "no node takes it")
+    create(team, "2", "next")
+    assert team.charged() == "2"
+    yield
+    history.waits_for(team.namespace, 1, LONG)
+    assert history.bound(team.namespace) == ["next"]
+    team.finish("next")
+    label = {"metadata": {"labels": {"example.com/zone": team.namespace}}}
+    assert team.api.patch("/api/v1/nodes/node-3", label).ok
+    assert history.waits_for(team.namespace, 2) == ["next", "nowhere"]
+
+
+STORIES: Final[dict[str, Story]] = {
+    one.__name__: one
+    for one in (one_that_no_node_takes, a_crowd, the_last_is_first, first_come, a_large_one)
+}
+SLOW: Final = one_that_no_node_takes.__name__
+Begun: TypeAlias = dict[str, tuple[Tenant, Iterator[None]]]
+
+
+@pytest.fixture(scope="module")
+def slow(own_plane: ControlPlane, history: History) -> Begun:
+    """The story in which a promise has to end, begun before the others."""
+    team = a_team(own_plane)
+    played = STORIES[SLOW](team, history)
+    next(played)
+    return {SLOW: (team, played)}
+
+
+@pytest.fixture(scope="module")
+def killed(own_plane: ControlPlane, own_product: Product, history: History) -> Begun:
+    """All stories in their middle, and the controller killed there; it was started again."""
+    begun = {}
+    for name, story in STORIES.items():
+        team = a_team(own_plane)
+        played = story(team, history)
+        next(played)
+        begun[name] = (team, played)
+    own_product.controller.kill()
+    own_product.controller.start(waits=False)
+    return begun
+
+
+def to_the_end(_team: Tenant, played: Iterator[None]) -> None:
+    """Play the rest. The pods stay: to delete a thousand takes longer than all the rest."""
+    assert next(played, "over") == "over"
+
+
+# -- as it is, and again ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in STORIES if name != SLOW])
+def test_the_story(own_plane: ControlPlane, slow: Begun, history: History, name: str) -> None:
+    assert slow
+    team = a_team(own_plane)
+    played = STORIES[name](team, history)
+    next(played)
+    to_the_end(team, played)
+
+
+@pytest.mark.timeout(180)
+def test_the_slow_story(slow: Begun) -> None:
+    to_the_end(*slow[SLOW])
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", [*(name for name in STORIES if name != SLOW), SLOW])
+def test_the_story_with_a_controller_that_is_killed(killed: Begun, name: str) -> None:
+    to_the_end(*killed[name])
