@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from webhook.cluster.api import Object
+from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, Object
 from webhook.cluster.memory.interception import WriteRequest
 from webhook.embedded.admission import Hook, Rule
 from webhook.state.names import (
@@ -37,6 +37,13 @@ _BATCH: Final = frozenset({"batch"})
 _BINDINGS: Final = Rule(_CREATE, frozenset({"pods/binding", "bindings"}), _CORE)
 _JOBS: Final = Rule(_CREATE | _UPDATE, frozenset({"jobs"}), _BATCH)
 _JOBS_AND_CRON_JOBS: Final = Rule(_CREATE | _UPDATE, frozenset({"jobs", "cronjobs"}), _BATCH)
+_CLUSTER_QUOTAS: Final = Rule(
+    _CREATE | _UPDATE,
+    frozenset({CLUSTER_DEFERRED_QUOTAS.plural}),
+    frozenset({CLUSTER_DEFERRED_QUOTAS.group}),
+    frozenset({CLUSTER_DEFERRED_QUOTAS.version}),
+    "Cluster",
+)
 _JOB_SETS: Final = Rule(
     _CREATE | _UPDATE,
     frozenset({"jobsets"}),
@@ -121,6 +128,7 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
             validate,
             "validating",
             Rule(_CREATE | _UPDATE, frozenset({"resourcequotas"}), _CORE),
+            _CLUSTER_QUOTAS,
             fails=False,
         ),
     )

@@ -76,6 +76,8 @@ class DoorContext:
         current_configuration: The settings that doors read as they stand.
         namespace_labels: Returns the labels of a namespace; raises ApiError where the API server
             had to be asked and does not answer.
+        namespaces: Returns the name and the labels of every namespace; raises ApiError where the
+            API server does not answer.
     """
 
     view: ClusterView
@@ -83,3 +85,4 @@ class DoorContext:
     current_rules: Callable[[], Rules]
     current_configuration: Callable[[], Configuration] = Configuration
     namespace_labels: Callable[[str], Mapping[str, str]] = lambda _namespace: {}
+    namespaces: Callable[[], Mapping[str, Mapping[str, str]]] = dict
