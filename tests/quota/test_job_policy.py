@@ -8,7 +8,7 @@ from hypothesis import given
 from tests.builders import Object
 from tests.quota.job_strategies import job_updates
 from webhook.quota.jobs import job_state, job_update_errors
-from webhook.quota.jobs.label_selectors import read_label_selector
+from webhook.quota.label_selectors import read_label_selector
 from webhook.quota.jobs.policy import (
     ANY,
     Findings,

@@ -110,6 +110,7 @@ class Tracked:
         history: Uid of a pod that does not fit → since when, and how many have passed it.
         unplaced_since: Uid of a pod that no node takes → since when.
         untried_since: Uid of a pod without gates that no scheduler has tried → since when.
+        excess: Shared quota of which the namespace holds more than it needs → since when.
     """
 
     count: NamespaceCount
@@ -133,6 +134,7 @@ class Tracked:
     history: dict[str, tuple[float, int]] = field(default_factory=dict)
     unplaced_since: dict[str, float] = field(default_factory=dict)
     untried_since: dict[str, float] = field(default_factory=dict)
+    excess: dict[str, float] = field(default_factory=dict)
 
     @property
     def has_left(self) -> bool:
@@ -168,6 +170,7 @@ class Tracked:
         self.lost_since = self.written = self.dirty_since = self.passed = None
         self.failures = 0
         self.due = 0.0
+        self.excess.clear()
 
     def begin(self) -> None:
         """Take down that it is being settled: what changes from now on is to be settled again."""

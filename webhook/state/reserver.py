@@ -10,6 +10,10 @@ answer of the API server that got lost leaves everything undecided; reading agai
 became of the write, and a reservation that is there is not made twice.
 
 Who finds nothing to claim asks too (`contradiction`): the ledger may know better.
+
+Where a quota is shared with other namespaces, what is admitted is first written there (`sharing`);
+whoever does so keeps others of this process waiting, so that they do not make each other begin
+again. A refusal then rests on both objects.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.cluster.api import ApiError, ConflictError, NotFoundError, TooLargeError
+from webhook.quota.escrow import shared_names
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import (
     NO_LEDGER,
@@ -40,6 +45,16 @@ from webhook.quota.ledger import (
 from webhook.quota.ledger_codec import written_bytes, written_bytes_of
 from webhook.state.lanes import Lane, Lanes, Outcome, Reserved, Ticket
 from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.shared_quotas import SharedQuotaStore, SharedSeen
+from webhook.state.sharing import (
+    NOTHING_SHARED,
+    SharedMap,
+    closed,
+    look_up,
+    raise_grants,
+    reason_of,
+    with_others,
+)
 
 __all__ = ["Outcome", "Reserved", "Reserver", "ReserverStats"]
 
@@ -75,10 +90,12 @@ class Reserver:
         opted_in_at: Says by which version of a Namespace it opted in, as far as is known; a ledger
             that was counted before decides nothing.
         stats: Told about batches and conflicts.
+        shared: Where quotas that namespaces share are read and written; without it, what such a
+            quota is about stays undecided.
         sleep: Waits some seconds between attempts.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
         self,
         ledgers: LedgerStore,
         *,
@@ -87,6 +104,7 @@ class Reserver:
         most_bytes: int = MOST_BYTES,
         opted_in_at: Callable[[str], int] = lambda _namespace: 0,
         stats: ReserverStats | None = None,
+        shared: SharedQuotaStore | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._ledgers = ledgers
@@ -95,6 +113,7 @@ class Reserver:
         self._most_bytes = most_bytes
         self._opted_in_at = opted_in_at
         self._stats = stats or ReserverStats()
+        self._shared = shared
         self._sleep = sleep
         self._lanes = Lanes()
 
@@ -132,7 +151,10 @@ class Reserver:
             return _unreachable(err)
         ticket = Ticket(claim, observed, deadline=0.0)
         known, number = (version.ledger, version.resource_version) if version else (None, 0)
-        _, verdicts = self._verdicts(namespace, known, [ticket])
+        seen = self._look_up(shared_names(known), is_fresh=True)
+        if known is not None:
+            known = with_others(known, namespace, seen)
+        _, verdicts = self._verdicts(namespace, known, [ticket], seen)
         return _outcome(verdicts[0], number)
 
     def contradiction(self, namespace: str, observed: frozenset[Observed]) -> Undecided | None:
@@ -176,14 +198,69 @@ class Reserver:
                 version, is_fresh = self._fetch(namespace, still_open), True
                 if version is None:
                     return
-            following, verdicts = self._verdicts(namespace, version.ledger, still_open)
-            if not is_fresh and not all(isinstance(one, Admitted) for one in verdicts):
-                version = None  # only what is read now may refuse or hold back
-                continue
-            self._settle(namespace, version, following, still_open, verdicts)
-            version, is_fresh = None, False
+            is_done = self._attempt(namespace, version, still_open, is_fresh=is_fresh)
+            version = None
+            if not is_done:
+                continue  # only what is read now may refuse or hold back
+            is_fresh = False
             if attempt and _open(batch):
                 self._sleep(random.uniform(0, 0.002 * 2**attempt))  # noqa: S311 - jitter
+
+    def _attempt(
+        self, namespace: str, version: LedgerVersion, tickets: Sequence[Ticket], *, is_fresh: bool
+    ) -> bool:
+        """Decide the tickets by one version of the ledger; False when it has to be read first."""
+        names = shared_names(version.ledger)
+        if not names or self._shared is None:
+            seen = self._look_up(names, is_fresh=False)
+            return self._decide_by(namespace, version, seen, tickets, is_fresh=is_fresh)
+        until = max(ticket.deadline for ticket in tickets)
+        with self._shared.held(names, until=until) as is_held:
+            if not is_held:
+                return True
+            seen = self._look_up(names, is_fresh=is_fresh)
+            return self._decide_by(namespace, version, seen, tickets, is_fresh=is_fresh)
+
+    def _look_up(self, names: Sequence[str], *, is_fresh: bool) -> SharedMap:
+        if not names:
+            return NOTHING_SHARED
+        if self._shared is None:
+            return dict.fromkeys(names, SharedSeen(None))
+        return look_up(self._shared, names, is_fresh=is_fresh)
+
+    def _decide_by(
+        self,
+        namespace: str,
+        version: LedgerVersion,
+        seen: SharedMap,
+        tickets: Sequence[Ticket],
+        *,
+        is_fresh: bool,
+    ) -> bool:
+        known = version.ledger
+        if known is not None:
+            known = with_others(known, namespace, seen)
+        following, verdicts = self._verdicts(namespace, known, tickets, seen)
+        if not is_fresh and not all(isinstance(one, Admitted) for one in verdicts):
+            return False
+        is_admitting = any(isinstance(one, Admitted) for one in verdicts)
+        if seen and is_admitting and known is not None and following is not None:
+            following = self._raised(namespace, known, following, seen)
+            if following is None:
+                self._close_final(tickets, verdicts, None, is_written=False)
+                return True
+        self._settle(namespace, version, following, tickets, verdicts)
+        return True
+
+    def _raised(
+        self, namespace: str, known: Ledger, following: Ledger, seen: SharedMap
+    ) -> Ledger | None:
+        if self._shared is None:
+            return None
+        granted = raise_grants(self._shared, namespace, known, following, seen)
+        if granted is None:
+            self._stats.conflicted()
+        return granted
 
     def _fetch(self, namespace: str, tickets: Sequence[Ticket]) -> LedgerVersion | None:
         """Read the ledger; when that fails, nothing can be decided."""
@@ -197,12 +274,12 @@ class Reserver:
         return version
 
     def _verdicts(
-        self, namespace: str, known: Ledger | None, tickets: Sequence[Ticket]
+        self, namespace: str, known: Ledger | None, tickets: Sequence[Ticket], seen: SharedMap
     ) -> tuple[Ledger | None, list[Verdict]]:
         """Decide the tickets in their order on one running ledger."""
         if known is None:
             return None, [NO_LEDGER for _ in tickets]
-        kept_out = self._kept_out(namespace, known, tickets)
+        kept_out = self._kept_out(namespace, known, tickets, seen)
         following, verdicts = _decided(known, tickets, kept_out)
         if written_bytes(following) > self._most_bytes:
             kept_out = self._without_room(namespace, known, tickets, kept_out)
@@ -210,15 +287,17 @@ class Reserver:
         return following, verdicts
 
     def _kept_out(
-        self, namespace: str, known: Ledger, tickets: Sequence[Ticket]
+        self, namespace: str, known: Ledger, tickets: Sequence[Ticket], seen: SharedMap
     ) -> list[Undecided | None]:
         """Say of each ticket why it cannot be decided; None where it can."""
         since = self._opted_in_at(namespace)
+        shut = closed(namespace, known, seen) if seen else {}
         is_full = len(known.reservations) >= self._capacity()
         return [
             _FULL
             if is_full and ticket.claim.uid not in known.reservations
             else not_counted(known, ticket.observed, since=since)
+            or reason_of(ticket.claim, known, shut)
             for ticket in tickets
         ]
 
@@ -258,7 +337,18 @@ class Reserver:
                     _too_large(namespace),
                 )
                 written = None
-        standing = final_verdicts(verdicts, is_written=written is not None)
+        self._close_final(tickets, verdicts, written, is_written=written is not None)
+
+    @staticmethod
+    def _close_final(
+        tickets: Sequence[Ticket],
+        verdicts: Sequence[Verdict],
+        written: LedgerVersion | None,
+        *,
+        is_written: bool,
+    ) -> None:
+        """Give the tickets their outcome whose verdict stands."""
+        standing = final_verdicts(verdicts, is_written=is_written)
         for ticket, verdict in zip(tickets, standing, strict=True):
             if verdict is not None and ticket.outcome is None:
                 number = 0 if written is None else written.resource_version
