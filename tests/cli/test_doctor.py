@@ -37,7 +37,7 @@ def judge(cluster: MemoryCluster, *, fail_on: str = "error", output: str = "text
 def test_a_healthy_cluster_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert judge(healthy(), fail_on="warn") == ExitCode.OK
     told = capsys.readouterr()
-    assert told.err == "13 of 13 checks made; error: 0, warn: 0, info: 1\n"
+    assert told.err == "14 of 14 checks made; error: 0, warn: 0, info: 1\n"
     assert told.out.splitlines()[0].endswith("[control-plane.limited-resources]")
 
 
@@ -108,7 +108,7 @@ def test_a_snapshot_is_examined(tmp_path: Path) -> None:
     result = run("--snapshot", str(path))
     assert result.exit_code == ExitCode.FINDINGS
     assert "its status shows requests.cpu" in result.stdout
-    assert "not looked at: the definition of ledgers: the snapshot has no custom" in result.stderr
+    assert "of ledgers and of cluster quotas: the snapshot has no custom" in result.stderr
 
 
 def test_a_snapshot_that_cannot_be_read_ends_with_2(tmp_path: Path) -> None:

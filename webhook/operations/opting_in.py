@@ -18,6 +18,7 @@ from webhook.cluster.api import (
     ClusterApi,
     NotFoundError,
 )
+from webhook.operations.cluster_quotas import concerning, joining, quotas_of, shared_quotas
 from webhook.operations.doctor import CHECKS, Scene, Settings, examine
 from webhook.operations.findings import Finding, Severity, Subject, error
 from webhook.operations.names import LEDGER_CRD
@@ -73,7 +74,16 @@ def plan_for(api: ClusterApi, settings: Settings, namespace: str, *, must_specif
         namespace,
         is_opted_in=labels.get(MODE_LABEL) == DEFERRED_MODE,
         quotas=quota_plans(there, settings.deferred_keys),
-        findings=(*_never(subject, settings), *against),
+        findings=(
+            *_never(subject, settings),
+            *against,
+            *joining(
+                namespace,
+                concerning(shared_quotas(api), namespace, {**labels, MODE_LABEL: DEFERRED_MODE}),
+                there,
+                settings.deferred_keys,
+            ),
+        ),
     )
 
 
@@ -157,7 +167,9 @@ def still_missing(api: ClusterApi, settings: Settings, namespace: str) -> tuple[
 def _uncounted(
     api: ClusterApi, settings: Settings, namespace: str, quotas: Sequence[ResourceQuota]
 ) -> tuple[str, ...]:
-    wanted = deferred_quotas(quotas, settings.deferred_keys).observed
+    labels = Node(api.get(NAMESPACES, namespace)).child("metadata").string_map("labels")
+    shared = quotas_of(concerning(shared_quotas(api), namespace, labels))
+    wanted = deferred_quotas((*quotas, *shared), settings.deferred_keys).observed
     if not wanted:
         return ()
     try:
