@@ -282,7 +282,8 @@ def test_uninstalling_finishes_what_somebody_began(cluster: Cluster, tenant: Ten
     cluster.install("--mask", "policy")
     quota(tenant, "q", {"requests.cpu": "2"})
     delete = ("delete", "--wait=true")
-    cluster.plane.kubectl(*delete, "customresourcedefinition", "quotaledgers.deferredquota.io")
+    for kind in ("quotaledgers", "clusterdeferredquotas"):
+        cluster.plane.kubectl(*delete, "customresourcedefinition", f"{kind}.deferredquota.io")
     cluster.plane.kubectl(*delete, "namespace", SYSTEM)
     cluster.plane.kubectl(*delete, "mutatingwebhookconfiguration", "deferred-quota")
     cluster.uninstall("--remove-labels")
@@ -302,7 +303,10 @@ def test_ledgers_can_be_kept(cluster: Cluster, tenant: Tenant) -> None:
     eventually(lambda: tenant.api.create(path, body).ok, "ledgers are served")
     cluster.uninstall("--keep-crds")
     assert tenant.api.get(objects.ledger(tenant.namespace)).ok
-    assert set(cluster.versions()) == {"CustomResourceDefinition/quotaledgers.deferredquota.io"}
+    assert set(cluster.versions()) == {
+        f"CustomResourceDefinition/{kind}.deferredquota.io"
+        for kind in ("quotaledgers", "clusterdeferredquotas")
+    }
 
 
 def test_a_ledger_is_stored_as_it_is_written(cluster: Cluster) -> None:
