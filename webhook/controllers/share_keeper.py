@@ -102,10 +102,13 @@ class ShareKeeper:
         name = quota.quota.name
         version = self._shares.store.known(name)
         shared = None if version is None else version.shared
-        if version is None or shared is None:
-            return
         sharing = set(self._shares.counts.sharing(name))
-        for namespace in shared.grants.namespaces:
+        named = {} if shared is None else shared.grants.namespaces
+        for namespace in sharing - named.keys():  # new, or somebody took it out
+            self._shares.counts.look_again(namespace, 0.0)
+        if shared is None:
+            return
+        for namespace in named:
             if namespace in sharing:
                 self._look_for_excess(namespace, name, shared)
             elif namespace in self._shares.counts.tracked:

@@ -26,7 +26,7 @@ from webhook.quota.fields import InvalidFieldError, mapping, sequence, text
 from webhook.quota.ledger_codec import conditions_in, conditions_out, counter
 from webhook.quota.ledger_values import Condition, Observed
 from webhook.quota.quantity import ZERO
-from webhook.quota.reservation_text import amounts_in, amounts_out
+from webhook.quota.reservation_text import amounts_in, amounts_out, check_positive
 from webhook.quota.resources import ResourceList, add, max_of
 
 _FIELDS: Final = frozenset({"observed", "namespaces", "serial", "hard", "used", "conditions"})
@@ -135,7 +135,9 @@ def grants_from_status(raw: object, name: str, *, field: str = "status") -> Gran
         namespace = text(one.get("name"), f"{path}.name")
         if not namespace or namespace in namespaces:
             raise InvalidFieldError(f"{path}.name", "must be given, and once")
-        namespaces[namespace] = amounts_in(one.get("granted"), field=f"{path}.granted")
+        granted = amounts_in(one.get("granted"), field=f"{path}.granted")
+        check_positive(granted, f"{path}.granted")
+        namespaces[namespace] = granted
     return Grants(
         namespaces,
         _observed_in(status.get("observed"), name, f"{field}.observed"),
