@@ -38,6 +38,7 @@ def test_it_reads_back_as_itself() -> None:
         {"requests.cpu": "20"},
         {"requests.cpu": "4500m"},
     )
+    assert (status["members"], status["summary"]) == (2, "requests.cpu 4500m/20")
 
 
 def test_nothing_is_granted_by_an_absent_status() -> None:

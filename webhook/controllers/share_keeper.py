@@ -18,7 +18,7 @@ from webhook.controllers.shares import EXCESS_SECONDS, Shares
 from webhook.controllers.voice import Voice
 from webhook.quota.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
-from webhook.quota.escrow import Shared, is_within, rewritten
+from webhook.quota.escrow import Shared, is_within
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.grants import dropped
 from webhook.quota.quantity import ZERO
@@ -119,12 +119,13 @@ class ShareKeeper:
             self._complete(quota, term)
 
     def _look_for_excess(self, namespace: str, name: str, shared: Shared) -> None:
-        """Have a namespace settled that may hold more than its ledger says."""
+        """Have a namespace settled that may hold more than its ledger says, or less."""
         known = self._ledgers.known(namespace)
         ledger = None if known is None else known.ledger
         account = None if ledger is None else ledger.accounts.get(name)
         granted = {} if account is None else account.granted
-        if not is_within(shared.grants.namespaces[namespace], granted):
+        held = shared.grants.namespaces[namespace]
+        if not (is_within(held, granted) and is_within(granted, held)):
             self._shares.counts.look_again(namespace, EXCESS_SECONDS)
 
     def _drop(self, namespace: str, name: str, term: int) -> None:
@@ -142,12 +143,9 @@ class ShareKeeper:
                 self._is_due.set()
                 return
             ledger = self._ledgers.fetch(namespace)
-            if ledger is not None and ledger.ledger is not None:
-                if name in ledger.ledger.accounts:
-                    self._shares.counts.leave_again(namespace)
-                    return
-                self._shares.check(term)
-                self._ledgers.write(namespace, ledger, rewritten(ledger.ledger))
+            if ledger is not None and ledger.ledger and name in ledger.ledger.accounts:
+                self._shares.counts.leave_again(namespace)
+                return
             self._shares.write(version, dropped(shared.grants, namespace), term)
             _log.info("left a shared quota", extra={"namespace": namespace, "quota": name})
 

@@ -9,6 +9,8 @@ status:
   serial: 12                            # every write raises it
   hard: {requests.cpu: "20"}            # for people
   used: {requests.cpu: "7"}             # for people: the sum of what is granted
+  members: 1                            # for people
+  summary: requests.cpu 7/20            # for people
   conditions: []
 ```
 
@@ -29,7 +31,11 @@ from webhook.quota.quantity import ZERO
 from webhook.quota.reservation_text import amounts_in, amounts_out, check_positive
 from webhook.quota.resources import ResourceList, add, max_of
 
-_FIELDS: Final = frozenset({"observed", "namespaces", "serial", "hard", "used", "conditions"})
+_FIELDS: Final = frozenset(
+    {
+        "observed", "namespaces", "serial", "hard", "used", "members", "summary", "conditions",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
         if observed is None
         else {"observed": {"uid": observed.uid, "specHash": observed.spec_hash}}
     )
-    total = grants.total
+    used = {name: grants.total.get(name, ZERO) for name in hard}
     return {
         **grants.others,
         **named,
@@ -116,7 +122,9 @@ def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
         ],
         "serial": grants.serial,
         "hard": amounts_out(hard),
-        "used": amounts_out({name: total.get(name, ZERO) for name in hard}),
+        "used": amounts_out(used),
+        "members": len(grants.namespaces),
+        "summary": ", ".join(f"{name} {used[name]}/{hard[name]}" for name in sorted(hard)),
         **conditions_out(grants.conditions),
     }
 

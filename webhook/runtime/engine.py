@@ -221,7 +221,9 @@ class Engine:
             shared=known.shared,
         )
         labels = NamespaceLabels(known.api, time.monotonic)
-        return DoorContext(view, reserver, self._current_rules, self._configuration, labels.of)
+        return DoorContext(
+            view, reserver, self._current_rules, self._configuration, labels.of, labels.every
+        )
 
     def _controller(self, known: Known, options: ControlOptions | None) -> Control | None:
         if options is None:
