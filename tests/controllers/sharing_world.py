@@ -429,10 +429,25 @@ class World:
         if kind == QUOTA_LEDGERS and is_door:
             for namespace, ledger in now.ledgers.items():
                 _check_own(before.ledgers[namespace], ledger)
+        if kind == CLUSTER_DEFERRED_QUOTAS and not is_door:
+            self._check_joined(before, now)
         elif kind == QUOTA_LEDGERS and isinstance(task, Task):
             for pod in task.counts:
                 pod.is_asked = True
         self.check(now)
+
+    def _check_joined(self, before: Books, now: Books) -> None:
+        """Who takes part is counted by its ledger, and all take part before it is complete."""
+        views = [view for view in self.views if view.quota and view.quota.uid == now.uid]
+        steady = [one for one in NAMESPACES if all(view.shares(one) for view in views)]
+        for namespace in steady:
+            ledger = now.ledgers[namespace]
+            account = None if ledger is None else ledger.accounts.get(NAME)
+            is_counted = account is not None and account.observed.uid == now.uid
+            if namespace in now.granted:  # with several leaders, one may have seen other quotas
+                assert is_counted or not self.is_calm, f"{namespace} does not count and takes part"
+            elif now.is_complete and not before.is_complete:
+                raise AssertionError(f"complete without {namespace}")
 
     def check(self, now: Books | None = None) -> None:
         """Check what has to be true at every moment."""
@@ -762,14 +777,19 @@ def _disturb(world: World, namespace: str) -> None:
         world.delete_quota()
     elif roll < 0.6:
         world.label(namespace)
-    elif roll < 0.75:
+    elif roll < 0.85:
         world.opt(namespace)
-    elif roll < 0.9:
-        world.drop(rng.choice(world.trackers), namespace)
     else:
         idle = [pod for pod in _waiting(world) if pod.uid not in world.asked]
         if idle:
             world.assign(rng.choice(idle))
+
+
+def _drop(world: World, _namespace: str) -> None:
+    actor = world.rng.choice(world.trackers)
+    left = sorted({*NAMESPACES} - world.views[actor.view].opted_in)
+    if left:
+        world.drop(actor, world.rng.choice(left))
 
 
 _ACTS: Final[Mapping[str, tuple[float, Callable[[World, str], None]]]] = {
@@ -782,4 +802,5 @@ _ACTS: Final[Mapping[str, tuple[float, Callable[[World, str], None]]]] = {
     "see": (5, _see),
     "run all": (1.5, lambda world, _name: world.run_all()),
     "disturb": (4, _disturb),
+    "drop": (2, _drop),
 }

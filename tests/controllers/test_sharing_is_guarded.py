@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.controllers.sharing_world import drive
-from webhook.controllers import share_keeper, shares
+from webhook.controllers import shares
 from webhook.controllers.share_keeper import ShareKeeper
 from webhook.controllers.shares import Shares, Turn
 from webhook.quota import settlement
@@ -129,10 +129,6 @@ def _drop_without_looking_at_the_ledger(patch: Patch) -> None:
     patch.setattr(ShareKeeper, "_drop", drop)
 
 
-def _drop_without_writing_the_ledger(patch: Patch) -> None:
-    patch.setattr(share_keeper, "rewritten", lambda ledger: ledger)
-
-
 BREACHES: Mapping[str, Callable[[Patch], None]] = {
     "raise: a quota that says enough is not written": _do_not_write_what_is_there,
     "raise: the ledger's version is not compared": _write_the_ledger_without_comparing,
@@ -146,7 +142,6 @@ BREACHES: Mapping[str, Callable[[Patch], None]] = {
     "join: complete with some missing": _complete_with_some_missing,
     "leave: before the ledger is written": _leave_before_the_ledger_is_written,
     "leave: whatever the ledger says": _drop_without_looking_at_the_ledger,
-    "leave: the ledger is not written first": _drop_without_writing_the_ledger,
     "recreated: what the former quota granted is kept": _keep_what_another_quota_granted,
 }
 

@@ -19,8 +19,9 @@ write the ledger in the place of the version of (1). Whoever admits does so only
 namespace take part.
 
 Lowering, for the leader: (1) have the quota at a version; (2) write the ledger with the smaller
-`granted`, or see that there is no ledger; (3) write the quota in the place of the version of (1).
-The write of (2) must change something, because an update that does not is none to the API server.
+`granted`, or see that there is no ledger, or none that counts the quota; (3) write the quota in the
+place of the version of (1). The write of (2) must change something, because an update that does not
+is none to the API server.
 
 Why B holds: of a ledger's raise and any lowering, either the lowering has read the quota before the
 raise wrote it, and its (3) fails; or its (2) comes after the raise had read the ledger, and makes
