@@ -33,10 +33,13 @@ def with_status(raw: Object, **status: Any) -> Object:
     return {**raw, "status": status}
 
 
-def told(*objects: Object, mode: str = "") -> list[Finding]:
-    cluster = a_cluster(a_namespace(mode=mode), *objects)
-    plan = plan_for(MemoryClient(cluster), Settings(), NAMESPACE, must_specify=False)
-    return [one for one in plan.findings if one.id == "enable.cluster-quota"]
+def planned(*objects: Object) -> tuple[Finding, ...]:
+    cluster = a_cluster(a_namespace(mode=""), *objects)
+    return plan_for(MemoryClient(cluster), Settings(), NAMESPACE, must_specify=False).findings
+
+
+def told(*objects: Object) -> list[Finding]:
+    return [one for one in planned(*objects) if one.id == "enable.cluster-quota"]
 
 
 def test_whom_a_namespace_will_share_with_is_told() -> None:
@@ -46,6 +49,11 @@ def test_whom_a_namespace_will_share_with_is_told() -> None:
         "selects team-a: its pods will share requests.cpu=20 with one other namespace, which hold"
         " requests.cpu=18"
     )
+
+
+def test_a_namespace_that_will_share_a_quota_changes() -> None:
+    assert [one.id for one in planned(a_cluster_quota(selector={}))] == ["enable.cluster-quota"]
+    assert [one.id for one in planned(a_cluster_quota())] == ["enable.nothing"]
 
 
 def test_a_quota_that_nobody_shares_yet_is_told() -> None:

@@ -23,7 +23,7 @@ from webhook.operations.doctor import CHECKS, Scene, Settings, examine
 from webhook.operations.findings import Finding, Severity, Subject, error
 from webhook.operations.names import LEDGER_CRD
 from webhook.operations.patience import Patience, Report, silent
-from webhook.operations.plan import Plan, objections, quota_plans
+from webhook.operations.plan import NOTHING, Plan, objections, quota_plans
 from webhook.operations.reading import inhabitants, parted, read_all, read_quota
 from webhook.quota.deferral import deferred_quotas, is_excluded
 from webhook.quota.fields import InvalidFieldError
@@ -67,6 +67,8 @@ def plan_for(api: ClusterApi, settings: Settings, namespace: str, *, must_specif
         return Plan(namespace, is_opted_in=False, findings=(finding,))
     labels = Node(raw).child("metadata").string_map("labels")
     there = inhabitants(api, namespace)
+    then = {**labels, MODE_LABEL: DEFERRED_MODE}
+    shared = concerning(shared_quotas(api), namespace, then)
     against = objections(
         namespace, labels, there, settings.deferred_keys, must_specify=must_specify
     )
@@ -76,13 +78,8 @@ def plan_for(api: ClusterApi, settings: Settings, namespace: str, *, must_specif
         quotas=quota_plans(there, settings.deferred_keys),
         findings=(
             *_never(subject, settings),
-            *against,
-            *joining(
-                namespace,
-                concerning(shared_quotas(api), namespace, {**labels, MODE_LABEL: DEFERRED_MODE}),
-                there,
-                settings.deferred_keys,
-            ),
+            *(one for one in against if not (shared and one.id == NOTHING)),
+            *joining(namespace, shared, there, settings.deferred_keys),
         ),
     )
 
