@@ -195,6 +195,21 @@ def test_what_kubectl_shows(team: Team, plane: ControlPlane) -> None:
     assert f"{team.account} requests.cpu 2/20" in ledger[1]
 
 
+def test_pods_have_to_name_what_a_shared_quota_limits(team: Team) -> None:
+    team.share("3")
+    tenant = team.tenants[0]
+    refused = eventually(
+        lambda: [one for one in [tenant.create("a", dry_run=True)] if not one.ok], "it is known"
+    )
+    assert refused[0].message == (
+        'admission webhook "shape.deferredquota.io" denied the request: '
+        f"failed quota: {team.account}: must specify {CPU} for: main"
+    )
+    assert tenant.pod("b", "4").warnings == (
+        f"can never fit quota {team.account}: requested {CPU}=4, limited {CPU}=3",
+    )
+
+
 # -- objects -------------------------------------------------------------------------------
 
 
