@@ -347,8 +347,7 @@ class World:
 
     def drop(self, actor: TrackerActor, namespace: str) -> None:
         """Let a tracker drop a namespace that it does not track from the quota."""
-        view = self.views[actor.view]
-        if actor.task is None and namespace not in view.opted_in:
+        if actor.task is None and namespace not in self.views[actor.view].opted_in:
             actor.task = Task(lambda: actor.keeper._drop(namespace, NAME, self.term), is_door=False)
             self.step(actor)
 
@@ -646,11 +645,11 @@ class _CountsOfWorld:
         ][:1]
 
 
-class _Hasty(dict[str, float]):
+class _Hasty(dict[str, tuple[float, object]]):
     """What a namespace holds too much is lowered at the first look."""
 
-    def setdefault(self, _name: str, _since: float = 0.0, /) -> float:
-        return -math.inf
+    def get(self, _name: str, default: Any = None, /) -> tuple[float, object]:
+        return -math.inf, default[1]
 
 
 def _tracked(*, is_hasty: bool) -> Any:
@@ -779,6 +778,10 @@ def _disturb(world: World, namespace: str) -> None:
         world.label(namespace)
     elif roll < 0.85:
         world.opt(namespace)
+        actor = rng.choice(world.trackers)
+        if actor.task is None and rng.random() < 0.5:  # nobody has settled it meanwhile
+            actor.view = len(world.views) - 1
+            world.drop(actor, namespace)
     else:
         idle = [pod for pod in _waiting(world) if pod.uid not in world.asked]
         if idle:

@@ -29,6 +29,7 @@ from webhook.quota.cluster_quotas import PREFIX, ClusterQuota
 from webhook.quota.escrow import (
     Shared,
     holding_only,
+    is_counted_as,
     is_within,
     need,
     rewritten,
@@ -264,6 +265,7 @@ class Turn:
                 self._plan_lowering(name, raised_version, wanted)
                 ledger = holding_only(ledger, name, wanted)
         self._plan_leaving(ledger)
+        self._refresh_lowered()
         return rewritten(ledger) if self._lower else ledger  # which makes it a change
 
     def lower(self) -> None:
@@ -285,7 +287,7 @@ class Turn:
             if self._try_write(name, version, following):
                 self.tracked.excess.pop(name, None)
             else:
-                self.tracked.excess[name] = -math.inf
+                self.tracked.excess[name] = (-math.inf, {})
                 self._look_again(_AGAIN_SECONDS)
 
     def finish(self, ledger: Ledger) -> None:
@@ -300,7 +302,8 @@ class Turn:
             if version is None or shared is None or not self._is_joined(ledger, name):
                 continue
             held = shared.grants.namespaces.get(self.namespace)
-            if held is None or not is_within(need(account), held):
+            is_granted = held is not None and is_within(need(account), held)
+            if not (is_granted and is_counted_as(account, shared)):
                 continue
             try:
                 self._seen[name] = self.shares.note_counted(
@@ -346,11 +349,26 @@ class Turn:
         former = None if self.before is None else self.before.accounts.get(name)
         has_fallen = former is not None and not is_within(former.granted, wanted)
         now = self.shares.now()
-        since = self.tracked.excess.setdefault(name, now)
+        since, former_held = self.tracked.excess.get(name, (now, held))
+        if former_held != held and since > -math.inf:
+            since = now  # a door has just raised it, and is about to write the ledger
+        self.tracked.excess[name] = (since, held)
         if has_fallen or now - since >= EXCESS_SECONDS:
             self._lower[name] = wanted
         else:
             self._look_again(EXCESS_SECONDS)
+
+    def _refresh_lowered(self) -> None:
+        """Have the newest version of what is lowered: the ledger is written only after this.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
+        for name in list(self._lower):
+            version = self.shares.store.fetch(name)
+            self._seen[name] = version
+            if version is None or version.shared is None:
+                del self._lower[name]
 
     def _plan_leaving(self, ledger: Ledger) -> None:
         for name, version in self._seen.items():

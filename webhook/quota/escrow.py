@@ -38,7 +38,7 @@ from webhook.quota.cluster_quotas import PREFIX, ClusterQuota
 from webhook.quota.deferral import deferred_part, observed_as
 from webhook.quota.grants import Grants
 from webhook.quota.ledger_values import NOTHING, Account, Ledger
-from webhook.quota.quantity import ZERO, Quantity
+from webhook.quota.quantity import ZERO
 from webhook.quota.resources import ResourceList, max_of
 
 
@@ -68,11 +68,18 @@ def open_to(namespace: str, account: Account, shared: Shared | None) -> bool:
     It may once the leader has said that all namespaces are named that take part, the namespace
     is one of them, and all of that for the very spec that the ledger has counted.
     """
-    if shared is None:
-        return False
-    quota, grants = shared.quota.quota, shared.grants
-    observed = observed_as(quota, deferred_part(quota.hard, account.hard.keys()))
-    return observed == account.observed == grants.observed and namespace in grants.namespaces
+    return (
+        shared is not None
+        and is_counted_as(account, shared)
+        and account.observed == shared.grants.observed
+        and namespace in shared.grants.namespaces
+    )
+
+
+def is_counted_as(account: Account, shared: Shared) -> bool:
+    """Say whether a ledger has counted the very spec that the quota has at this version."""
+    quota = shared.quota.quota
+    return account.observed == observed_as(quota, deferred_part(quota.hard, account.hard.keys()))
 
 
 def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:
@@ -143,10 +150,3 @@ def is_within(need: ResourceList, granted: ResourceList) -> bool:
 def rewritten(ledger: Ledger) -> Ledger:
     """Return the ledger in a form that is a change, whatever else it says."""
     return replace(ledger, serial=ledger.serial + 1)
-
-
-def equal_amounts(one: ResourceList, other: ResourceList) -> bool:
-    """Say whether both are the same; what is not named is nothing."""
-    names = {*one, *other}
-    nothing: Quantity = ZERO
-    return all(one.get(name, nothing) == other.get(name, nothing) for name in names)

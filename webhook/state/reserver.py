@@ -67,6 +67,10 @@ _FULL = Undecided("the quota ledger holds as many reservations as it can")
 _GATHER_SECONDS: Final = 0.01
 """How long a crowd may grow before it is decided: each write costs the API server as much as the
 decisions of many, and leaves the tracker a moment for its own."""
+_TURNS: Final = 6
+"""How often a version of a ledger is decided on while others write a quota that it shares."""
+_LAST_SECONDS: Final = 0.5
+"""What is left of a request's time for the writes, when it has waited for a shared quota."""
 MOST_BYTES: Final = 1_280 * 1024
 """Of a ledger's status as JSON. etcd takes 1.5 MiB by default, metadata included."""
 
@@ -213,13 +217,21 @@ class Reserver:
         names = shared_names(version.ledger)
         if not names or self._shared is None:
             seen = self._look_up(names, is_fresh=False)
-            return self._decide_by(namespace, version, seen, tickets, is_fresh=is_fresh)
-        until = max(ticket.deadline for ticket in tickets)
+            return (
+                self._decide_by(namespace, version, seen, tickets, is_fresh=is_fresh) is not False
+            )
+        until = max(ticket.deadline for ticket in tickets) - _LAST_SECONDS
         with self._shared.held(names, until=until) as is_held:
-            if not is_held:
-                return True
-            seen = self._look_up(names, is_fresh=is_fresh)
-            return self._decide_by(namespace, version, seen, tickets, is_fresh=is_fresh)
+            for turn in range(_TURNS if is_held else 0):
+                seen = self._look_up(names, is_fresh=is_fresh or turn > 0)
+                is_done = self._decide_by(namespace, version, seen, tickets, is_fresh=is_fresh)
+                if is_done is not None:
+                    return is_done
+                self._sleep(random.uniform(0, 0.002 * 2**turn))  # noqa: S311 - jitter
+                tickets = _open(tickets)
+                if not tickets:
+                    return True
+        return True
 
     def _look_up(self, names: Sequence[str], *, is_fresh: bool) -> SharedMap:
         if not names:
@@ -236,7 +248,11 @@ class Reserver:
         tickets: Sequence[Ticket],
         *,
         is_fresh: bool,
-    ) -> bool:
+    ) -> bool | None:
+        """Decide as `_attempt`; None when a shared quota was written by somebody else first.
+
+        The ledger's version stands then, and may be decided on again with what was written.
+        """
         known = version.ledger
         if known is not None:
             known = with_others(known, namespace, seen)
@@ -248,7 +264,7 @@ class Reserver:
             following = self._raised(namespace, known, following, seen)
             if following is None:
                 self._close_final(tickets, verdicts, None, is_written=False)
-                return True
+                return None
         self._settle(namespace, version, following, tickets, verdicts)
         return True
 

@@ -13,8 +13,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Final
 
-from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, ClusterApi, NotFoundError, Object
+from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    ClusterApi,
+    ConflictError,
+    NotFoundError,
+    Object,
+)
 from webhook.cluster.informer import Change, Informer, Timing
 from webhook.quota.cluster_quotas import (
     ClusterQuota,
@@ -27,6 +34,9 @@ from webhook.quota.escrow import Shared
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.grants import Grants, grants_from_status, grants_status
 from webhook.state.ledger_text import identity_of
+
+_CONTENDED_SECONDS: Final = 1.0
+"""After a write that lost a race: for so long it is cheaper to read before the next."""
 
 
 class SharedVersion:
@@ -94,6 +104,7 @@ class SharedQuotaStore:
         self._lock = threading.Lock()
         self._known: dict[str, SharedVersion] = {}
         self._locks: dict[str, threading.Lock] = {}
+        self._contended: dict[str, float] = {}
 
     def follow(self, timing: Timing | None = None) -> Informer[SharedVersion]:
         """Return an informer that, once started, keeps aside what others write."""
@@ -106,6 +117,10 @@ class SharedQuotaStore:
     def known(self, name: str) -> SharedVersion | None:
         """Return the newest version known here, without asking; None when none is."""
         return self._known.get(name)
+
+    def is_contended(self, name: str) -> bool:
+        """Tell whether others write it all the time: what is known is then rarely the newest."""
+        return self._contended.get(name, 0.0) > time.monotonic()
 
     def fetch(self, name: str) -> SharedVersion | None:
         """Read a shared quota as it is now; None when there is none.
@@ -144,7 +159,11 @@ class SharedQuotaStore:
             },
             "status": grants_status(grants, quota.quota.hard),
         }
-        written = self._api.update_status(CLUSTER_DEFERRED_QUOTAS, obj, is_brief=True)
+        try:
+            written = self._api.update_status(CLUSTER_DEFERRED_QUOTAS, obj, is_brief=True)
+        except ConflictError:
+            self._contended[version.name] = time.monotonic() + _CONTENDED_SECONDS
+            raise
         following = Shared(quota, grants)
         return self._keep(SharedVersion(quota, written.uid, written.resource_version, following))
 

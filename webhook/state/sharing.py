@@ -30,7 +30,7 @@ def look_up(store: SharedQuotaStore, names: Iterable[str], *, is_fresh: bool) ->
 
 
 def _look_up(store: SharedQuotaStore, name: str, *, is_fresh: bool) -> SharedSeen:
-    known = None if is_fresh else store.known(name)
+    known = None if is_fresh or store.is_contended(name) else store.known(name)
     try:
         version = known or store.fetch(name)
     except ApiError as err:
