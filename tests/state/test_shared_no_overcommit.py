@@ -19,6 +19,7 @@ from webhook.cluster.informer import Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.controllers.tracked import TrackerTiming
 from webhook.runtime import ControlOptions, Engine, EngineOptions
+from webhook.state.names import GATE
 from webhook.telemetry.metrics import Metrics
 
 HARD = 20
@@ -78,7 +79,8 @@ class Binders:
 
 @pytest.mark.parametrize("number", [2, 10], ids=["two namespaces", "ten namespaces"])
 @pytest.mark.parametrize("run", range(3))
-def test_as_much_is_admitted_as_there_is(number: int, run: int) -> None:
+@pytest.mark.parametrize("gated", [0, 2], ids=["", "every second behind our gate"])
+def test_as_much_is_admitted_as_there_is(number: int, run: int, gated: int) -> None:
     cluster = new_cluster()
     names = [f"team-{index}" for index in range(number)]
     cluster.load([(NAMESPACES, a_namespace(name)) for name in names])
@@ -86,7 +88,13 @@ def test_as_much_is_admitted_as_there_is(number: int, run: int) -> None:
         [
             (
                 PODS,
-                a_pod(name=f"p-{one}", namespace=name, uid=f"{name}-{one}", requests={"cpu": "1"}),
+                a_pod(
+                    name=f"p-{one}",
+                    namespace=name,
+                    uid=f"{name}-{one}",
+                    requests={"cpu": "1"},
+                    schedulingGates=[{"name": GATE}] if gated and one % gated == 0 else [],
+                ),
             )
             for name in names
             for one in range(40 // number)

@@ -34,15 +34,22 @@ from webhook.quota.ledger import (
     Claim,
     Ledger,
     Observed,
-    Refused,
     Undecided,
     Verdict,
-    admit,
-    admit_all,
     final_verdicts,
     not_counted,
 )
-from webhook.quota.ledger_codec import written_bytes, written_bytes_of
+from webhook.quota.ledger_codec import written_bytes
+from webhook.state.deciding import (
+    LATE,
+    close,
+    decided,
+    growth_of,
+    outcome_of,
+    still_open,
+    too_large,
+    unreachable,
+)
 from webhook.state.lanes import Lane, Lanes, Outcome, Reserved, Ticket
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.shared_quotas import SharedQuotaStore, SharedSeen
@@ -61,7 +68,6 @@ __all__ = ["Outcome", "Reserved", "Reserver", "ReserverStats"]
 _log = logging.getLogger(__name__)
 
 _BUSY = Undecided("the quota ledger is busy")
-_LATE = Undecided("the request's time ran out before its quota could be reserved")
 _FULL = Undecided("the quota ledger holds as many reservations as it can")
 
 _GATHER_SECONDS: Final = 0.01
@@ -140,7 +146,7 @@ class Reserver:
             if ticket.outcome is not None:
                 return ticket.outcome
             if not self._lanes.takes_over(lane, ticket):
-                return _LATE
+                return LATE
             if not is_woken:
                 ticket.woken.acquire()  # who handed the lead over is about to wake it
             if self._lanes.is_crowded(lane):
@@ -152,14 +158,14 @@ class Reserver:
         try:
             version = self._ledgers.fetch(namespace)
         except (ApiError, InvalidFieldError) as err:
-            return _unreachable(err)
+            return unreachable(err)
         ticket = Ticket(claim, observed, deadline=0.0)
         known, number = (version.ledger, version.resource_version) if version else (None, 0)
         seen = self._look_up(shared_names(known), is_fresh=True)
         if known is not None:
             known = with_others(known, namespace, seen)
         _, verdicts = self._verdicts(namespace, known, [ticket], seen)
-        return _outcome(verdicts[0], number)
+        return outcome_of(verdicts[0], number)
 
     def contradiction(self, namespace: str, observed: frozenset[Observed]) -> Undecided | None:
         """Say why nothing may pass uncharged, if the ledger as it is now says so.
@@ -170,7 +176,7 @@ class Reserver:
         try:
             version = self._ledgers.fetch(namespace)
         except (ApiError, InvalidFieldError) as err:
-            return _unreachable(err)
+            return unreachable(err)
         known = None if version is None else version.ledger
         return not_counted(known, observed) if known or observed else None
 
@@ -195,19 +201,19 @@ class Reserver:
         version = self._ledgers.known(namespace)
         is_fresh = False
         for attempt in range(self._attempts):
-            still_open = _open(batch)
-            if not still_open:
+            waiting = still_open(batch)
+            if not waiting:
                 return
             if version is None:
-                version, is_fresh = self._fetch(namespace, still_open), True
+                version, is_fresh = self._fetch(namespace, waiting), True
                 if version is None:
                     return
-            is_done = self._attempt(namespace, version, still_open, is_fresh=is_fresh)
+            is_done = self._attempt(namespace, version, waiting, is_fresh=is_fresh)
             version = None
             if not is_done:
                 continue  # only what is read now may refuse or hold back
             is_fresh = False
-            if attempt and _open(batch):
+            if attempt and still_open(batch):
                 self._sleep(random.uniform(0, 0.002 * 2**attempt))  # noqa: S311 - jitter
 
     def _attempt(
@@ -228,7 +234,7 @@ class Reserver:
                 if is_done is not None:
                     return is_done
                 self._sleep(random.uniform(0, 0.002 * 2**turn))  # noqa: S311 - jitter
-                tickets = _open(tickets)
+                tickets = still_open(tickets)
                 if not tickets:
                     return True
         return True
@@ -283,10 +289,10 @@ class Reserver:
         try:
             version = self._ledgers.fetch(namespace)
         except (ApiError, InvalidFieldError) as err:
-            _close(tickets, _unreachable(err))
+            close(tickets, unreachable(err))
             return None
         if version is None:
-            _close(tickets, NO_LEDGER)
+            close(tickets, NO_LEDGER)
         return version
 
     def _verdicts(
@@ -296,10 +302,10 @@ class Reserver:
         if known is None:
             return None, [NO_LEDGER for _ in tickets]
         kept_out = self._kept_out(namespace, known, tickets, seen)
-        following, verdicts = _decided(known, tickets, kept_out)
+        following, verdicts = decided(known, tickets, kept_out)
         if written_bytes(following) > self._most_bytes:
             kept_out = self._without_room(namespace, known, tickets, kept_out)
-            following, verdicts = _decided(known, tickets, kept_out)
+            following, verdicts = decided(known, tickets, kept_out)
         return following, verdicts
 
     def _kept_out(
@@ -328,8 +334,8 @@ class Reserver:
         room = max(0, self._most_bytes - written_bytes(known))
         out: list[Undecided | None] = []
         for ticket, reason in zip(tickets, kept_out, strict=True):
-            growth = 0 if reason is not None else _growth(known, ticket.claim)
-            out.append(_too_large(namespace) if growth > room else reason)
+            growth = 0 if reason is not None else growth_of(known, ticket.claim)
+            out.append(too_large(namespace) if growth > room else reason)
             room -= growth if growth <= room else 0
         return out
 
@@ -348,9 +354,9 @@ class Reserver:
                 written = self._write(namespace, version, following)
             except TooLargeError:
                 admitted = zip(tickets, verdicts, strict=True)
-                _close(
+                close(
                     [ticket for ticket, verdict in admitted if isinstance(verdict, Admitted)],
-                    _too_large(namespace),
+                    too_large(namespace),
                 )
                 written = None
         self._close_final(tickets, verdicts, written, is_written=written is not None)
@@ -368,7 +374,7 @@ class Reserver:
         for ticket, verdict in zip(tickets, standing, strict=True):
             if verdict is not None and ticket.outcome is None:
                 number = 0 if written is None else written.resource_version
-                ticket.outcome = _outcome(verdict, number)
+                ticket.outcome = outcome_of(verdict, number)
 
     def _write(
         self, namespace: str, version: LedgerVersion, following: Ledger
@@ -393,57 +399,3 @@ class Reserver:
             return None
         self._stats.batch_written(following.serial - (version.ledger or following).serial)
         return written
-
-
-def _decided(
-    known: Ledger, tickets: Sequence[Ticket], kept_out: Sequence[Undecided | None]
-) -> tuple[Ledger, list[Verdict]]:
-    """Decide the tickets for which there is no reason not to."""
-    pairs = list(zip(tickets, kept_out, strict=True))
-    following, decided = admit_all(
-        known, [ticket.claim for ticket, reason in pairs if reason is None]
-    )
-    rest = iter(decided)
-    return following, [next(rest) if reason is None else reason for reason in kept_out]
-
-
-def _growth(known: Ledger, claim: Claim) -> int:
-    """Return by how many bytes a claim would make the ledger larger, if it fits its quotas."""
-    _, verdict = admit(known, claim)
-    if not isinstance(verdict, Admitted):
-        return 0
-    before = known.reservations.get(claim.uid)
-    grown = written_bytes_of(verdict.reservation)
-    return max(0, grown - (0 if before is None else written_bytes_of(before)))
-
-
-def _too_large(namespace: str) -> Undecided:
-    return Undecided(f"the quota ledger of namespace {namespace} holds as much as one object can")
-
-
-def _open(batch: Sequence[Ticket]) -> list[Ticket]:
-    """Return the tickets without outcome; those that are out of time get theirs."""
-    now = time.monotonic()
-    for ticket in batch:
-        if ticket.outcome is None and ticket.deadline <= now:
-            ticket.outcome = _LATE
-    return [ticket for ticket in batch if ticket.outcome is None]
-
-
-def _close(tickets: Sequence[Ticket], outcome: Outcome) -> None:
-    for ticket in tickets:
-        ticket.outcome = outcome
-
-
-def _outcome(verdict: Verdict, ledger_version: int) -> Outcome:
-    if isinstance(verdict, Admitted):
-        return Reserved(ledger_version)
-    if isinstance(verdict, Refused):
-        return verdict.refusal
-    return verdict
-
-
-def _unreachable(err: ApiError | InvalidFieldError) -> Undecided:
-    if isinstance(err, InvalidFieldError):
-        return Undecided(f"the quota ledger cannot be read: {err}")
-    return Undecided(f"the quota ledger cannot be reached: {err.message}")
