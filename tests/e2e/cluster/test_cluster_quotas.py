@@ -269,9 +269,9 @@ def test_who_is_not_charged_is_told(team: Team) -> None:
         team.tenants.append(tenant)
     hard = {"spec": {"hard": {CPU: "2"}}}
     changed = team.api.patch(cluster_quotas(team.name), hard)
-    outside = ", ".join(sorted(tenant.namespace for tenant in team.tenants[2:]))
-    assert changed.warnings == (
-        f"{SELECTOR}: matches namespaces that have not opted in and are not charged: {outside}",
+    outside = sorted(tenant.namespace for tenant in team.tenants[2:])
+    assert changed.warnings == tuple(
+        f"namespace {name} matches and has not opted in: it is not charged" for name in outside
     )
     nobody = team.wanted("1", namespaceSelector={"matchLabels": {"team": "nobody"}})
     nobody["metadata"] = {"name": f"{team.name}-nobody"}
