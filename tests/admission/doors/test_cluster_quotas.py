@@ -107,11 +107,9 @@ def test_namespaces_that_have_not_opted_in_are_named() -> None:
     outside = {f"out-{number}": BLUE for number in range(7)}
     others = {"shadow": {**BLUE, "deferredquota.io/mode": "shadow"}, "kube-system": BLUE}
     office = Office({**inside, **outside, **others})
+    said = "matches and has not opted in: it is not charged"
     assert warnings(office.create(a_cluster_quota())) == (
-        *(
-            f"namespace out-{one} matches and has not opted in: it is not charged"
-            for one in range(5)
-        ),
+        *(f"namespace out-{one} {said}" for one in range(5)),
         "3 more namespaces match and have not opted in",
     )
 
