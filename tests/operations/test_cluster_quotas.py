@@ -46,7 +46,7 @@ def test_whom_a_namespace_will_share_with_is_told() -> None:
     (finding,) = told(with_status(a_cluster_quota(selector=HERE), **OTHERS))
     assert (finding.severity, str(finding.subject)) == ("info", "ClusterDeferredQuota team-total")
     assert finding.message == (
-        "selects team-a: its pods will share requests.cpu=20 with one other namespace, which hold"
+        "selects team-a: its pods will share requests.cpu=20 with one other namespace, which holds"
         " requests.cpu=18"
     )
 
@@ -58,7 +58,7 @@ def test_a_namespace_that_will_share_a_quota_changes() -> None:
 
 def test_a_quota_that_nobody_shares_yet_is_told() -> None:
     (finding,) = told(a_cluster_quota(selector={}))
-    assert finding.message.endswith("with 0 other namespaces, which hold nothing")
+    assert finding.message.endswith("share requests.cpu=20 with no other namespace yet")
 
 
 def test_pods_that_do_not_fit_are_worth_a_warning() -> None:

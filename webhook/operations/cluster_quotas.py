@@ -114,8 +114,7 @@ def _joining(namespace: str, one: SharedQuota, quota: DeferredQuota, there: Inha
     others = one.grants.elsewhere(namespace)
     total = add(mask(others, quota.hard), taken_at_bind(quota, there.pods).most)
     number = len(one.grants.namespaces.keys() - {namespace})
-    with_whom = f"with {number} other namespaces" if number != 1 else "with one other namespace"
-    share = f"its pods will share {render(quota.hard)} {with_whom}, which hold {_held(others)}"
+    share = f"its pods will share {render(quota.hard)} with {_with_whom(number, others)}"
     above = exceeding(total, quota.hard)
     if not above:
         return information("enable.cluster-quota", one.subject, f"selects {namespace}: {share}")
@@ -129,5 +128,10 @@ def _joining(namespace: str, one: SharedQuota, quota: DeferredQuota, there: Inha
     )
 
 
-def _held(amounts: ResourceList) -> str:
-    return render(amounts) if any(amount.sign for amount in amounts.values()) else "nothing"
+def _with_whom(number: int, held: ResourceList) -> str:
+    if not number:
+        return "no other namespace yet"
+    what = render(held) if any(amount.sign for amount in held.values()) else "nothing"
+    if number == 1:
+        return f"one other namespace, which holds {what}"
+    return f"{number} other namespaces, which hold {what}"

@@ -30,7 +30,7 @@ from webhook.state.label_selectors import LabelSelector
 from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SYSTEM_NAMESPACE
 
 _NAMED: Final = 5
-"""How many namespaces a warning names."""
+"""How many namespaces are named."""
 _FROZEN: Final[Mapping[QuotaUpdate, Callable[[str], bool]]] = {
     QuotaUpdate.ALLOW: lambda _field: False,
     QuotaUpdate.SCOPES: lambda field: field in SELECTING_FIELDS,
@@ -78,16 +78,10 @@ def _warnings(context: DoorContext, wanted: Mapping[str, object], keys: Set[str]
     ]
     if not selected:
         yield "spec.namespaceSelector: no namespace matches now"
-    elif outside:
-        yield (
-            "spec.namespaceSelector: matches namespaces that have not opted in and are not charged:"
-            f" {_some(outside)}"
-        )
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    for name in outside[:_NAMED]:  # one each: a warning may be 120 characters long
+        yield f"namespace {name} matches and has not opted in: it is not charged"
+    if len(outside) > _NAMED:
+        yield f"{len(outside) - _NAMED} more namespaces match and have not opted in"
 
 
 def _below_usage(new: Mapping[str, object], old: Mapping[str, object]) -> Iterable[str]:
