@@ -151,7 +151,11 @@ Examples:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--remove-labels", is_flag=True, help="Opt all namespaces out, too.")
-@click.option("--keep-crds", is_flag=True, help="Keep the definition of the ledger, and ledgers.")
+@click.option(
+    "--keep-crds",
+    is_flag=True,
+    help="Keep the definitions, and with them ledgers and cluster quotas.",
+)
 @click.option(
     "--force",
     is_flag=True,
@@ -171,7 +175,8 @@ def uninstall(
 
     Pods that wait for a scheduling gate of deferred-quota are released. It can be repeated, and
     works when parts are gone or the webhook does not answer. Where quotas cannot be given back, it
-    stops before the guards go.
+    stops before the guards go. Cluster quotas are enforced by nobody then; without --keep-crds they
+    are deleted: save them before, with kubectl get cdq -o yaml.
     """
     removal = Removal(
         removes_labels=remove_labels, keeps_ledgers=keep_crds, is_forced=force, dry_run=dry_run

@@ -21,8 +21,10 @@ from tests.operations.scenes import (
     a_namespace,
     gates_of,
     labels_of,
+    load,
     status_of,
 )
+from tests.quota.test_cluster_quota_rules import a_cluster_quota
 from webhook.cli import ExitCode, cli
 from webhook.cli.disable import disable_on
 from webhook.cluster.api import PODS, ForbiddenError, Revision
@@ -62,6 +64,20 @@ def test_a_namespace_is_opted_out_over_http(capsys: pytest.CaptureFixture[str]) 
     assert status_of(api) == {"hard": {"requests.cpu": "1"}, "used": {"requests.cpu": "2"}}
 
 
+def test_cluster_quotas_that_were_shared_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_deferred_cluster()
+    held = [{"name": NAMESPACE, "granted": {"requests.cpu": "1"}}]
+    for name in ("both", "all"):
+        quota = a_cluster_quota(selector={})
+        load(cluster, {**quota, "metadata": {"name": name}, "status": {"namespaces": held}})
+    for dry_run, words in ((True, "would be charged"), (False, "charged")):
+        api = MemoryClient(cluster)
+        disable_on(api, [NAMESPACE], dry_run=dry_run, output="text", patience=QUICK)
+        assert (
+            f"  {words} no more to cluster quotas: all, both; what it held is for the others\n"
+        ) in capsys.readouterr().out
+
+
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     cluster = a_deferred_cluster()
     before = cluster.resource_version
@@ -92,6 +108,7 @@ def test_programs_get_all_of_it(tmp_path: Path, output: str) -> None:
                 "overQuota": [
                     {"quota": "p1", "used": {"requests.cpu": "2"}, "hard": {"requests.cpu": "1"}}
                 ],
+                "clusterQuotasLeft": [],
                 "problems": [],
             }
         ],

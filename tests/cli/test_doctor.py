@@ -108,7 +108,7 @@ def test_a_snapshot_is_examined(tmp_path: Path) -> None:
     result = run("--snapshot", str(path))
     assert result.exit_code == ExitCode.FINDINGS
     assert "its status shows requests.cpu" in result.stdout
-    assert "not looked at: the definition of ledgers: the snapshot has no custom" in result.stderr
+    assert "of ledgers and of cluster quotas: the snapshot has no custom" in result.stderr
 
 
 def test_a_snapshot_that_cannot_be_read_ends_with_2(tmp_path: Path) -> None:

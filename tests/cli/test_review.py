@@ -88,6 +88,30 @@ def test_reviews_share_one_ledger_and_the_second_is_refused(cluster: Path) -> No
     assert result.exit_code == 1
 
 
+SHARED = """---
+apiVersion: v1
+kind: Pod
+metadata: {name: far, namespace: team-b, uid: uid-far}
+spec: {nodeName: node-1, containers: [{name: c, image: x, resources: {requests: {cpu: 1}}}]}
+---
+apiVersion: deferredquota.io/v1alpha1
+kind: ClusterDeferredQuota
+metadata: {name: both}
+spec: {namespaceSelector: {}, hard: {requests.cpu: 2}}
+"""
+
+
+def test_what_other_namespaces_hold_of_a_shared_quota_counts(cluster: Path) -> None:
+    cluster.write_text(CLUSTER.replace("1.5", "9") + SHARED)
+    lines = "\n".join(json.dumps(bind(name)) for name in ("a", "b"))
+    first, second = answers(review(cluster, "--jsonl", given=lines))
+    assert first["allowed"]
+    assert second["status"]["message"] == (
+        "exceeded quota: cdq/both, requested: requests.cpu=1, used: requests.cpu=2,"
+        " limited: requests.cpu=2"
+    )
+
+
 def test_the_mutating_phase_pins_the_pod(cluster: Path) -> None:
     given = json.dumps(bind("a", is_pinned=False))
     (answer,) = answers(review(cluster, "--phase", "mutate", given=given))
@@ -130,6 +154,14 @@ BROKEN = {
         "document 2: items[0].spec.containers[0].resources.requests.cpu:",
     ),
     "a limit": (CLUSTER.replace("1.5", "one"), "document 1: spec.hard[requests.cpu]:"),
+    "a shared limit": (
+        CLUSTER + SHARED.replace("requests.cpu: 2", "requests.cpu: two"),
+        "document 4: spec.hard[requests.cpu]:",
+    ),
+    "the namespaces that share one": (
+        CLUSTER + SHARED.replace("namespaceSelector: {}", "scopes: []"),
+        "document 4: spec.namespaceSelector:",
+    ),
     "no YAML": (CLUSTER + "---\n{", "document 3"),
     "a key twice": (CLUSTER.replace("spec: {hard", "kind: X\nspec: {hard"), "document 1"),
 }

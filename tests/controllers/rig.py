@@ -35,6 +35,8 @@ from webhook.quota.resources import mask, to_text
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.reserver import Outcome, Reserver
+from webhook.state.shared_quotas import SharedQuotaStore
+from webhook.state.shared_view import SharedQuotaCache
 from webhook.state.view import NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
 
@@ -73,6 +75,8 @@ class Rig:
     followed: Informer[LedgerText] | None = field(init=False)
     tracker: Tracker = field(init=False)
     quotas: QuotaCache = field(init=False)
+    store: SharedQuotaStore = field(init=False)
+    shared: SharedQuotaCache = field(init=False)
     namespaces: NamespaceCache = field(init=False)
     events: EventRecorder = field(init=False)
     metrics: Metrics = field(init=False)
@@ -80,8 +84,16 @@ class Rig:
     def __post_init__(self) -> None:
         self.api = MemoryClient(self.cluster)
         self.line = Line(self.cluster)
-        self.quotas = QuotaCache(self.line, lambda: DEFERRED_KEYS, timing=_QUICK)
         self.namespaces = NamespaceCache(self.line, timing=_QUICK)
+        self.store = SharedQuotaStore(self.line)
+        self.shared = SharedQuotaCache(self.line, self.store, timing=_QUICK)
+        self.quotas = QuotaCache(
+            self.line,
+            lambda: DEFERRED_KEYS,
+            shared=self.shared,
+            labels=self.namespaces.labels,
+            timing=_QUICK,
+        )
         timing = TrackerTiming(
             settle_seconds=0.0,
             fold_seconds=0.0,
@@ -109,6 +121,7 @@ class Rig:
             events=self.events,
             metrics=self.metrics,
             ledger_informer=self.followed,
+            shared=self.store,
             releasing=Releasing(
                 rules=lambda: self.rules,
                 capacity=lambda: self.capacity,
@@ -137,6 +150,7 @@ class Rig:
     def informers(self) -> list[Informer[Pod]]:
         """The caches, whatever they hold."""
         found: list[object] = [self.namespaces.informer, self.quotas.informer, self.tracker.pods]
+        found.append(self.shared.informer)
         found += [] if self.followed is None else [self.followed]
         return cast("list[Informer[Pod]]", found)
 
@@ -291,8 +305,12 @@ class Rig:
         return self._door().reserve(namespace, claim, quotas.observed, deadline=give_up)
 
     def _door(self) -> Reserver:
-        store = LedgerStore(MemoryClient(self.cluster))
-        return Reserver(store, opted_in_at=self.namespaces.opted_in_at)
+        api = MemoryClient(self.cluster)
+        return Reserver(
+            LedgerStore(api),
+            opted_in_at=self.namespaces.opted_in_at,
+            shared=SharedQuotaStore(api),
+        )
 
     def _stored(self, name: str, namespace: str) -> Pod:
         return Pod.from_object(self.api.get(PODS, name, namespace=namespace))

@@ -6,6 +6,7 @@ import pytest
 
 from webhook.cluster.api import (
     BINDINGS,
+    CLUSTER_DEFERRED_QUOTAS,
     JOBS,
     KNOWN_KINDS,
     NAMESPACES,
@@ -27,6 +28,9 @@ PATHS = {
     "/api/v1/nodes/n1/status": Route(NODES, "", "n1", "status"),
     "/apis/batch/v1/namespaces/a/jobs/b/status": Route(JOBS, "a", "b", "status"),
     "/apis/deferredquota.io/v1alpha1/quotaledgers": Route(QUOTA_LEDGERS),
+    "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas/both/status": Route(
+        CLUSTER_DEFERRED_QUOTAS, name="both", subresource="status"
+    ),
     "/api/v1/namespaces/a/pods/": Route(PODS, "a"),
 }
 

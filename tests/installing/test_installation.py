@@ -67,9 +67,10 @@ def test_nothing_is_asked_before_somebody_answers_and_nothing_hidden_before_it_i
     twin = Twin()
     run(twin)
     order = [line.removeprefix("apply ") for line in twin.written]
-    assert order[:2] == [
+    assert order[:3] == [
         f"Namespace {SYSTEM}",
         "CustomResourceDefinition quotaledgers.deferredquota.io",
+        "CustomResourceDefinition clusterdeferredquotas.deferredquota.io",
     ]
     secrets = order.index(f"Secret {SYSTEM}/deferred-quota-tls")
     deployment = order.index(f"Deployment {SYSTEM}/deferred-quota-webhook")

@@ -357,13 +357,15 @@ def test_we_ask_about_nothing_that_a_cluster_needs_to_come_up() -> None:
         },
         "batch": {"jobs", "cronjobs"},
         "jobset.x-k8s.io": {"jobsets"},
+        "deferredquota.io": {"clusterdeferredquotas"},
     }  # fmt: skip
+    versions = {"jobset.x-k8s.io": "v1alpha2", "deferredquota.io": "v1alpha1"}
     for name, _, rules in constraints():
         for rule in rules:
-            assert rule["scope"] == "Namespaced", name
+            is_ours = rule["apiGroups"] == ["deferredquota.io"]
+            assert rule["scope"] == ("Cluster" if is_ours else "Namespaced"), name
             for group in rule["apiGroups"]:
-                version = "v1alpha2" if group == "jobset.x-k8s.io" else "v1"
-                assert rule["apiVersions"] == [version], name
+                assert rule["apiVersions"] == [versions.get(group, "v1")], name
                 assert set(rule["resources"]) <= allowed[group], name
 
 

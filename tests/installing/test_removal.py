@@ -10,6 +10,7 @@ from tests.builders import a_pod, a_quota
 from tests.installing.test_installation import run
 from tests.installing.twin import Twin
 from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
@@ -153,8 +154,45 @@ def test_labels_go_only_when_asked(twin: Twin, removes_labels: bool) -> None:
 
 def test_ledgers_can_be_kept(twin: Twin) -> None:
     remove(twin, keeps_ledgers=True)
-    assert ours(twin) == {"CustomResourceDefinition quotaledgers.deferredquota.io"}
+    assert ours(twin) == {
+        "CustomResourceDefinition quotaledgers.deferredquota.io",
+        "CustomResourceDefinition clusterdeferredquotas.deferredquota.io",
+    }
     assert twin.api.get(QUOTA_LEDGERS, "ledger", namespace="team-a")
+
+
+FATES = {
+    (): "is enforced by nobody from now on; it goes with its definition",
+    ("keeps_ledgers",): "is enforced by nobody from now on; it stays",
+    ("dry_run",): "would be enforced by nobody; it goes with its definition",
+}
+
+
+@pytest.mark.parametrize(("options", "fate"), FATES.items(), ids=FATES.values())
+def test_cluster_quotas_are_named_before_the_guards_go(
+    twin: Twin, options: tuple[str, ...], fate: str
+) -> None:
+    for name in ("two", "one"):
+        twin.api.create(CLUSTER_DEFERRED_QUOTAS, {"metadata": {"name": name}})
+    problems, lines = remove(twin, **dict.fromkeys(options, True))
+    assert problems == ()
+    told = [line for line in lines if line.startswith("ClusterDeferredQuota")]
+    assert told == [f"ClusterDeferredQuota {name}: {fate}" for name in ("one", "two")]
+    gone = [each for each in lines if each.startswith("ValidatingWebhookConfiguration")]
+    assert lines.index(told[-1]) < lines.index(gone[-1])
+
+
+def test_an_installation_from_before_cluster_quotas_can_be_removed(twin: Twin) -> None:
+    class Older(Twin):
+        def list(self, kind: Kind, **query: Any) -> Any:
+            if kind == CLUSTER_DEFERRED_QUOTAS:
+                raise NotFoundError("the server could not find the requested resource")
+            return self.api.list(kind, **query)
+
+    older = Older()
+    older.api = twin.api
+    assert remove(older)[0] == ()
+    assert ours(twin) == set()
 
 
 def test_a_dry_run_changes_nothing(twin: Twin) -> None:

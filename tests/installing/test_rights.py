@@ -11,9 +11,11 @@ import pytest
 
 from tests.builders import a_binding, a_pod, a_quota
 from tests.installing.recording import RecordingApi, Right, granted
+from tests.quota.test_cluster_quota_rules import a_cluster_quota
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import AdmissionRequest, Answer, GroupVersionKind, Phase
 from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
     EVENTS,
     JOBS,
     LEASES,
@@ -23,7 +25,11 @@ from webhook.cluster.api import (
     RESOURCE_QUOTAS,
     VALIDATING_WEBHOOKS,
     ClusterApi,
+    ConflictError,
+    Kind,
     NotFoundError,
+    Object,
+    Revision,
 )
 from webhook.cluster.informer import Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
@@ -50,15 +56,28 @@ class Story:
     controller: RecordingApi
 
 
+class Contended(MemoryClient):
+    """An API server where somebody else is faster at a cluster quota, once."""
+
+    is_faster = True
+
+    def update_status(self, kind: Kind, obj: Object, **options: Any) -> Revision:
+        if kind == CLUSTER_DEFERRED_QUOTAS and self.is_faster:
+            self.is_faster = False
+            raise ConflictError("the object has been modified")
+        return super().update_status(kind, obj, **options)
+
+
 @pytest.fixture(scope="module")
 def story() -> Story:
     api = MemoryClient(MemoryCluster())
-    webhook, controller = RecordingApi(api), RecordingApi(api)
+    webhook, controller = RecordingApi(api), RecordingApi(Contended(api.cluster))
     for name, mode in ((SYSTEM, ""), ("team-a", "deferred"), ("team-b", "deferrred")):
         labels = {"deferredquota.io/mode": mode} if mode else {}
         api.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
     quota = {key: value for key, value in a_quota("q").items() if key != "status"}
     api.create(RESOURCE_QUOTAS, quota)
+    api.create(CLUSTER_DEFERRED_QUOTAS, a_cluster_quota(selector={}))
     set_status(api)
     (probe,) = (each for each in render().cluster if each["kind"] == "Job")
     api.create(JOBS, probe)
@@ -95,7 +114,7 @@ def story() -> Story:
 
 def play(api: MemoryClient, doors: Engine, controller: RecordingApi) -> None:
     eventually(lambda: "requests.cpu" not in shown(api), "the mask is on")
-    eventually(lambda: read_ledger(api).get("quotas"), "the quota is counted")
+    eventually(lambda: len(read_ledger(api).get("quotas", ())) == 2, "the quotas are counted")
     gates = [{"name": GATE}]
     for name, cpu in (("held", "1"), ("hog", "9")):
         pod = a_pod(name=name, uid="", requests={"cpu": cpu}, schedulingGates=gates)

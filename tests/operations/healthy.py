@@ -32,6 +32,7 @@ POLICIES, POLICY_BINDINGS = policy_kinds("v1")
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 _SHIPPED = (
     "base/cluster/quotaledgers.yaml",
+    "base/cluster/clusterdeferredquotas.yaml",
     "base/cluster/namespace.yaml",
     "base/cluster/access-controller.yaml",
     "base/cluster/access-webhook.yaml",

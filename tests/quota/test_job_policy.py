@@ -8,7 +8,6 @@ from hypothesis import given
 from tests.builders import Object
 from tests.quota.job_strategies import job_updates
 from webhook.quota.jobs import job_state, job_update_errors
-from webhook.quota.jobs.label_selectors import read_label_selector
 from webhook.quota.jobs.policy import (
     ANY,
     Findings,
@@ -22,6 +21,7 @@ from webhook.quota.jobs.policy import (
     rule_for,
 )
 from webhook.quota.jobs.resizes import resizes_of
+from webhook.quota.label_selectors import read_label_selector
 
 LENIENT = JobRule(
     claims=Verdict.ALLOW,

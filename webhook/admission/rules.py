@@ -13,9 +13,9 @@ from webhook.config import Configuration, JobRuleSettings, MirrorPods, MustSpeci
 from webhook.config.settings import PlainObject
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.jobs import JobGate
-from webhook.quota.jobs.label_selectors import LabelSelector, read_label_selector
 from webhook.quota.jobs.operators import label_selector_errors
 from webhook.quota.jobs.policy import Growth, JobRule, Users, Verdict
+from webhook.quota.label_selectors import LabelSelector, read_label_selector
 from webhook.quota.limited import LimitedResource
 from webhook.quota.names import DEFERRED_KEYS, is_pod_quota_key
 from webhook.quota.objects import ScopeExpression

@@ -113,6 +113,9 @@ def _lines(outcome: OptedOut, *, dry_run: bool) -> Iterator[str]:
             f"  over quota {'then' if dry_run else 'now'}: {over.quota}: used: {render(over.used)},"
             f" limited: {render(over.hard)}; pods that are there stay, new ones are refused"
         )
+    if outcome.left:
+        names = ", ".join(outcome.left)
+        yield f"  {would}charged no more to cluster quotas: {names}; what it held is for the others"
     for problem in outcome.problems:
         yield f"  not done: {problem}"
 
@@ -136,5 +139,6 @@ def _entry(outcome: OptedOut) -> dict[str, object]:
             {"quota": over.quota, "used": to_text(over.used), "hard": to_text(over.hard)}
             for over in outcome.over
         ],
+        "clusterQuotasLeft": list(outcome.left),
         "problems": list(outcome.problems),
     }

@@ -78,9 +78,10 @@ def doctor(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> ExitCode:
     """Look whether everything is installed, enforced and counted as it should be.
 
-    Looks at the definition of ledgers, the webhooks, their CA, the mask, the status of quotas, the
-    controller, the ledgers against a recount of the pods, pods that wait, and who could go around
-    all of it. Only reads. With NAMESPACE, only what concerns these and the installation.
+    Looks at the definitions of what is kept, the webhooks, their CA, the mask, the status of
+    quotas, the controller, the ledgers against a recount of the pods, what namespaces hold of
+    quotas that they share, pods that wait, and who could go around all of it. Only reads. With
+    NAMESPACE, only what concerns these and the installation.
     """
     if snapshots:
         with snapshot_cluster(snapshots) as api:

@@ -19,7 +19,7 @@ Examples:
   deferred-quota review --snapshot cluster.yaml < review.json
   deferred-quota review --snapshot cluster.yaml --phase mutate review.json
   deferred-quota review --snapshot cluster.yaml --jsonl reviews.jsonl > answers.jsonl
-  kubectl get ns,quota,pods -A -o yaml > cluster.yaml
+  kubectl get ns,quota,cdq,pods -A -o yaml > cluster.yaml
 
 Exit status: 0 all allowed, 1 something was refused, 2 something could not be read.
 """,

@@ -28,6 +28,7 @@ from webhook.quota.line import LineRules, Waiter
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.settlement import Expiry, settle
 from webhook.state.names import GATE
+from webhook.state.shared_view import Specs
 from webhook.state.view import NamespaceCache, QuotaCache
 
 
@@ -101,12 +102,16 @@ class Counts:
         self.pods.add_handler(self._on_pod)
         opted.quotas.informer.add_handler(self._on_quota)
         opted.namespaces.informer.add_handler(self._on_namespace)
+        if opted.quotas.shared is not None:
+            opted.quotas.shared.on_specs(self._on_shared_specs)
 
     @property
     def are_synced(self) -> bool:
         """Whether all pods, quotas and namespaces have been listed."""
+        shared = self._opted.quotas.shared
         return (
             self.pods.has_synced
+            and (shared is None or shared.is_known)
             and self._opted.quotas.informer.has_synced
             and self._opted.namespaces.informer.has_synced
         )
@@ -144,6 +149,44 @@ class Counts:
         entry = self._opted.namespaces.informer.entry(namespace)
         known = 0 if entry is None else entry.resource_version
         return max(known, self._opted.namespaces.opted_in_at(namespace))
+
+    def shared_specs(self) -> Specs:
+        """Return the quotas that namespaces share, as they are cached."""
+        shared = self._opted.quotas.shared
+        return () if shared is None else shared.specs
+
+    def sharing(self, name: str) -> list[str]:
+        """Return the namespaces that take part in a shared quota, as far as is known."""
+        with self.lock:
+            return [
+                namespace
+                for namespace, tracked in self.tracked.items()
+                if not tracked.is_leaving
+                and any(one.name == name for one in tracked.count.quotas.quotas)
+            ]
+
+    def has_waiting(self, name: str) -> bool:
+        """Tell whether pods wait in some namespace that takes part in a shared quota."""
+        with self.lock:
+            return any(
+                len(tracked.count.waiting)
+                and any(one.name == name for one in tracked.count.quotas.quotas)
+                for tracked in self.tracked.values()
+            )
+
+    def leave_again(self, namespace: str) -> None:
+        """Leave a namespace that is not tracked, and has a ledger that counts still."""
+        with self.lock:
+            if namespace not in self.tracked:
+                self.leave(namespace, self.track(namespace))
+
+    def look_at_waiting(self, name: str) -> None:
+        """Look again at the namespaces in which pods may wait for a shared quota."""
+        with self.lock:
+            for namespace, tracked in self.tracked.items():
+                is_about = any(one.name == name for one in tracked.count.quotas.quotas)
+                if is_about and len(tracked.count.waiting):
+                    self.mark(namespace, tracked)
 
     def complete_version(self, tracked: Tracked) -> int:
         """Return up to which version all pods of a namespace are counted."""
@@ -343,6 +386,17 @@ class Counts:
             if tracked is not None and not tracked.is_leaving:
                 self.refresh_quotas(namespace, tracked)
                 self.mark(namespace, tracked)
+
+    def _on_shared_specs(self) -> None:
+        with self.lock:
+            for namespace, tracked in self.tracked.items():
+                if tracked.is_leaving:
+                    continue
+                former = tracked.count.quotas
+                self.refresh_quotas(namespace, tracked)
+                is_unreadable = bool(self._opted.quotas.in_namespace(namespace).unreadable)
+                if is_unreadable or tracked.count.quotas is not former:
+                    self.mark(namespace, tracked)
 
     def _on_namespace(self, change: Change[bool]) -> None:
         with self.lock:

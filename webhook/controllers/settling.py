@@ -26,6 +26,8 @@ from webhook.controllers.conditions import (
 )
 from webhook.controllers.counts import Counts
 from webhook.controllers.lines import Lines
+from webhook.controllers.shares import Shares, Turn
+from webhook.controllers.terms import NotLeadingError
 from webhook.controllers.times import time_text
 from webhook.controllers.tracked import Tracked, TrackerTiming, Written
 from webhook.controllers.voice import Voice
@@ -42,10 +44,6 @@ _UNCONFIRMED_SECONDS: Final = 0.5
 _LOOK_FOR_LOST_SECONDS: Final = 5.0
 _RACES: Final = 8
 """How often a race with the doors is run before others get their turn."""
-
-
-class NotLeadingError(Exception):
-    """The leadership under which something was to be written is over."""
 
 
 class _LostRaceError(Exception):
@@ -67,6 +65,7 @@ class Settler:
         ledgers: Where ledgers are read and written.
         counts: What was counted.
         lines: Who waits in each namespace; what they decide goes into the same write.
+        shares: What each holds of quotas that it shares with others.
         timing: When to act.
         leads: Tells whether a leadership is still this process' own.
         confirms: Compares a count with a list of the pods that is made now.
@@ -80,6 +79,7 @@ class Settler:
         ledgers: LedgerStore,
         counts: Counts,
         lines: Lines,
+        shares: Shares,
         timing: TrackerTiming,
         *,
         leads: Callable[[int], bool],
@@ -90,6 +90,7 @@ class Settler:
         self._ledgers = ledgers
         self._counts = counts
         self._lines = lines
+        self._shares = shares
         self._timing = timing
         self._leads = leads
         self._confirms = confirms
@@ -151,9 +152,10 @@ class Settler:
         ):
             _log.info("pods have not all been seen yet", extra={"namespace": namespace})
             return _UNCONFIRMED_SECONDS
-        return self._replace(
-            namespace, tracked, version, term, wanted=wanted, is_fetched=is_fetched
-        )
+        with self._shares.turn(namespace, tracked, version.ledger, term) as turn:
+            if turn is None:
+                return self._timing.settle_seconds
+            return self._replace(turn, tracked, version, term, wanted=wanted, is_fetched=is_fetched)
 
     def _is_first(self, tracked: Tracked, version: LedgerVersion) -> bool:
         """Whether the ledger counts nothing that says how far pods have to have been seen."""
@@ -224,7 +226,7 @@ class Settler:
 
     def _replace(
         self,
-        namespace: str,
+        turn: Turn,
         tracked: Tracked,
         version: LedgerVersion,
         term: int,
@@ -236,6 +238,7 @@ class Settler:
 
         A ledger that says the same is written again where doors wait for a newer count.
         """
+        namespace = turn.namespace
         expired: Mapping[str, Expiry] = {}
         edited: list[str] = []
         if version.ledger is None:
@@ -252,10 +255,14 @@ class Settler:
             # reservations that nobody has asked about yet may be all that it waits for
             has_more = (tracked.watch.next_due() or math.inf) <= self._timing.clock()
             return self._timing.settle_seconds if has_more else RETRY_SECONDS
-        passed = self._lines.pass_line(tracked, following.ledger, following.line)
-        ledger = self._with_conditions(
-            namespace, tracked, passed.ledger or following.ledger, is_new=version.ledger is None
-        )
+        prepared = turn.prepared(following)
+        if prepared is None:
+            raise _LostRaceError(version.resource_version)
+        passed = self._lines.pass_line(tracked, prepared.ledger, prepared.line)
+        granted = turn.granted(passed.ledger or prepared.ledger)
+        if granted is None:
+            raise _LostRaceError(version.resource_version)
+        ledger = self._with_conditions(namespace, tracked, granted, is_new=version.ledger is None)
         written: LedgerVersion | None = None
         if version.ledger is None or not _says_enough(version.ledger, ledger, wanted):
             written = self._write(namespace, tracked, version, ledger, term)
@@ -269,6 +276,8 @@ class Settler:
         # with a reservation of a pod that is gone
         is_newest = is_fetched or version is written
         self._note_written(namespace, tracked, version, ledger, is_newest=is_newest)
+        turn.lower()
+        turn.finish(ledger)
         self._note_passed(namespace, tracked, passed, term)
         return None
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
+class NotLeadingError(Exception):
+    """The leadership under which something was to be written is over."""
+
+
 def always() -> int:
     """Lead from the beginning to the end."""
     return 1

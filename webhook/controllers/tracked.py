@@ -14,6 +14,7 @@ from webhook.controllers.expiry import ReservationWatch
 from webhook.quota.ledger import Account, Ledger
 from webhook.quota.line import Passed, Terms
 from webhook.quota.objects import Pod
+from webhook.quota.resources import ResourceList
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,8 @@ class Tracked:
         history: Uid of a pod that does not fit → since when, and how many have passed it.
         unplaced_since: Uid of a pod that no node takes → since when.
         untried_since: Uid of a pod without gates that no scheduler has tried → since when.
+        excess: Shared quota of which the namespace holds more than it needs → since when, and how
+            much it holds.
     """
 
     count: NamespaceCount
@@ -133,6 +136,7 @@ class Tracked:
     history: dict[str, tuple[float, int]] = field(default_factory=dict)
     unplaced_since: dict[str, float] = field(default_factory=dict)
     untried_since: dict[str, float] = field(default_factory=dict)
+    excess: dict[str, tuple[float, ResourceList]] = field(default_factory=dict)
 
     @property
     def has_left(self) -> bool:
@@ -168,6 +172,7 @@ class Tracked:
         self.lost_since = self.written = self.dirty_since = self.passed = None
         self.failures = 0
         self.due = 0.0
+        self.excess.clear()
 
     def begin(self) -> None:
         """Take down that it is being settled: what changes from now on is to be settled again."""

@@ -38,8 +38,10 @@ from webhook.controllers.events import EventRecorder
 from webhook.controllers.gates import GateRemover
 from webhook.controllers.lines import Lines, Releasing
 from webhook.controllers.recounting import Recounter
-from webhook.controllers.settling import RETRY_SECONDS, NotLeadingError, Settler
-from webhook.controllers.terms import always
+from webhook.controllers.settling import RETRY_SECONDS, Settler
+from webhook.controllers.share_keeper import ShareKeeper
+from webhook.controllers.shares import Shares
+from webhook.controllers.terms import NotLeadingError, always
 from webhook.controllers.tracked import Tracked, TrackerTiming
 from webhook.controllers.voice import Voice
 from webhook.quota.fields import InvalidFieldError
@@ -47,6 +49,7 @@ from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
 from webhook.state.names import DEFERRED_MODE, MODE_LABEL
+from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.view import NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
 
@@ -77,6 +80,7 @@ class Tracker:
         metrics: Where it is counted.
         ledger_informer: What follows the ledgers, if something does; not started yet. Changes that
             others make are then noticed at once.
+        shared: Where quotas that namespaces share are read and written.
         releasing: How pods are released that wait behind our gate.
     """
 
@@ -94,6 +98,7 @@ class Tracker:
         events: EventRecorder | None = None,
         metrics: Metrics | None = None,
         ledger_informer: Informer[LedgerText] | None = None,
+        shared: SharedQuotaStore | None = None,
         releasing: Releasing | None = None,
     ) -> None:
         releasing = releasing or Releasing()
@@ -129,10 +134,18 @@ class Tracker:
             metrics=metrics,
         )
         self._lines = Lines(releasing, self._gates, clock=self._timing.clock, metrics=metrics)
+        self._shares = Shares(
+            shared or SharedQuotaStore(api),
+            self._counts,
+            self._timing,
+            leads=self._still_leads,
+        )
+        self._keeper = ShareKeeper(self._shares, ledgers, quotas, namespaces, self._voice)
         self._settler = Settler(
             ledgers,
             self._counts,
             self._lines,
+            self._shares,
             self._timing,
             leads=self._still_leads,
             confirms=self._recounter.confirms,
@@ -238,6 +251,8 @@ class Tracker:
             # and lost it, all under an earlier leader
             found = self._api.list(NAMESPACES, label_selector=f"{MODE_LABEL}={DEFERRED_MODE}")
             there = {_name_of(namespace) for namespace in found.items}
+        self._shares.begin_term()
+        self._keeper.begin_term()
         with self._counts.lock:
             self._counts.had_ledger.update(there)
             for namespace in {*self._left_over(), *self._counts.left_behind_gates()}:
@@ -292,6 +307,8 @@ class Tracker:
             try:
                 self._look_around()
                 pause = _ROUND_SECONDS
+            except NotLeadingError:
+                pause = _ROUND_SECONDS
             except ApiError as err:
                 _log.warning("taking over failed", extra={"error": str(err)})
                 pause = RETRY_SECONDS
@@ -301,7 +318,9 @@ class Tracker:
 
     def _look_around(self) -> None:
         if self._is_synced():
-            self._current_term()
+            term = self._current_term()
+            if term:
+                self._keeper.look(term)
         self._counts.release_stuck(self._timing.clock())
 
     def _is_synced(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webhook.cluster.api import QUOTA_LEDGERS
+from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, QUOTA_LEDGERS
 from webhook.controllers.events import About, EventRecorder
 from webhook.controllers.recounting import Drift
 from webhook.state.ledgers import LEDGER_NAME
@@ -50,3 +50,9 @@ class Voice:
         """Report something on the ledger of a namespace."""
         if self.events is not None:
             self.events.warning(About(QUOTA_LEDGERS, LEDGER_NAME, namespace, uid), reason, message)
+
+    def warn_of_shared(self, name: str, uid: str, reason: str, message: str) -> None:
+        """Report something on a quota that namespaces share."""
+        if self.events is not None:
+            about = About(CLUSTER_DEFERRED_QUOTAS, name, uid=uid)
+            self.events.warning(about, reason, message)

@@ -7,6 +7,7 @@ from typing import Final
 
 from webhook.cluster.api import (
     BINDINGS,
+    CLUSTER_DEFERRED_QUOTAS,
     COMPOSITE_ELASTIC_QUOTAS,
     ELASTIC_QUOTAS,
     JOBS,
@@ -39,7 +40,7 @@ _SHORT_NAMES: Final[Mapping[str, list[str]]] = {
     NODES.resource: ["no"],
     PRIORITY_CLASSES.resource: ["pc"],
     QUOTA_LEDGERS.resource: ["ql"],
-    "clusterdeferredquotas.deferredquota.io": ["cdq"],
+    CLUSTER_DEFERRED_QUOTAS.resource: ["cdq"],
     ELASTIC_QUOTAS.resource: ["eq"],
     COMPOSITE_ELASTIC_QUOTAS.resource: ["ceq"],
     "events": ["ev"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
-from webhook.cluster.api import Object
+from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, Object
 from webhook.cluster.memory.interception import WriteRequest
 from webhook.embedded.admission import Hook, Rule
 from webhook.state.names import (
@@ -44,6 +44,13 @@ _QUOTAS: Final = Rule(_CREATE | _UPDATE, frozenset({"resourcequotas"}), _CORE)
 _QUOTA_STATUS: Final = Rule(_UPDATE, frozenset({"resourcequotas/status"}), _CORE)
 _JOBS: Final = Rule(_CREATE | _UPDATE, frozenset({"jobs"}), _BATCH)
 _JOBS_AND_CRON_JOBS: Final = Rule(_CREATE | _UPDATE, frozenset({"jobs", "cronjobs"}), _BATCH)
+_CLUSTER_QUOTAS: Final = Rule(
+    _CREATE | _UPDATE,
+    frozenset({CLUSTER_DEFERRED_QUOTAS.plural}),
+    frozenset({CLUSTER_DEFERRED_QUOTAS.group}),
+    frozenset({CLUSTER_DEFERRED_QUOTAS.version}),
+    "Cluster",
+)
 _JOB_SETS: Final = Rule(
     _CREATE | _UPDATE,
     frozenset({"jobsets"}),
@@ -86,7 +93,7 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
         _hook(
             "jobs", validate, _JOBS_AND_CRON_JOBS, _JOB_SETS, fails=False, condition=_changes_spec
         ),
-        _hook("quotas", validate, _QUOTAS, fails=False),
+        _hook("quotas", validate, _QUOTAS, _CLUSTER_QUOTAS, fails=False),
         _hook("shadow", f"{url}/shadow", _NEW_PODS, fails=False, seconds=1, selector=WATCHED),
     )
 

@@ -11,9 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from webhook.cluster.api import PODS, RESOURCE_QUOTAS, BadRequestError, Kind, Object
+from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    PODS,
+    RESOURCE_QUOTAS,
+    BadRequestError,
+    Kind,
+    Object,
+)
 from webhook.cluster.files.snapshot import SnapshotError, SnapshotObject, read_files, read_snapshot
 from webhook.cluster.memory import MemoryCluster
+from webhook.quota.cluster_quotas import cluster_quota
 from webhook.quota.defaults import default_pod, default_quota
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod, ResourceQuota
@@ -64,6 +72,11 @@ def _quota(raw: Object) -> Object:
     return defaulted
 
 
+def _cluster_quota(raw: Object) -> Object:
+    cluster_quota(raw)  # its definition would refuse what cannot be read
+    return raw
+
+
 _DEFAULTS: Final[Mapping[Kind, Callable[[Object], Object]]] = {
     PODS: default_pod,
     RESOURCE_QUOTAS: default_quota,
@@ -71,6 +84,7 @@ _DEFAULTS: Final[Mapping[Kind, Callable[[Object], Object]]] = {
 _STORED_AS: Final[Mapping[Kind, Callable[[Object], Object]]] = {
     PODS: _pod,
     RESOURCE_QUOTAS: _quota,
+    CLUSTER_DEFERRED_QUOTAS: _cluster_quota,
 }
 
 

@@ -1,6 +1,6 @@
 """Install deferred-quota, step by step, so that a cluster never waits for what is not there.
 
-1. Namespace, definition of the ledger, rights: nothing uses them yet.
+1. Namespace, definitions of ledgers and of cluster quotas, rights: nothing uses them yet.
 2. Certificates. Where registrations are there already and the CA is new, they learn to trust it
    before anybody serves with it.
 3. The configuration and the Deployments, until every replica runs with that configuration. Where a
@@ -115,8 +115,8 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
     applier = Applier(api, report, dry_run=wish.dry_run)
     applier.apply_all(parts.cluster)
     if not wish.dry_run:
-        definition = next(each for each in parts.cluster if each["kind"] == _DEFINITION)
-        wait_until_established(api, definition, wish.patience)
+        for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
+            wait_until_established(api, definition, wish.patience)
     if not wish.url:
         bundle = _certify(api, applier, parts, report)
         parts = _render(replace(wish, ca_pem=bundle), mask, settings)

@@ -8,6 +8,8 @@
    server enforces all of them by itself.
 4. Only now the guards go, then the webhook, the rights, the ledgers, the namespace. Where something
    before did not succeed they stay, unless that is forced: quotas would be enforced by nobody.
+   Cluster quotas are: the API server knows none. Each is told by name, and goes with its definition
+   unless that is kept.
 
 Each step is done whether or not the others found something to do. None of them needs the webhook
 to answer: nothing that is written here is asked of it.
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
     PODS,
     QUOTA_LEDGERS,
     ApiError,
@@ -59,7 +62,8 @@ class Removal:
 
     Attributes:
         removes_labels: Whether namespaces are opted out, too.
-        keeps_ledgers: Whether the definition of the ledger stays, and all ledgers with it.
+        keeps_ledgers: Whether the definitions of ledgers and of cluster quotas stay, and all of
+            both with them.
         is_forced: Whether the guards go although quotas may not be enforced without them.
         dry_run: Only say what would be done.
         patience: How long to wait for one thing.
@@ -103,6 +107,7 @@ class _Uninstall:
         if self._problems and not self._removal.is_forced:
             self._problems.append(_GUARDS_STAY)
             return tuple(self._problems)
+        self._tell_of_cluster_quotas()
         self._delete((validating, mutating, *reversed(objects.stamps)))
         self._delete(reversed(objects.workloads))
         self._delete(_without(reversed(objects.cluster), self._removal))
@@ -121,6 +126,24 @@ class _Uninstall:
             ledgers = ()  # their definition is gone
         found.update(_namespace(each) for each in ledgers)
         return sorted(found)
+
+    def _tell_of_cluster_quotas(self) -> None:
+        """Name what nobody will enforce, before the guards go."""
+        wait = self._removal.patience.begin()
+        try:
+            found = wait.persist(lambda: self._api.list(CLUSTER_DEFERRED_QUOTAS)).items
+        except NotFoundError:
+            return  # their definition is gone, or was never there
+        except ForbiddenError as err:
+            self._problems.append(f"{CLUSTER_DEFERRED_QUOTAS.kind}: {err.message}")
+            return
+        fate = "stays" if self._removal.keeps_ledgers else "goes with its definition"
+        if self._removal.dry_run:
+            fate = f"would be enforced by nobody; it {fate}"
+        else:
+            fate = f"is enforced by nobody from now on; it {fate}"
+        for name in sorted(map(_name, found)):
+            self._report(f"{CLUSTER_DEFERRED_QUOTAS.kind} {name}: {fate}")
 
     def _delete(self, objects: Iterable[Object]) -> None:
         """Delete objects, and wait until they are gone."""

@@ -49,7 +49,7 @@ class Rendered:
     """An installation's objects, in the order in which they have to be there.
 
     Attributes:
-        cluster: Namespace, definition of the ledger, rights.
+        cluster: Namespace, definitions of ledgers and of cluster quotas, rights.
         workloads: What runs; empty for a webhook that runs elsewhere.
         stamps: The policy that marks Bindings, which the registrations then count on.
         registrations: The webhook configurations. Before them the webhook has to answer.

@@ -15,6 +15,7 @@ CONFIG_MAP: Final = "deferred-quota-config"
 CONFIG_KEY: Final = "config.yaml"
 """Where an installation keeps its configuration, in its namespace."""
 LEDGER_CRD: Final = "quotaledgers.deferredquota.io"
+CLUSTER_QUOTA_CRD: Final = "clusterdeferredquotas.deferredquota.io"
 
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 _ADMISSION: Final = "admissionregistration.k8s.io"
@@ -122,8 +123,13 @@ VALIDATING: Final[Mapping[str, Entry]] = {
     ),
     "quotas.deferredquota.io": Entry(
         "Ignore",
-        (("CREATE", "", "resourcequotas"), ("UPDATE", "", "resourcequotas")),
-        "quotas that break every pod creation are accepted",
+        (
+            ("CREATE", "", "resourcequotas"),
+            ("UPDATE", "", "resourcequotas"),
+            ("CREATE", "deferredquota.io", "clusterdeferredquotas"),
+            ("UPDATE", "deferredquota.io", "clusterdeferredquotas"),
+        ),
+        "quotas that break every pod creation are accepted, and cluster quotas that limit nothing",
     ),
     SHADOW_ENTRY: Entry(
         "Ignore",

@@ -18,11 +18,12 @@ from webhook.cluster.api import (
     ClusterApi,
     NotFoundError,
 )
+from webhook.operations.cluster_quotas import concerning, joining, quotas_of, shared_quotas
 from webhook.operations.doctor import CHECKS, Scene, Settings, examine
 from webhook.operations.findings import Finding, Severity, Subject, error
 from webhook.operations.names import LEDGER_CRD
 from webhook.operations.patience import Patience, Report, silent
-from webhook.operations.plan import Plan, objections, quota_plans
+from webhook.operations.plan import NOTHING, Plan, objections, quota_plans
 from webhook.operations.reading import inhabitants, parted, read_all, read_quota
 from webhook.quota.deferral import deferred_quotas, is_excluded
 from webhook.quota.fields import InvalidFieldError
@@ -81,6 +82,8 @@ def plan_for(api: ClusterApi, settings: Settings, namespace: str, *, must_specif
         return Plan(namespace, is_opted_in=False, findings=(finding,))
     labels = Node(raw).child("metadata").string_map("labels")
     there = inhabitants(api, namespace)
+    then = {**labels, MODE_LABEL: DEFERRED_MODE}
+    shared = concerning(shared_quotas(api), namespace, then)
     against = objections(
         namespace, labels, there, settings.deferred_keys, must_specify=must_specify
     )
@@ -89,7 +92,11 @@ def plan_for(api: ClusterApi, settings: Settings, namespace: str, *, must_specif
         is_opted_in=labels.get(MODE_LABEL) == DEFERRED_MODE,
         is_shadow=labels.get(MODE_LABEL) == SHADOW_MODE,
         quotas=quota_plans(there, settings.deferred_keys),
-        findings=(*_never(subject, settings), *against),
+        findings=(
+            *_never(subject, settings),
+            *(one for one in against if not (shared and one.id == NOTHING)),
+            *joining(namespace, shared, there, settings.deferred_keys),
+        ),
     )
 
 
@@ -192,7 +199,9 @@ def still_missing(api: ClusterApi, settings: Settings, namespace: str) -> tuple[
 def _uncounted(
     api: ClusterApi, settings: Settings, namespace: str, quotas: Sequence[ResourceQuota]
 ) -> tuple[str, ...]:
-    wanted = deferred_quotas(quotas, settings.deferred_keys).observed
+    labels = Node(api.get(NAMESPACES, namespace)).child("metadata").string_map("labels")
+    shared = quotas_of(concerning(shared_quotas(api), namespace, labels))
+    wanted = deferred_quotas((*quotas, *shared), settings.deferred_keys).observed
     if not wanted:
         return ()
     try:

@@ -19,11 +19,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webhook.cluster.api import NAMESPACES, ClusterApi, NotFoundError
+from webhook.cluster.api import NAMESPACES, ClusterApi, ForbiddenError, NotFoundError
+from webhook.operations.cluster_quotas import shared_quotas
 from webhook.operations.gates import gated_pods, strip_gates
 from webhook.operations.native import OverQuota, over_quota, restore_statuses
 from webhook.operations.patience import Patience, Report, Wait, silent
 from webhook.operations.reading import inhabitants
+from webhook.quota.fields import InvalidFieldError
 from webhook.quota.native_status import incomplete_keys
 from webhook.quota.reading import Node
 from webhook.state.names import MODE_LABEL
@@ -41,6 +43,8 @@ class OptedOut:
         restored: Quotas whose status was completed.
         over: Quotas of which more is used now than they allow, as the API server counts. Pods
             that are there stay.
+        left: Cluster quotas that the namespace shared: its pods are charged there no more, and what
+            they held is free for the others.
         problems: What is not done yet, and why: run it again.
     """
 
@@ -50,6 +54,7 @@ class OptedOut:
     gates: int = 0
     restored: tuple[str, ...] = ()
     over: tuple[OverQuota, ...] = ()
+    left: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -77,6 +82,7 @@ def opt_out(
             done until then stays done.
     """
     wait = patience.begin()
+    left = wait.persist(lambda: _shared_by(api, namespace))
     try:
         had_label = _remove_label(api, namespace, wait, report, keeps_label=keeps_label)
     except NotFoundError:
@@ -89,6 +95,7 @@ def opt_out(
         gates=stripped.removed,
         restored=restored.quotas,
         over=restored.over,
+        left=left if had_label and not keeps_label else (),
         problems=(*stripped.problems, *restored.problems),
     )
 
@@ -112,8 +119,21 @@ def preview(api: ClusterApi, namespace: str) -> OptedOut:
         gates=len(gated),
         restored=tuple(quota.name for quota in there.quotas if incomplete_keys(quota)),
         over=over_quota(there),
+        left=_shared_by(api, namespace) if MODE_LABEL in labels else (),
         problems=tuple(dict.fromkeys((*there.unreadable, *odd))),
     )
+
+
+def _shared_by(api: ClusterApi, namespace: str) -> tuple[str, ...]:
+    """Return the cluster quotas of which a namespace holds a part; what cannot be read is left out.
+
+    Nothing depends on it, so whoever may not read them may still opt a namespace out.
+    """
+    try:
+        shared = shared_quotas(api)
+    except (ForbiddenError, InvalidFieldError):
+        return ()
+    return tuple(one.spec.name for one in shared if namespace in one.grants.namespaces)
 
 
 def opted_in_namespaces(api: ClusterApi) -> tuple[str, ...]:

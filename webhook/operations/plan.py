@@ -18,6 +18,9 @@ from webhook.quota.quantity import ZERO, Quantity
 from webhook.quota.resources import exceeding, mask, render
 from webhook.quota.scopes import matches
 
+NOTHING: Final = "enable.nothing"
+"""The finding that no quota of a namespace will change."""
+
 _OTHER_GATES: Final = {
     "kueue.x-k8s.io/": "Kueue",
     "ApplicationAwareQuotaGate": "Application Aware Quota",
@@ -135,7 +138,7 @@ def objections(
     usable = [each for each in chosen if not scope_fault(each.quota)]
     if not chosen:
         message = "no quota of it limits a resource that is deferred: nothing changes"
-        yield information("enable.nothing", subject, message)
+        yield information(NOTHING, subject, message)
     yield from _exceeded(namespace, usable, there.pods)
     if must_specify:
         yield from _unspecified(namespace, usable, there.pods)

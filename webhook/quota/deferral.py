@@ -80,7 +80,7 @@ def deferred_part(resources: ResourceList, keys: Set[str]) -> dict[str, Quantity
 def deferred_quotas(quotas: Iterable[ResourceQuota], keys: Set[str]) -> NamespaceQuotas:
     """Choose the quotas of a namespace that limit resources named in `keys`."""
     chosen = [
-        DeferredQuota(quota, hard, Observed(quota.name, quota.uid, _counted_as(quota, hard)))
+        DeferredQuota(quota, hard, observed_as(quota, hard))
         for quota in sorted(quotas, key=lambda quota: quota.name)
         if not is_excluded(quota) and (hard := deferred_part(quota.hard, keys))
     ]
@@ -88,13 +88,17 @@ def deferred_quotas(quotas: Iterable[ResourceQuota], keys: Set[str]) -> Namespac
     return NamespaceQuotas(tuple(chosen), observed, keys)
 
 
-def _counted_as(quota: ResourceQuota, hard: ResourceList) -> str:
-    """Hash what usage is counted for: the spec, and which of its resources are deferred.
+def observed_as(quota: ResourceQuota, hard: ResourceList) -> Observed:
+    """Return what usage is counted for: the object, its spec, and which resources are deferred.
 
     Replicas whose configurations differ for a while then do not decide by each other's counts.
+
+    Args:
+        quota: The quota.
+        hard: Those of its ceilings that are deferred.
     """
     names = sha256(ascii(sorted(hard)).encode()).hexdigest()[:8]
-    return f"{quota.spec_hash}-{names}"
+    return Observed(quota.name, quota.uid, f"{quota.spec_hash}-{names}")
 
 
 def claim_of_assignment(

@@ -9,6 +9,9 @@ status:
     used: {requests.cpu: 1500m}
     reserved: {requests.cpu: 500m}
     pending: {pods: "12", requests.cpu: "48"}
+  - name: cdq/both              # of a quota that several namespaces share
+    granted: {requests.cpu: "2"}
+    ...
   reservations: |-
     6f8d5f0e-... web-1 Bind 7 p1 requests.cpu=500m
   podsResourceVersion: "41234"
@@ -83,7 +86,7 @@ def ledger_status(ledger: Ledger) -> dict[str, object]:
         "podsBarrier": str(ledger.barrier),
         "serial": ledger.serial,
         "summary": summary(ledger),
-        **_conditions_out(ledger.conditions),
+        **conditions_out(ledger.conditions),
     }
 
 
@@ -129,9 +132,9 @@ def ledger_from_status(
         accounts,
         reservations,
         pods_resource_version=_version(status, "podsResourceVersion", field),
-        serial=_counter(status, "serial", field),
+        serial=counter(status, "serial", field),
         barrier=_version(status, "podsBarrier", field),
-        conditions=_conditions_in(status.get("conditions")),
+        conditions=conditions_in(status.get("conditions")),
         others={name: value for name, value in status.items() if name not in _FIELDS},
     )
 
@@ -177,6 +180,8 @@ def _write_account(account: Account) -> dict[str, object]:
         "reserved": {},
         "pending": amounts_out(account.pending),
     }
+    if account.granted:
+        written["granted"] = amounts_out(account.granted)
     object.__setattr__(account, "_written", written)
     return written
 
@@ -198,10 +203,12 @@ def _account_in(item: object, reserved: Mapping[str, ResourceList], field: str) 
         used=amounts_in(raw.get("used"), field=f"{field}.used"),
         reserved=reserved.get(name, NOTHING),
         pending=amounts_in(raw.get("pending"), field=f"{field}.pending"),
+        granted=amounts_in(raw.get("granted"), field=f"{field}.granted"),
     )
 
 
-def _conditions_out(conditions: Iterable[Condition]) -> dict[str, object]:
+def conditions_out(conditions: Iterable[Condition]) -> dict[str, object]:
+    """Write conditions as a field of a status; none are no field."""
     written = [{"type": one.type, "status": one.status, **_given(one)} for one in conditions]
     return {"conditions": written} if written else {}
 
@@ -212,7 +219,7 @@ def _given(one: Condition) -> dict[str, object]:
     return {name: value for name, value in known.items() if value}
 
 
-def _conditions_in(raw: object) -> tuple[Condition, ...]:
+def conditions_in(raw: object) -> tuple[Condition, ...]:
     """Read conditions; what cannot be read must not keep anybody from deciding."""
     if not isinstance(raw, list | tuple):
         return ()
@@ -233,7 +240,12 @@ def _condition_in(item: object) -> Condition | None:
         return None
 
 
-def _counter(raw: Mapping[str, object], name: str, field: str) -> int:
+def counter(raw: Mapping[str, object], name: str, field: str) -> int:
+    """Read a number that only grows; absent is 0.
+
+    Raises:
+        InvalidFieldError: It is no whole number, or negative.
+    """
     value = integer(raw.get(name), f"{field}.{name}") or 0
     if value < 0:
         raise InvalidFieldError(f"{field}.{name}", "must not be negative")

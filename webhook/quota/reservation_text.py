@@ -167,7 +167,7 @@ def _usage(usage: str, field: str) -> dict[str, Quantity]:
     pairs = [pair.partition("=") for pair in usage.split(",")]
     _check_once([name for name, _, _ in pairs], f"{field}.usage")
     read = amounts_in({name: amount for name, _, amount in pairs}, field=f"{field}.usage")
-    _check_positive(read, f"{field}.usage")
+    check_positive(read, f"{field}.usage")
     return read
 
 
@@ -195,7 +195,7 @@ def _object_of(one: Reservation) -> dict[str, object]:
 def _from_object(item: object, field: str) -> Reservation:
     raw = mapping(item, field)
     usage = amounts_in(raw.get("usage"), field=f"{field}.usage")
-    _check_positive(usage, f"{field}.usage")
+    check_positive(usage, f"{field}.usage")
     quotas = tuple(
         text(name, f"{field}.quotas[{index}]")
         for index, name in enumerate(sequence(raw.get("quotas"), f"{field}.quotas"))
@@ -245,7 +245,12 @@ def _check_once(names: Sequence[str], field: str) -> None:
         raise InvalidFieldError(field, "must not name anything twice")
 
 
-def _check_positive(amounts: ResourceList, field: str) -> None:
+def check_positive(amounts: ResourceList, field: str) -> None:
+    """Refuse an amount that is less than nothing.
+
+    Raises:
+        InvalidFieldError: One is; the error has the path.
+    """
     for name, amount in amounts.items():
         if amount.nano < 0:
             raise InvalidFieldError(key(field, name), "must not be negative")

@@ -251,6 +251,7 @@ def _ledger(
             used=quota.used,
             reserved=reserved.get(name, NOTHING),
             pending=quota.pending,
+            granted=_granted(quota.observed, former),
         )
         for name, quota in sorted(count.quotas.items())
     }
@@ -263,3 +264,10 @@ def _ledger(
         conditions=former.conditions,
         others=former.others,
     )
+
+
+def _granted(observed: Observed, former: Ledger) -> ResourceList:
+    """What the namespace holds of a shared quota, as long as it is the same object."""
+    account = former.accounts.get(observed.name)
+    is_same = account is not None and account.observed.uid == observed.uid
+    return account.granted if account is not None and is_same else NOTHING

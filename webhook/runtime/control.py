@@ -29,6 +29,7 @@ from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
 from webhook.state.names import LEADER_LEASE
+from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.view import NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
 
@@ -86,6 +87,7 @@ class Known:
     ledgers: LedgerStore
     quotas: QuotaCache
     namespaces: NamespaceCache
+    shared: SharedQuotaStore
     ledger_informer: Informer[LedgerText] | None
 
 
@@ -142,6 +144,7 @@ class Control:
             events=self._events,
             metrics=metrics,
             ledger_informer=known.ledger_informer,
+            shared=known.shared,
             releasing=Releasing(
                 rules=lambda: line_rules(current),
                 capacity=lambda: current.configuration().limits.reservations_per_namespace,

@@ -16,7 +16,13 @@ from webhook.admission.doors.context import DoorContext
 from webhook.admission.doors.table import decide
 from webhook.admission.review import AdmissionRequest, Answer
 from webhook.admission.rules import Rules, rules_of
-from webhook.cluster.api import QUOTA_LEDGERS, ApiError, ClusterApi, NotFoundError
+from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    QUOTA_LEDGERS,
+    ApiError,
+    ClusterApi,
+    NotFoundError,
+)
 from webhook.cluster.informer import Change, Timing
 from webhook.config import Configuration, ConfigurationFile
 from webhook.runtime.control import Control, ControlOptions, Current, Known
@@ -26,6 +32,8 @@ from webhook.state.namespace_labels import NamespaceLabels
 from webhook.state.reserver import Reserver, ReserverStats
 from webhook.state.shadow_books import ShadowBooks
 from webhook.state.shadow_creations import Creations, CreationTiming
+from webhook.state.shared_quotas import SharedQuotaStore
+from webhook.state.shared_view import SharedQuotaCache
 from webhook.state.view import CachedView, NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
 
@@ -112,17 +120,29 @@ class Engine:
         self._rules = self._read_rules()
         ledgers = LedgerStore(api)
         followed = ledgers.follow(options.informer) if options.follow_ledgers else None
+        namespaces = NamespaceCache(api, timing=options.informer)
+        store = SharedQuotaStore(api)
+        shared = SharedQuotaCache(api, store, timing=options.informer)
         known = Known(
             api=api,
             ledgers=ledgers,
-            quotas=QuotaCache(api, self._deferred_keys, timing=options.informer),
-            namespaces=NamespaceCache(api, timing=options.informer),
+            quotas=QuotaCache(
+                api,
+                self._deferred_keys,
+                shared=shared,
+                labels=namespaces.labels,
+                timing=options.informer,
+            ),
+            namespaces=namespaces,
+            shared=store,
             ledger_informer=followed,
         )
+        self._shared = shared
         known.namespaces.informer.add_handler(partial(_forget_deleted, known.ledgers))
         self._informers: dict[str, Follower] = {
             "namespaces": known.namespaces.informer,
             "resourcequotas": known.quotas.informer,
+            CLUSTER_DEFERRED_QUOTAS.plural: shared.informer,
         }
         if followed is not None:
             self._informers[QUOTA_LEDGERS.plural] = followed
@@ -166,7 +186,7 @@ class Engine:
         reasons = [
             _not_listed(name, informer)
             for name, informer in self._informers.items()
-            if not informer.has_synced
+            if not (informer.has_synced or self._is_not_installed(name))
         ]
         if self.control is not None:
             reasons += self.control.not_ready()
@@ -208,6 +228,7 @@ class Engine:
             capacity=self._capacity,
             opted_in_at=known.namespaces.opted_in_at,
             stats=_stats(self._metrics),
+            shared=known.shared,
         )
         labels = NamespaceLabels(known.api, time.monotonic)
         return DoorContext(
@@ -216,7 +237,8 @@ class Engine:
             self._current_rules,
             self._configuration,
             labels.of,
-            None if self._creations is None else self._creations.note,
+            creations=None if self._creations is None else self._creations.note,
+            namespaces=labels.every,
         )
 
     def _watched(self, known: Known, view: CachedView) -> Creations:
@@ -245,6 +267,10 @@ class Engine:
 
     def _deferred_keys(self) -> Set[str]:
         return self._rules.deferred_keys
+
+    def _is_not_installed(self, name: str) -> bool:
+        """Tell whether a kind that need not be there is not."""
+        return name == CLUSTER_DEFERRED_QUOTAS.plural and self._shared.is_absent
 
     def _capacity(self) -> int:
         return self._configuration().limits.reservations_per_namespace

@@ -45,3 +45,13 @@ class NamespaceLabels:
             self._known = {}
         self._known[namespace] = (now, labels)
         return labels
+
+    def every(self) -> Mapping[str, Mapping[str, str]]:
+        """List the labels of all namespaces, by name.
+
+        Raises:
+            ApiError: The API server does not answer.
+            InvalidFieldError: Those of one cannot be read.
+        """
+        metadata = [Node(raw).child("metadata") for raw in self._api.list(NAMESPACES).items]
+        return {one.text("name"): one.string_map("labels") for one in metadata}

@@ -10,6 +10,10 @@ answer of the API server that got lost leaves everything undecided; reading agai
 became of the write, and a reservation that is there is not made twice.
 
 Who finds nothing to claim asks too (`contradiction`): the ledger may know better.
+
+Where a quota is shared with other namespaces, what is admitted is first written there (`sharing`);
+whoever does so keeps others of this process waiting, so that they do not make each other begin
+again. A refusal then rests on both objects.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.cluster.api import ApiError, ConflictError, NotFoundError, TooLargeError
+from webhook.quota.escrow import shared_names
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import (
     NO_LEDGER,
@@ -29,29 +34,49 @@ from webhook.quota.ledger import (
     Claim,
     Ledger,
     Observed,
-    Refused,
     Undecided,
     Verdict,
-    admit,
-    admit_all,
     final_verdicts,
     not_counted,
 )
-from webhook.quota.ledger_codec import written_bytes, written_bytes_of
+from webhook.quota.ledger_codec import written_bytes
+from webhook.state.deciding import (
+    LATE,
+    close,
+    decided,
+    growth_of,
+    outcome_of,
+    still_open,
+    too_large,
+    unreachable,
+)
 from webhook.state.lanes import Lane, Lanes, Outcome, Reserved, Ticket
 from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.shared_quotas import SharedQuotaStore, SharedSeen
+from webhook.state.sharing import (
+    NOTHING_SHARED,
+    SharedMap,
+    closed,
+    look_up,
+    raise_grants,
+    reason_of,
+    with_others,
+)
 
 __all__ = ["Outcome", "Reserved", "Reserver", "ReserverStats"]
 
 _log = logging.getLogger(__name__)
 
 _BUSY = Undecided("the quota ledger is busy")
-_LATE = Undecided("the request's time ran out before its quota could be reserved")
 _FULL = Undecided("the quota ledger holds as many reservations as it can")
 
 _GATHER_SECONDS: Final = 0.01
 """How long a crowd may grow before it is decided: each write costs the API server as much as the
 decisions of many, and leaves the tracker a moment for its own."""
+_TURNS: Final = 6
+"""How often a version of a ledger is decided on while others write a quota that it shares."""
+_LAST_SECONDS: Final = 0.5
+"""What is left of a request's time for the writes, when it has waited for a shared quota."""
 MOST_BYTES: Final = 1_280 * 1024
 """Of a ledger's status as JSON. etcd takes 1.5 MiB by default, metadata included."""
 
@@ -75,10 +100,12 @@ class Reserver:
         opted_in_at: Says by which version of a Namespace it opted in, as far as is known; a ledger
             that was counted before decides nothing.
         stats: Told about batches and conflicts.
+        shared: Where quotas that namespaces share are read and written; without it, what such a
+            quota is about stays undecided.
         sleep: Waits some seconds between attempts.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
         self,
         ledgers: LedgerStore,
         *,
@@ -87,6 +114,7 @@ class Reserver:
         most_bytes: int = MOST_BYTES,
         opted_in_at: Callable[[str], int] = lambda _namespace: 0,
         stats: ReserverStats | None = None,
+        shared: SharedQuotaStore | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._ledgers = ledgers
@@ -95,6 +123,7 @@ class Reserver:
         self._most_bytes = most_bytes
         self._opted_in_at = opted_in_at
         self._stats = stats or ReserverStats()
+        self._shared = shared
         self._sleep = sleep
         self._lanes = Lanes()
 
@@ -117,7 +146,7 @@ class Reserver:
             if ticket.outcome is not None:
                 return ticket.outcome
             if not self._lanes.takes_over(lane, ticket):
-                return _LATE
+                return LATE
             if not is_woken:
                 ticket.woken.acquire()  # who handed the lead over is about to wake it
             if self._lanes.is_crowded(lane):
@@ -129,11 +158,14 @@ class Reserver:
         try:
             version = self._ledgers.fetch(namespace)
         except (ApiError, InvalidFieldError) as err:
-            return _unreachable(err)
+            return unreachable(err)
         ticket = Ticket(claim, observed, deadline=0.0)
         known, number = (version.ledger, version.resource_version) if version else (None, 0)
-        _, verdicts = self._verdicts(namespace, known, [ticket])
-        return _outcome(verdicts[0], number)
+        seen = self._look_up(shared_names(known), is_fresh=True)
+        if known is not None:
+            known = with_others(known, namespace, seen)
+        _, verdicts = self._verdicts(namespace, known, [ticket], seen)
+        return outcome_of(verdicts[0], number)
 
     def contradiction(self, namespace: str, observed: frozenset[Observed]) -> Undecided | None:
         """Say why nothing may pass uncharged, if the ledger as it is now says so.
@@ -144,7 +176,7 @@ class Reserver:
         try:
             version = self._ledgers.fetch(namespace)
         except (ApiError, InvalidFieldError) as err:
-            return _unreachable(err)
+            return unreachable(err)
         known = None if version is None else version.ledger
         return not_counted(known, observed) if known or observed else None
 
@@ -169,56 +201,125 @@ class Reserver:
         version = self._ledgers.known(namespace)
         is_fresh = False
         for attempt in range(self._attempts):
-            still_open = _open(batch)
-            if not still_open:
+            waiting = still_open(batch)
+            if not waiting:
                 return
             if version is None:
-                version, is_fresh = self._fetch(namespace, still_open), True
+                version, is_fresh = self._fetch(namespace, waiting), True
                 if version is None:
                     return
-            following, verdicts = self._verdicts(namespace, version.ledger, still_open)
-            if not is_fresh and not all(isinstance(one, Admitted) for one in verdicts):
-                version = None  # only what is read now may refuse or hold back
-                continue
-            self._settle(namespace, version, following, still_open, verdicts)
-            version, is_fresh = None, False
-            if attempt and _open(batch):
+            is_done = self._attempt(namespace, version, waiting, is_fresh=is_fresh)
+            version = None
+            if not is_done:
+                continue  # only what is read now may refuse or hold back
+            is_fresh = False
+            if attempt and still_open(batch):
                 self._sleep(random.uniform(0, 0.002 * 2**attempt))  # noqa: S311 - jitter
+
+    def _attempt(
+        self, namespace: str, version: LedgerVersion, tickets: Sequence[Ticket], *, is_fresh: bool
+    ) -> bool:
+        """Decide the tickets by one version of the ledger; False when it has to be read first."""
+        names = shared_names(version.ledger)
+        if not names or self._shared is None:
+            seen = self._look_up(names, is_fresh=False)
+            return (
+                self._decide_by(namespace, version, seen, tickets, is_fresh=is_fresh) is not False
+            )
+        until = max(ticket.deadline for ticket in tickets) - _LAST_SECONDS
+        with self._shared.held(names, until=until) as is_held:
+            for turn in range(_TURNS if is_held else 0):
+                seen = self._look_up(names, is_fresh=is_fresh or turn > 0)
+                is_done = self._decide_by(namespace, version, seen, tickets, is_fresh=is_fresh)
+                if is_done is not None:
+                    return is_done
+                self._sleep(random.uniform(0, 0.002 * 2**turn))  # noqa: S311 - jitter
+                tickets = still_open(tickets)
+                if not tickets:
+                    return True
+        return True
+
+    def _look_up(self, names: Sequence[str], *, is_fresh: bool) -> SharedMap:
+        if not names:
+            return NOTHING_SHARED
+        if self._shared is None:
+            return dict.fromkeys(names, SharedSeen(None))
+        return look_up(self._shared, names, is_fresh=is_fresh)
+
+    def _decide_by(
+        self,
+        namespace: str,
+        version: LedgerVersion,
+        seen: SharedMap,
+        tickets: Sequence[Ticket],
+        *,
+        is_fresh: bool,
+    ) -> bool | None:
+        """Decide as `_attempt`; None when a shared quota was written by somebody else first.
+
+        The ledger's version stands then, and may be decided on again with what was written.
+        """
+        known = version.ledger
+        if known is not None:
+            known = with_others(known, namespace, seen)
+        following, verdicts = self._verdicts(namespace, known, tickets, seen)
+        if not is_fresh and not all(isinstance(one, Admitted) for one in verdicts):
+            return False
+        is_admitting = any(isinstance(one, Admitted) for one in verdicts)
+        if seen and is_admitting and known is not None and following is not None:
+            following = self._raised(namespace, known, following, seen)
+            if following is None:
+                self._close_final(tickets, verdicts, None, is_written=False)
+                return None
+        self._settle(namespace, version, following, tickets, verdicts)
+        return True
+
+    def _raised(
+        self, namespace: str, known: Ledger, following: Ledger, seen: SharedMap
+    ) -> Ledger | None:
+        if self._shared is None:
+            return None
+        granted = raise_grants(self._shared, namespace, known, following, seen)
+        if granted is None:
+            self._stats.conflicted()
+        return granted
 
     def _fetch(self, namespace: str, tickets: Sequence[Ticket]) -> LedgerVersion | None:
         """Read the ledger; when that fails, nothing can be decided."""
         try:
             version = self._ledgers.fetch(namespace)
         except (ApiError, InvalidFieldError) as err:
-            _close(tickets, _unreachable(err))
+            close(tickets, unreachable(err))
             return None
         if version is None:
-            _close(tickets, NO_LEDGER)
+            close(tickets, NO_LEDGER)
         return version
 
     def _verdicts(
-        self, namespace: str, known: Ledger | None, tickets: Sequence[Ticket]
+        self, namespace: str, known: Ledger | None, tickets: Sequence[Ticket], seen: SharedMap
     ) -> tuple[Ledger | None, list[Verdict]]:
         """Decide the tickets in their order on one running ledger."""
         if known is None:
             return None, [NO_LEDGER for _ in tickets]
-        kept_out = self._kept_out(namespace, known, tickets)
-        following, verdicts = _decided(known, tickets, kept_out)
+        kept_out = self._kept_out(namespace, known, tickets, seen)
+        following, verdicts = decided(known, tickets, kept_out)
         if written_bytes(following) > self._most_bytes:
             kept_out = self._without_room(namespace, known, tickets, kept_out)
-            following, verdicts = _decided(known, tickets, kept_out)
+            following, verdicts = decided(known, tickets, kept_out)
         return following, verdicts
 
     def _kept_out(
-        self, namespace: str, known: Ledger, tickets: Sequence[Ticket]
+        self, namespace: str, known: Ledger, tickets: Sequence[Ticket], seen: SharedMap
     ) -> list[Undecided | None]:
         """Say of each ticket why it cannot be decided; None where it can."""
         since = self._opted_in_at(namespace)
+        shut = closed(namespace, known, seen) if seen else {}
         is_full = len(known.reservations) >= self._capacity()
         return [
             _FULL
             if is_full and ticket.claim.uid not in known.reservations
             else not_counted(known, ticket.observed, since=since)
+            or reason_of(ticket.claim, known, shut)
             for ticket in tickets
         ]
 
@@ -233,8 +334,8 @@ class Reserver:
         room = max(0, self._most_bytes - written_bytes(known))
         out: list[Undecided | None] = []
         for ticket, reason in zip(tickets, kept_out, strict=True):
-            growth = 0 if reason is not None else _growth(known, ticket.claim)
-            out.append(_too_large(namespace) if growth > room else reason)
+            growth = 0 if reason is not None else growth_of(known, ticket.claim)
+            out.append(too_large(namespace) if growth > room else reason)
             room -= growth if growth <= room else 0
         return out
 
@@ -253,16 +354,27 @@ class Reserver:
                 written = self._write(namespace, version, following)
             except TooLargeError:
                 admitted = zip(tickets, verdicts, strict=True)
-                _close(
+                close(
                     [ticket for ticket, verdict in admitted if isinstance(verdict, Admitted)],
-                    _too_large(namespace),
+                    too_large(namespace),
                 )
                 written = None
-        standing = final_verdicts(verdicts, is_written=written is not None)
+        self._close_final(tickets, verdicts, written, is_written=written is not None)
+
+    @staticmethod
+    def _close_final(
+        tickets: Sequence[Ticket],
+        verdicts: Sequence[Verdict],
+        written: LedgerVersion | None,
+        *,
+        is_written: bool,
+    ) -> None:
+        """Give the tickets their outcome whose verdict stands."""
+        standing = final_verdicts(verdicts, is_written=is_written)
         for ticket, verdict in zip(tickets, standing, strict=True):
             if verdict is not None and ticket.outcome is None:
                 number = 0 if written is None else written.resource_version
-                ticket.outcome = _outcome(verdict, number)
+                ticket.outcome = outcome_of(verdict, number)
 
     def _write(
         self, namespace: str, version: LedgerVersion, following: Ledger
@@ -287,57 +399,3 @@ class Reserver:
             return None
         self._stats.batch_written(following.serial - (version.ledger or following).serial)
         return written
-
-
-def _decided(
-    known: Ledger, tickets: Sequence[Ticket], kept_out: Sequence[Undecided | None]
-) -> tuple[Ledger, list[Verdict]]:
-    """Decide the tickets for which there is no reason not to."""
-    pairs = list(zip(tickets, kept_out, strict=True))
-    following, decided = admit_all(
-        known, [ticket.claim for ticket, reason in pairs if reason is None]
-    )
-    rest = iter(decided)
-    return following, [next(rest) if reason is None else reason for reason in kept_out]
-
-
-def _growth(known: Ledger, claim: Claim) -> int:
-    """Return by how many bytes a claim would make the ledger larger, if it fits its quotas."""
-    _, verdict = admit(known, claim)
-    if not isinstance(verdict, Admitted):
-        return 0
-    before = known.reservations.get(claim.uid)
-    grown = written_bytes_of(verdict.reservation)
-    return max(0, grown - (0 if before is None else written_bytes_of(before)))
-
-
-def _too_large(namespace: str) -> Undecided:
-    return Undecided(f"the quota ledger of namespace {namespace} holds as much as one object can")
-
-
-def _open(batch: Sequence[Ticket]) -> list[Ticket]:
-    """Return the tickets without outcome; those that are out of time get theirs."""
-    now = time.monotonic()
-    for ticket in batch:
-        if ticket.outcome is None and ticket.deadline <= now:
-            ticket.outcome = _LATE
-    return [ticket for ticket in batch if ticket.outcome is None]
-
-
-def _close(tickets: Sequence[Ticket], outcome: Outcome) -> None:
-    for ticket in tickets:
-        ticket.outcome = outcome
-
-
-def _outcome(verdict: Verdict, ledger_version: int) -> Outcome:
-    if isinstance(verdict, Admitted):
-        return Reserved(ledger_version)
-    if isinstance(verdict, Refused):
-        return verdict.refusal
-    return verdict
-
-
-def _unreachable(err: ApiError | InvalidFieldError) -> Undecided:
-    if isinstance(err, InvalidFieldError):
-        return Undecided(f"the quota ledger cannot be read: {err}")
-    return Undecided(f"the quota ledger cannot be reached: {err.message}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -25,14 +25,16 @@ from webhook.cluster.api import (
     split_key,
 )
 from webhook.cluster.informer import Change, Informer, Scope, Timing
+from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
 from webhook.cluster.shapes import decode_namespace, decode_pod, decode_quota
 from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
-from webhook.quota.fields import InvalidFieldError, mapping
+from webhook.quota.fields import InvalidFieldError, mapping, string_map, text
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.state.ledger_text import identity_of
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.live_quotas import LiveQuotas, unreadable_quota
 from webhook.state.names import DEFERRED_MODE, MODE_LABEL
+from webhook.state.shared_view import NONE_SELECTED, Selected, SharedQuotaCache
 
 STALE_SECONDS: Final = 90.0
 """An API server sends a bookmark on every watch about once a minute, if nothing happens.
@@ -48,7 +50,7 @@ class QuotasSeen:
 
     Attributes:
         every: All that can be read.
-        deferred: Those with deferred resources.
+        deferred: Those with deferred resources, and the quotas that it shares with others.
         unreadable: Why nothing can be decided: one sentence per quota that cannot be read.
     """
 
@@ -79,6 +81,7 @@ class _Derived:
     quotas: tuple[ResourceQuota, ...]
     unreadable: Mapping[str, str]
     keys: Set[str]
+    shared: Selected
     seen: QuotasSeen
 
 
@@ -89,11 +92,13 @@ _NOT_LISTED: Final = QuotasSeen(
 
 
 class QuotaCache:
-    """The ResourceQuotas of all namespaces, as the core reads them.
+    """The ResourceQuotas of all namespaces, as the core reads them, and what namespaces share.
 
     Args:
         api: The API server to follow, and to ask when nothing is heard of it.
         deferred_keys: Tells which resources are deferred now.
+        shared: The quotas that namespaces share, if any do.
+        labels: Tells the labels of a namespace that has opted in; None if they are not known.
         timing: Clock and pauses of the informer.
         stale_seconds: How long the cache is believed without a word of the API server.
     """
@@ -103,9 +108,14 @@ class QuotaCache:
         api: ClusterApi,
         deferred_keys: Callable[[], Set[str]],
         *,
+        shared: SharedQuotaCache | None = None,
+        labels: Callable[[str], Mapping[str, str] | None] = lambda _namespace: None,
         timing: Timing = Timing(),
         stale_seconds: float = STALE_SECONDS,
     ) -> None:
+        self.shared: Final = shared
+        self._labels = labels
+        self._selected: dict[str, tuple[object, Mapping[str, str], Selected]] = {}
         self.informer: Final = Informer(
             api,
             RESOURCE_QUOTAS,
@@ -121,11 +131,24 @@ class QuotaCache:
         self._lock = threading.Lock()
         self.informer.add_handler(self._note_error)
 
+    def keys(self) -> Set[str]:
+        """Return which resources are deferred now."""
+        return self._keys()
+
     def up_to_date(self, namespace: str) -> QuotasSeen:
         """Return the quotas of a namespace as they were no longer ago than is believed.
 
         Before the first list nobody knows which there are, so nothing can be decided.
         """
+        seen = self._up_to_date(namespace)
+        if self.shared is None:
+            return seen
+        doubts = self.shared.doubt(self._stale_seconds)
+        if self.shared.specs and self._labels(namespace) is None:
+            doubts += ("the labels of the namespace have not been seen yet",)
+        return replace(seen, unreadable=(*seen.unreadable, *doubts)) if doubts else seen
+
+    def _up_to_date(self, namespace: str) -> QuotasSeen:
         if not self.informer.has_synced:
             return _NOT_LISTED
         age = self.informer.last_event_age_seconds
@@ -146,14 +169,17 @@ class QuotaCache:
             ApiError: It does not answer.
         """
         quotas, unreadable = self._live.of(namespace, is_believed=self._has_deferred)
-        return QuotasSeen(quotas, deferred_quotas(quotas, self._keys()), unreadable)
+        shared = self._shared_by(namespace)
+        deferred = deferred_quotas((*quotas, *shared.quotas), self._keys())
+        return QuotasSeen(quotas, deferred, (*unreadable, *shared.unreadable))
 
     def in_namespace(self, namespace: str) -> QuotasSeen:
         """Return the quotas of a namespace; asked again, it costs nothing until they change."""
         quotas = self.informer.in_namespace(namespace)
         errors = self._errors.get(namespace, _NO_ERRORS)
         keys = self._keys()
-        if not quotas and not errors:
+        shared = self._shared_by(namespace)
+        if not quotas and not errors and shared is NONE_SELECTED:
             self._derived.pop(namespace, None)  # namespaces come and go
             return QuotasSeen((), deferred_quotas((), keys))
         derived = self._derived.get(namespace)
@@ -162,11 +188,28 @@ class QuotaCache:
             or derived.quotas is not quotas
             or derived.unreadable is not errors
             or derived.keys is not keys
+            or derived.shared is not shared
         ):
-            seen = QuotasSeen(quotas, deferred_quotas(quotas, keys), tuple(errors.values()))
-            derived = _Derived(quotas, errors, keys, seen)
+            deferred = deferred_quotas((*quotas, *shared.quotas), keys)
+            seen = QuotasSeen(quotas, deferred, (*errors.values(), *shared.unreadable))
+            derived = _Derived(quotas, errors, keys, shared, seen)
             self._derived[namespace] = derived
         return derived.seen
+
+    def _shared_by(self, namespace: str) -> Selected:
+        """Return the shared quotas of a namespace; the same object until something changes."""
+        specs = () if self.shared is None else self.shared.specs
+        if self.shared is None or not specs:
+            return NONE_SELECTED
+        labels = self._labels(namespace)
+        if labels is None:  # it has not opted in
+            self._selected.pop(namespace, None)
+            return NONE_SELECTED
+        known = self._selected.get(namespace)
+        if known is None or known[0] is not specs or known[1] is not labels:
+            known = (specs, labels, self.shared.selected(labels))
+            self._selected[namespace] = known
+        return known[2]
 
     def _has_deferred(self, quotas: tuple[ResourceQuota, ...]) -> bool:
         return bool(deferred_quotas(quotas, self._keys()).quotas)
@@ -197,9 +240,10 @@ class NamespaceCache:
         self._opted_in_at: dict[str, int] = {}
         self._noted: dict[str, int] = {}
         """The version of each Namespace that was looked at for this."""
+        self._labels: dict[str, Mapping[str, str]] = {}
         self._lock = threading.Lock()
         self.informer: Final = Informer(
-            api, NAMESPACES, transform=is_deferred, timing=timing, decode=decode_namespace
+            api, NAMESPACES, transform=self._read, timing=timing, decode=decode_namespace
         )
         self.informer.add_handler(self._note_change)
 
@@ -227,6 +271,13 @@ class NamespaceCache:
             self._note_opted_in(namespace, identity_of(found)[1])
         return is_opted_in
 
+    def labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace that has opted in; None of others, or if not seen yet.
+
+        It is the same object until they change.
+        """
+        return self._labels.get(namespace)
+
     def opted_in_at(self, namespace: str) -> int:
         """Return the version of the Namespace by which it opted in; 0 if that was never seen.
 
@@ -238,9 +289,26 @@ class NamespaceCache:
             return entry.resource_version  # it is there and was not looked at yet
         return self._opted_in_at.get(namespace, 0)
 
+    def _read(self, namespace: Object) -> bool:
+        """Note the labels, if it has opted in, and say whether it has."""
+        metadata = mapping(namespace.get("metadata"), "metadata")
+        name = text(metadata.get("name"), "metadata.name")
+        is_opted_in = is_deferred(namespace)
+        if not is_opted_in:
+            self._labels.pop(name, None)
+            return False
+        labels = {
+            NAMESPACE_NAME_LABEL: name,
+            **string_map(metadata.get("labels"), "metadata.labels"),
+        }
+        if labels != self._labels.get(name):
+            self._labels[name] = labels
+        return True
+
     def _note_change(self, change: Change[bool]) -> None:
         if change.type == "DELETED":
             with self._lock:
+                self._labels.pop(change.key, None)
                 self._opted_in_at.pop(change.key, None)
                 self._noted.pop(change.key, None)
             return

@@ -55,6 +55,8 @@ EXPECTED = {
     (VALIDATING, "jobset.x-k8s.io", "jobsets", "UPDATE"),
     (VALIDATING, "", "resourcequotas", "CREATE"),
     (VALIDATING, "", "resourcequotas", "UPDATE"),
+    (VALIDATING, "deferredquota.io", "clusterdeferredquotas", "CREATE"),
+    (VALIDATING, "deferredquota.io", "clusterdeferredquotas", "UPDATE"),
 }
 
 

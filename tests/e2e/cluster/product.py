@@ -277,8 +277,9 @@ def apply_namespace(api: Api, name: str, *, mode: str = "deferred", pacing: str 
 
 def _wait_for_ledgers(plane: ControlPlane) -> None:
     api = Api(plane.rest)
-    path = "/apis/deferredquota.io/v1alpha1/quotaledgers"
-    becomes(lambda: api.get(path).code, 200, "the API server serves ledgers")
+    for plural in ("quotaledgers", "clusterdeferredquotas"):
+        path = f"/apis/deferredquota.io/v1alpha1/{plural}"
+        becomes(lambda: api.get(path).code, 200, f"the API server serves {plural}")  # noqa: B023
 
 
 def _hides(api: Api) -> bool:

@@ -72,7 +72,7 @@ def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
 
 
 def test_a_dry_run_changes_nothing(clean: Cluster) -> None:
-    assert "21 objects would change" in clean.install("--dry-run")
+    assert "23 objects would change" in clean.install("--dry-run")
     assert clean.versions() == {}
     assert "would be created" in clean.run("install", "--dry-run")
     assert clean.versions() == {}
@@ -283,7 +283,8 @@ def test_uninstalling_finishes_what_somebody_began(cluster: Cluster, tenant: Ten
     cluster.install("--mask", "policy")
     quota(tenant, "q", {"requests.cpu": "2"})
     delete = ("delete", "--wait=true")
-    cluster.plane.kubectl(*delete, "customresourcedefinition", "quotaledgers.deferredquota.io")
+    for kind in ("quotaledgers", "clusterdeferredquotas"):
+        cluster.plane.kubectl(*delete, "customresourcedefinition", f"{kind}.deferredquota.io")
     cluster.plane.kubectl(*delete, "namespace", SYSTEM)
     cluster.plane.kubectl(*delete, "mutatingwebhookconfiguration", "deferred-quota")
     cluster.uninstall("--remove-labels")
@@ -303,7 +304,10 @@ def test_ledgers_can_be_kept(cluster: Cluster, tenant: Tenant) -> None:
     eventually(lambda: tenant.api.create(path, body).ok, "ledgers are served")
     cluster.uninstall("--keep-crds")
     assert tenant.api.get(objects.ledger(tenant.namespace)).ok
-    assert set(cluster.versions()) == {"CustomResourceDefinition/quotaledgers.deferredquota.io"}
+    assert set(cluster.versions()) == {
+        f"CustomResourceDefinition/{kind}.deferredquota.io"
+        for kind in ("quotaledgers", "clusterdeferredquotas")
+    }
 
 
 def test_a_ledger_is_stored_as_it_is_written(cluster: Cluster) -> None:

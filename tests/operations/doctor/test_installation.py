@@ -30,6 +30,7 @@ from webhook.embedded.registration import hooks
 from webhook.operations.doctor import CHECKS
 from webhook.operations.doctor.installation import WRITTEN_FIELDS
 from webhook.operations.names import (
+    CLUSTER_QUOTA_CRD,
     CUSTOM_RESOURCE_DEFINITIONS,
     LEDGER_CRD,
     MASK_POLICY,
@@ -139,6 +140,35 @@ def test_the_definition_is_compared(change: Change, name: str, message: str) -> 
     assert (finding.severity, finding.message) == ("error", message)
 
 
+CLUSTER_DEFINITIONS: dict[str, tuple[Change, str]] = {
+    "namespaced": (
+        lambda raw: spec(raw).update(scope="Namespaced"),
+        "spec.scope: is 'Namespaced', must be Cluster",
+    ),
+    "without what people are told": (
+        lambda raw: fields(raw).pop("summary"),
+        "its schema lacks fields that cluster quotas have, and drops them: status.summary",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), CLUSTER_DEFINITIONS.values(), ids=CLUSTER_DEFINITIONS
+)
+def test_the_definition_of_cluster_quotas_is_compared_too(change: Change, message: str) -> None:
+    cluster = healthy()
+    edit(cluster, CUSTOM_RESOURCE_DEFINITIONS, CLUSTER_QUOTA_CRD, change)
+    finding = the(examined(cluster), "crd.schema")
+    assert (finding.severity, finding.message) == ("error", message)
+
+
+def test_cluster_quotas_are_no_part_of_an_older_installation() -> None:
+    cluster = healthy()
+    remove(cluster, CUSTOM_RESOURCE_DEFINITIONS, CLUSTER_QUOTA_CRD)
+    finding = the(examined(cluster), "cdq.crd-missing")
+    assert finding.severity == "warn"
+
+
 def test_a_schema_that_keeps_everything_is_fine() -> None:
     cluster = healthy()
 
@@ -163,7 +193,7 @@ def paths(value: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-AMOUNTS = {"hard", "used", "reserved", "pending"}
+AMOUNTS = {"hard", "used", "reserved", "pending", "granted"}
 
 
 def test_every_field_that_is_written_is_looked_for() -> None:
@@ -171,7 +201,7 @@ def test_every_field_that_is_written_is_looked_for() -> None:
     observed = Observed("p1", "uid", "hash")
     amounts = parse_resource_list({"cpu": "1"}, field="")
     ledger = Ledger(
-        {"p1": Account(observed, amounts, amounts, amounts, amounts)},
+        {"p1": Account(observed, amounts, amounts, amounts, amounts, amounts)},
         {"u": Reservation("u", "web", Door.BIND, amounts, {"p1": amounts}, ("p1",), 1)},
         conditions=(Condition("Counted", "True", "Why", "because", "2026-01-01T00:00:00Z"),),
     )

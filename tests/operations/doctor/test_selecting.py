@@ -54,3 +54,18 @@ def test_rules_cover_as_in_the_api_server(listed: str, wanted: str, covers: bool
     rule = {"operations": ["*"], "apiGroups": [""], "resources": [listed]}
     missing = uncovered([Node(rule)], [("CREATE", "", wanted)])
     assert missing == ([] if covers else [f"CREATE {wanted}"])
+
+
+SCOPES: dict[str, tuple[str, list[str]]] = {
+    "all by default": ("", []),
+    "all": ("*", []),
+    "of namespaces": ("Namespaced", ["CREATE clusterdeferredquotas"]),
+    "of the cluster": ("Cluster", ["CREATE pods"]),
+}
+
+
+@pytest.mark.parametrize(("scope", "missing"), SCOPES.values(), ids=SCOPES)
+def test_a_rule_covers_what_is_in_its_scope(scope: str, missing: list[str]) -> None:
+    rule = {"operations": ["*"], "apiGroups": ["*"], "resources": ["*"], "scope": scope}
+    wanted = [("CREATE", "", "pods"), ("CREATE", "deferredquota.io", "clusterdeferredquotas")]
+    assert uncovered([Node(rule)], wanted) == missing

@@ -78,6 +78,8 @@ class DoorContext:
         namespace_labels: Returns the labels of a namespace; raises ApiError where the API server
             had to be asked and does not answer.
         creations: Told of pods that are created in namespaces in shadow mode; must not block.
+        namespaces: Returns the name and the labels of every namespace; raises ApiError where the
+            API server does not answer.
     """
 
     view: ClusterView
@@ -86,3 +88,4 @@ class DoorContext:
     current_configuration: Callable[[], Configuration] = Configuration
     namespace_labels: Callable[[str], Mapping[str, str]] = lambda _namespace: {}
     creations: Callable[[Attempt], None] | None = None
+    namespaces: Callable[[], Mapping[str, Mapping[str, str]]] = dict

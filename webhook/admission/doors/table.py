@@ -9,6 +9,7 @@ from webhook.admission.deadline import Deadline
 from webhook.admission.doors import (
     answers,
     bindings,
+    cluster_quotas,
     gates,
     jobs,
     mask,
@@ -19,11 +20,13 @@ from webhook.admission.doors import (
 )
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied, Phase
-from webhook.cluster.api import ApiError
+from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, ApiError
 from webhook.quota.deferral import QuotaScopeError
 from webhook.quota.fields import InvalidFieldError
 
 Door: TypeAlias = Callable[[DoorContext, AdmissionRequest, Deadline], Answer]
+
+_CLUSTER_QUOTAS: Final = CLUSTER_DEFERRED_QUOTAS.group, CLUSTER_DEFERRED_QUOTAS.plural
 
 DOORS: Final[Mapping[tuple[Phase, str, str, str], Door]] = {
     (Phase.MUTATING, "", "pods/binding", "CREATE"): bindings.stamp,
@@ -45,6 +48,8 @@ DOORS: Final[Mapping[tuple[Phase, str, str, str], Door]] = {
     (Phase.VALIDATING, "jobset.x-k8s.io", "jobsets", "UPDATE"): jobs.update_set,
     (Phase.VALIDATING, "", "resourcequotas", "CREATE"): quotas.create,
     (Phase.VALIDATING, "", "resourcequotas", "UPDATE"): quotas.update,
+    (Phase.VALIDATING, *_CLUSTER_QUOTAS, "CREATE"): cluster_quotas.create,
+    (Phase.VALIDATING, *_CLUSTER_QUOTAS, "UPDATE"): cluster_quotas.update,
 }
 """(phase, API group, resource/subresource, operation) → door."""
 
@@ -53,6 +58,9 @@ _NEVER_REFUSE: Final[Mapping[Door, Callable[[AdmissionRequest], Allowed]]] = {
     gates.create: gates.in_doubt,
 }
 """Door → what it says instead, whatever kept it from deciding."""
+
+_OF_NO_NAMESPACE: Final = frozenset({cluster_quotas.create, cluster_quotas.update})
+"""Doors for objects of the cluster, where nobody opts in."""
 
 _KNOWN_RESOURCES: Final = frozenset(
     (group, resource.partition("/")[0]) for _, group, resource, _ in DOORS
@@ -79,8 +87,9 @@ def _through(
     door: Door, context: DoorContext, request: AdmissionRequest, deadline: Deadline
 ) -> Answer:
     try:
-        early = _not_ours(context, request) or _unanswerable(request, deadline)
-        return early or door(context, request, deadline)
+        is_of_namespace = door not in _OF_NO_NAMESPACE
+        not_ours = _not_ours(context, request) if is_of_namespace else None
+        return not_ours or _unanswerable(request, deadline) or door(context, request, deadline)
     except QuotaScopeError as err:
         return answers.unmatchable(err)
     except InvalidFieldError as err:

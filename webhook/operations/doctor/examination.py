@@ -8,6 +8,7 @@ from typing import Final
 
 from webhook.cluster.api import NAMESPACES, ApiError, ForbiddenError, NotFoundError
 from webhook.operations.doctor import (
+    cluster_quotas,
     installation,
     ledgers,
     masks,
@@ -43,7 +44,7 @@ def _limited_resources(scene: Scene) -> Iterator[Finding]:
 
 
 CHECKS: Final = (
-    Check("crd", "the definition of ledgers", installation.definition),
+    Check("crd", "the definitions of ledgers and of cluster quotas", installation.definition),
     Check("webhooks", "the webhook configurations", registrations.registrations),
     Check("stamp", "the mark of bound pods", registrations.stamps),
     Check("mask", "the mask", masks.masks),
@@ -52,6 +53,7 @@ CHECKS: Final = (
     Check("quotas", "the quotas", masks.quotas),
     Check("statuses", "the status of the quotas", masks.statuses),
     Check("leader", "the controller that leads", installation.leader),
+    Check("cluster-quotas", "the quotas that namespaces share", cluster_quotas.cluster_quotas),
     Check("ledgers", "the ledgers", ledgers.ledgers),
     Check("guarded", "the pods that have a node", namespaces.unguarded),
     Check("gates", "the pods that wait", namespaces.gates),

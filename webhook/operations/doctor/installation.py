@@ -1,18 +1,18 @@
-"""Is it installed: the definition of ledgers, and a controller that leads."""
+"""Is it installed: the definitions of what is kept, and a controller that leads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from webhook.cluster.api import LEASES, Object
 from webhook.operations.doctor.scene import Scene
-from webhook.operations.findings import Finding, Subject, error
-from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
+from webhook.operations.findings import Finding, Subject, error, warning
+from webhook.operations.names import CLUSTER_QUOTA_CRD, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
 from webhook.quota.reading import Node
 from webhook.state.names import LEADER_LEASE, SYSTEM_NAMESPACE
 
-_CRD: Final = Subject("CustomResourceDefinition", LEDGER_CRD)
 _LEASE: Final = Subject("Lease", LEADER_LEASE, SYSTEM_NAMESPACE)
 _VERSION: Final = "v1alpha1"
 _APPLY_CRD: Final = "Apply the CustomResourceDefinition of this release."
@@ -25,6 +25,7 @@ WRITTEN_FIELDS: Final[Mapping[str, str]] = {
     "status.quotas.used": "object",
     "status.quotas.reserved": "object",
     "status.quotas.pending": "object",
+    "status.quotas.granted": "object",
     "status.reservations": "string",
     "status.podsResourceVersion": "string",
     "status.podsBarrier": "string",
@@ -40,18 +41,90 @@ WRITTEN_FIELDS: Final[Mapping[str, str]] = {
 schema does not have without a word, and refuses what is of another type."""
 
 
+CLUSTER_QUOTA_FIELDS: Final[Mapping[str, str]] = {
+    "status.observed.uid": "string",
+    "status.observed.specHash": "string",
+    "status.hard": "object",
+    "status.used": "object",
+    "status.namespaces.name": "string",
+    "status.namespaces.granted": "object",
+    "status.members": "integer",
+    "status.serial": "integer",
+    "status.summary": "string",
+    "status.conditions.type": "string",
+    "status.conditions.status": "string",
+    "status.conditions.reason": "string",
+    "status.conditions.message": "string",
+    "status.conditions.lastTransitionTime": "string",
+}
+"""The same of the status of a cluster quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """What a definition has to be like.
+
+    Attributes:
+        name: Its name.
+        scope: Where its objects are.
+        fields: What is written into them.
+        what: What they are called in messages.
+    """
+
+    name: str
+    scope: str
+    fields: Mapping[str, str]
+    what: str
+
+    @property
+    def subject(self) -> Subject:
+        """What findings say it is."""
+        return Subject("CustomResourceDefinition", self.name)
+
+
+_LEDGERS: Final = _Definition(LEDGER_CRD, "Namespaced", WRITTEN_FIELDS, "ledgers")
+_CLUSTER_QUOTAS: Final = _Definition(
+    CLUSTER_QUOTA_CRD, "Cluster", CLUSTER_QUOTA_FIELDS, "cluster quotas"
+)
+
+
 def definition(scene: Scene) -> Iterator[Finding]:
-    """Compare the definition of QuotaLedgers with what is written."""
-    raw = scene.find(CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD)
+    """Compare the definitions with what is written."""
+    yield from _compared(
+        scene,
+        _LEDGERS,
+        error(
+            "crd.missing",
+            _LEDGERS.subject,
+            "is not installed: no ledger can be kept",
+            "Install the product.",
+        ),
+    )
+    yield from _compared(
+        scene,
+        _CLUSTER_QUOTAS,
+        warning(
+            "cdq.crd-missing",
+            _CLUSTER_QUOTAS.subject,
+            "is not installed: there can be no quota that namespaces share",
+            _APPLY_CRD,
+        ),
+    )
+
+
+def _compared(scene: Scene, wanted: _Definition, missing: Finding) -> Iterator[Finding]:
+    raw = scene.find(CUSTOM_RESOURCE_DEFINITIONS, wanted.name)
     if raw is None:
-        yield error(
-            "crd.missing", _CRD, "is not installed: no ledger can be kept", "Install the product."
-        )
+        yield missing
         return
-    yield from scene.judged(CUSTOM_RESOURCE_DEFINITIONS, [raw], _judge_definition)
+
+    def judge(node: Node, subject: Subject) -> Iterator[Finding]:
+        return _judge_definition(wanted, node, subject)
+
+    yield from scene.judged(CUSTOM_RESOURCE_DEFINITIONS, [raw], judge)
 
 
-def _judge_definition(node: Node, subject: Subject) -> Iterator[Finding]:
+def _judge_definition(wanted: _Definition, node: Node, subject: Subject) -> Iterator[Finding]:
     spec = node.child("spec")
     versions = {one.text("name"): one for one in spec.children("versions")}
     version = versions.get(_VERSION)
@@ -60,25 +133,25 @@ def _judge_definition(node: Node, subject: Subject) -> Iterator[Finding]:
         message = f"does not serve {_VERSION}; its versions are: {served}"
         yield error("crd.version", subject, message, _APPLY_CRD)
         return
-    if spec.text("scope") != "Namespaced":
-        message = f"spec.scope: is {spec.text('scope')!r}, must be Namespaced"
+    if spec.text("scope") != wanted.scope:
+        message = f"spec.scope: is {spec.text('scope')!r}, must be {wanted.scope}"
         yield error("crd.schema", subject, message, "Delete it and apply that of this release.")
     if not version.child("subresources").has("status"):
         message = f"version {_VERSION} has no status subresource"
         yield error("crd.schema", subject, message, _APPLY_CRD)
     schema = version.child("schema").child("openAPIV3Schema")
-    found = {path: _type_at(schema, path.split(".")) for path in WRITTEN_FIELDS}
+    found = {path: _type_at(schema, path.split(".")) for path in wanted.fields}
     lost = [path for path, kind in found.items() if kind is None]
     if lost:
         yield error(
             "crd.schema",
             subject,
-            f"its schema lacks fields that ledgers have, and drops them: {', '.join(lost)}",
+            f"its schema lacks fields that {wanted.what} have, and drops them: {', '.join(lost)}",
             _APPLY_CRD,
         )
     for path, kind in found.items():
-        if kind and kind != WRITTEN_FIELDS[path]:
-            message = f"its schema wants {path} to be of type {kind}, not {WRITTEN_FIELDS[path]}"
+        if kind and kind != wanted.fields[path]:
+            message = f"its schema wants {path} to be of type {kind}, not {wanted.fields[path]}"
             yield error("crd.schema", subject, message, _APPLY_CRD)
 
 

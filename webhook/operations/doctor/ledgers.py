@@ -46,7 +46,7 @@ def ledgers(scene: Scene) -> Iterator[Finding]:
     """Judge the ledger of every namespace that has opted in."""
     suspects: list[tuple[Namespace, dict[str, Finding], _Look]] = []
     for namespace in scene.deferred_namespaces():
-        look = _look(scene, namespace.name)
+        look = _look(scene, namespace)
         if isinstance(look, Finding):
             yield look
             continue
@@ -56,9 +56,9 @@ def ledgers(scene: Scene) -> Iterator[Finding]:
     if not suspects:
         return
     scene.pause()
-    scene.objects(RESOURCE_QUOTAS, again=True)
+    _read_quotas_again(scene)
     for namespace, before, first in suspects:
-        second = _look(scene, namespace.name)
+        second = _look(scene, namespace)
         if isinstance(second, Finding):
             yield second
             continue
@@ -66,14 +66,18 @@ def ledgers(scene: Scene) -> Iterator[Finding]:
         yield from _old_reservations(scene, namespace.name, first, second)
 
 
-def _look(scene: Scene, namespace: str) -> _Look | Finding:
+def _look(scene: Scene, where: Namespace) -> _Look | Finding:
     """Read a namespace while its ledger stays the same, or say why that cannot be."""
+    namespace = where.name
     for attempt in range(_ATTEMPTS):
         if attempt:
-            scene.objects(RESOURCE_QUOTAS, again=True)
+            _read_quotas_again(scene)
         try:
             before = _ledger(scene, namespace)
-            chosen = deferred_quotas(scene.quotas(namespace), scene.settings.deferred_keys)
+            chosen = deferred_quotas(
+                (*scene.quotas(namespace), *scene.shared_by(where)),
+                scene.settings.deferred_keys,
+            )
             pods = tuple(
                 each for each in scene.pods(namespace, again=True) if isinstance(each, Pod)
             )
@@ -93,6 +97,11 @@ def _look(scene: Scene, namespace: str) -> _Look | Finding:
         "changes too often to be compared with the pods",
         "Try again when fewer pods are bound at a time.",
     )
+
+
+def _read_quotas_again(scene: Scene) -> None:
+    scene.objects(RESOURCE_QUOTAS, again=True)
+    scene.cluster_quotas(again=True)
 
 
 def _ledger(scene: Scene, namespace: str) -> LedgerVersion | None:

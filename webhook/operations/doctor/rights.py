@@ -69,9 +69,14 @@ _POWERS: Final = (
         "rights.ledgers",
         Severity.WARN,
         ("create", "delete", *_WRITE),
-        ((_LEDGERS, "quotaledgers"), (_LEDGERS, "quotaledgers/status")),
-        "may write ledgers, and so what counts as used",
-        "Leave quotaledgers to this product; people only need to read them.",
+        (
+            (_LEDGERS, "quotaledgers"),
+            (_LEDGERS, "quotaledgers/status"),
+            (_LEDGERS, "clusterdeferredquotas/status"),
+        ),
+        "may write ledgers or the status of cluster quotas, and so what counts as used",
+        "Leave quotaledgers and clusterdeferredquotas/status to this product; people only need to"
+        " read them.",
     ),
     _Power(
         "rights.opt-out",

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias, TypeVar
 
 from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
     PODS,
     RESOURCE_QUOTAS,
@@ -20,6 +21,7 @@ from webhook.cluster.api import (
 from webhook.cluster.kinds import Kind
 from webhook.cluster.shapes import decode_pod
 from webhook.config import Configuration
+from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, read_shared
 from webhook.operations.findings import Finding, Subject, error, subject_of
 from webhook.operations.names import POLICY_VERSIONS, policy_kinds
 from webhook.operations.reading import read_all, read_pod
@@ -240,6 +242,11 @@ class Scene:
         """Return the namespaces that are looked at; odd ones are left to `odd_namespaces`."""
         return [one for one in map(self._namespace, self._wanted()) if one is not None]
 
+    def every_namespace(self) -> list[Namespace]:
+        """Return all namespaces of the cluster that can be read, looked at or not."""
+        found = map(self._namespace, self.objects(NAMESPACES))
+        return [one for one in found if one is not None]
+
     def deferred_namespaces(self) -> list[Namespace]:
         """Return the namespaces whose quotas are deferred."""
         return [one for one in self.namespaces() if one.is_deferred and not one.is_ending]
@@ -280,6 +287,26 @@ class Scene:
             except InvalidFieldError:
                 continue  # `judged` says so
         return sorted(found, key=lambda quota: quota.name)
+
+    def cluster_quotas(self, *, again: bool = False) -> list[tuple[SharedQuota, Object]]:
+        """Return the quotas that namespaces share, and their objects, sorted by name.
+
+        None where they are not installed, and where a snapshot has none.
+
+        Raises:
+            NoRightError: They may not be listed.
+            InvalidFieldError: Not even the name of one can be read.
+        """
+        try:
+            raws = self.objects(CLUSTER_DEFERRED_QUOTAS, again=again)
+        except (NotFoundError, NotInSnapshotError):
+            return []
+        return sorted(((read_shared(raw), raw) for raw in raws), key=lambda one: one[0].spec.name)
+
+    def shared_by(self, namespace: Namespace) -> list[ResourceQuota]:
+        """Return the quotas that a namespace shares and that can be read, by names in ledgers."""
+        every = [one for one, _ in self.cluster_quotas()]
+        return quotas_of(concerning(every, namespace.name, namespace.labels))
 
     # -- judging ---------------------------------------------------------------------------
 

@@ -20,6 +20,9 @@ from webhook.state.names import (
 
 APPLY: Final = "Apply the shipped manifests again."
 
+_OF_NO_NAMESPACE: Final = frozenset({"clusterdeferredquotas"})
+"""Resources that rules for namespaces do not cover, and the other way round."""
+
 ANY_NAMESPACE: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a"}
 """Labels of some namespace that has not opted in."""
 OPTED_IN: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a", MODE_LABEL: DEFERRED_MODE}
@@ -132,19 +135,22 @@ def _some(names: tuple[str, ...], most: int = 5) -> str:
 
 def uncovered(rules: Iterable[Node], wanted: Iterable[tuple[str, str, str]]) -> list[str]:
     """Return which requests (operation, group, resource) no rule of a registration covers."""
-    read = [
-        (rule.strings("operations"), rule.strings("apiGroups"), rule.strings("resources"))
-        for rule in rules
-        if rule.text("scope") != "Cluster"
-    ]
+    read = tuple(rules)
     return [
         f"{operation} {resource}"
         for operation, group, resource in wanted
-        if not any(
-            _names(operations, operation) and _names(groups, group) and _covers(resources, resource)
-            for operations, groups, resources in read
-        )
+        if not any(_sees(rule, operation, group, resource) for rule in read)
     ]
+
+
+def _sees(rule: Node, operation: str, group: str, resource: str) -> bool:
+    place = "Cluster" if resource in _OF_NO_NAMESPACE else "Namespaced"
+    return (
+        rule.text("scope") in {"", "*", place}
+        and _names(rule.strings("operations"), operation)
+        and _names(rule.strings("apiGroups"), group)
+        and _covers(rule.strings("resources"), resource)
+    )
 
 
 def _names(listed: tuple[str, ...], name: str) -> bool:

@@ -1,8 +1,8 @@
 """What an update of a Job may change, and whether its pods fit their quotas.
 
 As the API server has it: `update` is the rule; `templates` compares pod templates, `rules`,
-`resource_rules` and `operators` validate the new one, `equality` and `label_selectors` are the
-API's own notions of sameness and matching, by what stands where: `fields_of_jobs`. `dropping`
+`resource_rules` and `operators` validate the new one, `equality` is the API's own notion of
+sameness, by what stands where: `fields_of_jobs`. `dropping`
 leaves out what only the API server can judge. `explaining` and `changes` put a refusal into words.
 
 As a cluster wants it: `policy` judges an update that the API server takes; `resizes` and `managers`

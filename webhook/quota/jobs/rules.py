@@ -23,7 +23,6 @@ from webhook.quota.fields import (
     string_map,
     text,
 )
-from webhook.quota.jobs.label_selectors import read_label_selector
 from webhook.quota.jobs.operators import label_selector_errors, node_affinity_errors
 from webhook.quota.jobs.resource_rules import (
     Requirements,
@@ -32,6 +31,7 @@ from webhook.quota.jobs.resource_rules import (
     read_requirements,
     requirement_errors,
 )
+from webhook.quota.label_selectors import read_label_selector
 from webhook.quota.names import is_hugepages
 from webhook.quota.objects import Pod
 from webhook.quota.pod_requests import container_limits, container_requests

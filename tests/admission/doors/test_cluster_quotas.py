@@ -1,0 +1,165 @@
+"""ClusterDeferredQuota objects: what nobody could evaluate is refused while it is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import pytest
+
+from tests.admission.doors.desk import a_review
+from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from webhook.admission.deadline import Deadline
+from webhook.admission.doors.context import ClusterView, DoorContext, LedgerGate
+from webhook.admission.doors.table import decide
+from webhook.admission.review import Allowed, Answer, Denied, Phase, decode_review
+from webhook.admission.rules import rules_of
+from webhook.cluster.api import UnreachableError
+from webhook.config import Configuration, QuotaUpdate
+from webhook.encoding import encode_json
+
+Object = dict[str, Any]
+
+BLUE: Final = {"team": "blue"}
+OPTED_IN: Final = {"deferredquota.io/mode": "deferred"}
+
+
+@dataclass
+class Office:
+    """Namespaces and a configuration; nobody is asked about one namespace."""
+
+    namespaces: Mapping[str, Mapping[str, str]] = field(
+        default_factory=lambda: {"team-a": {**BLUE, **OPTED_IN}}
+    )
+    configuration: Configuration = Configuration()  # noqa: RUF009 - frozen
+
+    def create(self, obj: Object, *, dry_run: bool = False) -> Answer:
+        return self.decide(a_review("CREATE", obj=obj, dry_run=dry_run, **PLACE))
+
+    def update(self, old: Object, new: Object) -> Answer:
+        return self.decide(a_review("UPDATE", obj=new, old=old, **PLACE))
+
+    def every(self) -> Mapping[str, Mapping[str, str]]:
+        return self.namespaces
+
+    def decide(self, review: Object) -> Answer:
+        request = decode_review(encode_json(review), Phase.VALIDATING)
+        context = DoorContext(
+            cast("ClusterView", None),
+            cast("LedgerGate", None),
+            lambda: rules_of(self.configuration),
+            lambda: self.configuration,
+            namespaces=self.every,
+        )
+        return decide(context, request, Deadline(time.monotonic() + 5))
+
+
+PLACE: Final[Any] = {
+    "resource": "clusterdeferredquotas",
+    "group": "deferredquota.io",
+    "namespace": "",
+}
+
+
+def warnings(answer: Answer) -> tuple[str, ...]:
+    assert isinstance(answer, Allowed)
+    assert answer.decision == "valid"
+    return answer.warnings
+
+
+def causes(answer: Answer) -> list[tuple[str, str, str]]:
+    assert isinstance(answer, Denied)
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    return [(one.reason, one.field, one.message) for one in answer.causes]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_sound_one_is_admitted(dry_run: bool) -> None:
+    assert warnings(Office().create(a_cluster_quota(), dry_run=dry_run)) == ()
+
+
+def test_what_is_not_deferred_is_sent_to_a_resource_quota() -> None:
+    answer = Office().create(a_cluster_quota(hard={"pods": "1", "cpu": "1"}))
+    detail = "is not deferred: limit it by a ResourceQuota in each namespace"
+    assert causes(answer) == [("FieldValueInvalid", "spec.hard[pods]", detail)]
+    assert isinstance(answer, Denied)
+    assert answer.message == f"spec.hard[pods]: {detail}"
+
+
+def test_the_configuration_says_what_is_deferred() -> None:
+    gpus = a_cluster_quota(hard={"requests.nvidia.com/gpu": "8"})
+    assert causes(Office().create(gpus))
+    gpu = Configuration(deferred_resources=("requests.nvidia.com/gpu",))
+    assert warnings(Office(configuration=gpu).create(gpus)) == ()
+
+
+def test_a_selector_that_matches_nothing_is_worth_a_word() -> None:
+    office = Office({"team-a": OPTED_IN})
+    assert warnings(office.create(a_cluster_quota())) == (
+        "spec.namespaceSelector: no namespace matches now",
+    )
+
+
+def test_namespaces_that_have_not_opted_in_are_named() -> None:
+    inside = {f"in-{number}": {**BLUE, **OPTED_IN} for number in range(3)}
+    outside = {f"out-{number}": BLUE for number in range(7)}
+    others = {"shadow": {**BLUE, "deferredquota.io/mode": "shadow"}, "kube-system": BLUE}
+    office = Office({**inside, **outside, **others})
+    said = "matches and has not opted in: it is not charged"
+    assert warnings(office.create(a_cluster_quota())) == (
+        *(f"namespace out-{one} {said}" for one in range(5)),
+        "3 more namespaces match and have not opted in",
+    )
+
+
+def test_one_may_be_written_while_nobody_can_tell_whom_it_is_for() -> None:
+    class Cut(Office):
+        def every(self) -> Mapping[str, Mapping[str, str]]:
+            raise UnreachableError("no route")
+
+    assert warnings(Cut().create(a_cluster_quota())) == ()
+
+
+def test_an_update_that_leaves_the_spec_alone_passes_whatever_it_says() -> None:
+    odd = a_cluster_quota(hard={"pods": "1"}, selector="odd")
+    freed = {**odd, "metadata": {"name": "team-total", "finalizers": []}}
+    assert warnings(Office().update(odd, freed)) == ()
+
+
+def test_a_change_is_judged_as_a_new_one() -> None:
+    answer = Office().update(a_cluster_quota(), a_cluster_quota(hard={"pods": "1"}))
+    assert [field for _, field, _ in causes(answer)] == ["spec.hard[pods]"]
+
+
+def test_a_limit_below_what_is_taken_is_legal_and_warned_of() -> None:
+    old = {**a_cluster_quota(), "status": {"used": {"requests.cpu": "12", "cpu": "x"}}}
+    new = a_cluster_quota(hard={"requests.cpu": "10"})
+    assert warnings(Office().update(old, new)) == ()  # a status that somebody made unreadable
+    old["status"] = {"used": {"requests.cpu": "12", "limits.cpu": "40"}}
+    assert warnings(Office().update(old, new)) == (
+        "requests.cpu: 12 is taken, above the limit 10; no pod is evicted",
+    )
+    assert warnings(Office().update(old, a_cluster_quota(hard={"requests.cpu": "12"}))) == ()
+
+
+FROZEN: Final = {
+    QuotaUpdate.ALLOW: [],
+    QuotaUpdate.SCOPES: ["spec.namespaceSelector"],
+    QuotaUpdate.REJECT: ["spec.hard", "spec.namespaceSelector"],
+}
+
+
+@pytest.mark.parametrize(("option", "fields"), FROZEN.items(), ids=FROZEN)
+def test_the_configuration_says_what_may_change(option: QuotaUpdate, fields: list[str]) -> None:
+    office = Office(configuration=Configuration(quota_update=option))
+    answer = office.update(a_cluster_quota(), a_cluster_quota(hard={"cpu": "9"}, selector={}))
+    found = [] if isinstance(answer, Allowed) else [name for _, name, _ in causes(answer)]
+    assert found == fields
+
+
+def test_what_lacks_its_object_is_refused() -> None:
+    answer = Office().decide(a_review("CREATE", obj=None, name="x", **PLACE))
+    assert isinstance(answer, Denied)
+    assert answer.code == 400

@@ -1,0 +1,263 @@
+"""Quotas that namespaces share: whom they limit, and whether what is granted adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from tests.builders import a_quota, an_expression
+from tests.operations.healthy import count, edit, examined, healthy, ids, renewing, serious, the
+from tests.operations.scenes import NAMESPACE, a_namespace, load
+from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, QUOTA_LEDGERS
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.operations.findings import Finding
+from webhook.quota.cluster_quotas import cluster_quota
+from webhook.quota.deferral import deferred_part, observed_as
+from webhook.quota.grants import Grants, grants_status
+from webhook.quota.ledger import Account, Ledger
+from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.resources import ResourceList, parse_resource_list
+
+Object = dict[str, Any]
+
+HERE: Final = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+ID: Final = "cdq."
+
+
+def cpu(amount: str) -> ResourceList:
+    return parse_resource_list({"requests.cpu": amount}, field="")
+
+
+def shared(
+    cluster: MemoryCluster,
+    raw: Object | None = None,
+    *,
+    granted: Mapping[str, str] | None = None,
+    ledger: str = "1",
+    used: str = "1",
+    is_counted: bool = True,
+) -> None:
+    """Put a cluster quota in, as it is when `team-a` holds 1 of it: its pod that runs.
+
+    `granted` is what the quota says of each namespace, `ledger` what the ledger of `team-a` says of
+    itself, `used` what is counted there.
+    """
+    wanted = {
+        **(raw or a_cluster_quota(selector=HERE)),
+        "metadata": {"name": "team-total", "uid": "uid-total"},
+    }
+    read = cluster_quota(wanted)
+    hard = deferred_part(read.quota.hard, DEFERRED_KEYS)
+    observed = observed_as(read.quota, hard)
+    held = {name: cpu(each) for name, each in (granted or {NAMESPACE: "1"}).items()}
+    grants = Grants(held, observed if is_counted else None, serial=1)
+    load(cluster, {**wanted, "status": grants_status(grants, hard)})
+    account = Account(observed, hard, cpu(used), granted=cpu(ledger))
+    count(cluster, lambda one: with_account(one, account))
+
+
+def with_account(ledger: Ledger, account: Account) -> Ledger:
+    return replace(ledger, accounts={**ledger.accounts, account.observed.name: account})
+
+
+def found(cluster: MemoryCluster, *events: Callable[[], None]) -> list[Finding]:
+    return serious(examined(cluster, renewing(cluster), *events))
+
+
+def test_one_that_is_as_it_should_be_is_no_finding() -> None:
+    cluster = healthy()
+    shared(cluster)
+    assert found(cluster) == []
+
+
+def test_one_that_matches_nothing_limits_nobody() -> None:
+    cluster = healthy()
+    load(cluster, a_cluster_quota())
+    (finding,) = found(cluster)
+    assert (finding.id, finding.severity) == ("cdq.selects-nothing", "warn")
+    assert str(finding.subject) == "ClusterDeferredQuota team-total"
+
+
+def test_namespaces_that_have_not_opted_in_are_named() -> None:
+    cluster = healthy()
+    load(cluster, a_namespace("other", mode=""), a_namespace("kube-system", mode=""))
+    shared(cluster, a_cluster_quota(selector={}))
+    finding = the(examined(cluster), "cdq.not-opted-in")
+    assert finding.details == ("default", "other")
+    assert finding.message.startswith("2 of 5 namespaces that match have not opted in")
+
+
+UNREADABLE: Final[dict[str, tuple[Object, str, str]]] = {
+    "an amount": (
+        a_cluster_quota(hard={"requests.cpu": "many"}, selector={}),
+        "cdq.unreadable",
+        "cannot be read: spec.hard",
+    ),
+    "the namespaces": (
+        a_cluster_quota(selector={"matchExpressions": [{"key": "a", "operator": "Gt"}]}),
+        "cdq.unreadable",
+        "cannot be read: spec.namespaceSelector.matchExpressions[0]",
+    ),
+    "the pods": (
+        a_cluster_quota(
+            selector={},
+            scopeSelector={"matchExpressions": [an_expression("PriorityClass", "In", "no class")]},
+        ),
+        "cdq.scopes",
+        "its scopes cannot be evaluated: ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "name", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_what_nobody_can_evaluate_stops_pods(raw: Object, name: str, message: str) -> None:
+    cluster = healthy()
+    load(cluster, raw)
+    finding = the(examined(cluster), name)
+    assert finding.severity == "error"
+    assert finding.message.startswith(message)
+    assert finding.message.endswith("no pod that it concerns can be bound")
+    assert finding.details == (NAMESPACE,)
+
+
+def test_a_resource_that_is_not_deferred_is_charged_by_nobody() -> None:
+    cluster = healthy()
+    gpu = "requests.nvidia.com/gpu"
+    shared(cluster, a_cluster_quota(hard={"requests.cpu": "20", gpu: "1"}, selector=HERE))
+    (finding,) = found(cluster)
+    assert finding.id == "cdq.not-deferred"
+    assert gpu in finding.message
+
+
+def test_more_than_the_limit_is_told_with_what_each_namespace_holds() -> None:
+    cluster = healthy()
+    shared(
+        cluster,
+        a_cluster_quota(hard={"requests.cpu": "2"}, selector=HERE),
+        granted={NAMESPACE: "3"},
+        ledger="3",
+        used="3",
+    )
+    finding = the(examined(cluster), "cdq.exceeded")
+    assert finding.severity == "warn"
+    assert finding.message.startswith(
+        "its namespaces hold requests.cpu=3, and its limit is requests.cpu=2: it was lowered, or"
+    )
+    assert finding.details == ("team-a: requests.cpu=3",)
+
+
+GRANTS: Final[dict[str, tuple[dict[str, Any], str, str, str]]] = {
+    "less than the ledger says": (
+        {"granted": {NAMESPACE: "0"}},
+        "cdq.under-granted",
+        "error",
+        "team-a holds requests.cpu=0, its ledger says that requests.cpu=1 is held",
+    ),
+    "less than is taken": (
+        {"ledger": "0"},
+        "cdq.under-granted",
+        "error",
+        "team-a holds requests.cpu=1, its ledger says that requests.cpu=0 is held",
+    ),
+    "more than is taken": (
+        {"granted": {NAMESPACE: "5"}, "ledger": "5"},
+        "cdq.over-granted",
+        "warn",
+        "team-a holds requests.cpu=5, its ledger says that requests.cpu=1 is taken",
+    ),
+    "for nobody": (
+        {"granted": {NAMESPACE: "1", "gone": "4"}},
+        "cdq.left",
+        "warn",
+        "counts gone, which does not share it (any more): requests.cpu=4 is held",
+    ),
+    "for another spec": (
+        {"is_counted": False},
+        "cdq.uncounted",
+        "error",
+        "usage is not counted for its present spec: no pod that it concerns can be bound",
+    ),
+    "not for all": (
+        {"granted": {"gone": "0"}},
+        "cdq.uncounted",
+        "error",
+        "does not count team-a yet: no pod that it concerns can be bound there",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "name", "severity", "message"), GRANTS.values(), ids=GRANTS)
+def test_what_is_granted_has_to_add_up(
+    change: dict[str, Any], name: str, severity: str, message: str
+) -> None:
+    cluster = healthy()
+    shared(cluster, **change)
+    finding = the(examined(cluster), name)
+    assert finding.severity == severity
+    assert finding.message.startswith(message)
+
+
+@pytest.mark.parametrize("change", [each[0] for each in GRANTS.values()], ids=GRANTS)
+def test_what_is_put_right_meanwhile_is_no_finding(change: dict[str, Any]) -> None:
+    cluster = healthy()
+    shared(cluster, **change)
+
+    def repair() -> None:
+        MemoryClient(cluster).delete(CLUSTER_DEFERRED_QUOTAS, "team-total")
+        shared(cluster)
+
+    assert found(cluster, repair) == []
+
+
+def test_a_quota_that_goes_meanwhile_is_no_finding() -> None:
+    cluster = healthy()
+    shared(cluster, is_counted=False)
+
+    def go() -> None:
+        if MemoryClient(cluster).list(CLUSTER_DEFERRED_QUOTAS).items:
+            MemoryClient(cluster).delete(CLUSTER_DEFERRED_QUOTAS, "team-total")
+            count(cluster)
+
+    assert found(cluster, go) == []
+
+
+def test_a_status_that_cannot_be_read_stops_pods() -> None:
+    cluster = healthy()
+    shared(cluster)
+    edit(
+        cluster,
+        CLUSTER_DEFERRED_QUOTAS,
+        "team-total",
+        lambda raw: raw["status"].update(namespaces="team-a"),
+    )
+    finding = the(examined(cluster), "cdq.unreadable")
+    assert finding.message.startswith(
+        "its status cannot be read: status.namespaces: must be a list"
+    )
+
+
+def test_a_ledger_without_the_account_is_outdated() -> None:
+    cluster = healthy()
+    shared(cluster)
+    count(cluster)
+    names = ids(examined(cluster))
+    assert "ledger.outdated" in names
+    assert "cdq.over-granted" in names
+
+
+def test_usage_that_no_ledger_counts_is_found_for_shared_quotas_too() -> None:
+    cluster = healthy()
+    shared(cluster, used="0")
+    finding = the(examined(cluster), "ledger.under-counted")
+    assert finding.message.startswith("quota cdq/team-total: assigned pods take requests.cpu=1")
+
+
+def test_without_ledgers_and_definitions_nothing_is_looked_at() -> None:
+    cluster = healthy()
+    MemoryClient(cluster).delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    load(cluster, a_quota("other", namespace="default"))
+    assert not [one for one in found(cluster) if one.id.startswith(ID)]

@@ -1,0 +1,135 @@
+"""What opting in and out means for quotas that namespaces share."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.builders import a_pod, an_expression
+from tests.operations.healthy import healthy
+from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, load
+from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    ForbiddenError,
+    Kind,
+    NotFoundError,
+    ObjectList,
+)
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.operations.doctor import Settings
+from webhook.operations.findings import Finding
+from webhook.operations.opting_in import plan_for, still_missing
+from webhook.operations.opting_out import opt_out, preview
+
+Object = dict[str, Any]
+
+HERE: Final = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+OTHERS: Final = {"namespaces": [{"name": "team-b", "granted": {"requests.cpu": "18"}}]}
+
+
+def with_status(raw: Object, **status: Any) -> Object:
+    return {**raw, "status": status}
+
+
+def planned(*objects: Object) -> tuple[Finding, ...]:
+    cluster = a_cluster(a_namespace(mode=""), *objects)
+    return plan_for(MemoryClient(cluster), Settings(), NAMESPACE, must_specify=False).findings
+
+
+def told(*objects: Object) -> list[Finding]:
+    return [one for one in planned(*objects) if one.id == "enable.cluster-quota"]
+
+
+def test_whom_a_namespace_will_share_with_is_told() -> None:
+    (finding,) = told(with_status(a_cluster_quota(selector=HERE), **OTHERS))
+    assert (finding.severity, str(finding.subject)) == ("info", "ClusterDeferredQuota team-total")
+    assert finding.message == (
+        "selects team-a: its pods will share requests.cpu=20 with one other namespace, which holds"
+        " requests.cpu=18"
+    )
+
+
+def test_a_namespace_that_will_share_a_quota_changes() -> None:
+    assert [one.id for one in planned(a_cluster_quota(selector={}))] == ["enable.cluster-quota"]
+    assert [one.id for one in planned(a_cluster_quota())] == ["enable.nothing"]
+
+
+def test_a_quota_that_nobody_shares_yet_is_told() -> None:
+    (finding,) = told(a_cluster_quota(selector={}))
+    assert finding.message.endswith("share requests.cpu=20 with no other namespace yet")
+
+
+def test_pods_that_do_not_fit_are_worth_a_warning() -> None:
+    pod = a_pod(node="node-1", requests={"cpu": "3"})
+    (finding,) = told(with_status(a_cluster_quota(selector=HERE), **OTHERS), pod)
+    assert finding.severity == "warn"
+    assert "with the pods that have a node here that is requests.cpu=21; no pod" in finding.message
+
+
+def test_one_that_selects_by_the_mode_selects_a_namespace_that_opts_in() -> None:
+    assert told(a_cluster_quota(selector={"matchLabels": {"deferredquota.io/mode": "deferred"}}))
+    assert not told(a_cluster_quota())
+
+
+UNREADABLE: Final = {
+    "an amount": a_cluster_quota(hard={"requests.cpu": "many"}, selector=HERE),
+    "the namespaces": a_cluster_quota(selector="odd"),
+    "the pods": a_cluster_quota(
+        selector=HERE,
+        scopeSelector={"matchExpressions": [an_expression("PriorityClass", "In", "no class")]},
+    ),
+}
+
+
+@pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE)
+def test_one_that_cannot_be_evaluated_stands_in_the_way(raw: Object) -> None:
+    (finding,) = told(raw)
+    assert finding.severity == "error"
+
+
+def test_a_namespace_is_opted_in_when_shared_quotas_are_counted_too() -> None:
+    cluster = healthy()
+    load(cluster, a_cluster_quota(selector=HERE))
+    assert still_missing(MemoryClient(cluster), Settings(), NAMESPACE) == (
+        "quota cdq/team-total: is not counted in the ledger yet",
+    )
+
+
+def test_where_they_are_not_installed_there_are_none() -> None:
+    class Older(MemoryClient):
+        def list(self, kind: Kind, **query: Any) -> ObjectList:
+            if kind == CLUSTER_DEFERRED_QUOTAS:
+                raise NotFoundError("the server could not find the requested resource")
+            return super().list(kind, **query)
+
+    older = Older(healthy())
+    assert still_missing(older, Settings(), NAMESPACE) == ()
+    assert opt_out(older, NAMESPACE, patience=QUICK).left == ()
+
+
+def shared_cluster() -> MemoryCluster:
+    held = [{"name": name, "granted": {"requests.cpu": "1"}} for name in (NAMESPACE, "team-b")]
+    cluster = healthy()
+    load(cluster, with_status(a_cluster_quota(selector={}), namespaces=held))
+    return cluster
+
+
+def test_what_a_namespace_held_is_named_when_it_opts_out() -> None:
+    cluster = shared_cluster()
+    api = MemoryClient(cluster)
+    assert preview(api, NAMESPACE).left == ("team-total",)
+    assert opt_out(api, NAMESPACE, patience=QUICK).left == ("team-total",)
+    assert preview(api, NAMESPACE).left == ()
+
+
+def test_who_may_not_read_them_may_opt_out() -> None:
+    class Narrow(MemoryClient):
+        def list(self, kind: Kind, **query: Any) -> ObjectList:
+            if kind == CLUSTER_DEFERRED_QUOTAS:
+                raise ForbiddenError("no")
+            return super().list(kind, **query)
+
+    done = opt_out(Narrow(shared_cluster()), NAMESPACE, patience=QUICK)
+    assert (done.had_label, done.left) == (True, ())

@@ -1,0 +1,222 @@
+"""Which quotas a namespace shares, by what was heard of the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.admission.doors.desk import a_namespace, eventually
+from tests.builders import a_quota
+from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    NAMESPACES,
+    RESOURCE_QUOTAS,
+    NotFoundError,
+    ObjectList,
+    UnreachableError,
+)
+from webhook.cluster.informer import Timing
+from webhook.cluster.kinds import Kind
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.quota.grants import raised
+from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.quantity import Quantity
+from webhook.state.shared_quotas import SharedQuotaStore
+from webhook.state.shared_view import SharedQuotaCache
+from webhook.state.view import STALE_SECONDS, NamespaceCache, QuotaCache
+
+NS = "team-a"
+
+
+def shared_quota(name: str = "both", **spec: object) -> dict[str, object]:
+    return {
+        "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
+        "kind": CLUSTER_DEFERRED_QUOTAS.kind,
+        "metadata": {"name": name},
+        "spec": {"namespaceSelector": {}, "hard": {"requests.cpu": "4"}, **spec},
+    }
+
+
+class Asked(MemoryClient):
+    """A client that counts what it is asked, and may be cut off from shared quotas."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        super().__init__(cluster)
+        self.lists = 0
+        self.is_cut_off = False
+
+    def list(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> ObjectList:
+        if kind == CLUSTER_DEFERRED_QUOTAS:
+            self.lists += 1
+            if self.is_cut_off:
+                raise UnreachableError("no route")
+        return super().list(
+            kind,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        )
+
+
+@dataclass
+class World:
+    """A cluster that is followed, and a clock that a test moves."""
+
+    cluster: MemoryCluster = field(default_factory=MemoryCluster)
+    now: float = 1000.0
+
+    def __post_init__(self) -> None:
+        self.api = MemoryClient(self.cluster)
+        self.line = Asked(self.cluster)
+        timing = Timing(rand=lambda: 0.0, clock=lambda: self.now)
+        self.namespaces = NamespaceCache(self.line, timing=timing)
+        self.store = SharedQuotaStore(self.line)
+        self.shared = SharedQuotaCache(self.line, self.store, timing=timing)
+        self.quotas = QuotaCache(
+            self.line,
+            lambda: DEFERRED_KEYS,
+            shared=self.shared,
+            labels=self.namespaces.labels,
+            timing=timing,
+        )
+        self.informers = (self.namespaces.informer, self.quotas.informer, self.shared.informer)
+
+    def start(self) -> None:
+        for informer in self.informers:
+            informer.start()
+            assert informer.wait_for_sync(5)
+            eventually(lambda one=informer: one.is_following, "a watch stands")  # type: ignore[misc]
+
+    def stop(self) -> None:
+        for informer in self.informers:
+            informer.stop()
+
+    def names(self, namespace: str = NS) -> list[str]:
+        seen = self.quotas.up_to_date(namespace)
+        assert seen.unreadable == ()
+        return [one.name for one in seen.deferred.quotas]
+
+    def catch_up(self) -> None:
+        version = self.cluster.resource_version
+
+        def has_seen_all() -> bool:
+            self.cluster.send_bookmarks()
+            return all(one.wait_for_version(version, 0.02) for one in self.informers)
+
+        eventually(has_seen_all, "everything is seen")
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    made.api.create(NAMESPACES, a_namespace(NS))
+    made.api.create(CLUSTER_DEFERRED_QUOTAS, shared_quota())
+    made.api.create(RESOURCE_QUOTAS, a_quota("p1", uid=""))
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_they_stand_beside_the_quotas_of_the_namespace(world: World) -> None:
+    assert world.names() == ["cdq/both", "p1"]
+    assert [one.name for one in world.quotas.up_to_date(NS).every] == ["p1"]
+
+
+def test_only_where_the_namespace_has_opted_in(world: World) -> None:
+    world.api.create(NAMESPACES, a_namespace("plain", mode=""))
+    world.catch_up()
+    assert [one.name for one in world.quotas.in_namespace("plain").deferred.quotas] == []
+
+
+def test_its_labels_decide(world: World) -> None:
+    selector = {"matchLabels": {"team": "x"}}
+    world.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"namespaceSelector": selector}})
+    world.catch_up()
+    assert world.names() == ["p1"]
+    world.api.patch(NAMESPACES, NS, {"metadata": {"labels": {"team": "x"}}})
+    world.catch_up()
+    assert world.names() == ["cdq/both", "p1"]
+    by_name = {"matchLabels": {"kubernetes.io/metadata.name": NS, "team": "x"}}
+    world.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"namespaceSelector": by_name}})
+    world.catch_up()
+    assert world.names() == ["cdq/both", "p1"]
+
+
+def test_what_is_granted_changes_nothing_of_it(world: World) -> None:
+    before = world.quotas.in_namespace(NS)
+    version = world.store.fetch("cdq/both")
+    assert version is not None
+    assert version.shared is not None
+    grants = raised(version.shared.grants, NS, {"requests.cpu": Quantity.parse("1")})
+    world.store.write(version, grants)
+    world.catch_up()
+    assert world.quotas.in_namespace(NS) is before
+
+
+def test_before_the_first_list_nothing_can_be_decided() -> None:
+    world = World()
+    world.quotas.informer.start()
+    assert world.quotas.informer.wait_for_sync(5)
+    said = world.quotas.up_to_date(NS).unreadable
+    world.quotas.informer.stop()
+    assert "the shared quotas have not been listed yet" in said
+
+
+def test_where_the_kind_is_not_installed_there_are_none() -> None:
+    world = World()
+    world.api.create(NAMESPACES, a_namespace(NS))
+    world.shared.informer._last_error = NotFoundError("the server could not find the resource")
+    assert world.shared.is_known
+    assert world.shared.doubt(STALE_SECONDS) == ()
+
+
+def test_labels_that_were_not_seen_leave_it_open(world: World) -> None:
+    said = world.quotas.up_to_date("unseen").unreadable
+    assert said == ("the labels of the namespace have not been seen yet",)
+    world.api.delete(CLUSTER_DEFERRED_QUOTAS, "both")
+    world.catch_up()
+    assert world.quotas.up_to_date("unseen").unreadable == ()
+
+
+def test_after_a_long_silence_the_api_server_is_asked(world: World) -> None:
+    lists = world.line.lists
+    assert world.names() == ["cdq/both", "p1"]
+    assert world.line.lists == lists
+    world.now += STALE_SECONDS + 1
+    assert world.names() == ["cdq/both", "p1"]
+    assert world.names() == ["cdq/both", "p1"]
+    assert world.line.lists == lists + 1
+    world.now += 10
+    world.line.is_cut_off = True
+    assert world.quotas.up_to_date(NS).unreadable == (
+        "the shared quotas cannot be listed: no route",
+    )
+
+
+def test_one_that_was_not_heard_of_leaves_it_open(world: World) -> None:
+    world.shared.informer.stop()
+    world.api.create(CLUSTER_DEFERRED_QUOTAS, shared_quota("more"))
+    assert world.quotas.up_to_date(NS).unreadable == ("the shared quotas have changed",)
+
+
+def test_one_that_cannot_be_read_leaves_it_open_for_those_whom_it_may_select(
+    world: World,
+) -> None:
+    broken = shared_quota("odd", hard=3, namespaceSelector={"matchLabels": {"team": "x"}})
+    world.api.create(CLUSTER_DEFERRED_QUOTAS, broken)
+    world.catch_up()
+    assert world.names() == ["cdq/both", "p1"]
+    world.api.patch(NAMESPACES, NS, {"metadata": {"labels": {"team": "x"}}})
+    world.catch_up()
+    assert world.quotas.up_to_date(NS).unreadable == (
+        "ClusterDeferredQuota odd cannot be read: spec.hard: must be an object, not a number",
+    )

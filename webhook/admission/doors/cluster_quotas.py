@@ -1,0 +1,98 @@
+"""ClusterDeferredQuota objects that are created or changed.
+
+As at the door of ResourceQuotas, an update that leaves the spec alone passes, whoever sends it. The
+status has no door: only the product's own accounts have the right to write it, and what somebody
+else writes is counted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from typing import Final
+
+from webhook.admission.deadline import Deadline
+from webhook.admission.doors import answers
+from webhook.admission.doors.context import DoorContext
+from webhook.admission.review import AdmissionRequest, Allowed, Answer
+from webhook.cluster.api import ApiError
+from webhook.config import QuotaUpdate
+from webhook.quota.cluster_quota_rules import (
+    SELECTING_FIELDS,
+    cluster_quota_changes,
+    cluster_quota_errors,
+    cluster_quota_update_errors,
+    cluster_quota_warnings,
+)
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.quantity import ZERO
+from webhook.quota.reading import Node
+from webhook.state.label_selectors import LabelSelector
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SYSTEM_NAMESPACE
+
+_NAMED: Final = 5
+"""How many namespaces are named."""
+_FROZEN: Final[Mapping[QuotaUpdate, Callable[[str], bool]]] = {
+    QuotaUpdate.ALLOW: lambda _field: False,
+    QuotaUpdate.SCOPES: lambda field: field in SELECTING_FIELDS,
+    QuotaUpdate.REJECT: lambda _field: True,
+}
+"""Which fields of a stored quota's spec have to stay."""
+
+
+def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
+    """Refuse what cannot be evaluated, or is not for a quota of several namespaces."""
+    wanted, keys = request.object or {}, context.current_rules().deferred_keys
+    errors = cluster_quota_errors(wanted, keys)
+    if errors:
+        return answers.invalid(errors)
+    return Allowed(decision="valid", warnings=tuple(_warnings(context, wanted, keys)))
+
+
+def update(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
+    """Apply the same rules to a change; a limit below what is taken is legal and worth a word."""
+    new, old = request.object or {}, request.old_object or {}
+    if not cluster_quota_changes(new, old):
+        return Allowed(decision="valid")
+    keys = context.current_rules().deferred_keys
+    frozen = _FROZEN[context.current_configuration().quota_update]
+    errors = cluster_quota_update_errors(new, old, keys, frozen=frozen)
+    if errors:
+        return answers.invalid(errors)
+    warnings = (*_warnings(context, new, keys), *_below_usage(new, old))
+    return Allowed(decision="valid", warnings=warnings)
+
+
+def _warnings(context: DoorContext, wanted: Mapping[str, object], keys: Set[str]) -> Iterator[str]:
+    yield from cluster_quota_warnings(wanted, keys)
+    selector = LabelSelector.read(Node(wanted).child("spec").child("namespaceSelector"))
+    try:
+        known = context.namespaces()
+    except (ApiError, InvalidFieldError):
+        return  # a quota may be written although nobody can tell whom it is for
+    exempt = {*context.current_rules().exempt_namespaces, SYSTEM_NAMESPACE}
+    selected = sorted(name for name, labels in known.items() if selector.selects(labels))
+    outside = [
+        name
+        for name in selected
+        if name not in exempt and known[name].get(MODE_LABEL) != DEFERRED_MODE
+    ]
+    if not selected:
+        yield "spec.namespaceSelector: no namespace matches now"
+    for name in outside[:_NAMED]:  # one each: a warning may be 120 characters long
+        yield f"namespace {name} matches and has not opted in: it is not charged"
+    if len(outside) > _NAMED:
+        yield f"{len(outside) - _NAMED} more namespaces match and have not opted in"
+
+
+def _below_usage(new: Mapping[str, object], old: Mapping[str, object]) -> Iterable[str]:
+    """Name the limits below what all namespaces hold, as far as the old status says it."""
+    try:
+        used = Node(old).child("status").resource_list("used")
+    except InvalidFieldError:
+        return ()
+    hard = Node(new).child("spec").resource_list("hard")
+    return [
+        f"{name}: {used[name]} is taken, above the limit {limit}; no pod is evicted"
+        for name, limit in sorted(hard.items())
+        if used.get(name, ZERO) > limit
+    ]

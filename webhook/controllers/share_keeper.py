@@ -1,0 +1,184 @@
+"""Look after shared quotas where no namespace is settled: who is named and should not be.
+
+A namespace that was deleted, or left while nobody led, is still named in the quotas that it shared.
+What a door has raised and then not used, because it ended, is still granted. A quota that nobody
+shares is complete. All of that is looked at when a shared quota or a namespace has changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Final
+
+from webhook.cluster.api import ApiError
+from webhook.cluster.informer import Change
+from webhook.controllers.shares import EXCESS_SECONDS, Shares
+from webhook.controllers.voice import Voice
+from webhook.quota.cluster_quotas import ClusterQuota, UnreadableClusterQuota
+from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.escrow import Shared, is_within
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.grants import dropped
+from webhook.quota.quantity import ZERO
+from webhook.state.ledgers import LedgerStore
+from webhook.state.shared_quotas import SharedVersion
+from webhook.state.view import NamespaceCache, QuotaCache
+
+_log = logging.getLogger(__name__)
+
+_WAIT_SECONDS: Final = 1.0
+
+
+class ShareKeeper:
+    """Looks after shared quotas, on one thread (`look`).
+
+    Args:
+        shares: The shared quotas.
+        ledgers: Where ledgers are read and written.
+        quotas: The cached quotas.
+        namespaces: The cached namespaces.
+        voice: Where it is told what was found.
+    """
+
+    def __init__(
+        self,
+        shares: Shares,
+        ledgers: LedgerStore,
+        quotas: QuotaCache,
+        namespaces: NamespaceCache,
+        voice: Voice,
+    ) -> None:
+        self._shares = shares
+        self._ledgers = ledgers
+        self._quotas = quotas
+        self._voice = voice
+        self._is_due = threading.Event()
+        self._told: set[tuple[str, str]] = set()
+        if quotas.shared is not None:
+            quotas.shared.informer.add_handler(self._on_quota)
+            namespaces.informer.add_handler(self._on_namespace)
+
+    def begin_term(self) -> None:
+        """Look at everything anew."""
+        self._told.clear()
+        self._is_due.set()
+
+    def look(self, term: int) -> None:
+        """Look at all shared quotas, if something has changed since.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+        """
+        if not self._is_due.is_set():
+            return
+        self._is_due.clear()
+        for quota in self._shares.counts.shared_specs():
+            try:
+                if isinstance(quota, UnreadableClusterQuota):
+                    self._tell(quota)
+                else:
+                    self._look_at(quota, term)
+            except (ApiError, InvalidFieldError) as err:
+                _log.info("shared quota not kept", extra={"quota": quota.name, "error": str(err)})
+                self._is_due.set()
+
+    # -- events, on the informers' threads -----------------------------------------------------
+
+    def _on_quota(self, change: Change[SharedVersion]) -> None:
+        self._is_due.set()
+        if change.old is not None and change.new is not None:
+            name = change.new.name
+            if self._shares.counts.has_waiting(name) and _gave_back(change.old, change.new):
+                self._shares.counts.look_at_waiting(name)
+
+    def _on_namespace(self, _change: Change[bool]) -> None:
+        self._is_due.set()
+
+    # -- one quota -----------------------------------------------------------------------------
+
+    def _look_at(self, quota: ClusterQuota, term: int) -> None:
+        name = quota.quota.name
+        version = self._shares.store.known(name)
+        shared = None if version is None else version.shared
+        sharing = set(self._shares.counts.sharing(name))
+        named = {} if shared is None else shared.grants.namespaces
+        for namespace in sharing - named.keys():  # new, or somebody took it out
+            self._shares.counts.look_again(namespace, 0.0)
+        if shared is None:
+            return
+        for namespace in named:
+            if namespace in sharing:
+                self._look_for_excess(namespace, name, shared)
+            elif namespace in self._shares.counts.tracked:
+                self._shares.counts.look_again(namespace, 0.0)
+            else:
+                self._drop(namespace, name, term)
+        if not sharing:
+            self._complete(quota, term)
+
+    def _look_for_excess(self, namespace: str, name: str, shared: Shared) -> None:
+        """Have a namespace settled that may hold more than its ledger says, or less."""
+        known = self._ledgers.known(namespace)
+        ledger = None if known is None else known.ledger
+        account = None if ledger is None else ledger.accounts.get(name)
+        granted = {} if account is None else account.granted
+        held = shared.grants.namespaces[namespace]
+        if not (is_within(held, granted) and is_within(granted, held)):
+            self._shares.counts.look_again(namespace, EXCESS_SECONDS)
+
+    def _drop(self, namespace: str, name: str, term: int) -> None:
+        """Drop a namespace that is not tracked, once its ledger cannot be admitted by.
+
+        Raises:
+            ApiError: The API server does not do it.
+            InvalidFieldError: Its ledger cannot be read.
+            NotLeadingError: Another process may be writing.
+        """
+        with self._shares.store.held([name], until=time.monotonic() + _WAIT_SECONDS) as is_held:
+            version = self._shares.store.fetch(name) if is_held else None
+            shared = None if version is None else version.shared
+            if version is None or shared is None:
+                self._is_due.set()
+                return
+            ledger = self._ledgers.fetch(namespace)
+            if ledger is not None and ledger.ledger and name in ledger.ledger.accounts:
+                self._shares.counts.leave_again(namespace)
+                return
+            self._shares.write(version, dropped(shared.grants, namespace), term)
+            _log.info("left a shared quota", extra={"namespace": namespace, "quota": name})
+
+    def _complete(self, quota: ClusterQuota, term: int) -> None:
+        """Say of a quota that nobody shares that all who take part are named."""
+        chosen = self._counted_as(quota).quotas
+        with self._shares.store.held(
+            [quota.quota.name], until=time.monotonic() + _WAIT_SECONDS
+        ) as is_held:
+            version = self._shares.store.known(quota.quota.name) if is_held else None
+            if version is not None and chosen and quota.is_same(version.quota):
+                self._shares.complete(chosen[0].observed, version, term)
+
+    def _counted_as(self, quota: ClusterQuota) -> NamespaceQuotas:
+        return deferred_quotas([quota.quota], self._quotas.keys())
+
+    def _tell(self, quota: UnreadableClusterQuota) -> None:
+        said = (quota.uid, quota.fault)
+        if said not in self._told:
+            self._told.add(said)
+            self._voice.warn_of_shared(
+                quota.name,
+                quota.uid,
+                "QuotaUnreadable",
+                f"nothing is decided in the namespaces that it may select: {quota.fault}",
+            )
+
+
+def _gave_back(old: SharedVersion, new: SharedVersion) -> bool:
+    """Tell whether less is granted than before, so that others may have it."""
+    if old.shared is None or new.shared is None:
+        return True
+    if old.shared.grants.observed != new.shared.grants.observed:
+        return True
+    before, now = old.shared.grants.total, new.shared.grants.total
+    return any(amount > now.get(name, ZERO) for name, amount in before.items())

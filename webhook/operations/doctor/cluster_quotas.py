@@ -1,0 +1,241 @@
+"""Whether quotas that namespaces share limit anybody, and whether what is granted adds up.
+
+Ledgers and grants change all the time. A quota is read before and after the ledgers of its
+namespaces, and only if it stayed the same are they compared; what is found then has to be so, with
+the same numbers, at a second look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from webhook.cluster.api import QUOTA_LEDGERS, Object
+from webhook.operations.cluster_quotas import SharedQuota, concerning
+from webhook.operations.counting import scope_fault
+from webhook.operations.doctor.scene import Namespace, Scene, Settings
+from webhook.operations.findings import Finding, error, warning
+from webhook.quota.cluster_quotas import ClusterQuota
+from webhook.quota.deferral import deferred_part, observed_as
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.ledger import Account
+from webhook.quota.quantity import ZERO
+from webhook.quota.reading import Node
+from webhook.quota.resources import ResourceList, add, exceeding, mask, render
+from webhook.state.ledgers import LEDGER_NAME, read_ledger
+
+_ATTEMPTS: Final = 3
+_CONTROLLER: Final = "Look at the log of the controller that leads."
+_NOT_BOUND: Final = "no pod that it concerns can be bound"
+
+_Found: TypeAlias = dict[tuple[str, ...], Finding]
+"""What is wrong, by what has to be the same at the next look."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A quota at one moment: the quota, and its account in the ledger of each namespace."""
+
+    quota: SharedQuota
+    accounts: dict[str, Account | None]
+
+
+def cluster_quotas(scene: Scene) -> Iterator[Finding]:
+    """Judge every quota that namespaces share."""
+    suspects: list[tuple[str, _Found]] = []
+    every = scene.every_namespace()
+    for one, raw in scene.cluster_quotas():
+        yield from _spec(scene, one, every)
+        if not isinstance(one.spec, ClusterQuota) or scope_fault(one.spec.quota):
+            continue
+        found = _judged(scene.settings, every, _look(scene, one, raw))
+        if found:
+            suspects.append((one.spec.name, found))
+    if not suspects:
+        return
+    scene.pause()
+    again = {one.spec.name: (one, raw) for one, raw in scene.cluster_quotas(again=True)}
+    for name, before in suspects:
+        if name in again:
+            after = _judged(scene.settings, every, _look(scene, *again[name]))
+            yield from (finding for key, finding in after.items() if key in before)
+
+
+# -- what the owner wrote ------------------------------------------------------------------
+
+
+def _spec(scene: Scene, one: SharedQuota, every: list[Namespace]) -> Iterator[Finding]:
+    selected = [each for each in every if concerning([one], each.name, each.labels)]
+    inside = [each.name for each in selected if each.is_deferred]
+    if not isinstance(one.spec, ClusterQuota):
+        message = f"cannot be read: {one.spec.fault}: {_NOT_BOUND}"
+        yield error("cdq.unreadable", one.subject, message, "Correct it.", tuple(inside))
+        return
+    fault = scope_fault(one.spec.quota)
+    if fault:
+        message = f"its scopes cannot be evaluated: {fault}: {_NOT_BOUND}"
+        remedy = "Correct spec.scopes or spec.scopeSelector."
+        yield error("cdq.scopes", one.subject, message, remedy, tuple(inside))
+    idle = sorted(one.spec.quota.hard.keys() - scene.settings.deferred_keys)
+    if idle:
+        yield warning(
+            "cdq.not-deferred",
+            one.subject,
+            f"limits {', '.join(idle)}, which the configuration does not defer: nobody charges it",
+            "Name it in deferredResources, or limit it by ResourceQuotas.",
+        )
+    yield from _selection(one, selected)
+
+
+def _selection(one: SharedQuota, selected: list[Namespace]) -> Iterator[Finding]:
+    outside = [each for each in selected if not (each.is_deferred or each.is_exempt)]
+    if not selected:
+        yield warning(
+            "cdq.selects-nothing",
+            one.subject,
+            "spec.namespaceSelector: no namespace matches, so it limits nobody",
+            "Correct it, or label the namespaces.",
+        )
+    elif outside:
+        names = tuple(sorted(each.name for each in outside))
+        yield warning(
+            "cdq.not-opted-in",
+            one.subject,
+            f"{len(outside)} of {len(selected)} namespaces that match have not opted in: their pods"
+            " are not charged",
+            "Run: deferred-quota enable NAMESPACE, or let spec.namespaceSelector leave them out.",
+            names,
+        )
+
+
+# -- what is granted -----------------------------------------------------------------------
+
+
+def _look(scene: Scene, one: SharedQuota, raw: Object) -> _Look | None:
+    """Read the ledgers while the quota stays the same; None if it does not."""
+    for _ in range(_ATTEMPTS):
+        accounts = {name: _account(scene, name, one) for name in one.grants.namespaces}
+        for after, again in scene.cluster_quotas(again=True):
+            if after.spec.name == one.spec.name:
+                if _version(again) == _version(raw):
+                    return _Look(one, accounts)
+                one, raw = after, again
+                break
+        else:
+            return None  # it is gone
+    return None
+
+
+def _account(scene: Scene, namespace: str, one: SharedQuota) -> Account | None:
+    raw = scene.find(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+    if raw is None or not isinstance(one.spec, ClusterQuota):
+        return None
+    try:
+        ledger = read_ledger(raw).ledger
+    except InvalidFieldError:
+        return None  # the check of ledgers says so
+    return None if ledger is None else ledger.accounts.get(one.spec.quota.name)
+
+
+def _version(raw: Object) -> str:
+    return Node(raw).child("metadata").text("resourceVersion")
+
+
+def _judged(settings: Settings, every: list[Namespace], look: _Look | None) -> _Found:
+    if look is None or not isinstance(look.quota.spec, ClusterQuota):
+        return {}
+    one, spec = look.quota, look.quota.spec
+    if one.fault:
+        message = f"its status cannot be read: {one.fault}: {_NOT_BOUND}"
+        return {("status",): error("cdq.unreadable", one.subject, message, _CONTROLLER)}
+    hard = deferred_part(spec.quota.hard, settings.deferred_keys)
+    if not hard:
+        return {}
+    sharing = {
+        each.name
+        for each in every
+        if each.is_deferred and concerning([one], each.name, each.labels)
+    }
+    is_counted = one.grants.observed == observed_as(spec.quota, hard)
+    found = {**_members(one, sharing, is_counted=is_counted), **_sum(one, hard)}
+    for name, account in look.accounts.items():
+        if name in sharing:
+            found.update(_against_ledger(one, name, hard, account))
+    return found
+
+
+def _members(one: SharedQuota, sharing: set[str], *, is_counted: bool) -> _Found:
+    found: _Found = {}
+    if not is_counted and sharing:
+        message = f"usage is not counted for its present spec: {_NOT_BOUND}"
+        found["uncounted",] = error("cdq.uncounted", one.subject, message, _CONTROLLER)
+    missing = tuple(sorted(sharing - one.grants.namespaces.keys()))
+    if is_counted and missing:
+        message = f"does not count {', '.join(missing)} yet: {_NOT_BOUND} there"
+        found["missing", *missing] = error("cdq.uncounted", one.subject, message, _CONTROLLER)
+    for name in sorted(one.grants.namespaces.keys() - sharing):
+        message = f"counts {name}, which does not share it (any more): {_held(one, name)} is held"
+        found["left", name] = warning("cdq.left", one.subject, message, _CONTROLLER)
+    return found
+
+
+def _held(one: SharedQuota, name: str) -> str:
+    return render(one.grants.namespaces[name]) or "nothing"
+
+
+def _sum(one: SharedQuota, hard: ResourceList) -> _Found:
+    above = exceeding(one.grants.total, hard)
+    if not above:
+        return {}
+    shares = [
+        f"{name}: {render(mask(held, above))}"
+        for name, held in sorted(one.grants.namespaces.items())
+    ]
+    finding = warning(
+        "cdq.exceeded",
+        one.subject,
+        f"its namespaces hold {render(mask(one.grants.total, above))}, and its limit is"
+        f" {render(mask(hard, above))}: it was lowered, or a namespace brought pods that ran"
+        " already; no pod is evicted, and none is bound until enough of them have ended",
+        "Raise the limit, or end some of them.",
+        tuple(shares),
+    )
+    return {("exceeded",): finding}
+
+
+def _against_ledger(
+    one: SharedQuota, name: str, hard: ResourceList, account: Account | None
+) -> _Found:
+    """Compare what a namespace holds with what its ledger says."""
+    held = _of(one.grants.namespaces[name], hard)
+    granted = _of({} if account is None else account.granted, hard)
+    taken = _of({} if account is None else add(account.used, account.reserved), hard)
+    found: _Found = {}
+    lacking = exceeding(granted, held) or exceeding(taken, granted)
+    if lacking:
+        key = "under", name, render(held), render(granted), render(taken)
+        found[key] = error(
+            "cdq.under-granted",
+            one.subject,
+            f"{name} holds {render(mask(held, lacking))}, its ledger says that"
+            f" {render(mask(granted, lacking))} is held and {render(mask(taken, lacking))} is"
+            " taken: the others can be granted too much",
+            "Was the status edited? " + _CONTROLLER,
+        )
+    idle = exceeding(held, taken)
+    if idle:
+        key = "over", name, render(held), render(granted), render(taken)
+        found[key] = warning(
+            "cdq.over-granted",
+            one.subject,
+            f"{name} holds {render(mask(held, idle))}, its ledger says that"
+            f" {render(mask(taken, idle))} is taken: the rest is kept from the others",
+            _CONTROLLER,
+        )
+    return found
+
+
+def _of(amounts: ResourceList, hard: ResourceList) -> ResourceList:
+    """Return the amount of every resource that is limited."""
+    return {key: amounts.get(key, ZERO) for key in hard}

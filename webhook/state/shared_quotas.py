@@ -1,0 +1,216 @@
+"""ClusterDeferredQuota objects in the API server: read, compare-and-swap, follow.
+
+As with ledgers, what was last read, written or heard of each is kept aside: writes find out by
+their version whether it is the newest, and whoever means to refuse something reads first.
+
+Names are those of ledgers (`cdq/both`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    ClusterApi,
+    ConflictError,
+    NotFoundError,
+    Object,
+)
+from webhook.cluster.informer import Change, Informer, Timing
+from webhook.quota.cluster_quotas import (
+    ClusterQuota,
+    UnreadableClusterQuota,
+    cluster_quota_or_fault,
+    ledger_name,
+    own_name,
+)
+from webhook.quota.escrow import Shared
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.grants import Grants, grants_from_status, grants_status
+from webhook.state.ledger_text import identity_of
+
+_CONTENDED_SECONDS: Final = 1.0
+"""After a write that lost a race: for so long it is cheaper to read before the next."""
+
+
+class SharedVersion:
+    """One version of a shared quota; its status is read at most when somebody asks."""
+
+    __slots__ = ("_shared", "_status", "fault", "quota", "resource_version", "uid")
+
+    def __init__(
+        self,
+        quota: ClusterQuota | UnreadableClusterQuota,
+        uid: str,
+        resource_version: int,
+        content: Shared | object,
+    ) -> None:
+        self.quota = quota
+        self.uid = uid
+        self.resource_version = resource_version
+        self.fault = quota.fault if isinstance(quota, UnreadableClusterQuota) else ""
+        """Why it cannot be read; known once `shared` was asked for."""
+        is_read = isinstance(content, Shared)
+        self._shared = content if isinstance(content, Shared) else None
+        self._status = None if is_read else content
+
+    @property
+    def name(self) -> str:
+        """Its name in ledgers."""
+        return ledger_name(self.quota.name)
+
+    @property
+    def shared(self) -> Shared | None:
+        """What it says; None if that cannot be read (`fault`)."""
+        if self._shared is None and not self.fault and isinstance(self.quota, ClusterQuota):
+            try:
+                grants = grants_from_status(self._status, self.quota.name)
+            except InvalidFieldError as err:
+                self.fault = str(err)
+            else:
+                self._shared = Shared(self.quota, grants)
+        return self._shared
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSeen:
+    """A shared quota as it was looked up.
+
+    Attributes:
+        version: The version; None where there is none, or it could not be had.
+        fault: Why it could not.
+    """
+
+    version: SharedVersion | None
+    fault: str = ""
+
+    @property
+    def shared(self) -> Shared | None:
+        """What it says, if that is known."""
+        return None if self.version is None else self.version.shared
+
+
+class SharedQuotaStore:
+    """Reads and writes shared quotas. Safe to use from several threads."""
+
+    def __init__(self, api: ClusterApi) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._known: dict[str, SharedVersion] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._contended: dict[str, float] = {}
+
+    def follow(self, timing: Timing | None = None) -> Informer[SharedVersion]:
+        """Return an informer that, once started, keeps aside what others write."""
+        informer = Informer(
+            self._api, CLUSTER_DEFERRED_QUOTAS, transform=read_shared_quota, timing=timing
+        )
+        informer.add_handler(self._on_change)
+        return informer
+
+    def known(self, name: str) -> SharedVersion | None:
+        """Return the newest version known here, without asking; None when none is."""
+        return self._known.get(name)
+
+    def is_contended(self, name: str) -> bool:
+        """Tell whether others write it all the time: what is known is then rarely the newest."""
+        return self._contended.get(name, 0.0) > time.monotonic()
+
+    def fetch(self, name: str) -> SharedVersion | None:
+        """Read a shared quota as it is now; None when there is none.
+
+        Raises:
+            ApiError: The API server does not answer.
+            InvalidFieldError: Not even its identity can be read.
+        """
+        try:
+            found = self._api.get(CLUSTER_DEFERRED_QUOTAS, own_name(name))
+        except NotFoundError:
+            with self._lock:
+                self._known.pop(name, None)
+            return None
+        return self._keep(read_shared_quota(found))
+
+    def write(self, version: SharedVersion, grants: Grants) -> SharedVersion:
+        """Write what the namespaces hold in the place of `version`, whose spec can be read.
+
+        Raises:
+            ConflictError: The object is at another version; nothing was written.
+            NotFoundError: It is gone.
+            ApiError: Unavailable and the like leave open whether it was written.
+            TypeError: The spec cannot be read.
+        """
+        quota = version.quota
+        if not isinstance(quota, ClusterQuota):
+            raise TypeError(f"{version.name} cannot be read: {version.fault}")
+        obj = {
+            "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
+            "kind": CLUSTER_DEFERRED_QUOTAS.kind,
+            "metadata": {
+                "name": quota.name,
+                "uid": version.uid,
+                "resourceVersion": str(version.resource_version),
+            },
+            "status": grants_status(grants, quota.quota.hard),
+        }
+        try:
+            written = self._api.update_status(CLUSTER_DEFERRED_QUOTAS, obj, is_brief=True)
+        except ConflictError:
+            self._contended[version.name] = time.monotonic() + _CONTENDED_SECONDS
+            raise
+        following = Shared(quota, grants)
+        return self._keep(SharedVersion(quota, written.uid, written.resource_version, following))
+
+    @contextmanager
+    def held(self, names: Iterable[str], *, until: float) -> Iterator[bool]:
+        """Keep others of this process from writing these quotas; tell whether that came in time.
+
+        Without it, writers of one process would make each other begin again and again.
+
+        Args:
+            names: The quotas.
+            until: How long to wait, on the monotonic clock.
+        """
+        with ExitStack() as stack:
+            for name in sorted(names):
+                with self._lock:
+                    lock = self._locks.setdefault(name, threading.Lock())
+                if not lock.acquire(timeout=max(0.0, until - time.monotonic())):
+                    yield False
+                    return
+                stack.callback(lock.release)
+            yield True
+
+    def _keep(self, version: SharedVersion) -> SharedVersion:
+        with self._lock:
+            known = self._known.get(version.name)
+            if known is None or known.resource_version < version.resource_version:
+                self._known[version.name] = version
+        return version
+
+    def _on_change(self, change: Change[SharedVersion]) -> None:
+        if change.new is not None:
+            self._keep(change.new)
+            return
+        name = ledger_name(change.key)
+        with self._lock:
+            known = self._known.get(name)
+            if known is not None and known.resource_version <= change.resource_version:
+                del self._known[name]
+
+
+def read_shared_quota(raw: Object) -> SharedVersion:
+    """Read a ClusterDeferredQuota; what is wrong with its spec or status is kept in it.
+
+    Raises:
+        InvalidFieldError: Not even its identity can be read.
+    """
+    uid, version = identity_of(raw)
+    status: Mapping[str, object] | object = raw.get("status")
+    return SharedVersion(cluster_quota_or_fault(raw), uid, version, status)
