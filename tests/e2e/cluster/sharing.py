@@ -12,9 +12,9 @@ from typing import Any, Self
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.shared_history import CPU, OVER, cluster_quotas
 from tests.e2e.cluster.objects import Answer, Api, Object
 from tests.e2e.cluster.product import apply_namespace
+from tests.e2e.cluster.shared_history import CPU, OVER, cluster_quotas
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS

@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 
 from tests.controlplane.plane import ControlPlane
-from tests.e2e.cluster.shared_history import CPU, History, cluster_quotas
 from tests.e2e.cluster.objects import Api, Object
 from tests.e2e.cluster.product import Product
+from tests.e2e.cluster.shared_history import CPU, History, cluster_quotas
 from tests.e2e.cluster.sharing import Binders, Team
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
