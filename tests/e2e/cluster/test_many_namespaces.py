@@ -14,6 +14,7 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.extent import IS_SHORT
 from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
@@ -22,7 +23,7 @@ from webhook.cli import ExitCode
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.quantity import Quantity
 
-SPACES: Final = [f"many-{number:02}" for number in range(50)]
+SPACES: Final = [f"many-{number:02}" for number in range(12 if IS_SHORT else 50)]
 QUOTAS: Final[dict[str, dict[str, Any]]] = {
     "cpu": {"hard": {"requests.cpu": "100", "pods": "900"}},
     "memory": {"hard": {"requests.memory": "1Ti"}},
