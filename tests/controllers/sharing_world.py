@@ -34,6 +34,7 @@ from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.controllers.counts import Counts, Following
 from webhook.controllers.lines import Lines
+from webhook.controllers.membership import Membership
 from webhook.controllers.settling import Settler
 from webhook.controllers.share_keeper import ShareKeeper
 from webhook.controllers.shares import Shares
@@ -516,7 +517,17 @@ class World:
             pass_line=lambda _tracked, ledger, line: pass_line(ledger, line, LineRules(), room=2),
             note=self._note_line,
         )
-        shares = Shares(store, cast("Counts", counts), timing, leads=lambda term: term == self.term)
+        membership = SimpleNamespace(
+            has_left=lambda namespace, _quota: not self.views[-1].shares(namespace),
+            counts=lambda _quota: True,
+        )
+        shares = Shares(
+            store,
+            cast("Counts", counts),
+            timing,
+            leads=lambda term: term == self.term,
+            membership=cast("Membership", membership),
+        )
         settler = Settler(
             ledgers,
             cast("Counts", counts),

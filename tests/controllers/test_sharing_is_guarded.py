@@ -99,8 +99,8 @@ def _complete_with_some_missing(patch: Patch) -> None:
 
 
 def _leave_before_the_ledger_is_written(patch: Patch) -> None:
-    def granted(turn: Turn, ledger: Ledger) -> Ledger | None:
-        found = _GENUINE_GRANTED(turn, ledger)
+    def granted(turn: Turn, ledger: Ledger, *, gives_room: bool) -> Ledger | None:
+        found = _GENUINE_GRANTED(turn, ledger, gives_room=gives_room)
         _GENUINE_LOWER(turn)
         return found
 
@@ -109,7 +109,7 @@ def _leave_before_the_ledger_is_written(patch: Patch) -> None:
 
 
 def _hold_without_saying_so(patch: Patch) -> None:
-    patch.setattr(Turn, "_raised", lambda _turn, _name, version, _wanted: version)
+    patch.setattr(Turn, "_raised", lambda _turn, _name, version, _wanted, **_: version)
 
 
 def _keep_what_another_quota_granted(patch: Patch) -> None:

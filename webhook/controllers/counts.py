@@ -161,9 +161,13 @@ class Counts:
             return [
                 namespace
                 for namespace, tracked in self.tracked.items()
-                if not tracked.is_leaving
-                and any(one.name == name for one in tracked.count.quotas.quotas)
+                if not tracked.is_leaving and self._shares(namespace, name)
             ]
+
+    def _shares(self, namespace: str, name: str) -> bool:
+        """Tell what the cache says now: counts follow it a moment later."""
+        deferred = self._opted.quotas.in_namespace(namespace).deferred
+        return any(one.name == name for one in deferred.quotas)
 
     def has_waiting(self, name: str) -> bool:
         """Tell whether pods wait in some namespace that takes part in a shared quota."""

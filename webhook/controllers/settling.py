@@ -259,7 +259,7 @@ class Settler:
         if prepared is None:
             raise _LostRaceError(version.resource_version)
         passed = self._lines.pass_line(tracked, prepared.ledger, prepared.line)
-        granted = turn.granted(passed.ledger or prepared.ledger)
+        granted = turn.granted(passed.ledger or prepared.ledger, gives_room=bool(passed.released))
         if granted is None:
             raise _LostRaceError(version.resource_version)
         ledger = self._with_conditions(namespace, tracked, granted, is_new=version.ledger is None)

@@ -146,6 +146,11 @@ class ShareKeeper:
             if ledger is not None and ledger.ledger and name in ledger.ledger.accounts:
                 self._shares.counts.leave_again(namespace)
                 return
+            if not (
+                isinstance(version.quota, ClusterQuota)
+                and self._shares.membership.has_left(namespace, version.quota)
+            ):
+                return  # it is about to be tracked
             self._shares.write(version, dropped(shared.grants, namespace), term)
             _log.info("left a shared quota", extra={"namespace": namespace, "quota": name})
 

@@ -7,6 +7,11 @@ twice, is in `webhook.quota.escrow`.
 A quota is new to a ledger once: that write only counts. What is counted is granted with the next
 one, which lets the namespace take part, and when all have done so the quota says that it is
 complete; from then on doors admit by it.
+
+Complete is said of one spec, by ledgers that have counted it. So it is taken back before a ledger
+begins to count another spec, or one that it had stopped to count: what is granted from then on is
+not what doors may rely on. And nobody is dropped, and nothing lowered, on the word of a cache: a
+leader that has just begun may be behind the one before it.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from typing import Final
 from webhook.cluster.api import ApiError, ConflictError, NotFoundError
 from webhook.controllers.conditions import with_conditions
 from webhook.controllers.counts import Counts, Following
+from webhook.controllers.membership import Membership
 from webhook.controllers.terms import NotLeadingError
 from webhook.controllers.times import time_text
 from webhook.controllers.tracked import Tracked, TrackerTiming
@@ -35,7 +41,15 @@ from webhook.quota.escrow import (
     rewritten,
     shared_names,
 )
-from webhook.quota.grants import NO_GRANTS, Grants, completed, dropped, lowered, raised
+from webhook.quota.grants import (
+    NO_GRANTS,
+    Grants,
+    completed,
+    dropped,
+    lowered,
+    raised,
+    uncompleted,
+)
 from webhook.quota.ledger import Condition, Ledger, Observed
 from webhook.quota.line import Hindrance, Waiter, Waits
 from webhook.quota.resources import ResourceList, max_of
@@ -59,6 +73,7 @@ class Shares:
         counts: What is counted.
         timing: When to act.
         leads: Tells whether a leadership is still this process' own.
+        membership: Asked who shares a quota now.
     """
 
     def __init__(
@@ -68,7 +83,9 @@ class Shares:
         timing: TrackerTiming,
         *,
         leads: Callable[[int], bool],
+        membership: Membership,
     ) -> None:
+        self.membership: Final = membership
         self.store: Final = store
         self.counts: Final = counts
         self._timing = timing
@@ -172,11 +189,26 @@ class Shares:
     def _missing(self, observed: Observed, shared: Shared) -> list[str]:
         known = self._counted.get(observed.name)
         counted = known[1] if known is not None and known[0] == observed else set()
+        named = shared.grants.namespaces
         return [
             one
-            for one in self.counts.sharing(observed.name)
-            if one not in counted or one not in shared.grants.namespaces
+            for one in sorted({*self.counts.sharing(observed.name), *named})
+            if one not in counted or one not in named
         ]
+
+    def take_back(self, name: str, version: SharedVersion, term: int) -> SharedVersion:
+        """Say of a quota that not all are counted; they are looked at again.
+
+        Raises:
+            NotLeadingError: The leadership is over.
+            ConflictError: Somebody else wrote first.
+            ApiError: The API server does not do it.
+        """
+        self._counted.pop(name, None)
+        written = self.write(version, uncompleted(_grants_of(version)), term)
+        for namespace in self.counts.sharing(name):
+            self.counts.look_again(namespace, _AGAIN_SECONDS)
+        return written
 
     def _with_condition(self, grants: Grants, missing: list[str]) -> Grants:
         wanted = Condition(COUNTED, "True", "AllCounted")
@@ -240,8 +272,13 @@ class Turn:
         line = following.line if not shut else tuple(_shut(one, shut) for one in following.line)
         return Following(ledger, line)
 
-    def granted(self, ledger: Ledger) -> Ledger | None:
-        """Let the namespace hold what the ledger needs; None when somebody else wrote first.
+    def granted(self, ledger: Ledger, *, gives_room: bool = False) -> Ledger | None:
+        """Let the namespace hold what the ledger needs; None when it may not be written now.
+
+        Args:
+            ledger: What is about to be written.
+            gives_room: Pods of the line have been reserved for. What others hold has to be
+                compared for that, even if the namespace holds enough.
 
         Returns:
             The ledger to write, in which it holds no more than it needs.
@@ -250,6 +287,9 @@ class Turn:
             NotLeadingError: Another process may be writing.
             ApiError: The API server does not do it.
         """
+        if not (self._may_begin(ledger) and self._may_leave(ledger)):
+            self._look_again(_AGAIN_SECONDS)
+            return None
         for name in shared_names(ledger):
             version = self._seen[name]
             if version is None or not isinstance(version.quota, ClusterQuota):
@@ -258,14 +298,14 @@ class Turn:
                 self._look_again(0.0)  # this write only counts; what is counted is granted next
             else:
                 wanted = need(ledger.accounts[name])
-                raised_version = self._raised(name, version, wanted)
+                raised_version = self._raised(name, version, wanted, gives_room=gives_room)
                 if raised_version is None:
                     return None
                 self._seen[name] = raised_version
                 self._plan_lowering(name, raised_version, wanted)
                 ledger = holding_only(ledger, name, wanted)
         self._plan_leaving(ledger)
-        self._refresh_lowered()
+        self._refresh_lowered(ledger)
         return rewritten(ledger) if self._lower else ledger  # which makes it a change
 
     def lower(self) -> None:
@@ -320,8 +360,72 @@ class Turn:
         former = None if self.before is None else self.before.accounts.get(name)
         return former is not None and former.observed == ledger.accounts[name].observed
 
+    def _may_begin(self, ledger: Ledger) -> bool:
+        """Make sure that nobody admits by a quota as complete that the ledger begins to count.
+
+        False where the quota is another by now, or somebody else wrote first.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+            ApiError: The API server does not answer.
+        """
+        for name in shared_names(ledger):
+            if self._is_joined(ledger, name):
+                continue
+            account = ledger.accounts[name]
+            version = self._seen[name] = self.shares.store.fetch(name)
+            shared = None if version is None else version.shared
+            if version is None or shared is None:
+                continue
+            if not is_counted_as(account, shared):
+                return False
+            said = shared.grants.observed
+            is_new_here = self.namespace not in shared.grants.namespaces
+            if said is None or (said == account.observed and is_new_here):
+                continue
+            try:
+                self._seen[name] = self.shares.take_back(name, version, self.term)
+            except (ConflictError, NotFoundError) as err:
+                self._note_failure(name, err)
+                return False
+        return True
+
+    def _may_leave(self, ledger: Ledger) -> bool:
+        """Make sure that what the ledger stops to count concerns the namespace no more.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+            ApiError: The API server does not answer.
+        """
+        for name in shared_names(self.before):
+            if name in ledger.accounts:
+                continue
+            version = self._seen[name] = self.shares.store.fetch(name)
+            if version is None:
+                continue
+            if self._is_counted(version) and not self._has_left(version):
+                return False
+            if not self._is_counted(version) and _grants_of(version).observed is not None:
+                try:
+                    self._seen[name] = self.shares.take_back(name, version, self.term)
+                except (ConflictError, NotFoundError) as err:
+                    self._note_failure(name, err)
+                    return False
+        return True
+
+    def _is_counted(self, version: SharedVersion) -> bool:
+        """Whether it can be read, and limits something that is deferred."""
+        quota = version.quota
+        return isinstance(quota, ClusterQuota) and self.shares.membership.counts(quota)
+
+    def _has_left(self, version: SharedVersion) -> bool:
+        quota = version.quota
+        return not isinstance(quota, ClusterQuota) or self.shares.membership.has_left(
+            self.namespace, quota
+        )
+
     def _raised(
-        self, name: str, version: SharedVersion, wanted: ResourceList
+        self, name: str, version: SharedVersion, wanted: ResourceList, *, gives_room: bool
     ) -> SharedVersion | None:
         """Write what the namespace needs, if it is not held yet; None when another was first.
 
@@ -332,7 +436,7 @@ class Turn:
         floor = wanted if former is None else max_of(wanted, former.granted)
         held = grants.namespaces.get(self.namespace)
         is_granted = former is not None and is_within(wanted, former.granted)
-        if is_granted and held is not None and is_within(floor, held):
+        if is_granted and not gives_room and held is not None and is_within(floor, held):
             return version
         try:
             return self.shares.write(version, raised(grants, self.namespace, floor), self.term)
@@ -358,7 +462,7 @@ class Turn:
         else:
             self._look_again(EXCESS_SECONDS)
 
-    def _refresh_lowered(self) -> None:
+    def _refresh_lowered(self, ledger: Ledger) -> None:
         """Have the newest version of what is lowered: the ledger is written only after this.
 
         Raises:
@@ -369,6 +473,15 @@ class Turn:
             self._seen[name] = version
             if version is None or version.shared is None:
                 del self._lower[name]
+            elif not self._may_lower(name, version, version.shared, ledger):
+                del self._lower[name]
+                self._look_again(_AGAIN_SECONDS)
+
+    def _may_lower(self, name: str, version: SharedVersion, shared: Shared, ledger: Ledger) -> bool:
+        account = ledger.accounts.get(name)
+        if account is not None:
+            return is_counted_as(account, shared)
+        return not self._is_counted(version) or self._has_left(version)
 
     def _plan_leaving(self, ledger: Ledger) -> None:
         for name, version in self._seen.items():

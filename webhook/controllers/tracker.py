@@ -37,6 +37,7 @@ from webhook.controllers.counts import Counts, Opted
 from webhook.controllers.events import EventRecorder
 from webhook.controllers.gates import GateRemover
 from webhook.controllers.lines import Lines, Releasing
+from webhook.controllers.membership import Membership
 from webhook.controllers.recounting import Recounter
 from webhook.controllers.settling import RETRY_SECONDS, Settler
 from webhook.controllers.share_keeper import ShareKeeper
@@ -134,11 +135,13 @@ class Tracker:
             metrics=metrics,
         )
         self._lines = Lines(releasing, self._gates, clock=self._timing.clock, metrics=metrics)
+        self._membership = Membership(api, quotas, namespaces, opted.exempt)
         self._shares = Shares(
             shared or SharedQuotaStore(api),
             self._counts,
             self._timing,
             leads=self._still_leads,
+            membership=self._membership,
         )
         self._keeper = ShareKeeper(self._shares, ledgers, quotas, namespaces, self._voice)
         self._settler = Settler(
@@ -245,6 +248,7 @@ class Tracker:
         return term
 
     def _take_over(self) -> None:
+        self._membership.check_caches()
         there: set[str] = set()
         if self._timing.waits_at_start:
             # asked now: what the cache shows may be from before somebody opted in, got a ledger

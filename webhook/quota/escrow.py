@@ -9,6 +9,11 @@ B. Covered. A ledger's `granted` never exceeds what the quota's status says of t
 C. Total. No admission makes the sum over all namespaces exceed `hard`. What runs already is
    counted by force; only that can make it.
 
+D. Complete. The quota's status says that all are counted only while that is true of the very spec
+   that it names: before a ledger begins to count another spec, or begins again, that is taken
+   back. Nothing is lowered, and nobody dropped, but for the spec and the labels as they are in
+   storage.
+
 Together: what all of them use and have reserved stays within the sum of what is granted.
 
 Raising, for doors, lines and the tracker: (1) have the ledger at a version; (2) decide on it by

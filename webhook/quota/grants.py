@@ -99,6 +99,11 @@ def completed(grants: Grants, observed: Observed) -> Grants:
     return replace(grants, observed=observed, serial=grants.serial + 1)
 
 
+def uncompleted(grants: Grants) -> Grants:
+    """Say that not all are known who take part, or not what they hold."""
+    return replace(grants, observed=None, serial=grants.serial + 1)
+
+
 def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
     """Write `grants` as the status of a ClusterDeferredQuota, for `encoding.encode_json`.
 

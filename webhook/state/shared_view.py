@@ -92,33 +92,51 @@ class SharedQuotaCache:
         if self.is_absent or (self.informer.is_following and age <= stale_seconds):
             return ()
         try:
-            listed = self._live()
+            is_current = self._is_as(self._live())
         except ApiError as err:
             return (f"the shared quotas cannot be listed: {err.message}",)
         except InvalidFieldError as err:
             return (f"the shared quotas cannot be listed: {err}",)
-        are_same = len(listed) == len(self._specs) and all(
-            one.is_same(other) for one, other in zip(listed, self._specs, strict=True)
+        return () if is_current else ("the shared quotas have changed",)
+
+    def newest(self) -> Specs:
+        """Ask the API server for all that there are now.
+
+        Raises:
+            ApiError: It does not answer.
+            InvalidFieldError: One cannot be read, not even its name.
+        """
+        try:
+            found = self._api.list(CLUSTER_DEFERRED_QUOTAS).items
+        except NotFoundError:
+            return ()
+        return _sorted([read_shared_quota(raw).quota for raw in found])
+
+    def is_current(self) -> bool:
+        """Ask the API server whether the cache shows what there is now.
+
+        Raises:
+            ApiError: It does not answer.
+            InvalidFieldError: One cannot be read, not even its name.
+        """
+        return self._is_as(self.newest())
+
+    def _is_as(self, listed: Specs) -> bool:
+        known = self._specs
+        return len(listed) == len(known) and all(
+            one.is_same(other) for one, other in zip(listed, known, strict=True)
         )
-        return () if are_same else ("the shared quotas have changed",)
 
     def selected(self, labels: Mapping[str, str]) -> Selected:
         """Return those that concern a namespace with these labels."""
-        concerned = [one for one in self._specs if one.selects(labels)]
-        if not concerned:
-            return NONE_SELECTED
-        return Selected(
-            tuple(one.quota for one in concerned if isinstance(one, ClusterQuota)),
-            tuple(_said(one) for one in concerned if isinstance(one, UnreadableClusterQuota)),
-        )
+        return selected(self._specs, labels)
 
     def _live(self) -> Specs:
         now = self._clock()
         known = self._listed
         if known is not None and now - known[0] <= _BELIEVED_SECONDS:
             return known[1]
-        found = self._api.list(CLUSTER_DEFERRED_QUOTAS).items
-        specs = _sorted([read_shared_quota(raw).quota for raw in found])
+        specs = self.newest()
         self._listed = (now, specs)
         return specs
 
@@ -138,6 +156,17 @@ class SharedQuotaCache:
             self._specs = _sorted(list(self._by_key.values()))
         for handler in self._on_specs:
             handler()
+
+
+def selected(specs: Specs, labels: Mapping[str, str]) -> Selected:
+    """Return those that concern a namespace with these labels."""
+    concerned = [one for one in specs if one.selects(labels)]
+    if not concerned:
+        return NONE_SELECTED
+    return Selected(
+        tuple(one.quota for one in concerned if isinstance(one, ClusterQuota)),
+        tuple(_said(one) for one in concerned if isinstance(one, UnreadableClusterQuota)),
+    )
 
 
 def _sorted(specs: list[ClusterQuota | UnreadableClusterQuota]) -> Specs:

@@ -34,7 +34,7 @@ from webhook.state.ledger_text import identity_of
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.live_quotas import LiveQuotas, unreadable_quota
 from webhook.state.names import DEFERRED_MODE, MODE_LABEL
-from webhook.state.shared_view import NONE_SELECTED, Selected, SharedQuotaCache
+from webhook.state.shared_view import NONE_SELECTED, Selected, SharedQuotaCache, selected
 
 STALE_SECONDS: Final = 90.0
 """An API server sends a bookmark on every watch about once a minute, if nothing happens.
@@ -114,6 +114,7 @@ class QuotaCache:
         stale_seconds: float = STALE_SECONDS,
     ) -> None:
         self.shared: Final = shared
+        self._api = api
         self._labels = labels
         self._selected: dict[str, tuple[object, Mapping[str, str], Selected]] = {}
         self.informer: Final = Informer(
@@ -156,20 +157,23 @@ class QuotaCache:
         if self.informer.is_following and age <= self._stale_seconds:
             return self.in_namespace(namespace)
         try:
-            return self.live(namespace)
+            return self._listed(namespace, self._shared_by(namespace))
         except ApiError as err:
             return _unheard(age, err)
 
     def live(self, namespace: str) -> QuotasSeen:
         """Return the quotas of a namespace as the API server lists them.
 
-        An answer is used again for some seconds, but never one without deferred quotas.
+        An answer is used again for some seconds, but never one without deferred quotas. What
+        namespaces share is asked for every time, and so are the labels that it goes by.
 
         Raises:
             ApiError: It does not answer.
         """
+        return self._listed(namespace, self._shared_now(namespace))
+
+    def _listed(self, namespace: str, shared: Selected) -> QuotasSeen:
         quotas, unreadable = self._live.of(namespace, is_believed=self._has_deferred)
-        shared = self._shared_by(namespace)
         deferred = deferred_quotas((*quotas, *shared.quotas), self._keys())
         return QuotasSeen(quotas, deferred, (*unreadable, *shared.unreadable))
 
@@ -210,6 +214,23 @@ class QuotaCache:
             known = (specs, labels, self.shared.selected(labels))
             self._selected[namespace] = known
         return known[2]
+
+    def _shared_now(self, namespace: str) -> Selected:
+        """Ask the API server for the shared quotas of a namespace.
+
+        Raises:
+            ApiError: It does not answer.
+        """
+        if self.shared is None:
+            return NONE_SELECTED
+        try:
+            specs = self.shared.newest()
+            found = self._api.get(NAMESPACES, namespace) if specs else {}
+            return selected(specs, labels_of(found, namespace)) if specs else NONE_SELECTED
+        except NotFoundError:
+            return NONE_SELECTED
+        except InvalidFieldError as err:
+            return Selected(unreadable=(f"the shared quotas cannot be read: {err}",))
 
     def _has_deferred(self, quotas: tuple[ResourceQuota, ...]) -> bool:
         return bool(deferred_quotas(quotas, self._keys()).quotas)
@@ -297,10 +318,7 @@ class NamespaceCache:
         if not is_opted_in:
             self._labels.pop(name, None)
             return False
-        labels = {
-            NAMESPACE_NAME_LABEL: name,
-            **string_map(metadata.get("labels"), "metadata.labels"),
-        }
+        labels = labels_of(namespace, name)
         if labels != self._labels.get(name):
             self._labels[name] = labels
         return True
@@ -412,6 +430,16 @@ def _unheard(age_seconds: float, err: ApiError) -> QuotasSeen:
         f"listed: {err.message}"
     )
     return QuotasSeen((), deferred_quotas((), frozenset()), (reason,))
+
+
+def labels_of(namespace: Object, name: str) -> dict[str, str]:
+    """Return the labels of a Namespace object, with that of its name.
+
+    Raises:
+        InvalidFieldError: They cannot be read.
+    """
+    metadata = mapping(namespace.get("metadata"), "metadata")
+    return {NAMESPACE_NAME_LABEL: name, **string_map(metadata.get("labels"), "metadata.labels")}
 
 
 def is_deferred(namespace: Object) -> bool:

@@ -1,0 +1,264 @@
+"""What a shared quota says of all namespaces holds, whatever a leader or a door has missed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from tests.admission.doors.desk import a_namespace
+from tests.builders import a_quota
+from tests.controllers.rig import NAMESPACE, Rig, a_rig, another_rig
+from tests.controllers.test_shared_quotas import (
+    NAME,
+    OTHER,
+    granted,
+    is_complete,
+    shared_quota,
+    status_of,
+    steps,
+)
+from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    UnavailableError,
+)
+from webhook.cluster.memory import MemoryClient
+from webhook.quota.deferral import claim_of_assignment
+from webhook.quota.ledger import NEWEST, Door, Undecided
+from webhook.quota.objects import Pod
+from webhook.quota.refusals import QuotaExceeded
+from webhook.state.ledgers import LedgerStore
+from webhook.state.names import GATE, MODE_LABEL
+from webhook.state.reserver import Reserver
+from webhook.state.shared_quotas import SharedQuotaStore
+
+HIGH = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
+TEAM = {"matchLabels": {"team": "x"}}
+
+
+def settle(rig: Rig, namespace: str) -> None:
+    """Settle one namespace; the others are busy."""
+    rig.pass_time(1.5)
+    rig.poke(namespace)
+    tracker = rig.tracker
+    tracker._current_term()
+    for _ in range(tracker._agenda.due()):
+        one = tracker._agenda.take(0)
+        if one == namespace:
+            tracker._settle(one)
+        elif one is not None:
+            tracker._agenda.done(one, again=rig.clock[0], not_before=0.0)
+
+
+def label(rig: Rig, namespace: str, **labels: str | None) -> None:
+    wanted = {"team": "x", **labels}
+    rig.api.patch(NAMESPACES, namespace, {"metadata": {"labels": wanted}})
+
+
+@pytest.mark.parametrize(
+    ("other", "back"),
+    [
+        ({"scopeSelector": HIGH}, {"scopeSelector": None}),
+        (
+            {"hard": {"requests.cpu": None, "requests.memory": "1Gi"}},
+            {"hard": {"requests.cpu": "4", "requests.memory": None}},
+        ),
+    ],
+    ids=["scopes", "resources"],
+)
+def test_an_edit_that_is_taken_back_is_counted_anew(
+    other: Mapping[str, object], back: Mapping[str, object]
+) -> None:
+    with a_rig(a_namespace(OTHER), shared_quota("4"), follows=True) as rig:
+        rig.pod("one", "3", node="node-1")
+        rig.pod("other", "2", OTHER)
+        steps(rig)
+        assert is_complete(rig)
+        assert granted(rig) == {NAMESPACE: "3", OTHER: "0"}
+        rig.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": other})
+        rig.catch_up()
+        for _ in range(3):
+            settle(rig, NAMESPACE)
+        assert status_of(rig).get("observed") is None
+        rig.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": back})
+        rig.catch_up()
+        assert isinstance(rig.reserve("other", OTHER), Undecided)
+        steps(rig)
+        assert granted(rig) == {NAMESPACE: "3", OTHER: "0"}
+        assert is_complete(rig)
+        assert isinstance(rig.reserve("other", OTHER), QuotaExceeded)
+
+
+def test_a_leader_whose_cache_of_shared_quotas_is_behind_does_not_begin() -> None:
+    with (
+        a_rig(a_namespace(OTHER), shared_quota("4", scopeSelector=HIGH), follows=True) as rig,
+        another_rig(rig, follows=True) as new,
+    ):
+        rig.pod("one", "3", node="node-1")
+        steps(rig)
+        new.term[0] = 0
+        new.catch_up()
+        new.line.hold(CLUSTER_DEFERRED_QUOTAS)
+        rig.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"scopeSelector": None}})
+        steps(rig)
+        rig.term[0], new.term[0] = 0, 2
+        with pytest.raises(UnavailableError, match="shared quotas is behind"):
+            settle(new, NAMESPACE)
+        assert granted(rig)[NAMESPACE] == "3"
+
+
+def test_a_leader_whose_cache_falls_behind_lowers_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        a_rig(a_namespace(OTHER), shared_quota("4", scopeSelector=HIGH), follows=True) as rig,
+        another_rig(rig, follows=True) as new,
+    ):
+        monkeypatch.setattr(new.tracker._membership, "check_caches", lambda: None)
+        rig.pod("one", "3", node="node-1")
+        rig.pod("other", "2", OTHER)
+        steps(rig)
+        new.term[0] = 0
+        new.catch_up()
+        new.line.hold(CLUSTER_DEFERRED_QUOTAS)
+        rig.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"scopeSelector": None}})
+        steps(rig)
+        rig.term[0], new.term[0] = 0, 2
+        for _ in range(3):
+            settle(new, NAMESPACE)
+        rig.catch_up()
+        assert granted(rig) == {NAMESPACE: "3", OTHER: "0"}
+        assert isinstance(rig.reserve("other", OTHER), QuotaExceeded)
+
+
+@pytest.mark.parametrize("what", ["label", "mode"])
+def test_a_namespace_is_not_left_on_the_word_of_a_cache(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_rig(a_namespace(OTHER), shared_quota("4", namespaceSelector=TEAM), follows=True) as rig:
+        label(rig, OTHER)
+        if what == "mode":
+            label(rig, NAMESPACE, **{MODE_LABEL: None})
+        rig.pod("one", "3", node="node-1")
+        rig.pod("other", "2", OTHER)
+        steps(rig)
+        with another_rig(rig, follows=True, waits_at_start=True) as new:
+            monkeypatch.setattr(new.tracker._membership, "check_caches", lambda: None)
+            new.term[0] = 0
+            new.catch_up()
+            new.line.hold(NAMESPACES)
+            label(rig, NAMESPACE, **{MODE_LABEL: "deferred"})
+            steps(rig, 6)
+            assert granted(rig) == {NAMESPACE: "3", OTHER: "0"}
+            rig.term[0], new.term[0] = 0, 2
+            for _ in range(6):
+                rig.pass_time(1.5)
+                new.round()
+            rig.catch_up()
+            assert granted(rig) == {NAMESPACE: "3", OTHER: "0"}
+            assert NAME in rig.ledger().accounts
+            assert isinstance(rig.reserve("other", OTHER), QuotaExceeded)
+
+
+def test_accounts_that_were_taken_out_of_ledgers_are_counted_before_anybody_admits() -> None:
+    with a_rig(a_namespace(OTHER), shared_quota("4"), follows=True) as rig:
+        rig.pod("other", "2", OTHER)
+        steps(rig)
+        assert is_complete(rig)
+        store = LedgerStore(rig.api)
+        for namespace in (NAMESPACE, OTHER):  # as a release that knows no shared quotas does
+            version = store.fetch(namespace)
+            assert version is not None
+            assert version.ledger is not None
+            store.write(namespace, version, replace(version.ledger, accounts={}))
+        rig.pod("one", "3", node="node-1")
+        rig.catch_up()
+        settle(rig, OTHER)
+        assert isinstance(rig.reserve("other", OTHER), Undecided)
+        steps(rig)
+        assert granted(rig) == {NAMESPACE: "3", OTHER: "0"}
+        assert is_complete(rig)
+        assert isinstance(rig.reserve("other", OTHER), QuotaExceeded)
+
+
+def test_a_quota_that_is_seen_before_it_is_counted_is_not_complete() -> None:
+    with a_rig(a_namespace(OTHER), follows=True) as rig:
+        quotas = [
+            a_quota("p1", namespace=one, hard={"requests.cpu": "100"}) for one in (NAMESPACE, OTHER)
+        ]
+        rig.cluster.load([(RESOURCE_QUOTAS, one) for one in quotas])
+        rig.pod("one", "3", node="node-1")
+        rig.pod("other", "2", OTHER)
+        steps(rig)
+        keeper = rig.tracker._keeper
+        looked: list[bool] = []
+
+        def look_between() -> None:
+            if not looked:
+                looked.append(True)
+                keeper._is_due.set()
+                keeper.look(1)
+
+        assert rig.shared is not None
+        rig.shared._on_specs.insert(0, look_between)
+        rig.create(shared_quota("4"))
+        rig.catch_up()
+        assert looked
+        settle(rig, OTHER)
+        settle(rig, OTHER)
+        assert isinstance(rig.reserve("other", OTHER), Undecided)
+        steps(rig)
+        assert isinstance(rig.reserve("other", OTHER), QuotaExceeded)
+
+
+def test_nothing_passes_uncharged_beside_a_shared_quota_that_was_not_seen() -> None:
+    with a_rig(a_namespace(OTHER), follows=True) as rig, another_rig(rig, follows=True) as door:
+        door.term[0] = 0
+        steps(rig)
+        door.catch_up()
+        door.line.hold(CLUSTER_DEFERRED_QUOTAS)
+        rig.create(shared_quota("4"))
+        assert door.quotas.up_to_date(NAMESPACE).deferred.quotas == ()
+        assert [one.name for one in door.quotas.live(NAMESPACE).deferred.quotas] == [NAME]
+
+
+def test_the_line_takes_no_room_that_others_have_got_meanwhile() -> None:
+    with a_rig(a_namespace(OTHER), shared_quota("4", namespaceSelector=TEAM), follows=True) as rig:
+        label(rig, NAMESPACE)
+        rig.pod("one", "2", node="n")
+        rig.pod("two", "2", node="n")
+        rig.pod("big", "3", OTHER, node="n")
+        steps(rig)
+        rig.pod("three", "2", schedulingGates=[{"name": GATE}])
+        steps(rig)
+        stale = SharedQuotaStore(MemoryClient(rig.cluster))
+        stale.fetch(NAME)
+        with another_rig(rig, follows=True) as new:
+            new.term[0] = 0
+            new.catch_up()
+            new.line.hold(CLUSTER_DEFERRED_QUOTAS)
+            label(rig, OTHER)
+            steps(rig)
+            assert granted(rig) == {NAMESPACE: "4", OTHER: "3"}
+            rig.term[0], new.term[0] = 0, 2
+            rig.finish("one")
+            new.tracker.pods.wait_for_version(rig.cluster.resource_version, 2)
+            for _ in range(3):
+                new.pass_time(2)
+                new.round()
+            assert cast("Mapping[str, object]", rig.held()) == {}
+        rig.catch_up()
+        quotas = rig.quotas.in_namespace(NAMESPACE).deferred
+        pod = Pod.from_object(rig.api.get(PODS, "three", namespace=NAMESPACE))
+        assert GATE in pod.scheduling_gates
+        claim = claim_of_assignment(pod, quotas, door=Door.BIND, seen=NEWEST)
+        assert claim is not None
+        door = Reserver(LedgerStore(MemoryClient(rig.cluster)), shared=stale)
+        answer = door.reserve(NAMESPACE, claim, quotas.observed, deadline=time.monotonic() + 5)
+        assert isinstance(answer, QuotaExceeded)

@@ -1,0 +1,89 @@
+"""Who shares a quota: asked of the API server, where what caches show could take something away.
+
+A new leader's caches may be behind what the one before it has seen. What it adds by them does no
+harm; what it would take away, a grant or an account, has to be true now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+
+from webhook.cluster.api import NAMESPACES, ClusterApi, NotFoundError, UnavailableError
+from webhook.quota.cluster_quotas import ClusterQuota
+from webhook.quota.deferral import deferred_part
+from webhook.quota.fields import InvalidFieldError, mapping, text
+from webhook.state.ledger_text import identity_of
+from webhook.state.view import NamespaceCache, QuotaCache, is_deferred, labels_of
+
+
+class Membership:
+    """Asks the API server who shares a quota.
+
+    Args:
+        api: The API server.
+        quotas: The cached quotas.
+        namespaces: The cached namespaces.
+        exempt: Tells which namespaces are never touched.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        quotas: QuotaCache,
+        namespaces: NamespaceCache,
+        exempt: Callable[[], Set[str]],
+    ) -> None:
+        self._api = api
+        self._quotas = quotas
+        self._namespaces = namespaces
+        self._exempt = exempt
+
+    def counts(self, quota: ClusterQuota) -> bool:
+        """Tell whether a quota limits something that is deferred now."""
+        return bool(deferred_part(quota.quota.hard, self._quotas.keys()))
+
+    def has_left(self, namespace: str, quota: ClusterQuota) -> bool:
+        """Tell whether a namespace takes no part in a quota now.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
+        if namespace in self._exempt():
+            return True
+        try:
+            found = self._api.get(NAMESPACES, namespace)
+        except NotFoundError:
+            return True
+        try:
+            return not (is_deferred(found) and quota.selects(labels_of(found, namespace)))
+        except InvalidFieldError:
+            return False
+
+    def check_caches(self) -> None:
+        """Make sure, before a leadership begins, that the caches show what there is now.
+
+        Raises:
+            ApiError: They do not yet, or the API server does not answer.
+        """
+        shared = self._quotas.shared
+        if shared is None:
+            return
+        try:
+            is_current = shared.is_current()
+        except InvalidFieldError:
+            is_current = True  # it stays like that until somebody mends it
+        if not is_current:
+            raise UnavailableError("the cache of shared quotas is behind")
+        if shared.specs:
+            self._check_namespaces()
+
+    def _check_namespaces(self) -> None:
+        for raw in self._api.list(NAMESPACES).items:
+            try:
+                name = text(mapping(raw.get("metadata"), "metadata").get("name"), "metadata.name")
+                version = identity_of(raw)[1]
+            except InvalidFieldError:
+                continue
+            entry = self._namespaces.informer.entry(name)
+            if entry is None or entry.resource_version < version:
+                raise UnavailableError("the cache of namespaces is behind")
