@@ -196,3 +196,38 @@ def test_a_rule_that_cannot_be_evaluated_is_refused_at_the_start(
     result = review(cluster, "--config", str(config), given="{}")
     assert result.exit_code == 2
     assert "requireQuotaForPriority[0].operator" in result.stderr
+
+
+def resize(*, suspend: bool) -> dict[str, Any]:
+    """A review of a Job of which the cpu of the template changes."""
+
+    def job(cpu: str) -> dict[str, Any]:
+        container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
+        template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+        metadata = {"name": "train", "namespace": "team-a", "uid": "uid-train"}
+        return {"metadata": metadata, "spec": {"suspend": suspend, "template": template}}
+
+    review = bind("a")
+    review["request"] |= {
+        "kind": {"group": "batch", "version": "v1", "kind": "Job"},
+        "resource": {"group": "batch", "version": "v1", "resource": "jobs"},
+        "subResource": "",
+        "name": "train",
+        "operation": "UPDATE",
+        "oldObject": job("1"),
+        "object": job("500m"),
+    }
+    return review
+
+
+@pytest.mark.parametrize(("phase", "may"), [("mutate", False), ("validate", True)])
+def test_what_only_the_api_server_refuses_of_a_job_is_told_in_the_mutating_phase(
+    cluster: Path, phase: str, may: bool
+) -> None:
+    def is_allowed(*, suspend: bool) -> bool:
+        given = json.dumps(resize(suspend=suspend))
+        (answer,) = answers(review(cluster, "--phase", phase, given=given))
+        return bool(answer["allowed"])
+
+    assert is_allowed(suspend=True)
+    assert is_allowed(suspend=False) == may

@@ -182,7 +182,7 @@ def test_where_all_are_on_it_is_asked_again_after_a_while() -> None:
     assert api.asked == 1
     api.gates, clock.now = frozenset({RESOURCES}), 301
     assert gates.look()
-    assert gates.found == Found(enabled=frozenset({RESOURCES}))
+    assert gates.found != Found()
 
 
 def test_a_gate_that_is_turned_on_is_seen_sooner_and_on_the_same_version() -> None:
@@ -192,16 +192,56 @@ def test_a_gate_that_is_turned_on_is_seen_sooner_and_on_the_same_version() -> No
     assert gates.enabled == NONE
     api.gates, clock.now = ALL_GATES, 61
     assert gates.look()
+    assert gates.found == UNKNOWN
+    clock.now = 122
+    assert gates.look()
     assert gates.found == Found()
+
+
+def founds(
+    answers: list[tuple[str, frozenset[str]]], first: tuple[str, frozenset[str]]
+) -> list[Found]:
+    """What is known after each answer of an address behind which there may be several servers."""
+    api, clock = ApiServer(*first), Clock()
+    gates = JobGates(api, clock)
+    gates.look()
+    after = []
+    for api.minor, api.gates in answers:
+        clock.now += 301
+        gates.look()
+        after.append(gates.found)
+    return after
+
+
+BOTH, ONE, OTHER = (
+    ("36", ALL_GATES),
+    ("36", frozenset({RESOURCES})),
+    ("36", frozenset({SCHEDULING})),
+)
+HALF_KNOWN = Found(enabled=ALL_GATES, unsure=frozenset({SCHEDULING}))
+
+
+@pytest.mark.parametrize("first", [BOTH, ONE, OTHER], ids=["both", "one", "other"])
+def test_a_gate_is_known_again_when_two_tries_in_a_row_agree(
+    first: tuple[str, frozenset[str]],
+) -> None:
+    assert founds([ONE, ONE], first)[-1] == Found(enabled=ONE[1])
+
+
+def test_a_gate_that_two_api_servers_have_in_different_ways_is_not_known() -> None:
+    assert founds([ONE, BOTH, ONE], BOTH) == [HALF_KNOWN] * 3
+    assert founds([OTHER, ONE], ONE) == [UNKNOWN] * 2
+
+
+@pytest.mark.parametrize("gates", [NONE, ALL_GATES])
+def test_while_versions_differ_no_gate_is_known(gates: frozenset[str]) -> None:
+    older, newer = ("35", gates), ("36", gates)
+    assert founds([newer, older, newer], older) == [UNKNOWN] * 3
+    assert founds([newer, newer], older) == [UNKNOWN, Found(enabled=gates)]
 
 
 def test_an_upgrade_is_seen() -> None:
-    api, clock = ApiServer("34"), Clock()
-    gates = JobGates(api, clock, short_pause_seconds=60)
-    gates.look()
-    api.minor, clock.now = "36", 61
-    assert gates.look()
-    assert gates.found == Found()
+    assert founds([BOTH, BOTH], ("34", NONE)) == [UNKNOWN, Found()]
 
 
 def test_a_try_that_fails_after_an_upgrade_is_made_again() -> None:
@@ -213,8 +253,32 @@ def test_a_try_that_fails_after_an_upgrade_is_made_again() -> None:
     assert gates.look()
     assert gates.found == UNKNOWN, "what 1.34 had says nothing of 1.35"
     api.refusal, clock.now = None, 122
+    assert not gates.look(), "the try before told nothing of them"
+    clock.now = 183
     assert gates.look()
     assert gates.found == Found(enabled=frozenset({SCHEDULING}))
+
+
+def test_a_try_that_another_version_did_not_answer_makes_the_former_one_unsure() -> None:
+    api, clock = ApiServer("34"), Clock()
+    gates = JobGates(api, clock, short_pause_seconds=60)
+    gates.look()
+    api.minor, api.refusal, clock.now = "36", ForbiddenError("not now"), 61
+    gates.look()
+    api.minor, clock.now = "34", 122
+    gates.look()
+    assert gates.found == UNKNOWN
+    clock.now = 183
+    gates.look()
+    assert gates.found == Found(enabled=NONE)
+
+
+def test_an_outage_between_two_tries_that_agree_does_not_matter() -> None:
+    api, clock = ApiServer("35", NONE), Clock()
+    gates = JobGates(api, clock, short_pause_seconds=60)
+    for clock.now, api.is_down in ((0, False), (61, True), (122, False)):
+        gates.look()
+        assert gates.found == Found(enabled=NONE)
 
 
 def test_an_outage_changes_nothing_for_a_while() -> None:

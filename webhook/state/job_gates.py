@@ -5,6 +5,9 @@
    Any release may have them off or on, and may change that: it is tried again and again.
 3. What cannot be found out is not known. Then nothing may be refused for a gate that one of its
    settings would let pass.
+4. Behind one address there may be several API servers, and in an upgrade they differ. So a gate
+   for which two tries in a row had different outcomes is not known either; where they were answered
+   by different versions, none is.
 
 The Job is suspended for ever, and no controller is responsible for it. Its status says that it ran
 and is suspended: then its resources can change where the one gate is on, and its scheduling
@@ -104,6 +107,25 @@ class Found:
 UNKNOWN: Final = Found(unsure=ALL)
 
 
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """What one try told.
+
+    Attributes:
+        version: Major and minor of the API server; None where it does not say numbers.
+        enabled: The gates that are on; None if it told nothing of them.
+    """
+
+    version: tuple[int, int] | None
+    enabled: frozenset[str] | None
+
+    def unsure_beside(self, former: _Try) -> frozenset[str]:
+        """Return the gates of which nobody knows after this try and the one before."""
+        if self.enabled is None or former.enabled is None or self.version != former.version:
+            return ALL
+        return self.enabled ^ former.enabled
+
+
 class JobGates:
     """The feature gates of one API server, found out again and again.
 
@@ -133,7 +155,7 @@ class JobGates:
         self._stale_seconds = stale_seconds
         self._lock = threading.Lock()
         self._found = UNKNOWN if isinstance(api, VersionSource) else Found()
-        self._version: tuple[int, int] | None = None
+        self._last: _Try | None = None
         self._next_look = self._stands_until = clock()
 
     @property
@@ -164,21 +186,25 @@ class JobGates:
 
     def _after(self, source: VersionSource, now: float) -> Found:
         """Return what is known after a look."""
-        version = self._version
+        former = self._last
+        version = former.version if former else None
         try:
             version = version_of(source.server_version())
-            found = self._gates_of(version)
+            enabled = self._gates_of(version)
         except (ApiError, UntriableError) as err:
             _log.warning("feature gates of Jobs cannot be tried", extra={"error": str(err)})
-            stands = now < self._stands_until and version == self._version
-            return self._found if stands else UNKNOWN
-        self._version, self._stands_until = version, now + self._stale_seconds
-        return found
+            if former is None or version == former.version:
+                return self._found if now < self._stands_until else UNKNOWN
+            self._last = _Try(version, None)
+            return UNKNOWN
+        self._last, self._stands_until = _Try(version, enabled), now + self._stale_seconds
+        unsure = self._last.unsure_beside(former) if former else _NONE
+        return Found(enabled=enabled | unsure, unsure=unsure)
 
-    def _gates_of(self, version: tuple[int, int] | None) -> Found:
+    def _gates_of(self, version: tuple[int, int] | None) -> frozenset[str]:
         if version is not None and version < _FIRST:
-            return Found(enabled=_NONE)
-        return Found(enabled=tried_gates(self._api))
+            return _NONE
+        return tried_gates(self._api)
 
 
 def version_of(answer: Object) -> tuple[int, int] | None:

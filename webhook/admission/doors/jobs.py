@@ -6,7 +6,8 @@ and the way out. Nothing is refused there that the API server might take: neithe
 before it judges, nor changes of a stored Job that cannot be read here.
 
 What a cluster allows beyond that, and whether the pods fit their quotas, is asked in the
-validating phase, of the Job as it will be stored.
+validating phase, of the Job as it will be stored. The API server has judged by then: its own rule
+is not asked again, as another finding could only be a mistake.
 """
 
 from __future__ import annotations
@@ -56,22 +57,33 @@ def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
 
 
 def update(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
-    """Decide on a change of a Job: first as the API server does, then as the cluster wants it."""
+    """Decide on a change of a Job: as the API server will, and after it as the cluster wants."""
     old, new = request.old_object or {}, request.object or {}
     if old.get("spec") == new.get("spec"):  # metadata stays writable, finalizers above all
         return _NOT_CHARGED
+    decided = _foreseen if request.phase is Phase.MUTATING else _ruled
     try:
-        errors = _immutable(context, request, old, without_droppable(old, new))
+        return decided(context, request, old, new)
     except InvalidFieldError as err:
-        if request.phase is Phase.MUTATING and _is_about_stored(err):
+        if _is_about_stored(err):
             return _NOT_CHARGED  # the API server has read it, and judges
         raise
-    if errors:
-        return answers.invalid(errors)
-    if request.phase is Phase.MUTATING or is_job_controller(request.username):
+
+
+def _foreseen(
+    context: DoorContext, request: AdmissionRequest, old: _Object, new: _Object
+) -> Answer:
+    """Refuse what the API server is going to refuse."""
+    errors = _immutable(context, request, old, without_droppable(old, new))
+    return answers.invalid(errors) if errors else _NOT_CHARGED
+
+
+def _ruled(context: DoorContext, request: AdmissionRequest, old: _Object, new: _Object) -> Answer:
+    """Judge what the API server has taken by the rules of the cluster."""
+    if is_job_controller(request.username):
         return _NOT_CHARGED
     state = job_state(old, field="old")
-    return _NOT_CHARGED if state.finished else _judged(context, request, state)
+    return _NOT_CHARGED if state.finished else _judged(context, request, old, new, state)
 
 
 def _immutable(
@@ -112,9 +124,10 @@ def update_set(context: DoorContext, request: AdmissionRequest, _deadline: Deadl
     return _examined(context, request, pods, Occasion.CHANGED, before)
 
 
-def _judged(context: DoorContext, request: AdmissionRequest, state: JobState) -> Answer:
-    """Judge an update of a Job that the API server takes by the rule for it."""
-    old, new = request.old_object or {}, request.object or {}
+def _judged(
+    context: DoorContext, request: AdmissionRequest, old: _Object, new: _Object, state: JobState
+) -> Answer:
+    """Judge an update of a Job by the rule for it."""
     rule, resizes = _rule(context, request), resizes_of(old, new)
     stranger = not_a_resizer(rule, resizes, request.username, request.groups)
     if stranger is not None:
