@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tests.admission.doors.desk import opt_out
+from tests.admission.doors.desk import a_namespace, opt_out
 from tests.builders import a_quota, an_expression
 from tests.controllers.rig import (
     EXPIRE_SECONDS,
@@ -17,8 +17,10 @@ from tests.controllers.rig import (
     a_rig,
     another_rig,
 )
+from tests.controllers.test_shared_quotas import granted, shared_quota, steps
 from webhook.cluster.api import (
     PODS,
+    QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     InternalError,
     NotFoundError,
@@ -28,9 +30,11 @@ from webhook.controllers import gates as gates_module
 from webhook.quota.ledger import Door
 from webhook.quota.line import LineRules, Order, Waits
 from webhook.quota.refusals import QuotaExceeded
+from webhook.quota.shadow import Findings
 from webhook.state.gates import gate_removal
 from webhook.state.names import GATE
 from webhook.state.reserver import Reserved
+from webhook.state.shadow_books import ShadowBooks
 
 Object = dict[str, object]
 
@@ -329,6 +333,36 @@ def test_gates_that_were_left_behind_are_taken_off_by_the_next_leader(rig: Rig) 
     rig.step()
     assert gates(rig, "web") == []
     assert rig.held() == {}
+
+
+def test_gates_go_in_shadow_mode_and_its_record_stays() -> None:
+    with a_rig(mode="shadow", follows=True) as rig:
+        books = ShadowBooks(rig.api)
+        books.add(NAMESPACE, Findings({}), writer="w", number=1, begins=True)
+        books.add(NAMESPACE, Findings({"attempts": 7}), writer="w", number=2)
+        gated(rig, "web")
+        before = rig.api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+        for _ in range(4):
+            rig.step()
+            rig.pass_time(1.5)
+        assert gates(rig, "web") == []
+        assert rig.api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE) == before
+        assert NAMESPACE not in rig.tracker._counts.tracked
+
+
+def test_what_a_namespace_holds_of_a_shared_quota_is_given_back_though_its_ledger_is_gone() -> None:
+    with a_rig(a_namespace("team-b"), shared_quota(), follows=True) as rig:
+        steps(rig)
+        rig.pod("mine", "3", node="n1")
+        steps(rig)
+        assert granted(rig)[NAMESPACE] == "3"
+        found = rig.api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+        rig.api.update_status(QUOTA_LEDGERS, {**found, "status": {}})
+        opt_out(rig.api, NAMESPACE)
+        for _ in range(4):
+            steps(rig)
+            rig.pass_time(EXPIRE_SECONDS)
+        assert NAMESPACE not in granted(rig)
 
 
 def test_what_is_not_wanted_any_more_is_not_sent(rig: Rig) -> None:

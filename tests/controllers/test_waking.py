@@ -76,13 +76,22 @@ class Bell:
 
     # -- the cluster -----------------------------------------------------------------------
 
-    def refused(self, *names: str, cpu: str = "1", message: str = REFUSED, **fields: Any) -> None:
+    def refused(
+        self,
+        *names: str,
+        cpu: str = "1",
+        message: str = REFUSED,
+        namespace: str = NAMESPACE,
+        **fields: Any,
+    ) -> None:
         """Create pods that the scheduler has looked at."""
         for name in names:
-            self.rig.pod(name, cpu, **fields)
-            self.says(name, message)
+            self.rig.pod(name, cpu, namespace, **fields)
+            self.says(name, message, namespace=namespace)
 
-    def says(self, name: str, message: str, reason: str = "Unschedulable") -> None:
+    def says(
+        self, name: str, message: str, reason: str = "Unschedulable", namespace: str = NAMESPACE
+    ) -> None:
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -91,7 +100,7 @@ class Bell:
             "try": next(_numbers),  # every attempt is a new version
         }
         patch = {"status": {"conditions": [condition]}}
-        self.rig.api.patch(PODS, name, patch, namespace=NAMESPACE, subresource="status")
+        self.rig.api.patch(PODS, name, patch, namespace=namespace, subresource="status")
 
     def runs(self, name: str, cpu: str = "2") -> None:
         self.rig.pod(name, cpu, node="node-0")

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from tests.builders import a_pod
+from webhook.quota.objects import ScopeExpression
+from webhook.quota.refusals import InsufficientQuota, MustSpecify, UncoveredScopes
 from webhook.quota.scheduler_words import exceeded_text, is_refused_by_quota
 
 WORDS = exceeded_text(quota="p1", requested="cpu=1", used="cpu=2", limited="cpu=2")
@@ -28,11 +30,21 @@ def test_the_words_are_those_of_a_plugin() -> None:
     assert WORDS == "quota exceeded: p1, requested: cpu=1, used: cpu=2, limited: cpu=2"
 
 
+SHARED = exceeded_text(quota="cdq/both", requested="pods=1", used="pods=4", limited="pods=4")
+_MANY = exceeded_text(quota="p1", requested="example.com/a=1," * 99, used="", limited="")
+CUT = f"{_MANY[:1021]}..."
+UNNAMED = MustSpecify("p1", {"requests.cpu": ("main", "side")}).message
+UNCOVERED = InsufficientQuota(("requests.cpu",)).message
+UNSCOPED = UncoveredScopes((ScopeExpression("PriorityClass", "In", ("gold",)),)).message
+
 OURS = {
     "numbers": f"0/3 nodes are available: 3 {WORDS}. {BEHIND}",
     "beside another reason": f"0/3 nodes are available: 1 Insufficient cpu, 2 {WORDS}.",
-    "a resource is not named": "0/1 nodes are available: 1 failed quota: p1: must specify cpu.",
-    "no quota covers it": "0/1 nodes are available: 1 insufficient quota to consume: cpu.",
+    "a shared quota": f"0/1 nodes are available: 1 {SHARED}",
+    "cut in its amounts": f"0/1 nodes are available: 1 {CUT}",
+    "a resource is not named": f"0/1 nodes are available: 1 {UNNAMED}.",
+    "no quota covers it": f"0/1 nodes are available: 1 {UNCOVERED}.",
+    "no quota covers its scope": f"0/1 nodes are available: 1 {UNSCOPED}.",
 }
 
 
@@ -41,12 +53,31 @@ def test_a_pod_that_was_refused_for_its_quota_is_known_by_its_message(message: s
     assert is_refused_by_quota(unplaced(message))
 
 
+def test_it_is_known_wherever_its_amounts_are_cut_off() -> None:
+    words = exceeded_text(quota="p1", requested="pods=1,x=2", used="pods=4", limited="pods=4")
+    begin = words.index("=1") + 1
+    cuts = [f"{words[:length]}..." for length in range(begin, len(words))]
+    messages = [f"0/1 nodes are available: 1 {cut}." for cut in cuts]
+    assert [one for one in messages if not is_refused_by_quota(unplaced(one))] == []
+
+
 OTHERS: dict[str, dict[str, Any]] = {
     "no room on nodes": unplaced("0/3 nodes are available: 3 Insufficient cpu."),
     "it has a node": unplaced(OURS["numbers"], status="True"),
     "refused at the bind": unplaced(f"exceeded quota: {WORDS}", reason="SchedulerError"),
     "gated": unplaced(OURS["numbers"], reason="SchedulingGated"),
     "no message": unplaced(None),
+    "another plugin's quota": unplaced(
+        "0/3 nodes are available: 3 insufficient quota to match these required resources."
+    ),
+    "another plugin's words": unplaced(
+        "0/3 nodes are available: 3 quota exceeded: tree of team-a."
+    ),
+    "another plugin's elastic quota": unplaced("0/1 nodes are available: 1 failed quota: max."),
+    "another plugin's consumption": unplaced(
+        "0/1 nodes are available: 1 insufficient quota to run."
+    ),
+    "quoted by somebody": unplaced(f"0/3 nodes are available: 3 plugin said 2 {WORDS}."),
     "a node is named like it": unplaced(f"0/3 nodes are available: 3 node {WORDS}."),
     "another condition": unplaced(OURS["numbers"], type="Ready"),
     "no conditions": a_pod(),

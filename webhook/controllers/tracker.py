@@ -45,6 +45,7 @@ from webhook.controllers.shares import Shares
 from webhook.controllers.terms import NotLeadingError, always
 from webhook.controllers.tracked import Tracked, TrackerTiming
 from webhook.controllers.voice import Voice
+from webhook.quota.cluster_quotas import ledger_name
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
@@ -354,7 +355,11 @@ class Tracker:
                 return
             tracked = self._begin(namespace)
             if tracked is not None:
-                retry = self._settler.settle(namespace, tracked, term)
+                if tracked.is_leaving and self._counts_nothing(namespace):
+                    self._let_go(namespace, tracked, term)
+                    retry = None
+                else:
+                    retry = self._settler.settle(namespace, tracked, term)
                 tracked.failures = 0
                 self._recounter.plan(namespace)
         except NotLeadingError:
@@ -363,6 +368,41 @@ class Tracker:
             retry = self._note_failure(namespace, tracked, err)
         finally:
             self._end(namespace, tracked, retry)
+
+    def _counts_nothing(self, namespace: str) -> bool:
+        """Tell whether no ledger counts anything in a namespace, as the API server says now.
+
+        Raises:
+            ApiError: It does not say.
+        """
+        known = self._ledgers.known(namespace)
+        if known is not None and known.ledger is not None:
+            return False
+        try:
+            version = self._ledgers.fetch(namespace)
+        except InvalidFieldError:
+            return False  # it is settled like any that cannot be read
+        return (version is None or version.ledger is None) and not self._holds_shared(namespace)
+
+    def _holds_shared(self, namespace: str) -> bool:
+        """Tell whether it holds something of a shared quota, which its settlement gives back."""
+        known = [
+            self._shares.store.known(ledger_name(one.name)) for one in self._counts.shared_specs()
+        ]
+        shared = [one.shared for one in known if one is not None]
+        return any(namespace in one.grants.namespaces for one in shared if one is not None)
+
+    def _let_go(self, namespace: str, tracked: Tracked, term: int) -> None:
+        """Take all gates off in a namespace that is left, and write no ledger into it.
+
+        What else the object says, of shadow mode, stays as it is.
+        """
+        since = self._timing.clock() if tracked.taken_since is None else tracked.taken_since
+        line = self._counts.line(namespace, tracked)
+        passed = self._lines.pass_line(tracked, None, line)
+        self._lines.note(
+            namespace, tracked, passed, since=since, may=lambda: self._still_leads(term)
+        )
 
     def _begin(self, namespace: str) -> Tracked | None:
         with self._counts.lock:

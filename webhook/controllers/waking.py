@@ -9,7 +9,10 @@ annotation on the pod: a scheduler looks again at a pod that has changed, once i
   in the order of the line, and only if it says that its quota was the reason.
 - One that was touched keeps its room until it is bound, says something else, or `again_seconds` are
   over, and is left alone meanwhile; refused again and again, it is for longer each time.
-- No more are touched and read per second than is allowed.
+- No more are touched and read per second than is allowed, and each round begins behind the
+  namespace that was served last. A pod whose request is refused rests, and a namespace in which
+  the API server does not answer, so that neither keeps the others asleep.
+- Who was refused before its namespace opted out is woken once for that, and nobody else there.
 
 Source: kubernetes v1.36, pkg/scheduler/backend/queue/scheduling_queue.go Update; what an extender
 has refused is worth trying after any event (framework/runtime/framework.go fillEnqueueExtensions).
@@ -18,41 +21,29 @@ has refused is worth trying after any event (framework/runtime/framework.go fill
 from __future__ import annotations
 
 import logging
-import math
 import threading
-import time
-from collections.abc import Callable, Collection, Mapping, Set
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from webhook.cluster.api import PODS, ApiError, ClusterApi, ConflictError, NotFoundError
+from webhook.cluster.api import ApiError, ClusterApi
 from webhook.cluster.informer import Change
-from webhook.controllers.budget import Budget
-from webhook.controllers.refused import BOUND_SECONDS, RefusedPods, Woken
+from webhook.controllers.refused import RefusedPods
 from webhook.controllers.terms import always
-from webhook.controllers.waiting import following_terms
-from webhook.quota.deferral import NamespaceQuotas
-from webhook.quota.ledger import Ledger, exceeded
-from webhook.quota.line import Held, LineRules, Place, Terms, Waiter, waiter_of
+from webhook.controllers.wake_facts import NOTHING_COUNTS, Facts, Wakes, facts_of
+from webhook.controllers.wake_requests import WOKEN_ANNOTATION, WakeLimits, WakeRequests
+from webhook.quota.ledger import Ledger
+from webhook.quota.line import Held, Place, Terms, Waiter, waiter_of
 from webhook.quota.objects import Pod
-from webhook.quota.scheduler_words import is_refused_by_quota
 from webhook.quota.wakes import who_fits
-from webhook.state.ledgers import LedgerStore
-from webhook.state.names import GATE, MARK_PREFIX
-from webhook.state.view import NamespaceCache, QuotaCache
+from webhook.state.names import GATE
+
+__all__ = ["WOKEN_ANNOTATION", "WakeLimits", "Waker", "Wakes"]
 
 _log = logging.getLogger(__name__)
 
-WOKEN_ANNOTATION: Final = f"{MARK_PREFIX}woken"
-"""When the pod was touched last, so that its scheduler tries it again."""
-
 _IDLE_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 10.0
-_FIRST_PAUSE: Final = 1.0
-_LONGEST_PAUSE: Final = 30.0
-_LONGEST_AGAIN_SECONDS: Final = 300.0
-_NOTHING_DEFERRED: Final = Terms(NamespaceQuotas((), frozenset()))
 
 
 class PodCache(Protocol):
@@ -60,49 +51,6 @@ class PodCache(Protocol):
 
     def in_namespace(self, namespace: str) -> tuple[Pod, ...]:
         """Return the pods of a namespace."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WakeLimits:
-    """How much is done; all times are seconds.
-
-    Attributes:
-        per_second: How many requests are sent, reads and writes.
-        most_at_once: How many pods of a namespace may be woken and not heard of.
-        again_seconds: From one touch of a pod to the next; longer than a scheduler lets a pod
-            pause, which is 10.
-        look_seconds: Between two looks at what has changed.
-        clock: The monotonic clock.
-        now: The time of day.
-    """
-
-    per_second: float = 100.0
-    most_at_once: int = 200
-    again_seconds: float = 15.0
-    look_seconds: float = 0.1
-    clock: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wakes:
-    """What decides who is woken.
-
-    Attributes:
-        is_enabled: Tells whether schedulers are told of quotas at all.
-        ledgers: What is known of ledgers.
-        quotas: The cached quotas.
-        namespaces: The cached namespaces.
-        rules: How lines move.
-        exempt: Tells which namespaces are never touched.
-    """
-
-    is_enabled: Callable[[], bool]
-    ledgers: LedgerStore
-    quotas: QuotaCache
-    namespaces: NamespaceCache
-    rules: Callable[[], LineRules]
-    exempt: Callable[[], Set[str]] = frozenset
 
 
 class Waker:
@@ -125,7 +73,6 @@ class Waker:
         is_leader: Callable[[], int] = always,
         limits: WakeLimits | None = None,
     ) -> None:
-        self._api = api
         self._pods = pods
         self._wakes = wakes
         self._is_leader = is_leader
@@ -133,12 +80,9 @@ class Waker:
         self._lock = threading.Lock()
         self._spaces: dict[str, RefusedPods] = {}
         self._held: dict[str, Mapping[str, Held]] = {}
-        self._were_deferred: set[str] = set()
-        self._requests = Budget(lambda: self._limits.per_second, self._limits.clock)
         self._term = 0
-        self._failures = 0
-        self._paused_until = 0.0
         self._stopping = threading.Event()
+        self._requests = WakeRequests(api, self._limits, self._lock, self._may_write)
         self._thread = threading.Thread(target=self._run, name="waking", daemon=True)
 
     def start(self) -> None:
@@ -164,7 +108,6 @@ class Waker:
                 space.put(change.new, now)
             if space is not None and space.is_empty:
                 del self._spaces[namespace]
-                self._were_deferred.discard(namespace)
 
     def on_line(self, namespace: str, held: Mapping[str, Held], _may_go: Collection[str]) -> None:
         """Hear who waits behind our gate, see `lines.OnLine`; `held` is kept."""
@@ -176,28 +119,12 @@ class Waker:
 
     def work(self) -> float:
         """Wake whom there is room for now; return after how many seconds to come again."""
-        now = self._limits.clock()
-        term = int(self._is_leader()) if self._wakes.is_enabled() else 0
-        with self._lock:
-            if term != self._term:
-                self._term = term
-                for space in self._spaces.values():
-                    space.forget()
-            names = [name for name, one in self._spaces.items() if one.pods or one.woken]
-            names = names if term else []
-        if not names:
-            return _IDLE_SECONDS
-        if now < self._paused_until:
-            return min(_IDLE_SECONDS, self._paused_until - now)
-        try:
-            for name in names:
-                self._look(name, now)
-            self._failures = 0
-        except ApiError as err:
-            self._failures = min(self._failures + 1, 10)
-            self._paused_until = now + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (self._failures - 1))
-            _log.warning("waking pods failed", extra={"error": str(err)})
-        return self._limits.look_seconds
+        names = self._round(self._limits.clock())
+        for name in names:
+            if self._requests.are_spent:
+                break
+            self._turn(name)
+        return self._limits.look_seconds if names else _IDLE_SECONDS
 
     # -- on the thread -------------------------------------------------------------------------
 
@@ -210,34 +137,74 @@ class Waker:
                 _log.exception("waking pods failed")
                 pause = _IDLE_SECONDS
 
+    def _round(self, now: float) -> list[str]:
+        """Return the namespaces to look at, in their order."""
+        term = int(self._is_leader()) if self._wakes.is_enabled() else 0
+        with self._lock:
+            if term != self._term:
+                self._term = term
+                for space in self._spaces.values():
+                    space.forget()
+            if not term:
+                return []
+            names = sorted(
+                name
+                for name, one in self._spaces.items()
+                if (one.pods or one.woken) and one.rest.until <= now
+            )
+        begin = bisect_right(names, self._requests.served)
+        return names[begin:] + names[:begin]
+
+    def _turn(self, namespace: str) -> None:
+        """Look at a namespace; one in which something fails rests."""
+        try:
+            self._look(namespace, self._limits.clock())
+        except Exception as err:  # noqa: BLE001 - others have their turn, whatever it was
+            with self._lock:
+                space = self._spaces.get(namespace)
+                if space is not None:
+                    space.note_stuck(self._limits.clock())
+            _log.warning(
+                "waking pods failed",
+                extra={"namespace": namespace, "error": str(err)},
+                exc_info=not isinstance(err, ApiError),
+            )
+
     def _look(self, namespace: str, now: float) -> None:
         """Wake those of a namespace for whom there is room, if anything is new.
 
         Raises:
             ApiError: The API server does not do it.
         """
-        ledger, terms, state = self._facts(namespace)
-        while terms is not None:
+        facts = self._facts(namespace, now)
+        if facts is None:
+            return
+        ledger = facts.ledger()
+        while True:
             with self._lock:
                 space = self._spaces.get(namespace)
                 if space is None:
                     return
-                seen = (state, space.changes)
-                if space.looked == seen and now < space.due:
-                    return
-                fits = self._who_fits(namespace, space, ledger, terms, now)
+                seen = (facts.state, space.changes)
+                fits = self._who_fits(namespace, space, facts, ledger, now)
                 unread = [one for one in fits if space.is_refused(one.pod) is None]
             if not unread:
-                if self._wake_all(namespace, space, fits, now):
+                if self._wake_all(namespace, space, fits, facts.state, now):
                     self._note_look(namespace, space, seen, now)
                 return
             for waiter in unread:  # those whose quota was not the reason take nobody's room
-                if not self._may_send():
+                if not self._requests.take(namespace):
                     return
-                self._read(space, waiter.pod)
+                with self._requests.noting_failure(space, waiter.pod):
+                    self._requests.read(space, waiter.pod, now)
 
     def _wake_all(
-        self, namespace: str, space: RefusedPods, fits: tuple[Waiter, ...], now: float
+        self,
+        namespace: str,
+        space: RefusedPods,
+        fits: tuple[Waiter, ...],
+        state: object,
+        now: float,
     ) -> bool:
         """Touch pods in their order; tell whether all had their turn.
 
@@ -246,84 +213,63 @@ class Waker:
         """
         woken = turns = 0
         for waiter in fits:
-            if not self._may_send():
+            if not self._requests.take(namespace):
                 break
             turns += 1
-            woken += self._wake(space, waiter, now)
+            with self._requests.noting_failure(space, waiter.pod):
+                woken += self._requests.wake(space, waiter, state, now)
         if woken:
             _log.info("pods woken", extra={"namespace": namespace, "woken": woken})
         return turns == len(fits)
 
     def _note_look(self, namespace: str, space: RefusedPods, seen: object, now: float) -> None:
         with self._lock:
-            space.looked = seen
-            resting = [one.until for one in space.woken.values() if one.until > now]
-            space.due = min(resting, default=math.inf)
+            space.note_look(seen, now)
             if space.is_empty and self._spaces.get(namespace) is space:
                 del self._spaces[namespace]
 
-    def _may_send(self) -> bool:
-        """Tell whether one more request may be sent now, and count it."""
-        if self._requests.wait_seconds() or self._stopping.is_set():
-            return False
-        self._requests.spend()
-        return True
+    def _may_write(self) -> bool:
+        return not self._stopping.is_set() and int(self._is_leader()) == self._term
 
-    def _facts(self, namespace: str) -> tuple[Ledger | None, Terms | None, object]:
-        """Return ledger and terms to judge by, no terms where nobody can, and what they are of."""
-        wakes = self._wakes
-        is_deferred = wakes.namespaces.informer.get(namespace) is True
-        if not is_deferred or namespace in wakes.exempt():
-            # who waited when it opted out waits for nothing now; others are not ours to look at
-            was_deferred = namespace in self._were_deferred
-            return None, _NOTHING_DEFERRED if was_deferred else None, None
-        self._were_deferred.add(namespace)
-        known, seen = wakes.ledgers.known(namespace), wakes.quotas.in_namespace(namespace)
-        if known is None or known.ledger is None or known.ledger.observed != seen.deferred.observed:
-            return None, None, None
-        space = self._spaces.get(namespace)
-        former = None if space is None else space.terms
-        terms = following_terms(former, seen.deferred, seen, wakes.rules())
-        return known.ledger, terms, (known.uid, known.resource_version, id(terms))
+    def _facts(self, namespace: str, now: float) -> Facts | None:
+        """Return what to judge by; None where nobody can, or nothing is new."""
+        is_deferred = self._wakes.is_deferred(namespace)
+        with self._lock:
+            space = self._spaces.get(namespace)
+            if space is None:
+                return None
+            if is_deferred:
+                space.note_deferred()
+            elif not space.note_left():
+                return None  # nobody is there any more who waited when it opted out
+            former = space.terms
+        facts = facts_of(self._wakes, namespace, former) if is_deferred else NOTHING_COUNTS
+        if facts is None or (space.looked == (facts.state, space.changes) and now < space.due):
+            return None
+        return facts
 
     def _who_fits(
         self,
         namespace: str,
         space: RefusedPods,
+        facts: Facts,
         ledger: Ledger | None,
-        terms: Terms,
         now: float,
     ) -> tuple[Waiter, ...]:
         """Return who is to be woken next; the lock is held."""
-        self._take_answers(space, ledger, now)
-        resting = {uid for uid, one in space.woken.items() if one.until > now}
-        promised = [one for uid in resting if (one := space.woken[uid]).keeps_room]
-        line = space.line(terms, besides=resting)
+        space.take_answers(ledger, facts.state, now)
+        promised = [one for one in space.woken.values() if one.until > now and one.keeps_room]
+        line = facts.open_line(space.line(facts.terms, besides=space.left_alone(now)))
         if not line:
             return ()
         return who_fits(
             ledger,
             line,
-            terms.rules,
+            facts.terms.rules,
             promised=[one.claim for one in promised if one.claim is not None],
-            holders=self._holders(namespace, terms),
+            holders=self._holders(namespace, facts.terms),
             room=max(0, self._limits.most_at_once - len(promised)),
         )
-
-    @staticmethod
-    def _take_answers(space: RefusedPods, ledger: Ledger | None, now: float) -> None:
-        """Find out whose room is not to be kept any more, and who can be forgotten."""
-        for uid, woken in list(space.woken.items()):
-            pod = space.pods.get(uid)
-            if pod is None:
-                if woken.until <= now:
-                    del space.woken[uid]
-            elif int(pod.resource_version or 0) > woken.version:
-                woken.end(now)
-                if space.is_refused(pod) is False:
-                    del space.woken[uid]
-            elif ledger is not None and woken.claim is not None and exceeded(ledger, woken.claim):
-                woken.end(now)  # others were quicker
 
     def _holders(self, namespace: str, terms: Terms) -> dict[str, Place]:
         """Return where those stand behind our gate who hold a quota; the lock is held."""
@@ -336,53 +282,3 @@ class Waker:
             for pod in self._pods().in_namespace(namespace)
             if pod.uid in holding
         }
-
-    # -- requests ------------------------------------------------------------------------------
-
-    def _read(self, space: RefusedPods, pod: Pod) -> None:
-        """Read why a pod has no node.
-
-        Raises:
-            ApiError: The API server does not say.
-        """
-        version, is_ours = int(pod.resource_version or 0), False
-        try:
-            found = self._api.get(PODS, pod.name, namespace=pod.namespace)
-            metadata = found.get("metadata")
-            if isinstance(metadata, Mapping) and metadata.get("uid") == pod.uid:
-                version = max(version, int(str(metadata.get("resourceVersion") or 0)))
-                is_ours = is_refused_by_quota(found)
-        except NotFoundError:
-            pass  # it is gone, as the watch will show
-        with self._lock:
-            space.said[pod.uid] = (version, is_ours)
-
-    def _wake(self, space: RefusedPods, waiter: Waiter, now: float) -> int:
-        """Touch a pod; return 1, or 0 where it is not there any more.
-
-        Raises:
-            ApiError: The API server does not do it.
-        """
-        pod = waiter.pod
-        if int(self._is_leader()) != self._term:
-            return 0
-        moment = self._limits.now().isoformat(timespec="microseconds")
-        mark = {"uid": pod.uid, "annotations": {WOKEN_ANNOTATION: moment}}
-        try:
-            written = self._api.patch(
-                PODS, pod.name, {"metadata": mark}, namespace=pod.namespace
-            ).resource_version
-        except (NotFoundError, ConflictError):
-            with self._lock:
-                space.said[pod.uid] = (int(pod.resource_version or 0), False)
-            return 0
-        with self._lock:
-            before = space.woken.get(pod.uid)
-            times = 1 if before is None else before.times + 1
-            pause = self._limits.again_seconds * 2.0 ** min(times - 1, 10)
-            if pod.uid not in space.pods:
-                pause = BOUND_SECONDS  # it has its node already
-            until = now + min(_LONGEST_AGAIN_SECONDS, pause)
-            space.woken[pod.uid] = Woken(waiter.claim, written, now, until, times)
-            space.said[pod.uid] = (written, True)
-        return 1

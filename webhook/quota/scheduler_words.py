@@ -13,10 +13,22 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 _EXCEEDED: Final = "quota exceeded: "
-_OURS: Final = re.compile(
-    rf"\d+ (?:{_EXCEEDED}|failed quota: |insufficient quota to )", flags=re.ASCII
+_NAME: Final = r"(?:cdq/)?[a-z0-9][a-z0-9.-]*"
+_KEY: Final = r"[A-Za-z0-9][A-Za-z0-9._/-]*"
+_FORMS: Final = (
+    rf"{_EXCEEDED}{_NAME}, requested: {_KEY}=\S*(?:, used: |.{{0,8}}\.\.\.)",
+    rf"failed quota: {_NAME}: must specify {_KEY} for: ",
+    rf"insufficient quota to consume: {_KEY}",
+    r"insufficient quota to match these scopes: \[\{",
 )
-"""The beginnings of all that a scheduler is told; the last two are the API server's own."""
+"""All that a scheduler is told when quota forbids a pod, as far as what follows can be cut off.
+
+The first is ours, the others are the API server's own.
+"""
+_OURS: Final = re.compile(rf"[:,] \d+ (?:{'|'.join(_FORMS)})", flags=re.ASCII)
+"""Source: kubernetes v1.36, pkg/scheduler/framework/types.go FitError.Error: reasons are sorted,
+separated by commas, each behind the number of its nodes.
+"""
 
 
 def exceeded_text(*, quota: str, requested: str, used: str, limited: str) -> str:
