@@ -15,6 +15,7 @@ from webhook.cli.app import CommandLine
 from webhook.cli.exits import CommandError, ExitCode, InputError
 from webhook.cli.options import Command
 from webhook.cluster.live import LiveClient
+from webhook.installing.certificates import certificates_only
 from webhook.installing.installation import PATIENCE, MaskChoice, Wish
 from webhook.installing.installation import install as run_install
 from webhook.installing.kustomizations import InstallError
@@ -121,7 +122,7 @@ def install(  # noqa: PLR0917 - one for each option
         mask=mask,
         image=image,
         url=url,
-        ca_pem=b"" if ca is None else _read(ca),
+        ca_pem=b"" if ca is None else _certificates(ca),
         configuration=None if config is None else _text(config),
         dry_run=dry_run,
         waits=waits,
@@ -191,6 +192,13 @@ def uninstall(
         raise _NotInstalledError([*problems, "not finished: run it again"])
     click.echo("dry run: nothing was changed" if dry_run else "uninstalled")
     return ExitCode.OK
+
+
+def _certificates(path: Path) -> bytes:
+    try:
+        return certificates_only(_read(path))
+    except ValueError as err:
+        raise InputError(f"--ca: {path} has no certificate in PEM form") from err
 
 
 def _read(path: Path) -> bytes:

@@ -11,7 +11,12 @@ import pytest
 from cryptography import x509
 
 from webhook.installing import InstallError
-from webhook.installing.certificates import Certificates, bundle_of, certificates
+from webhook.installing.certificates import (
+    Certificates,
+    bundle_of,
+    certificates,
+    certificates_only,
+)
 from webhook.tls.bootstrap import Made
 from webhook.tls.pair import covers, is_issued_by
 
@@ -111,3 +116,13 @@ def test_a_secret_of_somebody_else_is_refused(made: Certificates, which: str) ->
     found[which] = foreign
     with pytest.raises(InstallError, match=rf"Secret .*/deferred-quota-{which} was not made by"):
         certificates(found["ca"], found["tls"], now=NOW)
+
+
+def test_of_a_file_with_a_key_only_the_certificates_are_taken(made: Certificates) -> None:
+    data = cast("Mapping[str, str]", made.tls["data"])
+    served, key = (base64.b64decode(data[name]) for name in ("tls.crt", "tls.key"))
+    found = certificates_only(key + served)
+    assert b"PRIVATE KEY" not in found
+    assert x509.load_pem_x509_certificates(found) == x509.load_pem_x509_certificates(served)
+    with pytest.raises(ValueError, match="PEM"):
+        certificates_only(key)

@@ -35,6 +35,10 @@ USAGE = {
         ["install", "--url", "https://here", "--ca", "/nowhere/ca.crt"],
         "/nowhere/ca.crt: No such file or directory",
     ),
+    "a CA that is none": (
+        ["install", "--url", "https://here", "--ca", __file__],
+        "has no certificate in PEM form",
+    ),
     "a configuration that is missing": (
         ["install", "--config", "/nowhere/config.yaml"],
         "/nowhere/config.yaml: No such file or directory",

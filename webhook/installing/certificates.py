@@ -156,6 +156,16 @@ def _is_outdated(path: Path, now: datetime) -> bool:
     return now >= begin + (end - begin) * 2 / 3
 
 
+def certificates_only(pem: bytes) -> bytes:
+    """Return the certificates of a PEM file, and nothing else that is in it, such as a key.
+
+    Raises:
+        ValueError: There is none.
+    """
+    found = x509.load_pem_x509_certificates(pem)
+    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in found)
+
+
 def _bundle(ca: bytes, former: bytes, now: datetime) -> bytes:
     """Return the CA, and behind it what was trusted before and has not ended."""
     trusted = x509.load_pem_x509_certificates(ca)[:1]
