@@ -169,15 +169,6 @@ class Counts:
         deferred = self._opted.quotas.in_namespace(namespace).deferred
         return any(one.name == name for one in deferred.quotas)
 
-    def has_waiting(self, name: str) -> bool:
-        """Tell whether pods wait in some namespace that takes part in a shared quota."""
-        with self.lock:
-            return any(
-                len(tracked.count.waiting)
-                and any(one.name == name for one in tracked.count.quotas.quotas)
-                for tracked in self.tracked.values()
-            )
-
     def leave_again(self, namespace: str) -> None:
         """Leave a namespace that is not tracked, and has a ledger that counts still."""
         with self.lock:

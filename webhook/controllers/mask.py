@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Final
 
 from webhook.cluster.api import (
@@ -56,11 +56,10 @@ from webhook.quota.native_status import (
     visible_keys,
 )
 from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.reading import Node
 from webhook.quota.scopes import ScopeError
 from webhook.state.ledgers import LEDGER_NAME
 from webhook.state.names import DEFERRED_MODE, MODE_LABEL
-from webhook.state.view import NamespaceCache, QuotaCache
+from webhook.state.view import NamespaceCache, QuotaCache, labels_of
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -242,11 +241,7 @@ class MaskRepair:
         known = {NAMESPACE_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
         if not visible_keys(quota, keys) and not self._guard().gap(known):
             return ""
-        metadata = Node(self._api.get(NAMESPACES, namespace)).child("metadata")
-        labels: Mapping[str, str] = {
-            NAMESPACE_NAME_LABEL: namespace,
-            **metadata.string_map("labels"),
-        }
+        labels = labels_of(self._api.get(NAMESPACES, namespace), namespace)
         if labels.get(MODE_LABEL) != DEFERRED_MODE:
             return f"namespace {namespace} has not opted in"
         return self._guard().gap(labels)

@@ -88,10 +88,8 @@ class ShareKeeper:
 
     def _on_quota(self, change: Change[SharedVersion]) -> None:
         self._is_due.set()
-        if change.old is not None and change.new is not None:
-            name = change.new.name
-            if self._shares.counts.has_waiting(name) and _gave_back(change.old, change.new):
-                self._shares.counts.look_at_waiting(name)
+        if change.old is not None and change.new is not None and _gave_back(change.old, change.new):
+            self._shares.counts.look_at_waiting(change.new.name)
 
     def _on_namespace(self, _change: Change[bool]) -> None:
         self._is_due.set()

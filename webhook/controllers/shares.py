@@ -242,7 +242,6 @@ class Turn:
     before: Ledger | None
     term: int
     _seen: dict[str, SharedVersion | None] = field(default_factory=dict)
-    _faults: dict[str, str] = field(default_factory=dict)
     _lower: dict[str, ResourceList | None] = field(default_factory=dict)
     """What is to be lowered when the ledger is written; None is dropped altogether."""
 
@@ -250,7 +249,6 @@ class Turn:
         """Have the quotas at a version, before the ledger is written."""
         found = look_up(self.shares.store, sorted(names), is_fresh=False)
         self._seen = {name: one.version for name, one in found.items()}
-        self._faults = {name: one.fault for name, one in found.items() if one.fault}
 
     def prepared(self, following: Following) -> Following | None:
         """Return what follows with what others hold; None when it counts quotas not looked up.
@@ -383,10 +381,7 @@ class Turn:
             is_new_here = self.namespace not in shared.grants.namespaces
             if said is None or (said == account.observed and is_new_here):
                 continue
-            try:
-                self._seen[name] = self.shares.take_back(name, version, self.term)
-            except (ConflictError, NotFoundError) as err:
-                self._note_failure(name, err)
+            if not self._take_back(name, version):
                 return False
         return True
 
@@ -403,26 +398,29 @@ class Turn:
             version = self._seen[name] = self.shares.store.fetch(name)
             if version is None:
                 continue
-            if self._is_counted(version) and not self._has_left(version):
-                return False
-            if not self._is_counted(version) and _grants_of(version).observed is not None:
-                try:
-                    self._seen[name] = self.shares.take_back(name, version, self.term)
-                except (ConflictError, NotFoundError) as err:
-                    self._note_failure(name, err)
+            quota = self._counted_quota(version)
+            if quota is not None:
+                if not self.shares.membership.has_left(self.namespace, quota):
                     return False
+            elif _grants_of(version).observed is not None and not self._take_back(name, version):
+                return False
         return True
 
-    def _is_counted(self, version: SharedVersion) -> bool:
-        """Whether it can be read, and limits something that is deferred."""
-        quota = version.quota
-        return isinstance(quota, ClusterQuota) and self.shares.membership.counts(quota)
+    def _take_back(self, name: str, version: SharedVersion) -> bool:
+        """Say of a quota that not all are counted; False when somebody else wrote first."""
+        try:
+            self._seen[name] = self.shares.take_back(name, version, self.term)
+        except (ConflictError, NotFoundError) as err:
+            self._note_failure(name, err)
+            return False
+        return True
 
-    def _has_left(self, version: SharedVersion) -> bool:
+    def _counted_quota(self, version: SharedVersion) -> ClusterQuota | None:
+        """Return the quota, if it can be read and limits something that is deferred."""
         quota = version.quota
-        return not isinstance(quota, ClusterQuota) or self.shares.membership.has_left(
-            self.namespace, quota
-        )
+        if isinstance(quota, ClusterQuota) and self.shares.membership.counts(quota):
+            return quota
+        return None
 
     def _raised(
         self, name: str, version: SharedVersion, wanted: ResourceList, *, gives_room: bool
@@ -481,7 +479,8 @@ class Turn:
         account = ledger.accounts.get(name)
         if account is not None:
             return is_counted_as(account, shared)
-        return not self._is_counted(version) or self._has_left(version)
+        quota = self._counted_quota(version)
+        return quota is None or self.shares.membership.has_left(self.namespace, quota)
 
     def _plan_leaving(self, ledger: Ledger) -> None:
         for name, version in self._seen.items():
