@@ -108,3 +108,15 @@ def test_a_guard_that_goes_and_comes_is_noticed_once() -> None:
     states = [Guard(), Guard(), Guard("gone"), Guard("gone"), Guard()]
     watch = GuardWatch(lambda: states.pop(0), 0)
     assert [watch.has_changed() for _ in range(5)] == [True, False, True, False, True]
+
+
+def test_a_guard_by_which_something_was_decided_is_noticed_although_nobody_looked() -> None:
+    states = [Guard(), Guard("gone"), Guard()]
+    watch = GuardWatch(lambda: states.pop(0), 3600)
+    assert watch.has_changed()
+    assert not watch.has_changed()
+    assert watch.now().problem
+    assert watch.has_changed()
+    assert not watch.now().problem
+    assert watch.has_changed()
+    assert not watch.has_changed()

@@ -384,6 +384,19 @@ def test_what_was_hidden_comes_back_when_the_guard_goes_and_goes_when_it_comes(
     assert ("Warning", "NotGuarded") in said(board)
 
 
+def test_a_guard_that_was_gone_for_a_moment_hides_again_what_came_back_in_it() -> None:
+    seldom = replace(_SOON, guard_seconds=1.0)
+    with a_board((RESOURCE_QUOTAS, quota()), timing=seldom) as board:
+        eventually(lambda: board.count("masked") == 1, "it is masked")
+        board.catch_up()
+        board.guard = NO_GUARD
+        board.repair.recheck()
+        eventually(lambda: "requests.cpu" in board.status()["hard"], "the status is complete")
+        board.catch_up()
+        board.guard = STANDING
+        eventually(lambda: "requests.cpu" not in board.status()["hard"], "it is masked again")
+
+
 def test_nothing_is_masked_before_there_is_a_guard() -> None:
     with a_board((RESOURCE_QUOTAS, quota()), guard=NO_GUARD) as board:
         board.catch_up()

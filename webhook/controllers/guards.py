@@ -109,9 +109,11 @@ class LiveGuard:
 
 
 class GuardWatch:
-    """Notices that the guard is another than before. For use by one thread.
+    """The guard, and whether it became another. For use by one thread.
 
-    No status of a quota is written when a registration is deleted: nothing else would tell.
+    No status of a quota is written when a registration is deleted: nothing else would tell. Every
+    guard by which something was decided counts: one that was gone for a moment, and met by a
+    decision between two looks, is noticed when it stands again.
 
     Args:
         guard: Tells what it is; the API server may be asked.
@@ -122,27 +124,37 @@ class GuardWatch:
         self._guard = guard
         self._seconds = seconds
         self._last: Guard | None = None
+        self._is_other = False
         self._next = -math.inf
+
+    def now(self) -> Guard:
+        """Return the guard to decide by.
+
+        Raises:
+            ApiError: The API server does not answer.
+            InvalidFieldError: Its registration cannot be read.
+        """
+        guard = self._guard()
+        if guard != self._last:
+            self._last = guard
+            self._is_other = True
+            if guard.problem:
+                _log.error("nothing is masked: no guard at the bind", extra={"why": guard.problem})
+            else:
+                _log.info("the guard at the bind stands")
+        return guard
 
     def has_changed(self) -> bool:
         """Look, if it is time to; a look that fails shows nothing."""
-        now = time.monotonic()
-        if now < self._next:
-            return False
-        self._next = now + self._seconds
-        try:
-            guard = self._guard()
-        except (ApiError, InvalidFieldError) as err:
-            _log.warning("guard at the bind not read", extra={"error": str(err)})
-            return False
-        if guard == self._last:
-            return False
-        self._last = guard
-        if guard.problem:
-            _log.error("nothing is masked: no guard at the bind", extra={"why": guard.problem})
-        else:
-            _log.info("the guard at the bind stands")
-        return True
+        moment = time.monotonic()
+        if moment >= self._next:
+            self._next = moment + self._seconds
+            try:
+                self.now()
+            except (ApiError, InvalidFieldError) as err:
+                _log.warning("guard at the bind not read", extra={"error": str(err)})
+        is_other, self._is_other = self._is_other, False
+        return is_other
 
 
 def guard_of(configuration: Object) -> Guard:

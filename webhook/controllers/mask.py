@@ -103,12 +103,11 @@ class MaskRepair:
         self._namespaces = namespaces.informer
         self._keys = deferred_keys
         self._exempt = exempt
-        self._guard = guard
         self._terms = Terms(is_leader, self.recheck)
         self._events = events
         self._metrics = metrics
         self._timing = timing or MaskTiming()
-        self._guard_watch = GuardWatch(guard, self._timing.guard_seconds)
+        self._guard = GuardWatch(guard, self._timing.guard_seconds)
         self._agenda: Agenda[str] = Agenda()
         self._were_in: set[str] = set()
         """Namespaces that this process has seen opted in."""
@@ -171,7 +170,7 @@ class MaskRepair:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            if self._terms.notice() and self._guard_watch.has_changed():
+            if self._terms.notice() and self._guard.has_changed():
                 self.recheck()
             key = self._agenda.take(_IDLE_SECONDS / 4)
             if key is not None:
@@ -239,12 +238,12 @@ class MaskRepair:
         """Say why nothing may be hidden in a quota; before a write, by what is so just now."""
         namespace = quota.namespace
         known = {NAMESPACE_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
-        if not visible_keys(quota, keys) and not self._guard().gap(known):
+        if not visible_keys(quota, keys) and not self._guard.now().gap(known):
             return ""
         labels = labels_of(self._api.get(NAMESPACES, namespace), namespace)
         if labels.get(MODE_LABEL) != DEFERRED_MODE:
             return f"namespace {namespace} has not opted in"
-        return self._guard().gap(labels)
+        return self._guard.now().gap(labels)
 
     def _mask(self, quota: ResourceQuota, keys: Set[str]) -> float | None:
         patch = masking_patch(quota, keys)
