@@ -251,7 +251,7 @@ WRONG_FIELDS = {
     ),
     "list is an object": ("exemptNamespaces: {a: b}", "exemptNamespaces", "must be a list, not an"),
     "null in a list": ("exemptNamespaces: [~]", "exemptNamespaces[0]", "must be a string, not emp"),
-    "unknown pacing": ("pacing: gates", "pacing", "must be one of gate, none, not 'gates'"),
+    "unknown pacing": ("pacing: gates", "pacing", "must be one of gate, auto, none, not 'gates'"),
     "unknown order": (
         "queue: {order: FIFO}",
         "queue.order",

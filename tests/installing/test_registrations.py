@@ -227,7 +227,7 @@ def test_the_expression_of_marks_names_what_is_ours() -> None:
     assert set(re.findall(r'"([^"]+)"', marks["expression"])) == {GATE, MARK_PREFIX, CAPACITY_LABEL}
 
 
-@pytest.mark.parametrize("pacing", ["gate", "none"])
+@pytest.mark.parametrize("pacing", ["gate", "auto", "none"])
 def test_pods_are_gated_in_namespaces_that_want_it(pacing: str) -> None:
     (gate,) = [
         each
@@ -242,7 +242,7 @@ def test_pods_are_gated_in_namespaces_that_want_it(pacing: str) -> None:
         if one.name == "gate.deferredquota.io"
     )
     embedded = parse_labels(hook.namespace_selector)
-    for value, wanted in {"": pacing == "gate", "gate": True, "none": False}.items():
+    for value, wanted in {"": pacing != "none", "gate": True, "auto": True, "none": False}.items():
         labels = {"deferredquota.io/mode": "deferred", "kubernetes.io/metadata.name": "a"}
         if value:
             labels["deferredquota.io/pacing"] = value

@@ -80,11 +80,11 @@ def selecting(rendered: Rendered) -> str:
 @pytest.mark.parametrize("mask", MASKS)
 def test_without_pacing_only_namespaces_that_ask_for_gates_get_them(mask: Mask) -> None:
     spares = {"key": "deferredquota.io/pacing", "operator": "NotIn", "values": ["none"]}
-    asks = {"key": "deferredquota.io/pacing", "operator": "In", "values": ["gate"]}
+    asks = {"key": "deferredquota.io/pacing", "operator": "In", "values": ["gate", "auto"]}
     plain, changed = str(render(mask=mask)), str(render(mask=mask, pacing="none"))
     assert plain.count(str(spares)) == 1
     assert changed == plain.replace(str(spares), str(asks))
-    assert str(render(mask=mask, pacing="gate")) == plain
+    assert str(render(mask=mask, pacing="gate")) == str(render(mask=mask, pacing="auto")) == plain
 
 
 def test_the_order_is_one_in_which_objects_can_be_applied() -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.config import Configuration, JobRuleSettings, MirrorPods, MustSpecify
+from webhook.config import Configuration, Coverage, JobRuleSettings, MirrorPods, MustSpecify
 from webhook.config.settings import PlainObject
+from webhook.quota.coverage import CoverageRules
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.jobs import JobGate
 from webhook.quota.jobs.operators import label_selector_errors
 from webhook.quota.jobs.policy import Growth, JobRule, Users, Verdict
 from webhook.quota.label_selectors import LabelSelector, read_label_selector
 from webhook.quota.limited import LimitedResource
+from webhook.quota.line import LineRules, Order
 from webhook.quota.names import DEFERRED_KEYS, is_pod_quota_key
 from webhook.quota.objects import ScopeExpression
 from webhook.quota.scope_rules import read_legal_expressions
@@ -137,3 +139,17 @@ def _selector(raw: PlainObject | None, field: str) -> LabelSelector:
     for error in label_selector_errors(raw, field):
         raise InvalidFieldError(error.field, error.detail)
     return read_label_selector(raw, field) or LabelSelector({})
+
+
+def line_rules_of(configuration: Configuration, rules: Rules) -> LineRules:
+    """Return how lines of waiting pods move."""
+    is_platform = configuration.coverage is Coverage.PLATFORM
+    return LineRules(
+        order=Order(configuration.queue.order),
+        most_overtakes=configuration.queue.max_overtakes,
+        longest_wait_seconds=configuration.queue.max_wait_seconds,
+        coverage=CoverageRules(
+            rules.limited, rules.priority, "platform" if is_platform else "matching"
+        ),
+        must_specify=rules.must_specify is not MustSpecify.OFF,
+    )

@@ -86,6 +86,9 @@ class Pacing(StrEnum):
     GATE = "gate"
     """Pods that a quota concerns are created with a scheduling gate, which goes when they fit."""
 
+    AUTO = "auto"
+    """The same while others wait, or little of a quota is free; who finds room needs no gate."""
+
     NONE = "none"
     """No gates: what does not fit is refused at its bind, and tried again by the scheduler."""
 
@@ -248,8 +251,9 @@ class Configuration:
     """`quotaUpdate`: `allow`, `scopes` or `reject`."""
 
     pacing: Pacing = Pacing.GATE
-    """`pacing`: `gate` or `none`, for namespaces without the label `deferredquota.io/pacing`; the
-    label wins. It is written into the registration by `scripts/install`."""
+    """`pacing`: `gate`, `auto` or `none`, for namespaces without the label
+    `deferredquota.io/pacing`; the label wins. It is written into the registration by
+    `scripts/install`."""
 
     break_glass_groups: frozenset[str] = frozenset({"system:masters"})
     """`breakGlassGroups`: groups of users who may take our scheduling gate off a pod and write our

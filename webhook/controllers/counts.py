@@ -55,7 +55,9 @@ class Following:
 
     Attributes:
         ledger: The ledger that follows.
-        line: The pods that wait, in their order, judged by the quotas of the ledger.
+        line: The pods that wait, in their order, judged by the quotas of the ledger; among them,
+            where pods may do without a gate, those that are underway, for as long as one is waited
+            for that no node takes.
     """
 
     ledger: Ledger
@@ -72,6 +74,7 @@ class Counts:
         on_change: Told, with the lock held, of a namespace that is to be settled, and when.
         rules: How lines of waiting pods move.
         give_up_seconds: For how long no node takes a released pod until it loses its reservation.
+        lets_through: Tells whether pods of a namespace may do without a gate while there is room.
     """
 
     def __init__(
@@ -83,9 +86,11 @@ class Counts:
         *,
         rules: Callable[[], LineRules] = LineRules,
         give_up_seconds: Callable[[], float] = lambda: 60.0,
+        lets_through: Callable[[str], bool] = lambda _namespace: False,
     ) -> None:
         self._rules = rules
         self._give_up_seconds = give_up_seconds
+        self._lets_through = lets_through
         self.lock: Final = threading.Lock()
         self.tracked: Final[dict[str, Tracked]] = {}
         self.had_ledger: Final[set[str]] = set()
@@ -283,10 +288,14 @@ class Counts:
             return ()
         seen = self._opted.quotas.in_namespace(namespace)
         tracked.terms = following_terms(tracked.terms, tracked.count.quotas, seen, self._rules())
-        line = waiting.line(tracked.terms)
         if tracked.is_leaving:  # nothing is held here any more: every gate goes
+            line = waiting.line(tracked.terms)
             return tuple(replace(one, claim=None, hindrance=None) for one in line)
-        return line
+        if not self._lets_through(namespace):
+            return waiting.line(tracked.terms)
+        earliest = self._timing.clock() - self._give_up_seconds()
+        untried = {uid for uid, since in tracked.untried_since.items() if since > earliest}
+        return waiting.line_with(tracked.terms, untried)
 
     def mark(self, namespace: str, tracked: Tracked, *, within: float = 0.0) -> None:
         """Note that there is something to settle, and that it can wait for some seconds."""

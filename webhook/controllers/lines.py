@@ -47,6 +47,7 @@ class Releasing:
         rules: How lines move; read at every look.
         capacity: How many reservations a namespace may have.
         give_up_seconds: For how long no node takes a pod until its quota goes to others.
+        lets_through: Tells whether pods of a namespace may do without a gate while there is room.
         workers: How many gates are removed at the same time.
         on_line: Told why pods wait.
     """
@@ -54,6 +55,7 @@ class Releasing:
     rules: Callable[[], LineRules] = LineRules
     capacity: Callable[[], int] = lambda: 4000
     give_up_seconds: Callable[[], float] = lambda: 60.0
+    lets_through: Callable[[str], bool] = lambda _namespace: False
     workers: int = 16
     on_line: OnLine = _nobody
 
@@ -158,7 +160,7 @@ class Lines:
         return pass_line(ledger, line, self._releasing.rules(), room=room, history=history)
 
     def _room(self, ledger: Ledger, line: tuple[Waiter, ...]) -> int:
-        on_their_way = sum(one.uid in ledger.reservations for one in line)
+        on_their_way = sum(one.is_gated and one.uid in ledger.reservations for one in line)
         free = self._releasing.capacity() - len(ledger.reservations)
         return max(0, min(free, MOST_AT_ONCE - on_their_way))
 

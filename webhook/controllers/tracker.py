@@ -117,6 +117,7 @@ class Tracker:
             self._agenda.put,
             rules=releasing.rules,
             give_up_seconds=releasing.give_up_seconds,
+            lets_through=releasing.lets_through,
         )
         self.pods: Final[Informer[Pod]] = self._counts.pods
         self._voice = Voice(events, metrics)

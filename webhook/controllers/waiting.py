@@ -1,13 +1,25 @@
-"""The pods of one namespace that wait behind our scheduling gate, in their order."""
+"""The pods of one namespace that wait behind our scheduling gate, in their order.
+
+Beside them stand those that are underway: they have no gate and no node yet. While others wait,
+what they take is reserved for them in their turn.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from webhook.quota.deferral import NamespaceQuotas
-from webhook.quota.line import LineRules, Terms, Waiter, waiter_of, waits
+from webhook.quota.line import (
+    LineRules,
+    Place,
+    Terms,
+    Waiter,
+    is_underway,
+    waiter_of,
+    waits,
+)
 from webhook.quota.objects import Pod
-from webhook.quota.pods import is_terminal
 from webhook.state.names import GATE
 from webhook.state.view import QuotasSeen
 
@@ -19,6 +31,7 @@ class WaitingPods:
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
+        self._underway: dict[str, Pod] = {}
         self._first_seen: dict[str, int] = {}
         self._terms: Terms | None = None
         self._waiters: dict[str, Waiter] = {}
@@ -31,35 +44,51 @@ class WaitingPods:
         return uid in self._pods
 
     def put(self, pod: Pod) -> None:
-        """Note a pod that is new or has changed; only one that waits stays."""
-        if not waits(pod, GATE) or is_terminal(pod):
-            self.remove(pod.uid)
+        """Note a pod that is new or has changed; only one that waits, or is underway, stays."""
+        self._forget(pod.uid)
+        if waits(pod, GATE):
+            self._pods[pod.uid] = pod
+            self._line = None
+        elif is_underway(pod):
+            self._underway[pod.uid] = pod
+        else:
+            self._first_seen.pop(pod.uid, None)
             return
-        self._pods[pod.uid] = pod
         self._first_seen.setdefault(pod.uid, int(pod.resource_version or 0))
-        self._waiters.pop(pod.uid, None)
-        self._line = None
 
     def remove(self, uid: str) -> None:
         """Forget a pod."""
-        if self._pods.pop(uid, None) is not None:
-            self._waiters.pop(uid, None)
-            del self._first_seen[uid]
-            self._line = None
+        self._forget(uid)
+        self._first_seen.pop(uid, None)
 
     def line(self, terms: Terms) -> tuple[Waiter, ...]:
-        """Return all of them in their order, judged by `terms`."""
+        """Return all that wait in their order, judged by `terms`."""
         self._take(terms)
         if self._line is None:
-            found = [self._judged(uid, terms) for uid in self._pods]
-            self._line = tuple(sorted(found, key=lambda one: one.place))
+            found = [self._judged(uid, pod, terms) for uid, pod in self._pods.items()]
+            self._line = tuple(sorted(found, key=_place))
         return self._line
+
+    def line_with(self, terms: Terms, underway: Container[str]) -> tuple[Waiter, ...]:
+        """Return all that wait, and of those underway the ones whose uids are given."""
+        line = self.line(terms)
+        found = [
+            self._judged(uid, pod, terms) for uid, pod in self._underway.items() if uid in underway
+        ]
+        return tuple(sorted((*line, *found), key=_place)) if found else line
 
     def waiter(self, uid: str) -> Waiter | None:
         """Return one of them, judged by the terms of the last line; None without any."""
-        if self._terms is None or uid not in self._pods:
+        pod = self._pods.get(uid)
+        if self._terms is None or pod is None:
             return None
-        return self._judged(uid, self._terms)
+        return self._judged(uid, pod, self._terms)
+
+    def _forget(self, uid: str) -> None:
+        self._waiters.pop(uid, None)
+        self._underway.pop(uid, None)
+        if self._pods.pop(uid, None) is not None:
+            self._line = None
 
     def _take(self, terms: Terms) -> None:
         if terms is not self._terms:
@@ -67,12 +96,16 @@ class WaitingPods:
             self._line = None
         self._terms = terms
 
-    def _judged(self, uid: str, terms: Terms) -> Waiter:
+    def _judged(self, uid: str, pod: Pod, terms: Terms) -> Waiter:
         waiter = self._waiters.get(uid)
         if waiter is None:
-            waiter = waiter_of(self._pods[uid], GATE, since=self._first_seen[uid], terms=terms)
+            waiter = waiter_of(pod, GATE, since=self._first_seen[uid], terms=terms)
             self._waiters[uid] = waiter
         return waiter
+
+
+def _place(waiter: Waiter) -> Place:
+    return waiter.place
 
 
 def following_terms(

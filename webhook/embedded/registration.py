@@ -13,10 +13,12 @@ from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, Object
 from webhook.cluster.memory.interception import WriteRequest
 from webhook.embedded.admission import Hook, Rule
 from webhook.state.names import (
+    AUTO_PACING,
     CAPACITY_LABEL,
     DEFERRED_MODE,
     GATE,
     GATE_PACING,
+    LET_THROUGH_ANNOTATION,
     MARK_PREFIX,
     MODE_LABEL,
     NO_PACING,
@@ -26,9 +28,11 @@ from webhook.state.names import (
 
 OPTED_IN: Final = f"{MODE_LABEL}={DEFERRED_MODE}"
 WATCHED: Final = f"{MODE_LABEL}={SHADOW_MODE}"
+_NOT_SPARED: Final = f"{OPTED_IN},{PACING_LABEL} notin ({NO_PACING})"
 _GATED: Final = {
-    GATE_PACING: f"{OPTED_IN},{PACING_LABEL} notin ({NO_PACING})",
-    NO_PACING: f"{OPTED_IN},{PACING_LABEL} in ({GATE_PACING})",
+    GATE_PACING: _NOT_SPARED,
+    AUTO_PACING: _NOT_SPARED,
+    NO_PACING: f"{OPTED_IN},{PACING_LABEL} in ({GATE_PACING},{AUTO_PACING})",
 }
 """The configured pacing → which namespaces have their pods gated."""
 
@@ -64,7 +68,7 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
 
     Args:
         url: Where it serves.
-        pacing: `gate` or `none`, for namespaces that do not say it by a label.
+        pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
     """
     mutate, validate = f"{url}/mutate", f"{url}/validate"
     gated, quick = _GATED[pacing], 2
@@ -86,7 +90,12 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
         _hook("bind", validate, _BINDINGS),
         _hook("assigned", validate, _NEW_PODS, condition=_has_node),
         _hook(
-            "shape", validate, _NEW_PODS, fails=False, side_effects="None", condition=_has_no_node
+            "shape",
+            validate,
+            _NEW_PODS,
+            fails=False,
+            side_effects="None",
+            condition=_was_not_looked_at,
         ),
         _hook("resize", validate, _PODS),
         _hook("marks", validate, _CHANGED_PODS, fails=False, condition=_touches_marks),
@@ -129,6 +138,12 @@ def _has_node(request: WriteRequest) -> bool:
 
 def _has_no_node(request: WriteRequest) -> bool:
     return not _has_node(request)
+
+
+def _was_not_looked_at(request: WriteRequest) -> bool:
+    """Say whether a new pod has no node, and was not let through by the gate door."""
+    annotations = _mapping(_mapping((request.new or {}).get("metadata")).get("annotations"))
+    return _has_no_node(request) and LET_THROUGH_ANNOTATION not in annotations
 
 
 def _changes_spec(request: WriteRequest) -> bool:

@@ -20,7 +20,7 @@ from webhook.installing.kustomizations import (
 )
 from webhook.quota.fields import mapping, sequence
 from webhook.quota.names import DEFERRED_KEYS
-from webhook.state.names import GATE_PACING, NO_PACING, PACING_LABEL
+from webhook.state.names import AUTO_PACING, GATE_PACING, NO_PACING, PACING_LABEL
 
 MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
 """Where the manifests are in a checkout; they are not part of the Python package."""
@@ -95,7 +95,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         deferred_resources: Extended resources that the configuration defers, as it names them.
         exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
             and nothing hidden in them, besides those that the manifests leave out.
-        pacing: `gate` or `none`, for namespaces that do not say it by a label.
+        pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
         image: What the Deployments run.
         manifests: The directory.
 
@@ -170,7 +170,7 @@ def _ask_for_gates(value: object) -> None:
     """Let selectors that spare namespaces without pacing select those that ask for gates."""
     if isinstance(value, dict):
         if value.get("key") == PACING_LABEL:
-            value.update(operator="In", values=[GATE_PACING])
+            value.update(operator="In", values=[GATE_PACING, AUTO_PACING])
         value = list(value.values())
     if isinstance(value, list):
         for item in value:

@@ -16,6 +16,7 @@ from webhook.quota.coverage import CoverageRules, Uncovered, uncovered_assignmen
 from webhook.quota.deferral import DeferredQuota, NamespaceQuotas, claim_of_assignment
 from webhook.quota.ledger import NEWEST, Claim, Door, Ledger, exceeded
 from webhook.quota.objects import Pod, ResourceQuota
+from webhook.quota.pods import is_terminal
 from webhook.quota.quantity import ZERO
 from webhook.quota.refusals import MustSpecify, QuotaExceeded
 from webhook.quota.scopes import ScopeError
@@ -114,12 +115,15 @@ class Waiter:
         place: Its order.
         claim: What is reserved for it; None when it takes nothing that is limited.
         hindrance: Why it cannot be released now, if so.
+        is_gated: Whether it waits behind our gate. One that does not was let through: what it
+            takes is reserved for it in its turn, so that it is not given to those behind it.
     """
 
     pod: Pod
     place: Place
     claim: Claim | None
     hindrance: Hindrance | None = None
+    is_gated: bool = True
 
     @property
     def uid(self) -> str:
@@ -215,12 +219,22 @@ class Passed:
     @property
     def may_go(self) -> tuple[Waiter, ...]:
         """Those whose gate may be removed once the ledger is written."""
-        return (*self.free, *self.reserved, *self.released)
+        every = (*self.free, *self.reserved, *self.released)
+        return tuple([one for one in every if one.is_gated])
 
 
 def waits(pod: Pod, gate: str) -> bool:
     """Say whether a pod stands in the line: it has our gate, no node, and is meant to run."""
-    return gate in pod.scheduling_gates and not pod.is_assigned and not pod.is_deleting
+    return gate in pod.scheduling_gates and _is_meant_to_run(pod)
+
+
+def is_underway(pod: Pod) -> bool:
+    """Say whether a pod may get a node at any moment: no gate, no node, not tried in vain."""
+    return not (pod.is_gated or pod.is_unplaced) and _is_meant_to_run(pod)
+
+
+def _is_meant_to_run(pod: Pod) -> bool:
+    return not (pod.is_assigned or pod.is_deleting or is_terminal(pod))
 
 
 def waiter_of(pod: Pod, gate: str, *, since: int, terms: Terms) -> Waiter:
@@ -233,6 +247,7 @@ def waiter_of(pod: Pod, gate: str, *, since: int, terms: Terms) -> Waiter:
         terms: What its namespace's pods are judged by.
     """
     priority = 0 if pod.priority is None else pod.priority
+    is_gated = gate in pod.scheduling_gates
     place = (-priority, pod.created or _AGELESS, since, pod.uid)
     try:
         applying = terms.quotas.applying_to(pod)
@@ -241,8 +256,9 @@ def waiter_of(pod: Pod, gate: str, *, since: int, terms: Terms) -> Waiter:
         )
         hindrance = _hindrance(pod, gate, applying, claim, terms)
     except ScopeError as err:
-        return Waiter(pod, place, None, Hindrance(Waits.NOT_COUNTED, str(err)))
-    return Waiter(pod, place, claim, hindrance)
+        unknown = Hindrance(Waits.NOT_COUNTED, str(err))
+        return Waiter(pod, place, None, unknown, is_gated)
+    return Waiter(pod, place, claim, hindrance, is_gated)
 
 
 def _hindrance(

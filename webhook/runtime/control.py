@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import uuid4
 
-from webhook.admission.rules import Rules
+from webhook.admission.rules import Rules, line_rules_of
 from webhook.cluster.api import ClusterApi
 from webhook.cluster.informer import Informer
-from webhook.config import Configuration, Coverage, MustSpecify
+from webhook.config import Configuration
 from webhook.controllers.election import Election
 from webhook.controllers.events import EventLimits, EventRecorder
 from webhook.controllers.guards import LiveGuard, standing
@@ -23,12 +23,12 @@ from webhook.controllers.terms import always
 from webhook.controllers.tracked import TrackerTiming
 from webhook.controllers.tracker import Tracker
 from webhook.controllers.waking import Waker, Wakes
-from webhook.quota.coverage import CoverageRules
-from webhook.quota.line import Held, LineRules, Order
+from webhook.quota.line import Held, LineRules
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
-from webhook.state.names import LEADER_LEASE
+from webhook.state.names import AUTO_PACING, LEADER_LEASE
+from webhook.state.pacing import pacing_of
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.view import NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
@@ -78,6 +78,14 @@ class Current:
     configuration: Callable[[], Configuration]
     rules: Callable[[], Rules]
 
+    def line_rules(self) -> LineRules:
+        """Return how lines of waiting pods move."""
+        return line_rules_of(self.configuration(), self.rules())
+
+    def lets_through(self, labels: Mapping[str, str] | None) -> bool:
+        """Say whether pods need no gate while there is room, in a namespace with these labels."""
+        return pacing_of(labels or {}, self.configuration().pacing) == AUTO_PACING
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
@@ -124,7 +132,7 @@ class Control:
                 ledgers=known.ledgers,
                 quotas=known.quotas,
                 namespaces=known.namespaces,
-                rules=lambda: line_rules(current),
+                rules=current.line_rules,
                 exempt=lambda: current.rules().exempt_namespaces,
             ),
             is_leader=leads,
@@ -146,9 +154,10 @@ class Control:
             ledger_informer=known.ledger_informer,
             shared=known.shared,
             releasing=Releasing(
-                rules=lambda: line_rules(current),
+                rules=current.line_rules,
                 capacity=lambda: current.configuration().limits.reservations_per_namespace,
                 give_up_seconds=lambda: current.configuration().timeouts.gate_release_seconds,
+                lets_through=lambda name: current.lets_through(known.namespaces.labels(name)),
                 workers=options.gate_workers,
                 on_line=self._on_line,
             ),
@@ -228,21 +237,6 @@ class Control:
     def not_ready(self) -> list[str]:
         """Say what keeps the ledgers from being true; nothing when they are."""
         return self.tracker.not_ready()
-
-
-def line_rules(current: Current) -> LineRules:
-    """Return how lines of waiting pods move by the configuration as it is now."""
-    configuration, rules = current.configuration(), current.rules()
-    is_platform = configuration.coverage is Coverage.PLATFORM
-    return LineRules(
-        order=Order(configuration.queue.order),
-        most_overtakes=configuration.queue.max_overtakes,
-        longest_wait_seconds=configuration.queue.max_wait_seconds,
-        coverage=CoverageRules(
-            rules.limited, rules.priority, "platform" if is_platform else "matching"
-        ),
-        must_specify=rules.must_specify is not MustSpecify.OFF,
-    )
 
 
 def _election(candidate: Candidate) -> Election:

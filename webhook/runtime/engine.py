@@ -34,6 +34,7 @@ from webhook.state.shadow_books import ShadowBooks
 from webhook.state.shadow_creations import Creations, CreationTiming
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.shared_view import SharedQuotaCache
+from webhook.state.underway import Underway
 from webhook.state.view import CachedView, NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
 
@@ -238,6 +239,7 @@ class Engine:
             self._configuration,
             labels.of,
             creations=None if self._creations is None else self._creations.note,
+            underway=Underway(view.pods),
             namespaces=labels.every,
         )
 

@@ -26,11 +26,16 @@ KNOWN_MODES: Final = (DEFERRED_MODE, SHADOW_MODE)
 PACING_LABEL: Final = "deferredquota.io/pacing"
 GATE_PACING: Final = "gate"
 """Pods that a quota concerns are created with our scheduling gate."""
+AUTO_PACING: Final = "auto"
+"""The same, but only while others wait or there is not much room left."""
 NO_PACING: Final = "none"
 """Pods get no gate of ours; their bind is guarded all the same."""
 
 GATE: Final = "deferredquota.io/quota"
 """The scheduling gate of pods that wait for quota."""
+
+LET_THROUGH_ANNOTATION: Final = "deferredquota.io/let-through"
+"""Written on a new pod that needs no gate because there is room: its rules have been looked at."""
 
 MARK_PREFIX: Final = "deferredquota.io/"
 """Labels and annotations of pods that begin so are ours to write."""

@@ -379,6 +379,10 @@ class CachedView:
         """Say whether the namespace defers its quotas."""
         return self._namespaces.is_opted_in(namespace)
 
+    def labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace that has opted in, as last seen; None if never."""
+        return self._namespaces.labels(namespace)
+
     def quotas(self, namespace: str) -> QuotasSeen:
         """Return the quotas of a namespace as last seen."""
         return self._quotas.up_to_date(namespace)

@@ -12,6 +12,7 @@ from webhook.quota.ledger import Claim, Observed, Undecided
 from webhook.state.ledgers import LedgerVersion
 from webhook.state.reserver import Outcome
 from webhook.state.shadow_creations import Attempt
+from webhook.state.underway import Underway
 from webhook.state.view import PodSeen, QuotasSeen
 
 
@@ -20,6 +21,9 @@ class ClusterView(Protocol):
 
     def is_opted_in(self, namespace: str) -> bool:
         """Say whether the namespace defers its quotas."""
+
+    def labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace that has opted in, as last seen; None if never."""
 
     def quotas(self, namespace: str) -> QuotasSeen:
         """Return the quotas of a namespace as last seen."""
@@ -78,6 +82,8 @@ class DoorContext:
         namespace_labels: Returns the labels of a namespace; raises ApiError where the API server
             had to be asked and does not answer.
         creations: Told of pods that are created in namespaces in shadow mode; must not block.
+        underway: What pods take that may be bound at any moment; None where none is let through
+            without a gate.
         namespaces: Returns the name and the labels of every namespace; raises ApiError where the
             API server does not answer.
     """
@@ -88,4 +94,5 @@ class DoorContext:
     current_configuration: Callable[[], Configuration] = Configuration
     namespace_labels: Callable[[str], Mapping[str, str]] = lambda _namespace: {}
     creations: Callable[[Attempt], None] | None = None
+    underway: Underway | None = None
     namespaces: Callable[[], Mapping[str, Mapping[str, str]]] = dict

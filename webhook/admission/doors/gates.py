@@ -8,6 +8,9 @@ refused here. In doubt a pod is gated: the controller takes the gate off what no
 while a pod without a gate can only be refused, again and again, at its bind. The bind is charged in
 any case, with a gate or without.
 
+Where the pacing is `auto`, a pod that finds nobody waiting and enough room gets no gate
+(`quota.passage`).
+
 Other webhooks may add containers to the pod, and then this one is asked again.
 """
 
@@ -16,17 +19,25 @@ from __future__ import annotations
 from typing import Final
 
 from webhook.admission.deadline import Deadline
-from webhook.admission.doors import marks
+from webhook.admission.doors import marks, neighbours, pods
 from webhook.admission.doors.context import DoorContext
-from webhook.admission.patches import PatchOperation, PatchTargetError, append
+from webhook.admission.patches import PatchOperation, PatchTargetError, append, set_keys
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Object
+from webhook.admission.rules import line_rules_of
+from webhook.cluster.api import ApiError
 from webhook.quota.deferral import QuotaScopeError
 from webhook.quota.fields import InvalidFieldError
+from webhook.quota.line import Terms
 from webhook.quota.objects import Pod
+from webhook.quota.passage import may_pass
 from webhook.quota.pods import usage_of
-from webhook.state.names import GATE
+from webhook.state.names import AUTO_PACING, GATE, LET_THROUGH_ANNOTATION
+from webhook.state.pacing import pacing_of
 
 NOT_GATED: Final = Allowed(decision="not-gated")
+_LET_THROUGH: Final = "let-through"
+_MARK: Final = {LET_THROUGH_ANNOTATION: "true"}
+_NO_ANSWER: Final = (ApiError, InvalidFieldError, QuotaScopeError)
 
 
 def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
@@ -40,12 +51,12 @@ def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
     pod = Pod.from_object(raw)
     if pod.is_assigned:
         return NOT_GATED
-    gate = _gate(raw, pod) if _is_concerned(context, request, pod) else ()
+    decision, patch = _decided(context, request, pod)
     if marks.may_write(request, context.current_configuration()):
-        return _answer(gate, (), ())
-    fields, patch = marks.taken_away(raw, pod)
+        return Allowed(decision=decision, patch=patch)
+    fields, stripped = marks.taken_away(raw, pod, is_let_through=decision == _LET_THROUGH)
     warnings = tuple(f"{field}: taken away, deferred-quota writes it itself" for field in fields)
-    return _answer(gate, patch, warnings)
+    return Allowed(decision=decision, patch=(*stripped, *patch), warnings=warnings)
 
 
 def in_doubt(request: AdmissionRequest) -> Allowed:
@@ -54,7 +65,8 @@ def in_doubt(request: AdmissionRequest) -> Allowed:
         pod = Pod.from_object(request.object or {})
         if request.object is None or pod.is_assigned:
             return NOT_GATED
-        return _answer(_gate(request.object, pod), (), ())
+        decision, patch = _gated(request.object, pod)
+        return Allowed(decision=decision, patch=patch)
     except (InvalidFieldError, PatchTargetError):
         return NOT_GATED  # the API server, or the validating doors, say what is wrong with it
 
@@ -72,16 +84,49 @@ def _is_concerned(context: DoorContext, request: AdmissionRequest, pod: Pod) -> 
     return any(usage.get(name) for quota in applying for name in quota.hard)
 
 
-def _gate(raw: Object, pod: Pod) -> tuple[PatchOperation, ...]:
+def _decided(
+    context: DoorContext, request: AdmissionRequest, pod: Pod
+) -> tuple[str, tuple[PatchOperation, ...]]:
+    """Return what becomes of a pod, and the patch that does it."""
+    raw = request.object or {}
+    if not _is_concerned(context, request, pod):
+        return NOT_GATED.decision, ()
+    if _passes(context, request, pod):
+        return _LET_THROUGH, set_keys(raw, ("metadata", "annotations"), _MARK)
+    return _gated(raw, pod)
+
+
+def _passes(context: DoorContext, request: AdmissionRequest, pod: Pod) -> bool:
+    """Say whether the pod needs no gate, because nobody waits and there is room; never in doubt.
+
+    One that does is not looked at again when it is created, so nothing may speak against it, and
+    there may be nothing to tell.
+    """
+    configuration, namespace = context.current_configuration(), request.namespace
+    labels = context.view.labels(namespace)
+    if context.underway is None or pod.is_gated or labels is None:
+        return False
+    if pacing_of(labels, configuration.pacing) != AUTO_PACING:
+        return False
+    try:
+        seen = context.view.quotas(namespace)
+        if neighbours.warnings(pod) or pods.refused_by_rules(context, request, pod, seen):
+            return False
+    except _NO_ANSWER:
+        return False
+    rules = line_rules_of(configuration, context.current_rules())
+    terms = Terms(seen.deferred, seen.every, seen.unreadable, rules)
+    known = context.view.ledger(namespace)
+    ledger = None if known is None else known.ledger
+    return context.underway.let_through(
+        namespace,
+        usage_of(pod, now=None),
+        lambda underway: may_pass(pod, terms, ledger, underway),
+        is_dry_run=request.dry_run,
+    )
+
+
+def _gated(raw: Object, pod: Pod) -> tuple[str, tuple[PatchOperation, ...]]:
     if marks.is_gated(pod):
-        return ()
-    return append(raw, ("spec", "schedulingGates"), {"name": GATE})
-
-
-def _answer(
-    gate: tuple[PatchOperation, ...],
-    stripped: tuple[PatchOperation, ...],
-    warnings: tuple[str, ...],
-) -> Allowed:
-    decision = "gated" if gate else "not-gated"
-    return Allowed(decision=decision, patch=(*gate, *stripped), warnings=warnings)
+        return NOT_GATED.decision, ()
+    return "gated", append(raw, ("spec", "schedulingGates"), {"name": GATE})

@@ -23,7 +23,7 @@ from webhook.quota.fields import key as key_path
 from webhook.quota.objects import Pod
 from webhook.quota.reading import Node
 from webhook.quota.refusals import Cause
-from webhook.state.names import CAPACITY_LABEL, GATE, MARK_PREFIX, OWN_USERS
+from webhook.state.names import CAPACITY_LABEL, GATE, LET_THROUGH_ANNOTATION, MARK_PREFIX, OWN_USERS
 
 GATES_FIELD: Final = "spec.schedulingGates"
 _LABELS: Final = "metadata.labels"
@@ -60,20 +60,30 @@ def is_gated(pod: Pod) -> bool:
     return GATE in pod.scheduling_gates
 
 
-def taken_away(raw: Object, pod: Pod) -> tuple[list[str], tuple[PatchOperation, ...]]:
+def taken_away(
+    raw: Object, pod: Pod, *, is_let_through: bool = False
+) -> tuple[list[str], tuple[PatchOperation, ...]]:
     """Return the paths of the marks that a new pod without a node may not keep, and the patch.
+
+    Nothing is told of what the gate door itself wrote when it was asked about the pod before.
+
+    Args:
+        raw: The pod.
+        pod: The same, read.
+        is_let_through: It may say that it was let through.
 
     Raises:
         InvalidFieldError: The owners of the pod cannot be read.
         PatchTargetError: The pod has something else where labels or annotations have to be.
     """
-    annotations = _ours(pod.annotations)
+    own = {LET_THROUGH_ANNOTATION}
+    annotations = [one for one in _ours(pod.annotations) if not (is_let_through and one in own)]
     labels = [] if _has_controller(raw) else _ours(pod.labels)
     patch = (
         *remove_keys(raw, ("metadata", "labels"), labels),
         *remove_keys(raw, ("metadata", "annotations"), annotations),
     )
-    return _paths(labels, annotations), patch
+    return _paths(labels, [one for one in annotations if one not in own]), patch
 
 
 def refused_update(

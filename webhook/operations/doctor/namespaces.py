@@ -17,14 +17,13 @@ from webhook.state.ledgers import LEDGER_NAME
 from webhook.state.names import (
     DEFERRED_MODE,
     GATE,
-    GATE_PACING,
     GUARDED_ANNOTATION,
     MODE_LABEL,
-    NO_PACING,
     PACING_LABEL,
     SHADOW_MODE,
     SYSTEM_NAMESPACE,
 )
+from webhook.state.pacing import PACINGS
 
 
 def modes(scene: Scene) -> Iterator[Finding]:
@@ -48,12 +47,12 @@ def modes(scene: Scene) -> Iterator[Finding]:
 
 def _pacing(namespace: Namespace, default: str) -> Iterator[Finding]:
     value = namespace.labels.get(PACING_LABEL, default)
-    if namespace.is_deferred and value not in {GATE_PACING, NO_PACING}:
+    if namespace.is_deferred and value not in PACINGS:
         yield warning(
             "namespace.pacing",
             namespace.subject,
             f"{PACING_LABEL} is {value!r}, which means nothing: pacing is {default}",
-            f"Set it to {GATE_PACING} or {NO_PACING}, or remove it.",
+            f"Set it to {', '.join(PACINGS[:-1])} or {PACINGS[-1]}, or remove it.",
         )
 
 

@@ -17,6 +17,7 @@ from webhook.state.names import (
     PACING_LABEL,
     SHADOW_MODE,
 )
+from webhook.state.pacing import pacing_of
 
 APPLY: Final = "Apply the shipped manifests again."
 
@@ -120,8 +121,7 @@ def gate_findings(
 
 def wants_gates(labels: Mapping[str, str], pacing: str) -> bool:
     """Say whether an opted-in namespace has its pods gated; `pacing` is the configured default."""
-    value = labels.get(PACING_LABEL, pacing)
-    return value == GATE_PACING or (pacing == GATE_PACING and value != NO_PACING)
+    return pacing_of(labels, pacing) != NO_PACING
 
 
 def _name(labels: Mapping[str, str]) -> str:
