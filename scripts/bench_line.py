@@ -2,9 +2,9 @@
 
 The same pods are created by 16 clients in one namespace after the other of a real control plane,
 and its scheduler binds them: without a quota, under a native one, and, once the product is
-installed, under ours, with gates; last with room for a fifth of them. What is compared was measured
-in the same round. Etcd, the API server, the scheduler, the product and the load share the
-processors.
+installed, under ours, with gates for all (`gate`) and with gates where they are needed (`auto`); and
+with room for a fifth of them. What is compared was measured in the same round. Etcd, the API
+server, the scheduler, the product and the load share the processors.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ CLIENTS = 16
 NODES = 4
 POD_MILLIS = 100
 """What a pod of `Bench.creates` asks for."""
+PACINGS = ("gate", "auto")
 
 
 class Binds:
@@ -156,7 +157,6 @@ def _course() -> Iterator[Course]:
 
 
 def _round(pods: int) -> Round:
-    room, freed = pods // 5, pods // 10
     with _course() as course:
         bench = course.bench
         course.fill("warming up", bench.namespace("warm"), pods // 2, pods // 2, None)
@@ -166,23 +166,32 @@ def _round(pods: int) -> Round:
         course.fill("native quota, ample", native, pods, pods, None)
         directory = bench.plane.directory / "product"
         with Product.start(bench.plane, directory, direct=True) as product:
-            ample = bench.namespace("ample", mode="deferred", pacing="gate", with_quota=True)
-            scarce = bench.namespace("scarce", mode="deferred", pacing="gate")
-            hard = {"requests.cpu": f"{room * POD_MILLIS}m"}
-            quota = {"metadata": {"name": "compute"}, "spec": {"hard": hard}}
-            bench.plane.rest.create(f"/api/v1/namespaces/{scarce}/resourcequotas", quota)
-            for space in (ample, scarce):
-                _wait(lambda space=space: space in _used(bench), f"{space} is counted")  # type: ignore[misc]
-            course.fill("ours, ample, with gates", ample, pods, pods, product)
-            course.fill(f"ours, room for {room}", scarce, pods, room, product)
-            time.sleep(2)  # a bind too many would come now
-            assert len(course.binds.moments[scarce]) == room, "more were bound than there is room"
-            course.refill(f"ours, {freed} end, {freed} more", scarce, freed, product)
+            for pacing in PACINGS:
+                _fill_ours(course, product, pacing, pods)
             gates = product.metric("gate_removals_total", result="removed")
-            print(
-                f"  {gates:.0f} gates were taken off, {pods + room + freed} pods were bound by us"
-            )
+            bound = len(PACINGS) * (pods + pods // 5 + pods // 10)
+            print(f"  {bound} pods were bound by us; {gates:.0f} of them had been gated")
         return course.result
+
+
+def _fill_ours(course: Course, product: Product, pacing: str, pods: int) -> None:
+    bench, room, freed = course.bench, pods // 5, pods // 10
+    ample = bench.namespace(f"ample-{pacing}", mode="deferred", pacing=pacing, with_quota=True)
+    scarce = bench.namespace(f"scarce-{pacing}", mode="deferred", pacing=pacing)
+    hard = {"requests.cpu": f"{room * POD_MILLIS}m"}
+    quota = {"metadata": {"name": "compute"}, "spec": {"hard": hard}}
+    bench.plane.rest.create(f"/api/v1/namespaces/{scarce}/resourcequotas", quota)
+    for space in (ample, scarce):
+        _wait(lambda space=space: space in _used(bench), f"{space} is counted")  # type: ignore[misc]
+    course.fill(_ample(pacing), ample, pods, pods, product)
+    course.fill(f"ours, {pacing}, room for {room}", scarce, pods, room, product)
+    time.sleep(2)  # a bind too many would come now
+    assert len(course.binds.moments[scarce]) == room, "more were bound than there is room"
+    course.refill(f"ours, {pacing}, {freed} end, {freed} more", scarce, freed, product)
+
+
+def _ample(pacing: str) -> str:
+    return f"ours, {pacing}, ample"
 
 
 def _is_counted(bench: Bench, space: str) -> bool:
@@ -206,7 +215,7 @@ def bench_line(pods: int, rounds: int) -> None:
 
 def _print_line(what: str, results: Sequence[Round], pods: int) -> None:
     seconds = _median([one.seconds for one in results], what)
-    is_whole = what in ("no quota", "native quota, ample", "ours, ample, with gates")
+    is_whole = what in {"no quota", "native quota, ample", *map(_ample, PACINGS)}
     ratio = statistics.median(one.seconds[what] / one.seconds["no quota"] for one in results)
     rate = f"{pods / seconds:>8.0f}{ratio:>8.2f}" if is_whole else f"{'':>16}"
     spent = ""

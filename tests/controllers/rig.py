@@ -65,6 +65,8 @@ class Rig:
     """How lines of waiting pods move."""
     capacity: int = 4000
     """How many reservations a namespace may have."""
+    lets_through: bool = False
+    """Whether pods need no gate while there is room."""
     removes_gates: bool = True
     """Whether `round` lets gates be removed that may go."""
     told_lines: list[tuple[str, dict[str, Held], list[str]]] = field(default_factory=list)
@@ -126,6 +128,7 @@ class Rig:
                 rules=lambda: self.rules,
                 capacity=lambda: self.capacity,
                 give_up_seconds=lambda: GIVE_UP_SECONDS,
+                lets_through=lambda _namespace: self.lets_through,
                 on_line=lambda namespace, held, may_go: self.told_lines.append(
                     (namespace, dict(held), list(may_go))
                 ),

@@ -26,6 +26,7 @@ from webhook.state.names import (
     CONTROLLER_USER,
     GATE,
     LAST_REGISTRATION,
+    LET_THROUGH_ANNOTATION,
     MARK_PREFIX,
     SHADOW_ENTRY,
 )
@@ -269,24 +270,42 @@ def hook_of(name: str) -> Hook:
     return next(hook for hook in HOOKS if hook.name == name and hook.phase == "validating")
 
 
-@pytest.mark.parametrize("node", ["", "node-0"])
-def test_a_new_pod_is_asked_about_at_one_of_two_doors(node: str) -> None:
-    request = WriteRequest(
+def creation(pod: Manifest) -> WriteRequest:
+    return WriteRequest(
         operation="CREATE",
         resource=PODS,
         kind=PODS,
         subresource="",
         namespace="team-a",
         name="web-1",
-        new=a_pod(node=node),
+        new=pod,
         old=None,
         dry_run=False,
         options={},
     )
+
+
+@pytest.mark.parametrize("node", ["", "node-0"])
+def test_a_new_pod_is_asked_about_at_one_of_two_doors(node: str) -> None:
+    request = creation(a_pod(node=node))
     for name, with_node in {"assigned": True, "shape": False, "gate": False}.items():
         is_asked = next(hook for hook in HOOKS if hook.name.startswith(f"{name}.")).condition
         assert is_asked is not None
         assert is_asked(request) is (with_node == bool(node))
+
+
+@pytest.mark.parametrize("annotations", [{}, None, {LET_THROUGH_ANNOTATION: "true"}])
+def test_what_the_gate_door_lets_through_is_not_looked_at_again(annotations: object) -> None:
+    request = creation(a_pod(metadata={"annotations": annotations}))
+    asked = hook_of("shape.deferredquota.io").condition
+    assert asked is not None
+    assert asked(request) is not bool(annotations)
+    (condition,) = [
+        each["expression"]
+        for each in entries("policy", "Validating")["shape.deferredquota.io"]["matchConditions"]
+        if each["name"] == "was-not-let-through"
+    ]
+    assert f'"{LET_THROUGH_ANNOTATION}" in' in condition
 
 
 def test_a_condition_cannot_fail_on_a_field_that_is_not_there() -> None:

@@ -1,0 +1,163 @@
+"""Which new pods need no gate: there is twice the room that they and those on their way take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import a_container, a_pod, a_quota, an_expression
+from tests.quota.test_line import ledger_of, terms_of
+from webhook.quota.cluster_quotas import PREFIX
+from webhook.quota.ledger import Ledger, exceeded
+from webhook.quota.line import LineRules, Terms, waiter_of
+from webhook.quota.objects import Pod
+from webhook.quota.passage import may_pass
+from webhook.quota.quantity import Quantity
+from webhook.quota.resources import ResourceList, add, parse_resource_list
+
+Object = dict[str, object]
+
+TEN = a_quota("q", hard={"requests.cpu": "10"})
+TERMS = terms_of(TEN)
+
+
+def passes(
+    cpu: str = "1",
+    *,
+    terms: Terms = TERMS,
+    ledger: Ledger | None = None,
+    underway: Mapping[str, str] | None = None,
+    **fields: object,
+) -> bool:
+    """Ask about a pod that has no uid yet."""
+    raw = a_pod(**{"uid": "", "requests": {"cpu": cpu}, **fields})  # type: ignore[arg-type]
+    beside = parse_resource_list(underway or {}, field="")
+    return may_pass(Pod.from_object(raw), terms, ledger or ledger_of(terms), beside)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "used", "underway", "may"),
+    [
+        ("5", "0", "0", True),
+        ("5001m", "0", "0", False),
+        ("1", "8", "0", True),
+        ("1", "8001m", "0", False),
+        ("1", "0", "4", True),
+        ("1", "0", "4001m", False),
+        ("1", "4", "2", True),
+        ("1", "4", "2001m", False),
+        ("1", "12", "0", False),
+    ],
+)
+def test_all_that_is_on_its_way_takes_at_most_half_of_what_is_free(
+    cpu: str, used: str, underway: str, may: bool
+) -> None:
+    ledger = ledger_of(TERMS, q={"requests.cpu": used})
+    assert passes(cpu, ledger=ledger, underway={"requests.cpu": underway}) is may
+
+
+def test_what_is_reserved_is_not_free() -> None:
+    ledger = ledger_of(TERMS)
+    account = replace(ledger.accounts["q"], reserved={"requests.cpu": Quantity.parse("9")})
+    assert not passes(ledger=replace(ledger, accounts={"q": account}))
+
+
+def test_what_it_does_not_take_does_not_matter() -> None:
+    quota = a_quota("q", hard={"requests.cpu": "10", "requests.memory": "1Gi"})
+    terms = terms_of(quota, rules=LineRules(must_specify=False))
+    ledger = ledger_of(terms, q={"requests.memory": "9Gi"})
+    assert passes(terms=terms, ledger=ledger, underway={"requests.memory": "9Gi"})
+    zero = {"cpu": "1", "memory": "0"}
+    assert passes(terms=terms, ledger=ledger, requests=zero, underway={"requests.memory": "9Gi"})
+
+
+def test_every_quota_that_applies_has_to_have_room() -> None:
+    small = a_quota("small", uid="small", hard={"requests.cpu": "1"})
+    gold = a_quota(
+        "small",
+        uid="small",
+        hard={"requests.cpu": "1"},
+        expressions=[an_expression("PriorityClass", "In", "gold")],
+    )
+    assert not passes(terms=terms_of(TEN, small))
+    assert passes(terms=terms_of(TEN, gold))
+    assert not passes(terms=terms_of(TEN, gold), priorityClassName="gold")
+
+
+GATED: dict[str, dict[str, object]] = {
+    "it has gates of others": {"schedulingGates": [{"name": "example.com/hold"}]},
+    "it does not say what it takes": {"requests": {"memory": "1Gi"}},
+    "one of its containers does not": {
+        "requests": None,
+        "containers": [a_container("a", requests={"cpu": "1"}), a_container("b")],
+    },
+}
+
+
+@pytest.mark.parametrize("fields", GATED.values(), ids=GATED)
+def test_a_pod_that_could_not_be_released_is_gated(fields: dict[str, object]) -> None:
+    containers = fields.get("containers")
+    raw = a_pod(*(containers or ()), **{k: v for k, v in fields.items() if k != "containers"})  # type: ignore[misc, arg-type]
+    assert not may_pass(Pod.from_object(raw), TERMS, ledger_of(TERMS), {})
+
+
+def test_rules_of_the_line_are_those_of_the_passage() -> None:
+    free = terms_of(TEN, rules=LineRules(must_specify=False))
+    limited = terms_of(a_quota("q", hard={"requests.cpu": "10", "limits.cpu": "10"}))
+    assert not passes(terms=limited)
+    assert passes(terms=replace(limited, rules=free.rules))
+
+
+def test_in_doubt_it_is_gated() -> None:
+    other = terms_of(a_quota("q", hard={"requests.cpu": "11"}))
+    unknown = replace(TERMS, unreadable=('quota "p2": cannot be read',))
+    odd = terms_of(a_quota("q", expressions=[an_expression("PriorityClass", "In", "bad value!")]))
+    pod = Pod.from_object(a_pod(requests={"cpu": "1"}))
+    assert not may_pass(pod, TERMS, None, {})  # nothing was counted
+    assert not passes(terms=other, ledger=ledger_of(TERMS))  # not for this limit
+    assert not passes(ledger=Ledger({}, {}, pods_resource_version=5))  # not this quota
+    assert not passes(terms=unknown, ledger=ledger_of(TERMS))
+    assert not passes(terms=odd, ledger=ledger_of(odd))
+
+
+def test_a_pod_in_a_quota_that_namespaces_share_is_gated() -> None:
+    shared = replace(
+        TERMS.quotas.quotas[0],
+        quota=replace(TERMS.quotas.quotas[0].quota, name=f"{PREFIX}all"),
+    )
+    terms = replace(TERMS, quotas=replace(TERMS.quotas, quotas=(shared,)))
+    assert not passes(terms=terms, ledger=ledger_of(terms))
+
+
+CPUS = st.integers(1, 4000).map(lambda millis: f"{millis}m")
+
+
+@given(
+    cpus=st.lists(st.tuples(CPUS, st.booleans()), max_size=30),
+    hard=st.integers(0, 20),
+)
+def test_who_passes_one_after_the_other_always_fits(
+    cpus: list[tuple[str, bool]], hard: int
+) -> None:
+    """Whichever of them are bound first, none of those that passed is refused at its bind."""
+    terms = terms_of(a_quota("q", hard={"requests.cpu": str(hard)}))
+    ledger = ledger_of(terms)
+    underway: ResourceList = {}
+    for number, (cpu, is_bound_at_once) in enumerate(cpus):
+        raw = a_pod(uid=f"uid-{number}", requests={"cpu": cpu})
+        pod = Pod.from_object(raw)
+        if not may_pass(pod, terms, ledger, underway):
+            continue
+        claim = waiter_of(pod, "", since=0, terms=terms).claim
+        assert claim is not None
+        assert not exceeded(ledger, replace(claim, usage=add(claim.usage, underway)))
+        if is_bound_at_once:
+            account = ledger.accounts["q"]
+            used = replace(account, used=add(account.used, claim.usage))
+            ledger = replace(ledger, accounts={"q": used})
+        else:
+            underway = add(underway, claim.usage)
