@@ -2,8 +2,8 @@
 
 The same pods are created by 16 clients in one namespace after the other of a real control plane,
 and its scheduler binds them: without a quota, under a native one, and, once the product is
-installed, under ours, with gates for all (`gate`) and with gates where they are needed (`auto`); and
-with room for a fifth of them. What is compared was measured in the same round. Etcd, the API
+installed, under ours, with gates for all (`gate`) and with gates where they are needed (`auto`);
+and with room for a fifth of them. What is compared was measured in the same round. Etcd, the API
 server, the scheduler, the product and the load share the processors.
 """
 
