@@ -14,14 +14,12 @@ from webhook.cluster.api import PODS
 from webhook.cluster.informer import Informer, Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.quota.objects import Pod
-from webhook.quota.pods import usage_of
 from webhook.quota.resources import ResourceList, to_text
 from webhook.state.names import GATE
 from webhook.state.underway import LATE_SECONDS, Underway
 from webhook.state.view import STALE_SECONDS, WAITING_PODS
 
 NAMESPACE = "team-a"
-ONE = usage_of(Pod.from_object(a_pod(uid="", requests={"cpu": "1"})), now=None)
 OURS = [{"name": GATE}]
 
 
@@ -58,14 +56,13 @@ class Road:
         made = a_pod(name=name, uid=f"uid-{name}", requests={"cpu": cpu}, **fields)  # type: ignore[arg-type]
         self.cluster.load([(PODS, made)])
 
-    def lets(
-        self, usage: ResourceList = ONE, *, fits: bool = True, is_dry_run: bool = False
-    ) -> bool:
+    def lets(self, name: str = "web-1", *, fits: bool = True, **options: bool) -> bool:
         def note(underway: ResourceList) -> bool:
             self.asked.append(to_text(underway))
             return fits
 
-        return self.underway.let_through(NAMESPACE, usage, note, is_dry_run=is_dry_run)
+        pod = Pod.from_object(a_pod(name=name, uid="", requests={"cpu": "1"}))
+        return self.underway.let_through(NAMESPACE, pod, note, **options)
 
     def taken(self) -> str:
         """What is underway, in cpu, as the next pod would be told."""
@@ -82,16 +79,37 @@ def road() -> Iterator[Road]:
 
 
 def test_what_was_let_through_is_underway_before_it_is_seen_and_once_it_is(road: Road) -> None:
-    assert road.lets()
+    assert road.lets("a")
     assert road.taken() == "1"
-    assert road.lets()
-    assert road.taken() == "2"
-    road.pod("a")
-    road.catch_up()
+    assert road.lets("b")
     assert road.taken() == "2"
     road.pod("b")
     road.catch_up()
     assert road.taken() == "2"
+    road.pod("a", "3")  # somebody has made it larger
+    road.catch_up()
+    assert road.taken() == "4"
+
+
+def test_names_that_are_made_up_are_known_by_what_they_begin_with(road: Road) -> None:
+    made_up = Pod.from_object(
+        a_pod(name="", uid="", metadata={"generateName": "web-"}, requests={"cpu": "1"})
+    )
+    for _ in range(2):
+        assert road.underway.let_through(NAMESPACE, made_up, lambda _: True)
+    assert road.taken() == "2"
+    road.pod("web-abcde", metadata={"generateName": "web-"})
+    road.catch_up()
+    assert road.taken() == "2"
+
+
+def test_a_pod_that_is_asked_about_again_is_underway_once(road: Road) -> None:
+    assert road.lets("a")
+    assert road.lets("a", is_again=True)
+    assert road.taken() == "1"
+    assert not road.lets("a", fits=False, is_again=True)
+    road.clock[0] += LATE_SECONDS
+    assert road.taken() == "0"
 
 
 def test_what_never_came_is_forgotten(road: Road) -> None:

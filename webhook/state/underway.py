@@ -2,7 +2,8 @@
 
 A door that lets new pods through without a gate has to know what those before them take, also
 while no cache shows them yet. What it let through itself is remembered until the cache shows a pod
-that takes the same, or for `LATE_SECONDS`.
+of that name, or of names made up in the same way, or for `LATE_SECONDS`: pods have no uid yet when
+they come to the door, and other webhooks may change what they take.
 """
 
 from __future__ import annotations
@@ -26,25 +27,58 @@ LATE_SECONDS: Final = 5.0
 """How late a cache is expected to show a new pod at most."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """A pod that was let through and is not seen yet.
+
+    Attributes:
+        name: Its name, or what its name will begin with.
+        usage: What it takes.
+        moment: When it was let through, on the monotonic clock.
+    """
+
+    name: str
+    usage: ResourceList
+    moment: float
+
+
 @dataclass(slots=True)
 class _Space:
     """One namespace.
 
     Attributes:
         waiting: How many pods wait behind our gate.
-        usage: What the pods take that the cache shows without a gate.
-        recent: When a pod was let through that it does not show yet, and what it takes.
+        usage: What pods take that have no gate, seen or not seen yet.
+        recent: Those that are not seen yet, in their order.
         gated_at: When a pod was last gated here, on the monotonic clock.
     """
 
     waiting: int = 0
     usage: ResourceList = field(default_factory=dict)
-    recent: deque[tuple[float, ResourceList]] = field(default_factory=deque)
+    recent: deque[_Recent] = field(default_factory=deque)
     gated_at: float | None = None
 
+    def put(self, usage: ResourceList) -> None:
+        self.usage = add(self.usage, usage)
+
+    def take(self, usage: ResourceList) -> None:
+        self.usage = remove_zeros(subtract(self.usage, usage))
+
+    def remember(self, recent: _Recent) -> None:
+        self.recent.append(recent)
+        self.put(recent.usage)
+
+    def forget(self, name: str) -> None:
+        """Forget the first of a name, because it is seen now or asked about again."""
+        for index, one in enumerate(self.recent):
+            if one.name == name:
+                del self.recent[index]
+                self.take(one.usage)
+                return
+
     def forget_late(self, now: float) -> None:
-        while self.recent and now - self.recent[0][0] >= LATE_SECONDS:
-            self.recent.popleft()
+        while self.recent and now - self.recent[0].moment >= LATE_SECONDS:
+            self.take(self.recent.popleft().usage)
         if self.gated_at is not None and now - self.gated_at >= LATE_SECONDS:
             self.gated_at = None
 
@@ -71,9 +105,10 @@ class Underway:
     def let_through(
         self,
         namespace: str,
-        usage: ResourceList,
+        pod: Pod,
         fits: Callable[[ResourceList], bool],
         *,
+        is_again: bool = False,
         is_dry_run: bool = False,
     ) -> bool:
         """Say whether a new pod may do without our gate, and remember it.
@@ -82,8 +117,9 @@ class Underway:
 
         Args:
             namespace: The pod's namespace.
-            usage: What it takes.
+            pod: The pod.
             fits: Tells whether it fits beside what is on its way.
+            is_again: It was let through a moment ago, and has been changed since.
             is_dry_run: The pod will not be created.
         """
         if not self._is_known():
@@ -92,12 +128,13 @@ class Underway:
         with self._lock:
             space = self._spaces.setdefault(namespace, _Space())
             space.forget_late(now)
-            may = not space.waiting and space.gated_at is None and fits(_total(space))
-            if not is_dry_run:
-                if may:
-                    space.recent.append((now, usage))
-                else:
-                    space.gated_at = now
+            if is_again and not is_dry_run:
+                space.forget(_name(pod))
+            may = not space.waiting and space.gated_at is None and fits(space.usage)
+            if may and not is_dry_run:
+                space.remember(_Recent(_name(pod), usage_of(pod, now=None), now))
+            elif not is_dry_run:
+                space.gated_at = now
             self._tidy(namespace, space)
         return may
 
@@ -115,12 +152,12 @@ class Underway:
             space = self._spaces.setdefault(namespace, _Space())
             if before is not None:
                 space.waiting -= before.waiting
-                space.usage = remove_zeros(subtract(space.usage, before.usage))
+                space.take(before.usage)
             if after is not None:
                 space.waiting += after.waiting
-                space.usage = remove_zeros(add(space.usage, after.usage))
-            if change.old is None and after is not None and not after.waiting:
-                _show(space, after.usage)
+                space.put(after.usage)
+            if change.old is None and change.new is not None:
+                space.forget(_name(change.new))
             self._tidy(namespace, space)
 
     def _tidy(self, namespace: str, space: _Space) -> None:
@@ -145,16 +182,5 @@ def _share(pod: Pod | None) -> _Share | None:
     return _Share(0, usage_of(pod, now=None)) if is_underway(pod) else None
 
 
-def _show(space: _Space, usage: ResourceList) -> None:
-    """Note that the cache shows a pod that takes so much."""
-    for index, (_, expected) in enumerate(space.recent):
-        if expected == usage:
-            del space.recent[index]
-            return
-
-
-def _total(space: _Space) -> ResourceList:
-    total = space.usage
-    for _, usage in space.recent:
-        total = add(total, usage)
-    return total
+def _name(pod: Pod) -> str:
+    return pod.generate_name or pod.name

@@ -120,8 +120,9 @@ def _passes(context: DoorContext, request: AdmissionRequest, pod: Pod) -> bool:
     ledger = None if known is None else known.ledger
     return context.underway.let_through(
         namespace,
-        usage_of(pod, now=None),
+        pod,
         lambda underway: may_pass(pod, terms, ledger, underway),
+        is_again=LET_THROUGH_ANNOTATION in pod.annotations,
         is_dry_run=request.dry_run,
     )
 
