@@ -32,11 +32,13 @@ from webhook.state.names import (
 )
 
 HOOKS: Final = registration.hooks("https://here")
+BY_PACING: Final = {"gate.deferredquota.io", "marked.deferredquota.io"}
 CONDITIONS: Final = {
     "jobs.deferredquota.io": "changes-the-spec",
     "assigned.deferredquota.io": "has-node",
     "marks.deferredquota.io": "touches-our-marks",
     "shape.deferredquota.io": "has-no-node",
+    "marked.deferredquota.io": "has-no-node",
 }
 
 
@@ -252,6 +254,30 @@ def test_pods_are_gated_in_namespaces_that_want_it(pacing: str) -> None:
         assert not selector.selects({**labels, "deferredquota.io/mode": "shadow"})
 
 
+@pytest.mark.parametrize("pacing", ["gate", "auto", "none"])
+@pytest.mark.parametrize("value", ["", "gate", "auto", "none", "typo"])
+def test_where_nobody_gates_a_mark_is_somebody_else_s_and_the_pod_is_looked_at(
+    pacing: str, value: str
+) -> None:
+    labels = {"deferredquota.io/mode": "deferred", "kubernetes.io/metadata.name": "a"}
+    if value:
+        labels["deferredquota.io/pacing"] = value
+    found = {
+        each["name"].partition(".")[0]: LabelSelector.read(Node(each["namespaceSelector"]))
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for configuration in of_kind(kind, rendered(pacing))
+        for each in configuration["webhooks"]
+    }
+    hooks = {
+        hook.name.partition(".")[0]: parse_labels(hook.namespace_selector)
+        for hook in registration.hooks("https://here", pacing=pacing)
+    }
+    is_gated = found["gate"].selects(labels)
+    assert found["marked"].selects(labels) is not is_gated
+    for name, wanted in {"gate": is_gated, "marked": not is_gated}.items():
+        assert all(term.accepts(labels.get(term.key)) for term in hooks[name]) is wanted
+
+
 def rendered(pacing: str) -> list[Manifest]:
     return cast("list[Manifest]", render(pacing=pacing).objects)
 
@@ -297,15 +323,14 @@ def test_a_new_pod_is_asked_about_at_one_of_two_doors(node: str) -> None:
 @pytest.mark.parametrize("annotations", [{}, None, {LET_THROUGH_ANNOTATION: "true"}])
 def test_what_the_gate_door_lets_through_is_not_looked_at_again(annotations: object) -> None:
     request = creation(a_pod(metadata={"annotations": annotations}))
-    asked = hook_of("shape.deferredquota.io").condition
-    assert asked is not None
-    assert asked(request) is not bool(annotations)
-    (condition,) = [
-        each["expression"]
-        for each in entries("policy", "Validating")["shape.deferredquota.io"]["matchConditions"]
-        if each["name"] == "was-not-let-through"
-    ]
-    assert f'"{LET_THROUGH_ANNOTATION}" in' in condition
+    for name, is_asked in {"shape": not annotations, "marked": bool(annotations)}.items():
+        asked = hook_of(f"{name}.deferredquota.io").condition
+        assert asked is not None
+        assert asked(request) is is_asked
+        (_, condition) = entries("policy", "Validating")[f"{name}.deferredquota.io"][
+            "matchConditions"
+        ]
+        assert f'"{LET_THROUGH_ANNOTATION}" in' in condition["expression"]
 
 
 def test_a_condition_cannot_fail_on_a_field_that_is_not_there() -> None:
@@ -357,7 +382,7 @@ def test_we_stand_in_nobodys_way_but_of_namespaces_that_opted_in() -> None:
     for name, selector, _ in constraints():
         opted_in, elsewhere, *narrower = selector["matchExpressions"]
         assert [each["key"] for each in narrower] == (
-            ["deferredquota.io/pacing"] if name == "gate.deferredquota.io" else []
+            ["deferredquota.io/pacing"] if name in BY_PACING else []
         )
         assert opted_in == {
             "key": "deferredquota.io/mode",

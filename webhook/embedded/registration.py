@@ -28,13 +28,14 @@ from webhook.state.names import (
 
 OPTED_IN: Final = f"{MODE_LABEL}={DEFERRED_MODE}"
 WATCHED: Final = f"{MODE_LABEL}={SHADOW_MODE}"
-_NOT_SPARED: Final = f"{OPTED_IN},{PACING_LABEL} notin ({NO_PACING})"
+_UNLESS_SPARED: Final = "notin", f"({NO_PACING})"
 _GATED: Final = {
-    GATE_PACING: _NOT_SPARED,
-    AUTO_PACING: _NOT_SPARED,
-    NO_PACING: f"{OPTED_IN},{PACING_LABEL} in ({GATE_PACING},{AUTO_PACING})",
+    GATE_PACING: _UNLESS_SPARED,
+    AUTO_PACING: _UNLESS_SPARED,
+    NO_PACING: ("in", f"({GATE_PACING},{AUTO_PACING})"),
 }
 """The configured pacing → which namespaces have their pods gated."""
+_OPPOSITE: Final = {"in": "notin", "notin": "in"}
 
 _CREATE: Final = frozenset({"CREATE"})
 _UPDATE: Final = frozenset({"UPDATE"})
@@ -71,7 +72,10 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
         pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
     """
     mutate, validate = f"{url}/mutate", f"{url}/validate"
-    gated, quick = _GATED[pacing], 2
+    operator, values = _GATED[pacing]
+    gated = f"{OPTED_IN},{PACING_LABEL} {operator} {values}"
+    ungated = f"{OPTED_IN},{PACING_LABEL} {_OPPOSITE[operator]} {values}"
+    quick = 2
     return (
         _hook("stamp", mutate, _BINDINGS),
         _hook(
@@ -96,6 +100,15 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
             fails=False,
             side_effects="None",
             condition=_was_not_looked_at,
+        ),
+        _hook(
+            "marked",
+            validate,
+            _NEW_PODS,
+            fails=False,
+            side_effects="None",
+            selector=ungated,
+            condition=_says_that_it_was_looked_at,
         ),
         _hook("resize", validate, _PODS),
         _hook("marks", validate, _CHANGED_PODS, fails=False, condition=_touches_marks),
@@ -142,8 +155,17 @@ def _has_no_node(request: WriteRequest) -> bool:
 
 def _was_not_looked_at(request: WriteRequest) -> bool:
     """Say whether a new pod has no node, and was not let through by the gate door."""
+    return _has_no_node(request) and not _is_let_through(request)
+
+
+def _says_that_it_was_looked_at(request: WriteRequest) -> bool:
+    """Say whether a new pod has no node, and the mark of one that was let through."""
+    return _has_no_node(request) and _is_let_through(request)
+
+
+def _is_let_through(request: WriteRequest) -> bool:
     annotations = _mapping(_mapping((request.new or {}).get("metadata")).get("annotations"))
-    return _has_no_node(request) and LET_THROUGH_ANNOTATION not in annotations
+    return LET_THROUGH_ANNOTATION in annotations
 
 
 def _changes_spec(request: WriteRequest) -> bool:

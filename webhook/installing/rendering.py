@@ -167,10 +167,14 @@ def _leave_out(value: object, names: Collection[str]) -> None:
 
 
 def _ask_for_gates(value: object) -> None:
-    """Let selectors that spare namespaces without pacing select those that ask for gates."""
+    """Let selectors that spare namespaces without pacing select those that ask for gates.
+
+    Those that select them select all but the latter.
+    """
     if isinstance(value, dict):
         if value.get("key") == PACING_LABEL:
-            value.update(operator="In", values=[GATE_PACING, AUTO_PACING])
+            operator = "In" if value["operator"] == "NotIn" else "NotIn"
+            value.update(operator=operator, values=[GATE_PACING, AUTO_PACING])
         value = list(value.values())
     if isinstance(value, list):
         for item in value:

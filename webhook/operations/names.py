@@ -77,6 +77,8 @@ MASK_ENTRY: Final = "mask.deferredquota.io"
 STAMP_ENTRY: Final = "stamp.deferredquota.io"
 GATE_ENTRY: Final = "gate.deferredquota.io"
 """Selects only the namespaces that want gates."""
+MARKED_ENTRY: Final = "marked.deferredquota.io"
+"""Selects only the others."""
 MARKS_ENTRY: Final = "marks.deferredquota.io"
 """Refuses that people take gates off pods."""
 MUTATING: Final[Mapping[str, Entry]] = {
@@ -107,6 +109,11 @@ VALIDATING: Final[Mapping[str, Entry]] = {
     ),
     "shape.deferredquota.io": Entry(
         "Ignore", _NEW_PODS, "pods that can never be bound are created"
+    ),
+    MARKED_ENTRY: Entry(
+        "Ignore",
+        _NEW_PODS,
+        "whoever marks a pod as let through is not told at its creation what its bind will refuse",
     ),
     "resize.deferredquota.io": Entry(
         "Fail",

@@ -218,6 +218,7 @@ def entry(name: str) -> Any:
 
 bind, resize, shape, stamp = entry("bind"), entry("resize"), entry("shape"), entry("stamp")
 quotas, gate, marks = entry("quotas"), entry("gate"), entry("marks")
+marked = entry("marked")
 
 
 def expressions(one: Any) -> Any:
@@ -432,13 +433,18 @@ def test_a_namespace_without_gates_is_left_out_on_purpose() -> None:
     assert the(examined(cluster), "registration.pacing").message.endswith("none: team-a")
 
 
+def asking(find: Any, operator: str) -> Change:
+    """Let an entry go by who asks for gates."""
+    by = {"operator": operator, "values": ["gate", "auto"]}
+    return lambda raw: expressions(find(raw))[2].update(by)
+
+
 def test_the_registration_goes_with_the_configured_pacing() -> None:
     cluster = healthy()
-    assert ids(serious(examined(cluster, pacing="none"))) == ["registration.pacing"]
-    ask = {"operator": "In", "values": ["gate"]}
-    edit(
-        cluster, MUTATING_WEBHOOKS, REGISTRATION, lambda raw: expressions(gate(raw))[2].update(ask)
-    )
+    odd = ["registration.not-selecting", "registration.pacing"]
+    assert sorted(ids(serious(examined(cluster, pacing="none")))) == odd
+    edit(cluster, MUTATING_WEBHOOKS, REGISTRATION, asking(gate, "In"))
+    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, asking(marked, "NotIn"))
     assert serious(examined(cluster, pacing="none")) == []
     for value, findings in {"gate": [], "typo": ["namespace.pacing"]}.items():
         labels = {"metadata": {"labels": {"deferredquota.io/pacing": value}}}

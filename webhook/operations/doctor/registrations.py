@@ -16,6 +16,7 @@ from webhook.operations.doctor.selecting import (
     gate_findings,
     selection_findings,
     uncovered,
+    ungated_findings,
 )
 from webhook.operations.findings import (
     Finding,
@@ -27,6 +28,7 @@ from webhook.operations.findings import (
 )
 from webhook.operations.names import (
     GATE_ENTRY,
+    MARKED_ENTRY,
     MASK_ENTRY,
     MUTATING,
     MUTATING_LAST,
@@ -118,9 +120,10 @@ def _entry(
         yield judge("webhooks.rules", subject, message, APPLY)
     selector = LabelSelector.read(node.child("namespaceSelector"))
     field = f"webhook {name}: namespaceSelector"
-    if name == GATE_ENTRY:
+    by_pacing = {GATE_ENTRY: gate_findings, MARKED_ENTRY: ungated_findings}.get(name)
+    if by_pacing is not None:
         pacing = scene.settings.pacing
-        yield from gate_findings(selector, subject, field, opted_in, pacing=pacing)
+        yield from by_pacing(selector, subject, field, opted_in, pacing=pacing)
     else:
         yield from selection_findings(
             selector, subject, field, opted_in, is_strict=is_strict, mode=entry.mode

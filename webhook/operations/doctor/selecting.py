@@ -119,6 +119,20 @@ def gate_findings(
         )
 
 
+def ungated_findings(
+    selector: LabelSelector,
+    subject: Subject,
+    field: str,
+    opted_in: Iterable[Mapping[str, str]],
+    *,
+    pacing: str,
+) -> Iterable[Finding]:
+    """Compare what the entry for namespaces without gates selects with those; see above."""
+    wanting = [labels for labels in opted_in if not wants_gates(labels, pacing)]
+    sample = {**OPTED_IN, PACING_LABEL: NO_PACING}
+    return selection_findings(selector, subject, field, wanting, is_strict=False, sample=sample)
+
+
 def wants_gates(labels: Mapping[str, str], pacing: str) -> bool:
     """Say whether an opted-in namespace has its pods gated; `pacing` is the configured default."""
     return pacing_of(labels, pacing) != NO_PACING
