@@ -12,7 +12,8 @@ import pytest
 
 from tests.builders import a_binding, a_pod
 from tests.e2e.embedded import Embedded, serving
-from webhook.state.names import GATE
+from tests.e2e.harness import eventually
+from webhook.state.names import GATE, LET_THROUGH_ANNOTATION
 
 SNAPSHOT = """\
 apiVersion: v1
@@ -32,6 +33,15 @@ apiVersion: v1
 kind: ResourceQuota
 metadata: {name: compute, namespace: team-b}
 spec: {hard: {requests.cpu: "2"}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: team-c, labels: {deferredquota.io/mode: deferred, deferredquota.io/pacing: auto}}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: compute, namespace: team-c}
+spec: {hard: {requests.cpu: "4"}}
 ---
 apiVersion: v1
 kind: ResourceQuota
@@ -63,13 +73,27 @@ def call(
         return response.status, json.loads(response.read())
 
 
-def created(server: Embedded, namespace: str, name: str) -> dict[str, Any]:
-    """Create a pod that is larger than the quota, so that it waits for ever."""
-    pod = a_pod(name=name, namespace=namespace, requests={"cpu": "3"})
-    pod["metadata"] = {"name": name}
-    code, made = call(server, "POST", f"{namespace}/pods", pod)
+def asked(
+    server: Embedded, namespace: str, name: str, cpu: str, *, query: str = "", **annotations: str
+) -> tuple[int, dict[str, Any]]:
+    requests = {"cpu": cpu} if cpu else {"memory": "1Mi"}
+    pod = a_pod(name=name, namespace=namespace, requests=requests)
+    pod["metadata"] = {"name": name, "annotations": annotations}
+    return call(server, "POST", f"{namespace}/pods{query}", pod)
+
+
+def created(
+    server: Embedded, namespace: str, name: str, cpu: str = "3", **annotations: str
+) -> dict[str, Any]:
+    """Create a pod; unless said otherwise it is larger than the quota and waits for ever."""
+    code, made = asked(server, namespace, name, cpu, **annotations)
     assert code == 201, made
     return made
+
+
+def gates_of(server: Embedded, namespace: str, name: str) -> object:
+    _, pod = call(server, "GET", f"{namespace}/pods/{name}", None)
+    return pod["spec"].get("schedulingGates")
 
 
 @pytest.mark.parametrize(
@@ -101,3 +125,34 @@ def test_a_gated_pod_is_not_bound_and_not_everybody_takes_the_gate_off(server: E
     code, refused = call(server, "POST", "team-a/pods/held/binding", binding)
     assert code == 403
     assert "exceeded quota: compute, requested: requests.cpu=3" in refused["message"]
+
+
+def test_while_there_is_room_pods_need_no_gate(server: Embedded) -> None:
+    def has_room() -> bool:
+        _, tried = asked(server, "team-c", "first", "1m", query="?dryRun=All")
+        return "schedulingGates" not in tried["spec"]
+
+    assert eventually(has_room)
+    for name in ("a", "b"):
+        made = created(server, "team-c", name, "1")
+        assert "schedulingGates" not in made["spec"]
+        assert made["metadata"]["annotations"] == {LET_THROUGH_ANNOTATION: "true"}
+    for name in ("c", "d", "e"):
+        made = created(server, "team-c", name, "1", **{LET_THROUGH_ANNOTATION: "true"})
+        assert made["spec"]["schedulingGates"] == [{"name": GATE}]
+        assert not made["metadata"].get("annotations")
+    assert eventually(lambda: not gates_of(server, "team-c", "d"))  # the last that fits
+    assert gates_of(server, "team-c", "e") == [{"name": GATE}]
+    for name in ("a", "b", "c", "d"):
+        binding = a_binding(name, namespace="team-c")
+        code, bound = call(server, "POST", f"team-c/pods/{name}/binding", binding)
+        assert code == 201, bound
+    finished = {"status": {"phase": "Succeeded"}}
+    assert call(server, "PATCH", "team-c/pods/a/status", finished)[0] == 200
+    assert eventually(lambda: not gates_of(server, "team-c", "e"))
+
+
+def test_who_forges_that_a_pod_was_let_through_is_asked_what_it_takes(server: Embedded) -> None:
+    code, refused = asked(server, "team-c", "silent", "", **{LET_THROUGH_ANNOTATION: "true"})
+    assert (code, refused["reason"]) == (403, "Forbidden")
+    assert "failed quota: compute: must specify requests.cpu for: main" in refused["message"]

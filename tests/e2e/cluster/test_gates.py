@@ -21,7 +21,8 @@ from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import ExitCode, cli
-from webhook.state.names import CONTROLLER_USER, GATE, GUARDED_ANNOTATION
+from webhook.quota.pod_conditions import QUOTA_RESERVED
+from webhook.state.names import CONTROLLER_USER, GATE, GUARDED_ANNOTATION, LET_THROUGH_ANNOTATION
 
 OURS, FOREIGN = {"name": GATE}, {"name": "example.com/hold"}
 TAKE_OFF = {"spec": {"schedulingGates": None}}
@@ -50,6 +51,15 @@ def team(plane: ControlPlane, product: Product) -> Iterator[Tenant]:
 
 
 @pytest.fixture
+def spared(plane: ControlPlane, product: Product) -> Iterator[Tenant]:
+    """A namespace whose pods need no gate while there is room, with a quota of 4 cpu."""
+    for tenant in a_paced_namespace(plane, product, "auto"):
+        tenant.quota(hard={"requests.cpu": "4"})
+        has_room(tenant)
+        yield tenant
+
+
+@pytest.fixture
 def alice(plane: ControlPlane, team: Tenant) -> Tenant:
     return Tenant(plane.rest_as("alice", ("devs",)), team.namespace)
 
@@ -66,6 +76,16 @@ def a_paced_namespace(plane: ControlPlane, product: Product, pacing: str) -> Ite
 
 def gates(answer: Answer) -> Any:
     return answer.body["spec"].get("schedulingGates")
+
+
+def notes(answer: Answer) -> dict[str, str]:
+    found: dict[str, str] = answer.body["metadata"].get("annotations", {})
+    return found
+
+
+def has_room(tenant: Tenant) -> None:
+    """Wait until the webhook knows of the quota and that nothing is used of it."""
+    eventually(lambda: gates(tenant.create("first", "1m", dry_run=True)) is None, "there is room")
 
 
 def change(tenant: Tenant, pod: str, patch: dict[str, Any]) -> Answer:
@@ -162,6 +182,60 @@ def test_who_else_holds_a_pod_is_told(team: Tenant) -> None:
     )
 
 
+# -- who need not wait ---------------------------------------------------------------------
+
+
+def test_with_ample_room_a_pod_needs_no_gate_and_is_charged_at_its_bind(spared: Tenant) -> None:
+    made = spared.pod("web", "1")
+    assert gates(made) is None
+    assert notes(made) == {LET_THROUGH_ANNOTATION: "true"}
+    assert made.warnings == ()
+    assert spared.used() == {"requests.cpu": "0"}
+    assert spared.bind("web", uid=made.uid).code == 201
+    spared.settles()
+    assert spared.used() == {"requests.cpu": "1"}
+
+
+def test_what_is_on_its_way_counts_and_others_wait_in_their_turn(spared: Tenant) -> None:
+    first = [spared.pod(name, "1") for name in ("a", "b")]
+    assert [gates(made) for made in first] == [None, None]
+    later = [spared.pod(name, "1") for name in ("c", "d", "e", "f")]
+    assert [gates(made) for made in later] == [[OURS]] * 4
+    assert [notes(made) for made in later] == [{}] * 4
+    becomes(spared.promised, ["a", "b", "c", "d"], "what is reserved")
+    becomes(lambda: gates(spared.seen("d")), None, "the gate of the last that fits")
+    says = (
+        "exceeded quota: p1, requested: requests.cpu=1, used: requests.cpu=4,"
+        " limited: requests.cpu=4; place 1 of 2"
+    )
+    becomes(lambda: spared.condition("e", QUOTA_RESERVED)[2], says, "what the next says")
+    assert gates(spared.seen("f")) == [OURS]
+    for name, made in zip("ab", first, strict=True):
+        assert spared.bind(name, uid=made.uid).code == 201
+    spared.finish("a")
+    becomes(lambda: gates(spared.seen("e")), None, "the gate of the next")
+    assert gates(spared.seen("f")) == [OURS]
+
+
+@pytest.mark.parametrize("pacing", ["gate", "auto"])
+def test_who_forges_that_a_pod_was_let_through_is_spared_nothing(
+    team: Tenant, alice: Tenant, pacing: str
+) -> None:
+    label = {"metadata": {"labels": {objects.PACING_LABEL: pacing}}}
+    assert team.api.patch(f"/api/v1/namespaces/{team.namespace}", label).ok
+    forged = {"annotations": {LET_THROUGH_ANNOTATION: "true", "a": "b"}}
+    silent = a_container("main", requests={"memory": "1Mi"})
+    for number, anybody in enumerate((team, alice)):
+        made = anybody.pod(f"large-{number}", LARGE, metadata=forged)
+        assert (gates(made), notes(made)) == ([OURS], {"a": "b"})
+        refused = anybody.create("silent", "", silent, metadata=forged)
+        assert refused.code == 403
+        assert refused.message == (
+            'admission webhook "shape.deferredquota.io" denied the request:'
+            " failed quota: p1: must specify requests.cpu for: main"
+        )
+
+
 # -- who may take it off -------------------------------------------------------------------
 
 
@@ -186,6 +260,7 @@ def test_a_tenant_may_not_take_the_gate_off(team: Tenant, alice: Tenant) -> None
 
 MARKS = {
     "annotation": {"annotations": {GUARDED_ANNOTATION: "7"}},
+    "let through": {"annotations": {LET_THROUGH_ANNOTATION: "true"}},
     "label": {"labels": {"deferredquota.io/x": "y"}},
     "capacity": {"labels": {"nos.nebuly.com/capacity": "in-quota"}},
 }

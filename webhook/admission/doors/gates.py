@@ -21,7 +21,13 @@ from typing import Final
 from webhook.admission.deadline import Deadline
 from webhook.admission.doors import marks, neighbours, pods
 from webhook.admission.doors.context import DoorContext
-from webhook.admission.patches import PatchOperation, PatchTargetError, append, set_keys
+from webhook.admission.patches import (
+    PatchOperation,
+    PatchTargetError,
+    append,
+    remove_keys,
+    set_keys,
+)
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Object
 from webhook.admission.rules import line_rules_of
 from webhook.cluster.api import ApiError
@@ -43,6 +49,9 @@ _NO_ANSWER: Final = (ApiError, InvalidFieldError, QuotaScopeError)
 def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
     """Gate a new pod that takes some of what a quota defers; take marks away that are not its own.
 
+    Nobody may say of a pod that it was let through where it was not: the rules for new pods would
+    not be asked about then.
+
     Raises:
         InvalidFieldError: The pod cannot be read.
         PatchTargetError: It has something else where a map or a list has to be.
@@ -52,9 +61,11 @@ def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
     if pod.is_assigned:
         return NOT_GATED
     decision, patch = _decided(context, request, pod)
+    is_let_through = decision == _LET_THROUGH
     if marks.may_write(request, context.current_configuration()):
-        return Allowed(decision=decision, patch=patch)
-    fields, stripped = marks.taken_away(raw, pod, is_let_through=decision == _LET_THROUGH)
+        untrue = () if is_let_through else remove_keys(raw, ("metadata", "annotations"), _MARK)
+        return Allowed(decision=decision, patch=(*untrue, *patch))
+    fields, stripped = marks.taken_away(raw, pod, is_let_through=is_let_through)
     warnings = tuple(f"{field}: taken away, deferred-quota writes it itself" for field in fields)
     return Allowed(decision=decision, patch=(*stripped, *patch), warnings=warnings)
 
