@@ -1,8 +1,9 @@
 """Lines of waiting pods from their beginning to their end, with the scheduler of Kubernetes.
 
 Each story is played twice: as it is, and with the controller killed in the middle of it; it is
-started again, and leads when the lease of the killed one is over. An observer follows the pods all
-the time.
+started again, and leads when the lease of the killed one is over. So it is where all pods wait
+behind gates, and where those need none that find nobody waiting and enough room. An observer
+follows the pods all the time.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.extent import IS_SHORT
 from tests.e2e.cluster.history import History
-from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.objects import PACING_LABEL, Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.quota.pod_conditions import QUOTA_RESERVED
 from webhook.quota.quantity import Quantity
+from webhook.state.names import LET_THROUGH_ANNOTATION
 
 CREATORS: Final = 16
-CROWD, ROOM, FREED = (250, 50, 25) if IS_SHORT else (1000, 200, 100)
+SMALL: Final = (250, 50, 25)
+"""How many pods of a crowd there are, how many have room, and how many end."""
+CROWDS: Final = {"gate": SMALL if IS_SHORT else (1000, 200, 100), "auto": SMALL}
 ABOVE: Final = "above-all"
 LONG: Final = 90.0
 """For what has to wait for the next leader, or for a promise to end."""
@@ -85,6 +89,47 @@ def create(team: Tenant, cpu: str, *names: str, **fields: Any) -> None:
 def at_once(do: Callable[[str], object], names: Sequence[str]) -> None:
     with ThreadPoolExecutor(CREATORS) as pool:
         list(pool.map(do, names))
+
+
+def pacing_of(team: Tenant) -> str:
+    labels = team.api.get(f"/api/v1/namespaces/{team.namespace}").body["metadata"]["labels"]
+    return str(labels[PACING_LABEL])
+
+
+def a_quota(team: Tenant, cpu: str) -> None:
+    """Make a quota, and wait until pods need no gate where that is so."""
+    team.quota(hard={"requests.cpu": cpu})
+    if pacing_of(team) == "auto":
+        eventually(
+            lambda: not gates(team.create("first", "1m", dry_run=True).body), "there is room"
+        )
+
+
+def let_through(team: Tenant) -> list[str]:
+    """Read which pods were created without a gate."""
+    pods = team.api.get(objects.pods(team.namespace)).body["items"]
+    return [
+        one["metadata"]["name"]
+        for one in pods
+        if LET_THROUGH_ANNOTATION in one["metadata"].get("annotations", {})
+    ]
+
+
+def the_rest_waits(team: Tenant) -> None:
+    """Check that pods without a node are behind the gate, and younger than those with one."""
+    pods = team.api.get(objects.pods(team.namespace)).body["items"]
+    bound = [pod for pod in pods if pod["spec"].get("nodeName")]
+    rest = [pod for pod in pods if not pod["spec"].get("nodeName")]
+    assert [one["metadata"]["name"] for one in rest if not gates(one)] == []
+    assert max(map(made, bound)) <= min(map(made, rest))  # whole seconds
+
+
+def gates(pod: dict[str, Any]) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
+
+
+def made(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["creationTimestamp"])
 
 
 def pending(team: Tenant) -> int:
@@ -168,30 +213,33 @@ def test_without_gates_and_extender_a_pod_evicts_first_and_is_refused_then(
 def a_crowd(team: Tenant, history: History) -> Iterator[None]:
     """A thousand pods and room for two hundred; a hundred end, and a hundred more come in."""
     space = team.namespace
-    room = Quantity.parse(f"{ROOM * 10}m")
-    team.quota(hard={"requests.cpu": str(room)})
-    names = [f"p{number:04}" for number in range(CROWD)]
-    at_once(lambda name: create(team, "10m", name), names[: CROWD // 2])
-    history.waits_for(space, ROOM // 2)
+    crowd, places, freed = CROWDS[pacing_of(team)]
+    room = Quantity.parse(f"{places * 10}m")
+    a_quota(team, str(room))
+    names = [f"p{number:04}" for number in range(crowd)]
+    at_once(lambda name: create(team, "10m", name), names[: crowd // 2])
+    history.waits_for(space, places // 2)
     yield
-    at_once(lambda name: create(team, "10m", name), names[CROWD // 2 :])
-    first = history.waits_for(space, ROOM)
-    becomes(lambda: pending(team), CROWD - ROOM, "how many wait", LONG)
-    assert len(history.bound(space)) == ROOM
-    at_once(team.finish, first[:FREED])
-    history.waits_for(space, ROOM + FREED)
-    lag = history.binds[space][ROOM].at - history.ends[space][0].at
+    at_once(lambda name: create(team, "10m", name), names[crowd // 2 :])
+    first = history.waits_for(space, places)
+    becomes(lambda: pending(team), crowd - places, "how many wait", LONG)
+    assert len(history.bound(space)) == places
+    the_rest_waits(team)
+    at_once(team.finish, first[:freed])
+    history.waits_for(space, places + freed)
+    lag = history.binds[space][places].at - history.ends[space][0].at
     print(f"\n{space}: the next pod had its node {lag:.2f} s after the first had ended")
-    becomes(lambda: pending(team), CROWD - ROOM - FREED, "how many wait", LONG)
+    becomes(lambda: pending(team), crowd - places - freed, "how many wait", LONG)
     history.catches_up(team.seen(names[-1]).version)
-    assert len(history.bound(space)) == ROOM + FREED
+    assert len(history.bound(space)) == places + freed
+    the_rest_waits(team)
     assert history.most[space] == room
     assert lag < 30  # far less where there is a processor for it
 
 
 def the_last_is_first(team: Tenant, history: History) -> Iterator[None]:
     """A pod of high priority that comes last has the first place."""
-    team.quota()
+    a_quota(team, "2")
     create(team, "1", "a", "b")
     history.waits_for(team.namespace, 2)
     create(team, "1", *(f"low-{number}" for number in range(5)))
@@ -208,7 +256,7 @@ def the_last_is_first(team: Tenant, history: History) -> Iterator[None]:
 
 def first_come(team: Tenant, history: History) -> Iterator[None]:
     """Of forty pods, and room for ten, the ten that came first are bound."""
-    team.quota(hard={"requests.cpu": "10"})
+    a_quota(team, "10")
     names = [f"p{number:02}" for number in range(1, 41)]
     create(team, "1", *names[:20])
     yield
@@ -223,7 +271,7 @@ def first_come(team: Tenant, history: History) -> Iterator[None]:
 
 def a_large_one(team: Tenant, history: History) -> Iterator[None]:
     """A large pod that is the first is not starved by small ones that would fit."""
-    team.quota(hard={"requests.cpu": "4"})
+    a_quota(team, "4")
     create(team, "1", "a", "b", "c", "d")
     history.waits_for(team.namespace, 4)
     create(team, "3", "large")
@@ -255,38 +303,78 @@ def one_that_no_node_takes(team: Tenant, history: History) -> Iterator[None]:
     assert history.waits_for(team.namespace, 2) == ["next", "nowhere"]
 
 
+def while_nobody_leads(team: Tenant, history: History) -> Iterator[None]:
+    """Without a controller pods start while there is room; the others wait for the next one."""
+    space, names = team.namespace, [f"p{number:02}" for number in range(1, 13)]
+    a_quota(team, "8")
+    yield
+    for number, name in enumerate(names[:4], 1):  # the next would need more than half of the rest
+        create(team, "1", name)
+        assert history.waits_for(space, number)[-1] == name
+    create(team, "1", *names[4:])
+    gated = [name for name in names if gates(team.seen(name).body)]
+    assert gated == names[-len(gated) :]
+    assert len(gated) >= 5
+    history.waits_for(space, len(names) - len(gated))
+    yield
+    assert sorted(history.waits_for(space, 8, LONG)) == names[:8]
+    becomes(lambda: pending(team), 4, "how many wait", LONG)
+    team.finish("p01")
+    assert history.waits_for(space, 9)[-1] == "p09"
+    assert history.most[space] == Quantity.parse("8")
+
+
 STORIES: Final[dict[str, Story]] = {
     one.__name__: one
-    for one in (one_that_no_node_takes, a_crowd, the_last_is_first, first_come, a_large_one)
+    for one in (
+        one_that_no_node_takes,
+        a_crowd,
+        the_last_is_first,
+        first_come,
+        a_large_one,
+        while_nobody_leads,
+    )
 }
-SLOW: Final = one_that_no_node_takes.__name__
-Begun: TypeAlias = dict[str, tuple[Tenant, Iterator[None]]]
+SLOW, UNLED = one_that_no_node_takes.__name__, while_nobody_leads.__name__
+PLAYED: Final = [
+    (name, pacing) for pacing in ("gate", "auto") for name in STORIES if name not in {SLOW, UNLED}
+]
+BEGUN: Final = [*PLAYED, (UNLED, "auto"), (SLOW, "gate")]
+Begun: TypeAlias = dict[tuple[str, str], Iterator[None]]
+
+
+def begun(plane: ControlPlane, history: History, name: str, pacing: str) -> Iterator[None]:
+    """Play a story until its middle."""
+    played = told(a_team(plane, pacing=pacing), history, name, pacing)
+    next(played)
+    return played
+
+
+def told(team: Tenant, history: History, name: str, pacing: str) -> Iterator[None]:
+    """Tell a story, and check in the end that gates were spared just where they may be."""
+    yield from STORIES[name](team, history)
+    spared = let_through(team)
+    print(f"\n{team.namespace}: {len(spared)} pods were created without a gate")
+    assert bool(spared) is (pacing == "auto")
 
 
 @pytest.fixture(scope="module")
-def slow(own_plane: ControlPlane, history: History) -> Begun:
+def slow(own_plane: ControlPlane, history: History) -> Iterator[None]:
     """The story in which a promise has to end, begun before the others."""
-    team = a_team(own_plane)
-    played = STORIES[SLOW](team, history)
-    next(played)
-    return {SLOW: (team, played)}
+    return begun(own_plane, history, SLOW, "gate")
 
 
 @pytest.fixture(scope="module")
 def killed(own_plane: ControlPlane, own_product: Product, history: History) -> Begun:
     """All stories in their middle, and the controller killed there; it was started again."""
-    begun = {}
-    for name, story in STORIES.items():
-        team = a_team(own_plane)
-        played = story(team, history)
-        next(played)
-        begun[name] = (team, played)
+    stories = {(name, pacing): begun(own_plane, history, name, pacing) for name, pacing in BEGUN}
     own_product.controller.kill()
+    next(stories[UNLED, "auto"])
     own_product.controller.start(waits=False)
-    return begun
+    return stories
 
 
-def to_the_end(_team: Tenant, played: Iterator[None]) -> None:
+def to_the_end(played: Iterator[None]) -> None:
     """Play the rest. The pods stay: to delete a thousand takes longer than all the rest."""
     assert next(played, "over") == "over"
 
@@ -294,21 +382,18 @@ def to_the_end(_team: Tenant, played: Iterator[None]) -> None:
 # -- as it is, and again ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in STORIES if name != SLOW])
-def test_the_story(own_plane: ControlPlane, slow: Begun, history: History, name: str) -> None:
-    assert slow
-    team = a_team(own_plane)
-    played = STORIES[name](team, history)
-    next(played)
-    to_the_end(team, played)
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(("name", "pacing"), PLAYED)
+def test_the_story(own_plane: ControlPlane, history: History, name: str, pacing: str) -> None:
+    to_the_end(begun(own_plane, history, name, pacing))
 
 
 @pytest.mark.timeout(180)
-def test_the_slow_story(slow: Begun) -> None:
-    to_the_end(*slow[SLOW])
+def test_the_slow_story(slow: Iterator[None]) -> None:
+    to_the_end(slow)
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("name", [*(name for name in STORIES if name != SLOW), SLOW])
-def test_the_story_with_a_controller_that_is_killed(killed: Begun, name: str) -> None:
-    to_the_end(*killed[name])
+@pytest.mark.parametrize(("name", "pacing"), BEGUN)
+def test_the_story_with_a_controller_that_is_killed(killed: Begun, name: str, pacing: str) -> None:
+    to_the_end(killed[name, pacing])
