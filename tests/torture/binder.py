@@ -19,6 +19,9 @@ from tests.torture.wire import LostAnswerError, Reply, Wire
 _FEW_WAITING: Final = 10
 _MOST_PODS: Final = 70
 _MOST_LEAVING: Final = 20
+_LOW_PODS, _LOW_WAITING = 8, 3
+_EBB_SECONDS, _FLOOD_SECONDS = 18.0, 9.0
+"""For how long quotas are kept nearly empty, where room comes and goes, and then full."""
 _DOWN_SECONDS: Final = 0.25
 _ASIDE_SECONDS: Final = 6.0
 """How long a pod that is being deleted is left alone, so that it is released by time alone."""
@@ -51,14 +54,24 @@ class Binder:
 
     def _act(self) -> None:
         books, rng = self._books, self._rng
+        is_low = self._is_low
+        most, few = (_LOW_PODS, _LOW_WAITING) if is_low else (TARGET_PODS, _FEW_WAITING)
         if len(books.leaving) > _MOST_LEAVING:
             self.clear(waits=False)
-        elif len(books.assigned) > TARGET_PODS or (books.size > _MOST_PODS and rng.random() < 0.5):
+        elif len(books.assigned) > most or (books.size > _MOST_PODS and rng.random() < 0.5):
             self.free()
-        elif len(books.waiting) < _FEW_WAITING and books.size < _MOST_PODS:
+        elif is_low and len(books.waiting) > few:
+            self.free(books.waiting)
+        elif len(books.waiting) < few and books.size < _MOST_PODS:
             self.create()
         else:
             self._do_something()
+
+    @property
+    def _is_low(self) -> bool:
+        """Whether there is to be room now, so that new pods need no gate where that may be."""
+        is_ebb = time.monotonic() % (_EBB_SECONDS + _FLOOD_SECONDS) < _EBB_SECONDS
+        return self._books.space.lets_through and is_ebb
 
     def _do_something(self) -> None:
         names, weights = zip(*self._weights(), strict=True)
@@ -286,9 +299,10 @@ class Binder:
 
     # -- pods go -------------------------------------------------------------------------------
 
-    def free(self) -> None:
-        """Let a pod with a node end: at once, in a while, or by itself."""
-        pod = self._books.take(self._books.assigned, self._rng)
+    def free(self, pods: list[Known] | None = None) -> None:
+        """Let a pod, one with a node unless said otherwise, end: at once, soon, or by itself."""
+        pods = self._books.assigned if pods is None else pods
+        pod = self._books.take(pods, self._rng)
         if pod is None:
             return
         path, chance = f"{self._pods}/{pod.name}", self._rng.random()
@@ -304,7 +318,7 @@ class Binder:
                 patch = {"status": {"phase": phase}}
                 self._call("finish", "PATCH", f"{path}/status", patch, kind="merge")
         except LostAnswerError:
-            self._books.put(self._books.assigned, pod)
+            self._books.put(pods, pod)
             raise
         pod.since = time.monotonic()
         self._books.put(self._books.leaving, pod)

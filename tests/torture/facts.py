@@ -36,6 +36,7 @@ class PodFact:
         released_at: When it ceases to be charged although it is still there, because it should
             long be gone.
         is_gated: Whether it waits behind the product's scheduling gate.
+        is_let_through: Whether the product says that it needed none.
     """
 
     revision: int
@@ -49,6 +50,7 @@ class PodFact:
     traits: Traits = field(default_factory=Traits)
     usage: Amounts = field(default_factory=dict)
     is_gated: bool = False
+    is_let_through: bool = False
 
     def says_the_same_as(self, other: PodFact | None) -> bool:
         """Say whether nothing that matters differs."""
@@ -123,6 +125,7 @@ class SpaceFact:
     Attributes:
         is_deferred: It has opted in.
         is_paced: Its pods wait behind the gate while it has.
+        lets_through: They need no gate while there is room.
     """
 
     revision: int
@@ -130,6 +133,7 @@ class SpaceFact:
     namespace: str
     is_deferred: bool = True
     is_paced: bool = True
+    lets_through: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +164,7 @@ CLUSTER_PREFIX: Final = "cdq/"
 """How ledgers name the accounts of cluster quotas."""
 
 _EXCLUDE = "deferredquota.io/exclude"
+_LET_THROUGH = "deferredquota.io/let-through"
 _MODE, _PACING = "deferredquota.io/mode", "deferredquota.io/pacing"
 
 Fact: TypeAlias = PodFact | QuotaFact | LedgerFact | SpaceFact | ClusterFact
@@ -200,6 +205,7 @@ def pod_fact(
         traits=traits_of(pod),
         usage=pod_usage(pod),
         is_gated=any(gate.get("name") == GATE for gate in pod["spec"].get("schedulingGates") or ()),
+        is_let_through=_LET_THROUGH in (metadata.get("annotations") or {}),
     )
 
 
@@ -281,6 +287,7 @@ def space_fact(
         namespace=namespace["metadata"]["name"],
         is_deferred=labels.get(_MODE) == "deferred" and not is_deleted,
         is_paced=labels.get(_PACING) != "none",
+        lets_through=labels.get(_PACING) == "auto",
     )
 
 

@@ -4,6 +4,8 @@
 - A gate goes only with a promise: the ledger held one for the pod, now or at some moment of the
   window; or the pod was free at some moment of it: its namespace had not opted in or was not paced,
   or no quota charged it anything.
+- A pod is created without the gate, because there is room, only where that may be: in a namespace
+  that said so at some moment of the window. It never gets the gate later.
 - In the end, no gate is left where nobody removes it, and the first of those who wait for a quota
   does not fit.
 """
@@ -29,6 +31,8 @@ class _Namespace:
     promised: frozenset[str] = frozenset()
     promised_until: dict[str, float] = field(default_factory=dict)
     free_until: float = -math.inf  # infinite while nobody paces it
+    let_through: set[str] = field(default_factory=set)
+    lets_through_until: float = -math.inf  # infinite while it does
 
 
 class GateJudge:
@@ -40,6 +44,7 @@ class GateJudge:
         self.findings: list[Finding] = []
         self.gated = 0
         self.released = 0
+        self.let_through = 0
 
     def feed(self, fact: Fact) -> None:
         """Take the next fact."""
@@ -57,8 +62,14 @@ class GateJudge:
                 space.free_until = math.inf
             elif space.free_until == math.inf:
                 space.free_until = fact.at
+            if fact.is_deferred and fact.lets_through:
+                space.lets_through_until = math.inf
+            elif space.lets_through_until == math.inf:
+                space.lets_through_until = fact.at
 
     def _pod(self, space: _Namespace, fact: PodFact) -> None:
+        if fact.is_let_through:
+            self._let_through(space, fact)
         before = space.gated.pop(fact.uid, None)
         if fact.is_gated and fact.is_live:
             self.gated += before is None
@@ -70,6 +81,16 @@ class GateJudge:
         self.released += 1
         if not (self._was_promised(space, fact) or self._was_free(space, before, fact.at)):
             self._find("gate gone without a promise", fact)
+
+    def _let_through(self, space: _Namespace, fact: PodFact) -> None:
+        if fact.is_gated:
+            self._find("let through, and gated", fact)
+        if fact.uid in space.let_through:
+            return
+        space.let_through.add(fact.uid)
+        self.let_through += 1
+        if space.lets_through_until < fact.at - self._window:
+            self._find("let through where nobody is", fact)
 
     def _was_promised(self, space: _Namespace, fact: PodFact) -> bool:
         until = space.promised_until.get(fact.uid, -math.inf)

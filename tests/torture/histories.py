@@ -71,6 +71,7 @@ class History:
         uid: str = "",
         traits: Traits | None = None,
         gated: bool = False,
+        let_through: bool = False,
         namespace: str = SPACE,
     ) -> None:
         """Create a pod."""
@@ -82,6 +83,7 @@ class History:
             name=name,
             uid=uid or f"uid-{name}",
             is_gated=gated,
+            is_let_through=let_through,
             is_assigned=assigned,
             traits=traits or Traits(),
             usage=read_amounts(usage),
@@ -97,12 +99,19 @@ class History:
         """Take the gate off a pod."""
         self._change(name, is_gated=False)
 
-    def move(self, *, deferred: bool = True, paced: bool = True) -> None:
+    def move(
+        self, *, deferred: bool = True, paced: bool = True, lets_through: bool = False
+    ) -> None:
         """Change what the namespace's labels say."""
         revision, at = self._next()
         self.facts.append(
             SpaceFact(
-                revision=revision, at=at, namespace=SPACE, is_deferred=deferred, is_paced=paced
+                revision=revision,
+                at=at,
+                namespace=SPACE,
+                is_deferred=deferred,
+                is_paced=paced,
+                lets_through=lets_through,
             )
         )
 

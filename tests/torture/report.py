@@ -36,6 +36,7 @@ class Report:
     charges_outside: int = 0
     gated: int = 0
     released: int = 0
+    let_through: int = 0
     misgated: int = 0
     cluster_charges: int = 0
     over_commits: int = 0
@@ -73,6 +74,7 @@ class Report:
     def judged_gates(self, judge: GateJudge) -> None:
         """Take over what the judge of gates found."""
         self.gated, self.released = judge.gated, judge.released
+        self.let_through = judge.let_through
         self.misgated = len(judge.findings)
         self.findings = [*self.findings, *map(str, judge.findings)]
 
@@ -161,7 +163,8 @@ class Report:
         )
         yield (
             f"gates: {self.gated} pods waited, {self.released} were released,"
-            f" {self.misgated} wrongly; charges of cluster quotas: {self.cluster_charges}"
+            f" {self.let_through} needed none, {self.misgated} wrongly;"
+            f" charges of cluster quotas: {self.cluster_charges}"
         )
         yield f"over-commits: {self.over_commits}; ledger held too little: {self.uncovered}"
         yield from (f"  {finding}" for finding in self.findings[:_MOST_SHOWN])

@@ -17,7 +17,7 @@ _PATIENCE_SECONDS: Final = 120.0
 
 
 _OPTED_IN: Final = {"deferredquota.io/mode": "deferred", "deferredquota.io/pacing": "none"}
-_PACED: Final = {**_OPTED_IN, "deferredquota.io/pacing": "gate"}
+_PACING: Final = "deferredquota.io/pacing"
 _CLUSTER_QUOTAS: Final = "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas"
 _PROBE: Final = "mask-probe"
 
@@ -55,7 +55,8 @@ def lay_out(plane: ControlPlane, spaces: Sequence[Space]) -> None:
     plane.rest.create("/apis/scheduling.k8s.io/v1/priorityclasses", gold)
     for space in spaces:
         labels = {
-            **(_PACED if space.is_paced else _OPTED_IN),
+            **_OPTED_IN,
+            _PACING: space.pacing,
             **(TEAM if space.shares_cluster_quota else {}),
         }
         made = {"metadata": {"name": space.name, "labels": labels}}

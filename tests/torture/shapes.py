@@ -29,7 +29,8 @@ class Space:
         is_edited: Its quotas are edited.
         is_wild: Its ledger, its status and everything else may be tampered with.
         is_paced: Its pods wait behind the gate until they fit.
-        is_moved: It is opted out and in, and paced now and then.
+        is_moved: It is opted out and in, and paced in other ways now and then.
+        lets_through: Its pods are paced, but need no gate while there is room; room comes and goes.
         has_counts: Its quotas also limit what stays with the API server.
     """
 
@@ -39,6 +40,7 @@ class Space:
     is_wild: bool = False
     is_paced: bool = False
     is_moved: bool = False
+    lets_through: bool = False
     has_counts: bool = False
 
     @property
@@ -50,6 +52,13 @@ class Space:
     def shares_cluster_quota(self) -> bool:
         """Whether it is under the cluster quota too, where there are such; nobody edits it."""
         return not (self.is_edited or self.is_moved or self.is_scheduled)
+
+    @property
+    def pacing(self) -> str:
+        """What the label says that paces its pods, unless it is being moved."""
+        if not self.is_paced:
+            return "none"
+        return "auto" if self.lets_through else "gate"
 
     @property
     def path(self) -> str:
@@ -70,6 +79,7 @@ def spaces(count: int) -> list[Space]:
                 is_wild=style == 3,
                 is_paced=style in {4, 5},
                 is_moved=style == 5,
+                lets_through=style == 5,
                 has_counts=style in {0, 3},
             )
         )

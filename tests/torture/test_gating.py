@@ -109,6 +109,36 @@ def test_a_pod_that_goes_with_its_gate_is_no_fault(history: History) -> None:
     assert found(history) == []
 
 
+def test_a_pod_may_need_no_gate_where_the_namespace_says_so(history: History) -> None:
+    history.move(lets_through=True)
+    history.pod("b", CPU, let_through=True)
+    history.bind("b")
+    history.wait(200)
+    history.move()
+    history.wait(30)
+    history.pod("c", CPU, let_through=True)
+    assert found(history) == []
+
+
+@pytest.mark.parametrize("deferred", [True, False])
+def test_a_pod_that_needs_no_gate_elsewhere_is_found_once(
+    history: History, *, deferred: bool
+) -> None:
+    history.move(lets_through=True)
+    history.move(deferred=deferred, lets_through=not deferred)
+    history.wait(40)
+    history.pod("b", CPU, let_through=True)
+    revision = history.revision
+    history.bind("b")
+    assert found(history) == [("let through where nobody is", revision, "b")]
+
+
+def test_a_pod_that_was_let_through_and_is_gated_is_found(history: History) -> None:
+    history.move(lets_through=True)
+    history.pod("b", CPU, let_through=True, gated=True)
+    assert found(history) == [("let through, and gated", history.revision, "b")]
+
+
 QUOTA = QuotaFact(
     revision=1, at=1.0, namespace="n", name="q", uid="u", hard={"requests.cpu": 4 * NANO}
 )

@@ -161,7 +161,11 @@ def test_gates_and_promises_become_facts() -> None:
     gates = {"schedulingGates": [{"name": "other"}, {"name": "deferredquota.io/quota"}]}
     waits = read_change(change("/registry/pods/n/p", {**POD, "spec": {**POD["spec"], **gates}}))
     assert isinstance(waits, PodFact)
-    assert waits.is_gated
+    assert (waits.is_gated, waits.is_let_through) == (True, False)
+    mark = {"annotations": {"deferredquota.io/let-through": "true"}}
+    spared = read_change(change("/registry/pods/n/p", {**POD, "metadata": POD["metadata"] | mark}))
+    assert isinstance(spared, PodFact)
+    assert (spared.is_gated, spared.is_let_through) == (False, True)
     lines = (
         "x web-1 Bind 1 q cpu=1",
         "y web-2 Release 2 q cpu=1 after=7",
@@ -180,6 +184,7 @@ def test_gates_and_promises_become_facts() -> None:
         ({"deferredquota.io/mode": "deferred"}, (True, True)),
         ({"deferredquota.io/mode": "shadow", "deferredquota.io/pacing": "gate"}, (False, True)),
         ({"deferredquota.io/mode": "deferred", "deferredquota.io/pacing": "none"}, (True, False)),
+        ({"deferredquota.io/mode": "deferred", "deferredquota.io/pacing": "auto"}, (True, True)),
     ],
 )
 def test_namespaces_become_facts(labels: dict[str, str], says: tuple[bool, bool]) -> None:
@@ -187,6 +192,7 @@ def test_namespaces_become_facts(labels: dict[str, str], says: tuple[bool, bool]
     fact = read_change(change("/registry/namespaces/n", namespace))
     assert isinstance(fact, SpaceFact)
     assert (fact.is_deferred, fact.is_paced) == says
+    assert fact.lets_through is (labels.get("deferredquota.io/pacing") == "auto")
     assert from_line(to_line(fact)) == fact
 
 

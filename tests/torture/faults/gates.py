@@ -7,6 +7,7 @@ import random
 from typing import Final
 
 from tests.controlplane.rest import RestError
+from tests.torture.shapes import Space
 from tests.torture.world import BusyError, Incident, World, pick_moved
 
 _MODE: Final = "deferredquota.io/mode"
@@ -38,27 +39,29 @@ def kill_leader_amid_releases(world: World, rng: random.Random, incident: Incide
 
 
 def switch_pacing(world: World, rng: random.Random, incident: Incident) -> None:
-    """Let a namespace's pods go without gates for a while, several times."""
-    _move(world, rng, incident, _PACING, away="none", home="gate")
+    """Let a namespace's pods go without gates for a while, or none of them, several times."""
+    space = pick_moved(world, rng)
+    others = [pacing for pacing in ("none", "gate", "auto") if pacing != space.pacing]
+    _move(world, rng, incident, space, _PACING, away=rng.choice(others), home=space.pacing)
 
 
 def opt_out_and_in(world: World, rng: random.Random, incident: Incident) -> None:
     """Take a namespace's mode away under load, and give it back."""
-    _move(world, rng, incident, _MODE, away=None, home="deferred")
+    _move(world, rng, incident, pick_moved(world, rng), _MODE, away=None, home="deferred")
 
 
 def _move(
     world: World,
     rng: random.Random,
     incident: Incident,
+    space: Space,
     label: str,
     *,
     away: str | None,
     home: str,
 ) -> None:
-    space = pick_moved(world, rng)
     incident.namespaces, times = (space.name,), rng.randrange(1, 4)
-    incident.detail = f"{space.name}, {times} times"
+    incident.detail = f"{space.name}, {times} times {away or 'without a mode'}"
     with world.claim(f"labels of {space.name}"):
         for _ in range(times):
             try:
