@@ -180,6 +180,31 @@ def test_one_that_was_gated_waits_before_it_is_seen(road: Road) -> None:
     assert road.lets(fits=True)
 
 
+def test_pods_that_come_all_the_time_are_let_through_again_when_nobody_waits(road: Road) -> None:
+    assert not road.lets("large", fits=False)
+    road.pod("large", schedulingGates=OURS)
+    road.catch_up()
+    for number in range(3):  # one behind the other, each before the other is forgotten
+        road.clock[0] += LATE_SECONDS - 1
+        assert not road.lets(f"p{number}")
+        road.pod(f"p{number}", schedulingGates=OURS)
+        road.catch_up()
+    for name in ("large", "p0", "p1", "p2"):
+        road.api.patch(PODS, name, {"spec": {"schedulingGates": None}}, namespace=NAMESPACE)
+    road.catch_up()
+    assert road.lets("next")
+
+
+def test_another_pod_that_is_seen_is_not_the_one_that_was_gated(road: Road) -> None:
+    assert not road.lets("a", fits=False)
+    road.pod("b", schedulingGates=OURS)
+    road.pod("a")
+    road.catch_up()
+    road.api.delete(PODS, "b", namespace=NAMESPACE)
+    road.catch_up()
+    assert not road.lets("c")
+
+
 def test_a_dry_run_leaves_nothing_behind(road: Road) -> None:
     assert road.lets(is_dry_run=True)
     assert not road.lets(fits=False, is_dry_run=True)

@@ -1,9 +1,10 @@
 """Pods that have neither a node nor a scheduling gate: they may be bound at any moment.
 
-A door that lets new pods through without a gate has to know what those before them take, also
-while no cache shows them yet. What it let through itself is remembered until the cache shows a pod
-of that name, or of names made up in the same way, or for `LATE_SECONDS`: pods have no uid yet when
-they come to the door, and other webhooks may change what they take.
+A door that lets new pods through without a gate has to know what those before them take, and
+whether any of them waits, also while no cache shows them yet. What it let through or gated itself
+is remembered until the cache shows such a pod of that name, or of names made up in the same way, or
+for `LATE_SECONDS`: pods have no uid yet when they come to the door, and other webhooks may change
+what they take.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ LATE_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """A pod that was let through and is not seen yet.
+    """A pod that was let through, or gated, and is not seen yet.
 
     Attributes:
         name: Its name, or what its name will begin with.
         usage: What it takes.
-        moment: When it was let through, on the monotonic clock.
+        moment: When it came, on the monotonic clock.
     """
 
     name: str
@@ -50,13 +51,13 @@ class _Space:
         waiting: How many pods wait behind our gate.
         usage: What pods take that have no gate, seen or not seen yet.
         recent: Those that are not seen yet, in their order.
-        gated_at: When a pod was last gated here, on the monotonic clock.
+        gated: Pods that wait and are not seen yet, in their order.
     """
 
     waiting: int = 0
     usage: ResourceList = field(default_factory=dict)
     recent: deque[_Recent] = field(default_factory=deque)
-    gated_at: float | None = None
+    gated: deque[_Recent] = field(default_factory=deque)
 
     def put(self, usage: ResourceList) -> None:
         self.usage = add(self.usage, usage)
@@ -70,21 +71,19 @@ class _Space:
 
     def forget(self, name: str) -> None:
         """Forget the first of a name, because it is seen now or asked about again."""
-        for index, one in enumerate(self.recent):
-            if one.name == name:
-                del self.recent[index]
-                self.take(one.usage)
-                return
+        found = _drop(self.recent, name)
+        if found is not None:
+            self.take(found.usage)
 
     def forget_late(self, now: float) -> None:
         while self.recent and now - self.recent[0].moment >= LATE_SECONDS:
             self.take(self.recent.popleft().usage)
-        if self.gated_at is not None and now - self.gated_at >= LATE_SECONDS:
-            self.gated_at = None
+        while self.gated and now - self.gated[0].moment >= LATE_SECONDS:
+            self.gated.popleft()
 
     @property
     def is_empty(self) -> bool:
-        return not (self.waiting or self.usage or self.recent or self.gated_at is not None)
+        return not (self.waiting or self.usage or self.recent or self.gated)
 
 
 class Underway:
@@ -130,11 +129,12 @@ class Underway:
             space.forget_late(now)
             if is_again and not is_dry_run:
                 space.forget(_name(pod))
-            may = not space.waiting and space.gated_at is None and fits(space.usage)
+            may = not (space.waiting or space.gated) and fits(space.usage)
+            came = _Recent(_name(pod), usage_of(pod, now=None), now)
             if may and not is_dry_run:
-                space.remember(_Recent(_name(pod), usage_of(pod, now=None), now))
+                space.remember(came)
             elif not is_dry_run:
-                space.gated_at = now
+                space.gated.append(came)
             self._tidy(namespace, space)
         return may
 
@@ -156,8 +156,11 @@ class Underway:
             if after is not None:
                 space.waiting += after.waiting
                 space.put(after.usage)
-            if change.old is None and change.new is not None:
-                space.forget(_name(change.new))
+            if change.old is None and change.new is not None and after is not None:
+                if after.waiting:
+                    _drop(space.gated, _name(change.new))
+                else:
+                    space.forget(_name(change.new))
             self._tidy(namespace, space)
 
     def _tidy(self, namespace: str, space: _Space) -> None:
@@ -180,6 +183,15 @@ def _share(pod: Pod | None) -> _Share | None:
     if waits(pod, GATE):
         return _Share(1, {})
     return _Share(0, usage_of(pod, now=None)) if is_underway(pod) else None
+
+
+def _drop(pods: deque[_Recent], name: str) -> _Recent | None:
+    """Take the first of a name out, and return it."""
+    for index, one in enumerate(pods):
+        if one.name == name:
+            del pods[index]
+            return one
+    return None
 
 
 def _name(pod: Pod) -> str:
