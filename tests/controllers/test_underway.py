@@ -9,6 +9,7 @@ import pytest
 from tests.builders import a_quota
 from tests.controllers.rig import GIVE_UP_SECONDS, Rig, a_rig
 from tests.controllers.test_releasing import condition, gated, released, why
+from webhook.controllers import lines
 from webhook.quota.ledger import Door
 from webhook.quota.line import Waits
 from webhook.state.reserver import Reserved
@@ -56,12 +57,52 @@ def test_where_every_pod_is_gated_one_without_is_left_to_its_bind(rig: Rig) -> N
     assert set(rig.held()) == {"late"}
 
 
-def test_one_that_no_node_takes_keeps_nobody_waiting(rig: Rig) -> None:
+@pytest.mark.parametrize("reason", ["Unschedulable", "SchedulerError"])
+def test_one_that_no_node_takes_keeps_its_place_as_long_as_a_released_pod(
+    rig: Rig, reason: str
+) -> None:
     rig.pod("early", "1")
-    condition(rig, "early")
+    condition(rig, "early", reason)
     gated(rig, "late", "2")
     rig.step()
+    assert set(rig.held()) == {"early"}
+    for _ in range(4):
+        rig.pass_time(GIVE_UP_SECONDS / 2 + 1)
+        rig.step()
     assert set(rig.held()) == {"late"}
+
+
+def test_room_is_kept_only_before_those_who_wait_for_room(rig: Rig) -> None:
+    rig.pod("early", "1")
+    gated(rig, "huge", "99")
+    gated(rig, "held", "1", "example.com/hold")
+    rig.step()
+    assert rig.held() == {}
+    gated(rig, "late", "2")
+    rig.pod("latest", "1")
+    rig.step()
+    assert set(rig.held()) == {"early"}
+
+
+def test_no_more_is_kept_than_may_be_on_its_way_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "MOST_AT_ONCE", 1)
+    for name in ("a", "b"):
+        rig.pod(name, "1")
+    gated(rig, "late", "1")
+    for _ in range(3):
+        rig.poke()
+        rig.step()
+    assert set(rig.held()) == {"a"}
+
+
+def test_only_gates_that_may_go_count_as_releases(rig: Rig) -> None:
+    rig.pod("early", "1")
+    gated(rig, "late", "1")
+    rig.step()
+    assert set(rig.held()) == {"early", "late"}
+    assert rig.counted("released_pods_total") == 1
 
 
 def test_one_that_no_scheduler_tries_keeps_nobody_waiting_for_ever(rig: Rig) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import a_container, a_pod, a_quota, an_expression
 from tests.quota.test_line import ledger_of, terms_of
 from webhook.quota.cluster_quotas import PREFIX
-from webhook.quota.ledger import Ledger, exceeded
+from webhook.quota.ledger import Ledger, admit, exceeded
 from webhook.quota.line import LineRules, Terms, waiter_of
 from webhook.quota.objects import Pod
 from webhook.quota.passage import may_pass
@@ -110,6 +110,21 @@ def test_rules_of_the_line_are_those_of_the_passage() -> None:
     limited = terms_of(a_quota("q", hard={"requests.cpu": "10", "limits.cpu": "10"}))
     assert not passes(terms=limited)
     assert passes(terms=replace(limited, rules=free.rules))
+
+
+def test_the_uid_of_a_manifest_stands_for_nobody() -> None:
+    ledger = ledger_of(TERMS)
+    claim = waiter_of(
+        Pod.from_object(a_pod(uid="uid-big", requests={"cpu": "9"})), "", since=0, terms=TERMS
+    ).claim
+    assert claim is not None
+    taken, _ = admit(ledger, claim)
+    assert not passes("4", ledger=taken, uid="uid-big")
+
+
+def test_a_quota_that_only_the_ledger_knows_is_one_too_many() -> None:
+    both = ledger_of(terms_of(TEN, a_quota("new", uid="new", hard={"requests.cpu": "1"})))
+    assert not passes(ledger=both)
 
 
 def test_in_doubt_it_is_gated() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import cast
 
 import pytest
 
@@ -15,7 +14,7 @@ from webhook.cluster.informer import Informer, Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.quota.objects import Pod
 from webhook.quota.resources import ResourceList, to_text
-from webhook.state.names import GATE
+from webhook.state.names import GATE, LET_THROUGH_ANNOTATION
 from webhook.state.underway import LATE_SECONDS, Underway
 from webhook.state.view import STALE_SECONDS, WAITING_PODS
 
@@ -52,17 +51,39 @@ class Road:
 
         eventually(has_seen, "the cache has seen all")
 
+    def hear(self) -> None:
+        """Let the API server be heard of, by an object that is new somewhere else."""
+        self.pod(f"elsewhere-{self.clock[0]}", namespace="elsewhere")
+        self.catch_up()
+
     def pod(self, name: str, cpu: str = "1", **fields: object) -> None:
         made = a_pod(name=name, uid=f"uid-{name}", requests={"cpu": cpu}, **fields)  # type: ignore[arg-type]
         self.cluster.load([(PODS, made)])
 
-    def lets(self, name: str = "web-1", *, fits: bool = True, **options: bool) -> bool:
+    def lets(
+        self,
+        name: str = "web-1",
+        *,
+        mark: str = "",
+        fits: bool = True,
+        is_held: bool = True,
+        is_dry_run: bool = False,
+    ) -> str:
+        """Ask for a pod, and return its mark; whoever waits stands before it if it is held."""
+
         def note(underway: ResourceList) -> bool:
             self.asked.append(to_text(underway))
             return fits
 
-        pod = Pod.from_object(a_pod(name=name, uid="", requests={"cpu": "1"}))
-        return self.underway.let_through(NAMESPACE, pod, note, **options)
+        annotations = {LET_THROUGH_ANNOTATION: mark} if mark else {}
+        raw = a_pod(name=name, uid="", requests={"cpu": "1"}, metadata={"annotations": annotations})
+        return self.underway.let_through(
+            NAMESPACE,
+            Pod.from_object(raw),
+            fits=note,
+            stands_before=lambda _: is_held,
+            is_dry_run=is_dry_run,
+        )
 
     def taken(self) -> str:
         """What is underway, in cpu, as the next pod would be told."""
@@ -78,45 +99,54 @@ def road() -> Iterator[Road]:
     made.pods.stop()
 
 
+def marked(mark: str) -> dict[str, object]:
+    return {"annotations": {LET_THROUGH_ANNOTATION: mark}}
+
+
 def test_what_was_let_through_is_underway_before_it_is_seen_and_once_it_is(road: Road) -> None:
-    assert road.lets("a")
-    assert road.taken() == "1"
-    assert road.lets("b")
+    one, other = road.lets("a"), road.lets("b")
     assert road.taken() == "2"
-    road.pod("b")
+    road.pod("b", metadata=marked(other))
     road.catch_up()
     assert road.taken() == "2"
-    road.pod("a", "3")  # somebody has made it larger
+    road.pod("a", "3", metadata=marked(one))  # somebody has made it larger
     road.catch_up()
     assert road.taken() == "4"
-
-
-def test_names_that_are_made_up_are_known_by_what_they_begin_with(road: Road) -> None:
-    made_up = Pod.from_object(
-        a_pod(name="", uid="", metadata={"generateName": "web-"}, requests={"cpu": "1"})
-    )
-    for _ in range(2):
-        assert road.underway.let_through(NAMESPACE, made_up, lambda _: True)
-    assert road.taken() == "2"
-    road.pod("web-abcde", metadata={"generateName": "web-"})
+    road.pod("c", metadata=marked("of another replica"))
     road.catch_up()
-    assert road.taken() == "2"
+    assert road.taken() == "5"
 
 
-def test_a_pod_that_is_asked_about_again_is_underway_once(road: Road) -> None:
-    assert road.lets("a")
-    assert road.lets("a", is_again=True)
+def test_every_pod_gets_a_mark_of_its_own(road: Road) -> None:
+    assert len({road.lets() for _ in range(5)}) == 5
+
+
+def test_a_pod_that_is_asked_about_again_keeps_its_mark_and_is_underway_once(road: Road) -> None:
+    mark = road.lets("a")
+    assert road.lets("a", mark=mark) == mark
     assert road.taken() == "1"
-    assert not road.lets("a", fits=False, is_again=True)
+    assert road.lets("a", mark=mark, is_dry_run=True) != mark
+    assert road.taken() == "1"
+    assert not road.lets("a", mark=mark, fits=False)
     road.clock[0] += LATE_SECONDS
+    road.catch_up()
     assert road.taken() == "0"
+
+
+def test_a_mark_that_was_never_given_stands_for_nobody(road: Road) -> None:
+    for _ in range(3):
+        assert road.lets("a", mark="true") != "true"
+    assert road.taken() == "3"
 
 
 def test_what_never_came_is_forgotten(road: Road) -> None:
     assert road.lets()
     road.clock[0] += LATE_SECONDS - 0.1
+    road.hear()
     assert road.taken() == "1"
     road.clock[0] += 0.2
+    assert road.taken() == "1"  # nothing was heard since
+    road.hear()
     assert road.taken() == "0"
 
 
@@ -125,19 +155,6 @@ LEAVING: dict[str, Callable[[Road], object]] = {
     "it is gone": lambda road: road.api.delete(PODS, "a", namespace=NAMESPACE),
     "it has ended": lambda road: road.api.patch(
         PODS, "a", {"status": {"phase": "Failed"}}, namespace=NAMESPACE, subresource="status"
-    ),
-    "no node takes it": lambda road: road.api.patch(
-        PODS,
-        "a",
-        {
-            "status": {
-                "conditions": [
-                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-                ]
-            }
-        },
-        namespace=NAMESPACE,
-        subresource="status",
     ),
 }
 
@@ -149,6 +166,15 @@ def test_a_pod_is_underway_until(road: Road, leave: Callable[[Road], object]) ->
     road.catch_up()
     assert road.taken() == "4"
     leave(road)
+    road.catch_up()
+    assert road.taken() == "1"
+
+
+def test_one_that_no_node_takes_is_still_on_its_way(road: Road) -> None:
+    road.pod("a")
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    patch = {"status": {"conditions": [condition]}}
+    road.api.patch(PODS, "a", patch, namespace=NAMESPACE, subresource="status")
     road.catch_up()
     assert road.taken() == "1"
 
@@ -165,18 +191,32 @@ def test_a_pod_that_others_hold_is_not_underway_until_they_let_it_go(road: Road)
 def test_nobody_passes_who_waits(road: Road) -> None:
     road.pod("first", schedulingGates=OURS)
     road.catch_up()
-    assert not road.lets()
+    assert not road.lets(is_dry_run=True)
     assert road.asked == []
+    assert road.lets("other", is_held=False)
     road.api.patch(PODS, "first", {"spec": {"schedulingGates": None}}, namespace=NAMESPACE)
     road.catch_up()
-    road.clock[0] += LATE_SECONDS
     assert road.lets()
+
+
+def test_one_that_others_hold_too_keeps_nobody(road: Road) -> None:
+    road.pod("first", schedulingGates=[*OURS, {"name": "example.com/hold"}])
+    road.catch_up()
+    assert road.lets()
+
+
+def test_where_many_wait_every_pod_stands_behind_them(road: Road) -> None:
+    for number in range(21):
+        road.pod(f"p{number}", schedulingGates=OURS)
+    road.catch_up()
+    assert not road.lets(is_held=False)
 
 
 def test_one_that_was_gated_waits_before_it_is_seen(road: Road) -> None:
     assert not road.lets(fits=False)
     assert not road.lets(fits=True)
     road.clock[0] += LATE_SECONDS
+    road.hear()
     assert road.lets(fits=True)
 
 
@@ -236,4 +276,14 @@ def test_namespaces_are_forgotten_when_nothing_is_underway(road: Road) -> None:
     road.catch_up()
     road.api.delete(PODS, "a", namespace=NAMESPACE)
     road.catch_up()
-    assert cast("dict[str, object]", road.underway._spaces) == {}
+    assert road.underway._spaces == {}
+
+
+def test_namespaces_in_which_nothing_came_of_it_are_forgotten_too(road: Road) -> None:
+    assert not road.lets(fits=False)
+    road.clock[0] += LATE_SECONDS
+    road.pod("a")
+    road.catch_up()
+    road.api.delete(PODS, "a", namespace=NAMESPACE)
+    road.catch_up()
+    assert road.underway._spaces == {}

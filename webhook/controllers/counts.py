@@ -56,8 +56,8 @@ class Following:
     Attributes:
         ledger: The ledger that follows.
         line: The pods that wait, in their order, judged by the quotas of the ledger; among them,
-            where pods may do without a gate, those that are underway, for as long as one is waited
-            for that no node takes.
+            where pods may do without a gate, those that are underway and stand before others, for
+            as long as one is waited for that no node takes.
     """
 
     ledger: Ledger
@@ -294,8 +294,13 @@ class Counts:
         if not self._lets_through(namespace):
             return waiting.line(tracked.terms)
         earliest = self._timing.clock() - self._give_up_seconds()
-        untried = {uid for uid, since in tracked.untried_since.items() if since > earliest}
-        return waiting.line_with(tracked.terms, untried)
+        underway = {
+            uid
+            for times in (tracked.untried_since, tracked.unplaced_since)
+            for uid, since in times.items()
+            if since > earliest
+        }
+        return waiting.line_with(tracked.terms, underway)
 
     def mark(self, namespace: str, tracked: Tracked, *, within: float = 0.0) -> None:
         """Note that there is something to settle, and that it can wait for some seconds."""

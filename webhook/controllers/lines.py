@@ -160,14 +160,14 @@ class Lines:
         return pass_line(ledger, line, self._releasing.rules(), room=room, history=history)
 
     def _room(self, ledger: Ledger, line: tuple[Waiter, ...]) -> int:
-        on_their_way = sum(one.is_gated and one.uid in ledger.reservations for one in line)
+        on_their_way = sum(one.uid in ledger.reservations for one in line)
         free = self._releasing.capacity() - len(ledger.reservations)
         return max(0, min(free, MOST_AT_ONCE - on_their_way))
 
     def _count(self, namespace: str, passed: Passed) -> None:
         if self._metrics is None:
             return
-        self._metrics.release.pods.inc(len(passed.released))
+        self._metrics.release.pods.inc(sum(one.is_gated for one in passed.released))
         states = Counter(held.reason.value for held in passed.held.values())
         states[_RESERVED] = len(passed.may_go)
         self._states[namespace] = states

@@ -6,6 +6,7 @@ what they take is reserved for them in their turn.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Container
 from typing import Final
 
@@ -70,12 +71,21 @@ class WaitingPods:
         return self._line
 
     def line_with(self, terms: Terms, underway: Container[str]) -> tuple[Waiter, ...]:
-        """Return all that wait, and of those underway the ones whose uids are given."""
+        """Return all that wait, and of those underway the ones that some of them stand behind.
+
+        Args:
+            terms: What they are judged by.
+            underway: Uids of pods for which room may be kept.
+        """
         line = self.line(terms)
-        found = [
+        last = next((one.place for one in reversed(line) if one.waits_for_room), None)
+        if last is None:
+            return line
+        judged = [
             self._judged(uid, pod, terms) for uid, pod in self._underway.items() if uid in underway
         ]
-        return tuple(sorted((*line, *found), key=_place)) if found else line
+        before = sorted([one for one in judged if one.place < last], key=_place)
+        return tuple(heapq.merge(line, before, key=_place)) if before else line
 
     def waiter(self, uid: str) -> Waiter | None:
         """Return one of them, judged by the terms of the last line; None without any."""

@@ -139,6 +139,11 @@ class Waiter:
             or not any(amount > ZERO for amount in self.claim.usage.values())
         )
 
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether nothing but what others take can keep it waiting."""
+        return self.hindrance is None and not self.is_free
+
 
 @dataclass(frozen=True, slots=True)
 class Waited:
@@ -229,8 +234,8 @@ def waits(pod: Pod, gate: str) -> bool:
 
 
 def is_underway(pod: Pod) -> bool:
-    """Say whether a pod may get a node at any moment: no gate, no node, not tried in vain."""
-    return not (pod.is_gated or pod.is_unplaced) and _is_meant_to_run(pod)
+    """Say whether a pod may get a node at any moment: it has no gate, no node, and is to run."""
+    return not pod.is_gated and _is_meant_to_run(pod)
 
 
 def _is_meant_to_run(pod: Pod) -> bool:

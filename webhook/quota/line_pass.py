@@ -2,6 +2,7 @@
 
 One pass over a namespace's line decides on one running ledger, in order: priority, age. A pod
 that fits is reserved for (`ledger.admit`); its gate may be removed once that ledger is written.
+Among them stand pods that have no gate, in their own place, so that their room is not given away.
 
 Laws:
 

@@ -2,9 +2,9 @@
 
 A pod without a gate goes to the scheduler at once and is charged at its bind, like any other. What
 is promised to nobody is only safe to hand out twice as long as there is plenty: so a pod passes
-while all that is on its way takes no more than half of what is free, itself included. The last of
-a quota always goes to whoever is first in the line. A decision that rests on an old view lets at
-worst a pod through that its bind refuses.
+while all that has no gate and no node, itself included, takes no more than half of what is free.
+The last of a quota always goes to whoever is first in the line. A decision that rests on an old
+view lets at worst a pod through that its bind refuses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from webhook.quota.cluster_quotas import PREFIX
-from webhook.quota.deferral import DeferredQuota
 from webhook.quota.ledger import Ledger, exceeded
 from webhook.quota.line import Terms, waiter_of
 from webhook.quota.objects import Pod
@@ -27,25 +26,36 @@ def may_pass(pod: Pod, terms: Terms, ledger: Ledger | None, underway: ResourceLi
         pod: The pod, which has no node.
         terms: What its namespace's pods are judged by.
         ledger: The namespace's ledger as last known; None when there is none.
-        underway: What pods take that have no gate and no node yet. Those that it is not about may
-            be among them.
+        underway: What pods take that have no gate and no node yet. Those that no quota of the pod
+            is about may be among them.
     """
-    if ledger is None or pod.is_gated:
+    if pod.is_gated or ledger is None or not _has_counted(ledger, terms):
         return False
     waiter = waiter_of(pod, "", since=0, terms=terms)
     claim = waiter.claim
     if waiter.hindrance is not None or claim is None:
         return False
-    if not all(_is_known(quota, ledger) for quota in terms.quotas.quotas):
-        return False
+    if any(name.startswith(PREFIX) for name in claim.quotas):
+        return False  # others take of it too
     asked = claim.usage
     beside = {name: underway.get(name, ZERO) for name, amount in asked.items() if amount > ZERO}
     once = add(asked, beside)
-    return not exceeded(ledger, replace(claim, usage=add(once, once)))
+    return not exceeded(ledger, replace(claim, uid="", usage=add(once, once)))
 
 
-def _is_known(quota: DeferredQuota, ledger: Ledger) -> bool:
-    """Say whether a quota was counted as it is now, and is the namespace's own."""
-    account = ledger.accounts.get(quota.name)
-    is_counted = account is not None and account.observed == quota.observed
-    return is_counted and not quota.name.startswith(PREFIX)
+def stands_before(waiting: Pod, pod: Pod, gate: str, terms: Terms) -> bool:
+    """Say whether a pod that waits behind our gate has to be waited for by a new one.
+
+    It has not while it waits for something else than room, nor if no quota is about both.
+    """
+    first = waiter_of(waiting, gate, since=0, terms=terms)
+    then = waiter_of(pod, gate, since=0, terms=terms)
+    if not first.waits_for_room or first.claim is None or then.claim is None:
+        return False
+    return not set(first.claim.quotas).isdisjoint(then.claim.quotas)
+
+
+def _has_counted(ledger: Ledger, terms: Terms) -> bool:
+    """Say whether the ledger has counted the very quotas that the pod is judged by."""
+    counted = {account.observed for account in ledger.accounts.values()}
+    return counted == terms.quotas.observed

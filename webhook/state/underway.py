@@ -1,17 +1,15 @@
 """Pods that have neither a node nor a scheduling gate: they may be bound at any moment.
 
-A door that lets new pods through without a gate has to know what those before them take, and
-whether any of them waits, also while no cache shows them yet. What it let through or gated itself
-is remembered until the cache shows such a pod of that name, or of names made up in the same way, or
-for `LATE_SECONDS`: pods have no uid yet when they come to the door, and other webhooks may change
-what they take.
+A door that lets new pods through without a gate has to know what those before them take, also
+while no cache shows them yet. Pods have no uid when they come to the door, so each gets a token as
+its mark. What was let through is remembered until the cache shows the token, or should have.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,24 +19,26 @@ from webhook.quota.line import is_underway, waits
 from webhook.quota.objects import Pod
 from webhook.quota.pods import usage_of
 from webhook.quota.resources import ResourceList, add, remove_zeros, subtract
-from webhook.state.names import GATE
+from webhook.state.names import GATE, LET_THROUGH_ANNOTATION
 from webhook.state.view import STALE_SECONDS
 
 LATE_SECONDS: Final = 5.0
-"""How late a cache is expected to show a new pod at most."""
+"""How late a cache that hears of the API server is expected to show a new pod at most."""
+_MOST_LOOKED_AT: Final = 20
+"""Of the pods that wait in a namespace; where more do, a new one is taken to stand behind them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """A pod that was let through, or gated, and is not seen yet.
+    """A pod that is not seen yet.
 
     Attributes:
-        name: Its name, or what its name will begin with.
+        pod: The pod as it came.
         usage: What it takes.
         moment: When it came, on the monotonic clock.
     """
 
-    name: str
+    pod: Pod
     usage: ResourceList
     moment: float
 
@@ -48,16 +48,16 @@ class _Space:
     """One namespace.
 
     Attributes:
-        waiting: How many pods wait behind our gate.
+        waiting: The pods that wait behind our gate alone, by name.
         usage: What pods take that have no gate, seen or not seen yet.
-        recent: Those that are not seen yet, in their order.
-        gated: Pods that wait and are not seen yet, in their order.
+        recent: Token → a pod that was let through and is not seen yet, in their order.
+        gated: Pods that were gated and are not seen yet, in their order.
     """
 
-    waiting: int = 0
+    waiting: dict[str, Pod] = field(default_factory=dict)
     usage: ResourceList = field(default_factory=dict)
-    recent: deque[_Recent] = field(default_factory=deque)
-    gated: deque[_Recent] = field(default_factory=deque)
+    recent: dict[str, _Recent] = field(default_factory=dict)
+    gated: list[_Recent] = field(default_factory=list)
 
     def put(self, usage: ResourceList) -> None:
         self.usage = add(self.usage, usage)
@@ -65,25 +65,40 @@ class _Space:
     def take(self, usage: ResourceList) -> None:
         self.usage = remove_zeros(subtract(self.usage, usage))
 
-    def remember(self, recent: _Recent) -> None:
-        self.recent.append(recent)
+    def remember(self, token: str, recent: _Recent) -> None:
+        self.recent[token] = recent
         self.put(recent.usage)
 
-    def forget(self, name: str) -> None:
-        """Forget the first of a name, because it is seen now or asked about again."""
-        found = _drop(self.recent, name)
+    def forget(self, token: str) -> bool:
+        """Forget a pod, because it is seen now or asked about again; tell whether it was known."""
+        found = self.recent.pop(token, None)
         if found is not None:
             self.take(found.usage)
+        return found is not None
 
-    def forget_late(self, now: float) -> None:
-        while self.recent and now - self.recent[0].moment >= LATE_SECONDS:
-            self.take(self.recent.popleft().usage)
-        while self.gated and now - self.gated[0].moment >= LATE_SECONDS:
-            self.gated.popleft()
+    def forget_gated(self, pod: Pod) -> None:
+        """Forget the first of its name, or of names made up in the same way: it is seen now."""
+        for index, one in enumerate(self.gated):
+            if _name(one.pod) == _name(pod):
+                del self.gated[index]
+                return
+
+    def forget_late(self, heard: float) -> None:
+        """Forget who should have been seen by what was heard up to a moment."""
+        late = [token for token, one in self.recent.items() if heard - one.moment >= LATE_SECONDS]
+        for token in late:
+            self.forget(token)
+        self.gated = [one for one in self.gated if heard - one.moment < LATE_SECONDS]
 
     @property
     def is_empty(self) -> bool:
         return not (self.waiting or self.usage or self.recent or self.gated)
+
+    def is_waited_in(self, stands_before: Callable[[Pod], bool]) -> bool:
+        if len(self.waiting) + len(self.gated) > _MOST_LOOKED_AT:
+            return True
+        unseen = [one.pod for one in self.gated]
+        return any(stands_before(one) for one in (*self.waiting.values(), *unseen))
 
 
 class Underway:
@@ -105,93 +120,86 @@ class Underway:
         self,
         namespace: str,
         pod: Pod,
-        fits: Callable[[ResourceList], bool],
         *,
-        is_again: bool = False,
+        fits: Callable[[ResourceList], bool],
+        stands_before: Callable[[Pod], bool],
         is_dry_run: bool = False,
-    ) -> bool:
-        """Say whether a new pod may do without our gate, and remember it.
+    ) -> str:
+        """Return the mark of a new pod that may do without our gate; empty if it may not.
 
-        Never while pods wait in the namespace, or while what is on its way is not known.
+        Never while what is on its way is not known.
 
         Args:
             namespace: The pod's namespace.
-            pod: The pod.
+            pod: The pod; one that was marked a moment ago is asked about again.
             fits: Tells whether it fits beside what is on its way.
-            is_again: It was let through a moment ago, and has been changed since.
+            stands_before: Tells of a pod that waits whether this one would stand behind it.
             is_dry_run: The pod will not be created.
         """
         if not self._is_known():
-            return False
+            return ""
         now = self._clock()
+        token = pod.annotations.get(LET_THROUGH_ANNOTATION, "")
         with self._lock:
             space = self._spaces.setdefault(namespace, _Space())
-            space.forget_late(now)
-            if is_again and not is_dry_run:
-                space.forget(_name(pod))
-            may = not (space.waiting or space.gated) and fits(space.usage)
-            came = _Recent(_name(pod), usage_of(pod, now=None), now)
+            space.forget_late(self._heard(now))
+            is_again = not is_dry_run and space.forget(token)
+            may = not space.is_waited_in(stands_before) and fits(space.usage)
+            came = _Recent(pod, usage_of(pod, now=None), now)
+            if not is_again:
+                token = secrets.token_hex(8)
             if may and not is_dry_run:
-                space.remember(came)
+                space.remember(token, came)
             elif not is_dry_run:
                 space.gated.append(came)
             self._tidy(namespace, space)
-        return may
+        return token if may else ""
 
     def _is_known(self) -> bool:
         pods = self._pods
         is_fresh = pods.is_following and pods.last_event_age_seconds <= STALE_SECONDS
         return pods.has_synced and is_fresh
 
+    def _heard(self, now: float) -> float:
+        """Return when the API server was last heard of."""
+        return now - self._pods.last_event_age_seconds
+
     def _on_pod(self, change: Change[Pod]) -> None:
-        before, after = _share(change.old), _share(change.new)
-        if before == after:
-            return
-        namespace = change.key.partition("/")[0]
+        namespace, _, name = change.key.partition("/")
+        heard = self._heard(self._clock())
         with self._lock:
             space = self._spaces.setdefault(namespace, _Space())
-            if before is not None:
-                space.waiting -= before.waiting
-                space.take(before.usage)
-            if after is not None:
-                space.waiting += after.waiting
-                space.put(after.usage)
-            if change.old is None and change.new is not None and after is not None:
-                if after.waiting:
-                    _drop(space.gated, _name(change.new))
-                else:
-                    space.forget(_name(change.new))
+            space.forget_late(heard)
+            if change.old is not None:
+                space.waiting.pop(name, None)
+                space.take(_usage(change.old))
+            if change.new is not None:
+                self._put(space, name, change.new, is_first=change.old is None)
             self._tidy(namespace, space)
+
+    @staticmethod
+    def _put(space: _Space, name: str, pod: Pod, *, is_first: bool) -> None:
+        space.put(_usage(pod))
+        if _waits_for_us(pod):
+            space.waiting[name] = pod
+        if is_first and GATE in pod.scheduling_gates:
+            space.forget_gated(pod)
+        elif is_first:
+            space.forget(pod.annotations.get(LET_THROUGH_ANNOTATION, ""))
 
     def _tidy(self, namespace: str, space: _Space) -> None:
         if space.is_empty:
             self._spaces.pop(namespace, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """What a pod adds to its namespace."""
-
-    waiting: int
-    usage: ResourceList
+def _waits_for_us(pod: Pod) -> bool:
+    """Say whether nothing but our gate holds a pod."""
+    return waits(pod, GATE) and len(pod.scheduling_gates) == 1
 
 
-def _share(pod: Pod | None) -> _Share | None:
-    """Return what a pod adds; None of one that is not on its way."""
-    if pod is None:
-        return None
-    if waits(pod, GATE):
-        return _Share(1, {})
-    return _Share(0, usage_of(pod, now=None)) if is_underway(pod) else None
-
-
-def _drop(pods: deque[_Recent], name: str) -> _Recent | None:
-    """Take the first of a name out, and return it."""
-    for index, one in enumerate(pods):
-        if one.name == name:
-            del pods[index]
-            return one
-    return None
+def _usage(pod: Pod) -> ResourceList:
+    """Return what a pod adds to what is on its way: also what no node has taken so far."""
+    return usage_of(pod, now=None) if is_underway(pod) else {}
 
 
 def _name(pod: Pod) -> str:

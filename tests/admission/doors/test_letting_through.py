@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 
 from tests.admission.doors.conftest import OpenDesk
-from tests.admission.doors.desk import NAMESPACE, Desk, Reply, a_review
+from tests.admission.doors.desk import NAMESPACE, Desk, Reply, a_review, eventually
 from tests.admission.doors.test_gates import FOREIGN, OURS, asked, gates_of
-from tests.builders import a_quota
+from tests.builders import a_pod, a_quota, an_expression
 from webhook.cluster.api import NAMESPACES
-from webhook.state.names import GUARDED_ANNOTATION, LET_THROUGH_ANNOTATION
+from webhook.state.names import CONTROLLER_USER, GUARDED_ANNOTATION, LET_THROUGH_ANNOTATION
 
 MARKED = {LET_THROUGH_ANNOTATION: "true"}
 FORGED = {"annotations": MARKED}
@@ -48,7 +48,7 @@ def is_let_through(reply: Reply) -> bool:
 def test_a_pod_that_finds_room_gets_a_mark_and_no_gate(open_desk: OpenDesk) -> None:
     reply = asked(opened(open_desk))
     assert is_let_through(reply)
-    assert annotations_of(reply) == MARKED
+    assert list(annotations_of(reply)) == [LET_THROUGH_ANNOTATION]
     assert reply.warnings == []
 
 
@@ -56,7 +56,9 @@ def test_its_own_annotations_stay(open_desk: OpenDesk) -> None:
     desk = opened(open_desk)
     found = {"example.com/a": "b", GUARDED_ANNOTATION: "7"}
     reply = asked(desk, metadata={"annotations": found})
-    assert annotations_of(reply) == {"example.com/a": "b", **MARKED}
+    kept = annotations_of(reply)
+    assert kept.pop(LET_THROUGH_ANNOTATION)
+    assert kept == {"example.com/a": "b"}
 
 
 def test_who_comes_later_is_gated_when_half_of_what_is_free_is_on_its_way(
@@ -83,9 +85,44 @@ def test_what_is_bound_is_not_free(open_desk: OpenDesk) -> None:
 
 def test_nobody_passes_who_waits(open_desk: OpenDesk) -> None:
     desk = opened(open_desk)
-    desk.pod(name="first", uid="uid-first", requests={"cpu": "99"}, schedulingGates=[OURS])
+    desk.pod(name="first", uid="uid-first", requests={"cpu": "9"}, schedulingGates=[OURS])
     desk.catch_up()
     assert not is_let_through(asked(desk))
+
+
+def test_one_that_waits_for_something_else_keeps_nobody(open_desk: OpenDesk) -> None:
+    desk = opened(open_desk)
+    desk.pod(name="huge", uid="uid-huge", requests={"cpu": "99"}, schedulingGates=[OURS])
+    held = [OURS, FOREIGN]
+    desk.pod(name="held", uid="uid-held", requests={"cpu": "1"}, schedulingGates=held)
+    desk.catch_up()
+    assert is_let_through(asked(desk))
+
+
+def test_one_that_waits_for_another_quota_keeps_nobody(open_desk: OpenDesk) -> None:
+    gold = an_expression("PriorityClass", "In", "gold")
+    silver = an_expression("PriorityClass", "In", "silver")
+    hard = {"requests.cpu": "10"}
+    desk = open_desk(
+        a_quota("a", uid="a", hard=hard, expressions=[gold]),
+        a_quota("b", uid="b", hard=hard, expressions=[silver]),
+    )
+    labelled(desk, "auto")
+    gated = {"schedulingGates": [OURS], "requests": {"cpu": "9"}}
+    desk.pod(name="first", uid="uid-first", priorityClassName="gold", **gated)
+    desk.catch_up()
+    assert not is_let_through(asked(desk, priorityClassName="gold"))
+    assert is_let_through(asked(desk, priorityClassName="silver"))
+
+
+def test_of_those_who_were_let_through_room_is_kept_before_those_who_wait(
+    open_desk: OpenDesk,
+) -> None:
+    """The engine tells its controller which namespaces let pods through."""
+    desk = opened(open_desk, "2")
+    desk.pod(name="early", uid="uid-early", requests={"cpu": "1"})
+    desk.pod(name="late", uid="uid-late", requests={"cpu": "2"}, schedulingGates=[OURS])
+    eventually(lambda: set(desk.reservations()) == {"early"}, "room is kept for the first")
 
 
 PACINGS = {
@@ -130,6 +167,8 @@ def test_a_pod_that_breaks_a_rule_is_not_marked_so_that_it_is_refused(
     desk = opened(open_desk, requireQuotaForPriority=[])
     silent = asked(desk, requests={"memory": "1Gi"})
     assert annotations_of(silent) is None
+    forged = asked(desk, status={"qosClass": "Guaranteed"})
+    assert not is_let_through(forged)
     rule = {"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}
     desk = opened(open_desk, requireQuotaForPriority=[rule])
     reply = asked(desk, priorityClassName="gold")
@@ -155,6 +194,16 @@ def test_a_forged_mark_goes_where_the_pod_is_gated_or_not_concerned(open_desk: O
     reply = asked(desk, metadata=FORGED)
     assert not is_let_through(reply)
     assert reply.warnings == []
+
+
+def test_nor_do_those_who_may_write_marks_keep_one_that_is_not_true(
+    open_desk: OpenDesk,
+) -> None:
+    desk = opened(open_desk)
+    labelled(desk, "gate")
+    pod = a_pod(requests={"cpu": "1"}, metadata=FORGED)
+    reply = desk.mutate(a_review("CREATE", "pods", pod, user=CONTROLLER_USER))
+    assert (gates_of(reply), annotations_of(reply)) == ([OURS], {})
 
 
 def test_asked_again_about_its_own_work_it_changes_nothing(open_desk: OpenDesk) -> None:

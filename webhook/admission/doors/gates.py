@@ -35,14 +35,13 @@ from webhook.quota.deferral import QuotaScopeError
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.line import Terms
 from webhook.quota.objects import Pod
-from webhook.quota.passage import may_pass
+from webhook.quota.passage import may_pass, stands_before
 from webhook.quota.pods import usage_of
 from webhook.state.names import AUTO_PACING, GATE, LET_THROUGH_ANNOTATION
 from webhook.state.pacing import pacing_of
 
 NOT_GATED: Final = Allowed(decision="not-gated")
 _LET_THROUGH: Final = "let-through"
-_MARK: Final = {LET_THROUGH_ANNOTATION: "true"}
 _NO_ANSWER: Final = (ApiError, InvalidFieldError, QuotaScopeError)
 
 
@@ -63,8 +62,9 @@ def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
     decision, patch = _decided(context, request, pod)
     is_let_through = decision == _LET_THROUGH
     if marks.may_write(request, context.current_configuration()):
-        untrue = () if is_let_through else remove_keys(raw, ("metadata", "annotations"), _MARK)
-        return Allowed(decision=decision, patch=(*untrue, *patch))
+        untrue = [] if is_let_through else [LET_THROUGH_ANNOTATION]
+        stripped = remove_keys(raw, ("metadata", "annotations"), untrue)
+        return Allowed(decision=decision, patch=(*stripped, *patch))
     fields, stripped = marks.taken_away(raw, pod, is_let_through=is_let_through)
     warnings = tuple(f"{field}: taken away, deferred-quota writes it itself" for field in fields)
     return Allowed(decision=decision, patch=(*stripped, *patch), warnings=warnings)
@@ -102,29 +102,31 @@ def _decided(
     raw = request.object or {}
     if not _is_concerned(context, request, pod):
         return NOT_GATED.decision, ()
-    if _passes(context, request, pod):
-        return _LET_THROUGH, set_keys(raw, ("metadata", "annotations"), _MARK)
+    mark = _passing(context, request, pod)
+    if mark:
+        marked = {LET_THROUGH_ANNOTATION: mark}
+        return _LET_THROUGH, set_keys(raw, ("metadata", "annotations"), marked)
     return _gated(raw, pod)
 
 
-def _passes(context: DoorContext, request: AdmissionRequest, pod: Pod) -> bool:
-    """Say whether the pod needs no gate, because nobody waits and there is room; never in doubt.
+def _passing(context: DoorContext, request: AdmissionRequest, pod: Pod) -> str:
+    """Return the mark of a pod that needs no gate, as nobody waits and there is room; or nothing.
 
-    One that does is not looked at again when it is created, so nothing may speak against it, and
+    One that passes is not looked at again when it is created, so nothing may speak against it, and
     there may be nothing to tell.
     """
     configuration, namespace = context.current_configuration(), request.namespace
     labels = context.view.labels(namespace)
     if context.underway is None or pod.is_gated or labels is None:
-        return False
+        return ""
     if pacing_of(labels, configuration.pacing) != AUTO_PACING:
-        return False
+        return ""
     try:
         seen = context.view.quotas(namespace)
         if neighbours.warnings(pod) or pods.refused_by_rules(context, request, pod, seen):
-            return False
+            return ""
     except _NO_ANSWER:
-        return False
+        return ""
     rules = line_rules_of(configuration, context.current_rules())
     terms = Terms(seen.deferred, seen.every, seen.unreadable, rules)
     known = context.view.ledger(namespace)
@@ -132,8 +134,8 @@ def _passes(context: DoorContext, request: AdmissionRequest, pod: Pod) -> bool:
     return context.underway.let_through(
         namespace,
         pod,
-        lambda underway: may_pass(pod, terms, ledger, underway),
-        is_again=LET_THROUGH_ANNOTATION in pod.annotations,
+        fits=lambda underway: may_pass(pod, terms, ledger, underway),
+        stands_before=lambda waiting: stands_before(waiting, pod, GATE, terms),
         is_dry_run=request.dry_run,
     )
 

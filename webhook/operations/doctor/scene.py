@@ -80,7 +80,7 @@ class Settings:
     Attributes:
         deferred_keys: Quota keys that are charged at the bind.
         exempt: Namespaces that are never touched.
-        pacing: `gate` or `none`, for namespaces that do not say it by a label.
+        pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
         namespaces: Look only at these; empty is all.
         assumed: Namespaces to be judged as if they had opted in.
         assumed_mode: What they are taken to have opted in to.
