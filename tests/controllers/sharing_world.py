@@ -519,7 +519,7 @@ class World:
         )
         membership = SimpleNamespace(
             has_left=lambda namespace, _quota: not self.views[-1].shares(namespace),
-            counts=lambda _quota: True,
+            counted=lambda quota: quota if isinstance(quota, ClusterQuota) else None,
         )
         shares = Shares(
             store,

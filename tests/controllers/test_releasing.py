@@ -17,7 +17,7 @@ from tests.controllers.rig import (
     a_rig,
     another_rig,
 )
-from tests.controllers.test_shared_quotas import granted, shared_quota, steps
+from tests.controllers.sharers import granted, shared_quota, steps
 from webhook.cluster.api import (
     PODS,
     QUOTA_LEDGERS,

@@ -9,6 +9,15 @@ import pytest
 
 from tests.admission.doors.desk import a_namespace
 from tests.controllers.rig import NAMESPACE, Rig, a_rig, another_rig
+from tests.controllers.sharers import (
+    NAME,
+    OTHER,
+    granted,
+    is_complete,
+    shared_quota,
+    status_of,
+    steps,
+)
 from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, QUOTA_LEDGERS
 from webhook.quota.grants import raised
 from webhook.quota.ledger import Door, Undecided
@@ -19,53 +28,9 @@ from webhook.state.names import GATE, MODE_LABEL
 from webhook.state.reserver import Reserved
 from webhook.state.shared_quotas import SharedQuotaStore
 
-OTHER = "team-b"
-NAME = "cdq/both"
-
-
-def shared_quota(cpu: str = "4", name: str = "both", **spec: object) -> dict[str, object]:
-    """A quota that all namespaces share."""
-    return {
-        "apiVersion": "deferredquota.io/v1alpha1",
-        "kind": "ClusterDeferredQuota",
-        "metadata": {"name": name},
-        "spec": {"namespaceSelector": {}, "hard": {"requests.cpu": cpu}, **spec},
-    }
-
-
-def status_of(rig: Rig, name: str = "both") -> Mapping[str, object]:
-    found = rig.api.get(CLUSTER_DEFERRED_QUOTAS, name).get("status")
-    return cast("Mapping[str, object]", found or {})
-
-
-def granted(rig: Rig, name: str = "both") -> dict[str, str]:
-    """What each namespace holds."""
-    listed = cast("list[Mapping[str, Mapping[str, str]]]", status_of(rig, name).get("namespaces"))
-    return {str(one["name"]): one["granted"].get("requests.cpu", "0") for one in listed or []}
-
-
-def is_complete(rig: Rig, name: str = "both") -> bool:
-    """Whether the quota says that all who take part are counted."""
-    found = rig.api.get(CLUSTER_DEFERRED_QUOTAS, name)
-    observed = cast("Mapping[str, str]", status_of(rig, name).get("observed") or {})
-    metadata = cast("Mapping[str, str]", found["metadata"])
-    account = rig.ledger().accounts.get(f"cdq/{name}")
-    return (
-        account is not None
-        and observed.get("uid") == metadata["uid"]
-        and observed.get("specHash") == account.observed.spec_hash
-    )
-
 
 def cpus(amount: str) -> dict[str, Quantity]:
     return {"requests.cpu": Quantity.parse(amount)}
-
-
-def steps(rig: Rig, number: int = 4) -> None:
-    """Let the tracker settle until all is said."""
-    for _ in range(number):
-        rig.pass_time(1.5)
-        rig.step()
 
 
 @pytest.fixture
@@ -105,20 +70,6 @@ def test_what_one_takes_the_other_has_not(rig: Rig) -> None:
     assert isinstance(rig.reserve("other", OTHER), Reserved)
     assert granted(rig) == {NAMESPACE: "0", OTHER: "2"}
     assert to_text(rig.ledger(OTHER).accounts[NAME].granted) == {"requests.cpu": "2"}
-
-
-def test_doors_wait_until_all_who_take_part_are_counted(rig: Rig) -> None:
-    rig.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}})
-    rig.pod("one", "1")
-    rig.catch_up()
-    counting = Undecided("usage is being counted for quota: cdq/both")
-    assert rig.reserve("one") == counting  # the ledgers count the former spec
-    rig.round()
-    assert rig.reserve("one") == counting  # they do, and the quota does not say so yet
-    assert not is_complete(rig)
-    steps(rig)
-    assert is_complete(rig)
-    assert isinstance(rig.reserve("one"), Reserved)
 
 
 def test_what_runs_already_is_counted_by_force(rig: Rig) -> None:
@@ -278,11 +229,3 @@ def test_where_nothing_changes_nothing_is_written(rig: Rig) -> None:
     version = rig.cluster.resource_version
     steps(rig, 3)
     assert rig.cluster.resource_version == version
-
-
-def test_one_that_nobody_shares_is_complete() -> None:
-    selector = {"matchLabels": {"team": "x"}}
-    with a_rig(shared_quota(namespaceSelector=selector), follows=True) as rig:
-        steps(rig)
-        assert "observed" in status_of(rig)
-        assert granted(rig) == {}

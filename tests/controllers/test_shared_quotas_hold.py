@@ -4,95 +4,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import cast
 
 import pytest
 
 from tests.admission.doors.desk import a_namespace
-from tests.builders import a_quota
-from tests.controllers.rig import NAMESPACE, Rig, a_rig, another_rig
-from tests.controllers.test_shared_quotas import (
+from tests.controllers.rig import NAMESPACE, a_rig, another_rig
+from tests.controllers.sharers import (
+    HIGH,
     NAME,
     OTHER,
+    TEAM,
     granted,
-    is_complete,
+    label,
+    settle,
     shared_quota,
-    status_of,
     steps,
 )
 from webhook.cluster.api import (
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
     PODS,
-    RESOURCE_QUOTAS,
     UnavailableError,
 )
 from webhook.cluster.memory import MemoryClient
 from webhook.quota.deferral import claim_of_assignment
-from webhook.quota.ledger import NEWEST, Door, Undecided
+from webhook.quota.ledger import NEWEST, Door
 from webhook.quota.objects import Pod
 from webhook.quota.refusals import QuotaExceeded
 from webhook.state.ledgers import LedgerStore
 from webhook.state.names import GATE, MODE_LABEL
 from webhook.state.reserver import Reserver
 from webhook.state.shared_quotas import SharedQuotaStore
-
-HIGH = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
-TEAM = {"matchLabels": {"team": "x"}}
-
-
-def settle(rig: Rig, namespace: str) -> None:
-    """Settle one namespace; the others are busy."""
-    rig.pass_time(1.5)
-    rig.poke(namespace)
-    tracker = rig.tracker
-    tracker._current_term()
-    for _ in range(tracker._agenda.due()):
-        one = tracker._agenda.take(0)
-        if one == namespace:
-            tracker._settle(one)
-        elif one is not None:
-            tracker._agenda.done(one, again=rig.clock[0], not_before=0.0)
-
-
-def label(rig: Rig, namespace: str, **labels: str | None) -> None:
-    wanted = {"team": "x", **labels}
-    rig.api.patch(NAMESPACES, namespace, {"metadata": {"labels": wanted}})
-
-
-@pytest.mark.parametrize(
-    ("other", "back"),
-    [
-        ({"scopeSelector": HIGH}, {"scopeSelector": None}),
-        (
-            {"hard": {"requests.cpu": None, "requests.memory": "1Gi"}},
-            {"hard": {"requests.cpu": "4", "requests.memory": None}},
-        ),
-    ],
-    ids=["scopes", "resources"],
-)
-def test_an_edit_that_is_taken_back_is_counted_anew(
-    other: Mapping[str, object], back: Mapping[str, object]
-) -> None:
-    with a_rig(a_namespace(OTHER), shared_quota("4"), follows=True) as rig:
-        rig.pod("one", "3", node="node-1")
-        rig.pod("other", "2", OTHER)
-        steps(rig)
-        assert is_complete(rig)
-        assert granted(rig) == {NAMESPACE: "3", OTHER: "0"}
-        rig.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": other})
-        rig.catch_up()
-        for _ in range(3):
-            settle(rig, NAMESPACE)
-        assert status_of(rig).get("observed") is None
-        rig.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": back})
-        rig.catch_up()
-        assert isinstance(rig.reserve("other", OTHER), Undecided)
-        steps(rig)
-        assert granted(rig) == {NAMESPACE: "3", OTHER: "0"}
-        assert is_complete(rig)
-        assert isinstance(rig.reserve("other", OTHER), QuotaExceeded)
 
 
 def test_a_leader_whose_cache_of_shared_quotas_is_behind_does_not_begin() -> None:
@@ -164,57 +107,6 @@ def test_a_namespace_is_not_left_on_the_word_of_a_cache(
             assert granted(rig) == {NAMESPACE: "3", OTHER: "0"}
             assert NAME in rig.ledger().accounts
             assert isinstance(rig.reserve("other", OTHER), QuotaExceeded)
-
-
-def test_accounts_that_were_taken_out_of_ledgers_are_counted_before_anybody_admits() -> None:
-    with a_rig(a_namespace(OTHER), shared_quota("4"), follows=True) as rig:
-        rig.pod("other", "2", OTHER)
-        steps(rig)
-        assert is_complete(rig)
-        store = LedgerStore(rig.api)
-        for namespace in (NAMESPACE, OTHER):  # as a release that knows no shared quotas does
-            version = store.fetch(namespace)
-            assert version is not None
-            assert version.ledger is not None
-            store.write(namespace, version, replace(version.ledger, accounts={}))
-        rig.pod("one", "3", node="node-1")
-        rig.catch_up()
-        settle(rig, OTHER)
-        assert isinstance(rig.reserve("other", OTHER), Undecided)
-        steps(rig)
-        assert granted(rig) == {NAMESPACE: "3", OTHER: "0"}
-        assert is_complete(rig)
-        assert isinstance(rig.reserve("other", OTHER), QuotaExceeded)
-
-
-def test_a_quota_that_is_seen_before_it_is_counted_is_not_complete() -> None:
-    with a_rig(a_namespace(OTHER), follows=True) as rig:
-        quotas = [
-            a_quota("p1", namespace=one, hard={"requests.cpu": "100"}) for one in (NAMESPACE, OTHER)
-        ]
-        rig.cluster.load([(RESOURCE_QUOTAS, one) for one in quotas])
-        rig.pod("one", "3", node="node-1")
-        rig.pod("other", "2", OTHER)
-        steps(rig)
-        keeper = rig.tracker._keeper
-        looked: list[bool] = []
-
-        def look_between() -> None:
-            if not looked:
-                looked.append(True)
-                keeper._is_due.set()
-                keeper.look(1)
-
-        assert rig.shared is not None
-        rig.shared._on_specs.insert(0, look_between)
-        rig.create(shared_quota("4"))
-        rig.catch_up()
-        assert looked
-        settle(rig, OTHER)
-        settle(rig, OTHER)
-        assert isinstance(rig.reserve("other", OTHER), Undecided)
-        steps(rig)
-        assert isinstance(rig.reserve("other", OTHER), QuotaExceeded)
 
 
 def test_nothing_passes_uncharged_beside_a_shared_quota_that_was_not_seen() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.controllers.sharing_world import drive
-from webhook.controllers import shares
+from webhook.controllers import share_turn
+from webhook.controllers.completeness import Completeness
 from webhook.controllers.share_keeper import ShareKeeper
-from webhook.controllers.shares import Shares, Turn
+from webhook.controllers.share_turn import Turn
 from webhook.quota import settlement
 from webhook.quota.escrow import Shared
 from webhook.quota.grants import Grants, dropped
@@ -63,7 +64,7 @@ def _write_the_quota_without_comparing(patch: Patch) -> None:
 
 
 def _lower_without_writing_the_ledger(patch: Patch) -> None:
-    patch.setattr(shares, "rewritten", lambda ledger: ledger)
+    patch.setattr(share_turn, "rewritten", lambda ledger: ledger)
 
 
 def _lower_what_is_there_afterwards(patch: Patch) -> None:
@@ -73,7 +74,7 @@ def _lower_what_is_there_afterwards(patch: Patch) -> None:
 
     def look_up_again(turn: Turn) -> None:
         for name in turn._lower:
-            turn._seen[name] = turn.shares.store.fetch(name)
+            turn.seen[name] = turn.shares.store.fetch(name)
 
     patch.setattr(Turn, "look_up_again", look_up_again, raising=False)
     patch.setattr(Turn, "lower", lower)
@@ -95,7 +96,7 @@ def _take_part_before_the_ledger_counts(patch: Patch) -> None:
 
 
 def _complete_with_some_missing(patch: Patch) -> None:
-    patch.setattr(Shares, "_missing", lambda *_: [])
+    patch.setattr(Completeness, "_missing", lambda *_: [])
 
 
 def _leave_before_the_ledger_is_written(patch: Patch) -> None:

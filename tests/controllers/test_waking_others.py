@@ -10,7 +10,7 @@ from tests.admission.doors.desk import a_namespace, eventually, new_cluster, opt
 from tests.builders import a_quota
 from tests.cluster.faults import Call, Fault
 from tests.controllers.rig import NAMESPACE, Rig
-from tests.controllers.test_shared_quotas import shared_quota, steps
+from tests.controllers.sharers import shared_quota, steps
 from tests.controllers.test_waking import NO_NODE, REFUSED, Bell
 from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, RESOURCE_QUOTAS
 from webhook.cluster.errors import ForbiddenError

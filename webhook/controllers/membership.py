@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 
 from webhook.cluster.api import NAMESPACES, ClusterApi, NotFoundError, UnavailableError
-from webhook.quota.cluster_quotas import ClusterQuota
+from webhook.quota.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.quota.deferral import deferred_part
 from webhook.quota.fields import InvalidFieldError, mapping, text
 from webhook.state.ledger_text import identity_of
@@ -38,9 +38,11 @@ class Membership:
         self._namespaces = namespaces
         self._exempt = exempt
 
-    def counts(self, quota: ClusterQuota) -> bool:
-        """Tell whether a quota limits something that is deferred now."""
-        return bool(deferred_part(quota.quota.hard, self._quotas.keys()))
+    def counted(self, quota: ClusterQuota | UnreadableClusterQuota) -> ClusterQuota | None:
+        """Return a quota if it can be read and limits something that is deferred now."""
+        if isinstance(quota, ClusterQuota):
+            return quota if deferred_part(quota.quota.hard, self._quotas.keys()) else None
+        return None
 
     def has_left(self, namespace: str, quota: ClusterQuota) -> bool:
         """Tell whether a namespace takes no part in a quota now.

@@ -26,7 +26,8 @@ from webhook.controllers.conditions import (
 )
 from webhook.controllers.counts import Counts
 from webhook.controllers.lines import Lines
-from webhook.controllers.shares import Shares, Turn
+from webhook.controllers.share_turn import Turn, turn_of
+from webhook.controllers.shares import Shares
 from webhook.controllers.terms import NotLeadingError
 from webhook.controllers.times import time_text
 from webhook.controllers.tracked import Tracked, TrackerTiming, Written
@@ -152,7 +153,7 @@ class Settler:
         ):
             _log.info("pods have not all been seen yet", extra={"namespace": namespace})
             return _UNCONFIRMED_SECONDS
-        with self._shares.turn(namespace, tracked, version.ledger, term) as turn:
+        with turn_of(self._shares, namespace, tracked, version.ledger, term) as turn:
             if turn is None:
                 return self._timing.settle_seconds
             return self._replace(turn, tracked, version, term, wanted=wanted, is_fetched=is_fetched)

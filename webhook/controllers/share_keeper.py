@@ -160,7 +160,7 @@ class ShareKeeper:
         ) as is_held:
             version = self._shares.store.known(quota.quota.name) if is_held else None
             if version is not None and chosen and quota.is_same(version.quota):
-                self._shares.complete(chosen[0].observed, version, term)
+                self._shares.completeness.say(chosen[0].observed, version, term)
 
     def _counted_as(self, quota: ClusterQuota) -> NamespaceQuotas:
         return deferred_quotas([quota.quota], self._quotas.keys())

@@ -45,7 +45,6 @@ from webhook.controllers.shares import Shares
 from webhook.controllers.terms import NotLeadingError, always
 from webhook.controllers.tracked import Tracked, TrackerTiming
 from webhook.controllers.voice import Voice
-from webhook.quota.cluster_quotas import ledger_name
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
@@ -257,7 +256,7 @@ class Tracker:
             # and lost it, all under an earlier leader
             found = self._api.list(NAMESPACES, label_selector=f"{MODE_LABEL}={DEFERRED_MODE}")
             there = {_name_of(namespace) for namespace in found.items}
-        self._shares.begin_term()
+        self._shares.completeness.begin_term()
         self._keeper.begin_term()
         with self._counts.lock:
             self._counts.had_ledger.update(there)
@@ -383,15 +382,8 @@ class Tracker:
             version = self._ledgers.fetch(namespace)
         except InvalidFieldError:
             return False  # it is settled like any that cannot be read
-        return (version is None or version.ledger is None) and not self._holds_shared(namespace)
-
-    def _holds_shared(self, namespace: str) -> bool:
-        """Tell whether it holds something of a shared quota, which its settlement gives back."""
-        known = [
-            self._shares.store.known(ledger_name(one.name)) for one in self._counts.shared_specs()
-        ]
-        shared = [one.shared for one in known if one is not None]
-        return any(namespace in one.grants.namespaces for one in shared if one is not None)
+        # what it holds of shared quotas is given back when it is settled
+        return (version is None or version.ledger is None) and not self._shares.naming(namespace)
 
     def _let_go(self, namespace: str, tracked: Tracked, term: int) -> None:
         """Take all gates off in a namespace that is left, and write no ledger into it.

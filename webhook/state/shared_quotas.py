@@ -32,7 +32,7 @@ from webhook.quota.cluster_quotas import (
 )
 from webhook.quota.escrow import Shared
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.grants import Grants, grants_from_status, grants_status
+from webhook.quota.grants import NO_GRANTS, Grants, grants_from_status, grants_status
 from webhook.state.ledger_text import identity_of
 
 _CONTENDED_SECONDS: Final = 1.0
@@ -76,6 +76,11 @@ class SharedVersion:
             else:
                 self._shared = Shared(self.quota, grants)
         return self._shared
+
+    @property
+    def grants(self) -> Grants:
+        """What the namespaces hold; a status that cannot be read is begun anew."""
+        return NO_GRANTS if self.shared is None else self.shared.grants
 
 
 @dataclass(frozen=True, slots=True)
