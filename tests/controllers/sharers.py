@@ -60,7 +60,7 @@ def settle(rig: Rig, namespace: str) -> None:
     rig.pass_time(1.5)
     rig.poke(namespace)
     tracker = rig.tracker
-    tracker._current_term()
+    tracker._terms.notice()
     for _ in range(tracker._agenda.due()):
         one = tracker._agenda.take(0)
         if one == namespace:

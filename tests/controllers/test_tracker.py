@@ -708,14 +708,14 @@ def test_half_a_new_list_does_not_lower_what_another_has_counted(rig: Rig) -> No
 
 def test_the_thread_settles_what_changes_and_ends_when_told() -> None:
     with a_rig(a_quota("p1")) as rig:
-        for thread in rig.tracker._threads:
-            thread.start()
+        for one in rig.tracker._rounds:
+            one.start()
         eventually(rig.has_ledger, "the first count is written")
         rig.pod("web", node="node-1")
         eventually(lambda: rig.used() == {"requests.cpu": "1"}, "the pod is counted")
         assert rig.tracker.not_ready() == []
         rig.tracker.stop()
-        assert not any(thread.is_alive() for thread in rig.tracker._threads)
+        assert not [one for one in threading.enumerate() if one.name.startswith("tracker")]
 
 
 def test_before_the_pods_are_listed_the_tracker_is_not_ready_and_writes_nothing() -> None:

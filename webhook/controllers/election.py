@@ -25,7 +25,6 @@ import math
 import os
 import random
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +41,7 @@ from webhook.cluster.api import (
     Object,
 )
 from webhook.controllers.lease import LeaseTerm, StoredLease, lease_object, read_lease
+from webhook.controllers.rounds import Rounds
 from webhook.quota.fields import InvalidFieldError
 
 _log = logging.getLogger(__name__)
@@ -139,8 +139,7 @@ class Election:
         self._absent_since: float | None = None
         self._told = 0
         self._failures = 0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="election", daemon=True)
+        self._rounds = Rounds("election", self.step, rest_seconds=self._timing.retry_seconds)
 
     def is_leader(self) -> bool:
         """Tell whether this process leads at this moment; costs a look at the clock."""
@@ -166,17 +165,16 @@ class Election:
 
     def start(self) -> None:
         """Begin to stand for election, on a thread of its own."""
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
         """Stop leading at once, then give the lease back so that another process takes it.
 
         Whatever this process writes as a leader should have ended before.
         """
-        self._stopping.set()
+        self._rounds.end()
         self._resign()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(_STOP_SECONDS)
+        self._rounds.stop(_STOP_SECONDS)
         self._tell()
         self._release()
 
@@ -269,7 +267,7 @@ class Election:
         self._raw = raw
         stored = read_lease(raw)
         self._note(stored)
-        if self._stopping.is_set():
+        if self._rounds.are_over:
             return
         began = self._held[0] if self.is_leader() else stored.resource_version
         self._held = (began, sent + self._timing.renew_seconds)
@@ -298,17 +296,6 @@ class Election:
         longest = self._timing.retry_seconds if self.is_leader() else self._timing.longest_pause
         growing = math.ldexp(_FIRST_PAUSE_SECONDS, min(self._failures - 1, 16))
         return self._timing.pause(min(longest, growing))
-
-    # -- the thread ----------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                pause = self.step()
-            except Exception:  # noqa: BLE001 - outermost frame: logged, and tried again
-                _log.exception("election failed")
-                pause = self._timing.retry_seconds
-            self._stopping.wait(pause)
 
     def _release(self) -> None:
         """Give the lease back if it is held by this process; nobody has to wait then."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Callable, Iterable, Set
 from typing import Final
 
@@ -44,6 +43,7 @@ from webhook.controllers.agenda import Agenda
 from webhook.controllers.events import About, EventRecorder
 from webhook.controllers.guards import Guard, GuardWatch, standing
 from webhook.controllers.masking import HiddenAgainError, MaskTiming
+from webhook.controllers.rounds import Rounds
 from webhook.controllers.terms import Terms, always
 from webhook.quota.deferral import is_excluded
 from webhook.quota.fields import InvalidFieldError
@@ -118,21 +118,19 @@ class MaskRepair:
         self._waited_for: set[str] = set()
         """Quotas that the quota controller had time to complete."""
         self._failures: dict[str, int] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mask-repair", daemon=True)
+        self._rounds = Rounds("mask-repair", self._work, rest_seconds=_IDLE_SECONDS)
         self._quotas.add_handler(self._on_quota)
         self._namespaces.add_handler(self._on_namespace)
 
     def start(self) -> None:
         """Begin to look; the caches are started by their owner."""
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
         """Stop writing."""
-        self._stopping.set()
+        self._rounds.end()
         self._agenda.close()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_SECONDS)
+        self._rounds.stop(_STOP_SECONDS)
 
     def recheck(self) -> None:
         """Look at every quota anew, because other resources are deferred now."""
@@ -168,13 +166,14 @@ class MaskRepair:
 
     # -- one quota, on the thread --------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            if self._terms.notice() and self._guard.has_changed():
-                self.recheck()
-            key = self._agenda.take(_IDLE_SECONDS / 4)
-            if key is not None:
-                self._look(key)
+    def _work(self) -> float:
+        """Look at the quota whose turn it is; the agenda is what rests."""
+        if self._terms.notice() and self._guard.has_changed():
+            self.recheck()
+        key = self._agenda.take(_IDLE_SECONDS / 4)
+        if key is not None:
+            self._look(key)
+        return 0.0
 
     def _look(self, key: str) -> None:
         """Look at a quota that was taken from the agenda, and plan it again if need be."""

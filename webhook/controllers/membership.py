@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
-from webhook.cluster.api import NAMESPACES, ClusterApi, NotFoundError, UnavailableError
+from webhook.cluster.api import NAMESPACES, ClusterApi, NotFoundError, Object, UnavailableError
 from webhook.quota.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.quota.deferral import deferred_part
 from webhook.quota.fields import InvalidFieldError, mapping, text
 from webhook.state.ledger_text import identity_of
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL
 from webhook.state.view import NamespaceCache, QuotaCache, is_deferred, labels_of
 
 
@@ -79,13 +80,26 @@ class Membership:
         if shared.specs:
             self._check_namespaces()
 
+    def opted_in(self) -> Set[str]:
+        """Return the namespaces that are opted in now.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
+        selector = f"{MODE_LABEL}={DEFERRED_MODE}"
+        found = self._api.list(NAMESPACES, label_selector=selector).items
+        return {_name_of(one) for one in found}
+
     def _check_namespaces(self) -> None:
         for raw in self._api.list(NAMESPACES).items:
             try:
-                name = text(mapping(raw.get("metadata"), "metadata").get("name"), "metadata.name")
-                version = identity_of(raw)[1]
+                name, version = _name_of(raw), identity_of(raw)[1]
             except InvalidFieldError:
                 continue
             entry = self._namespaces.informer.entry(name)
             if entry is None or entry.resource_version < version:
                 raise UnavailableError("the cache of namespaces is behind")
+
+
+def _name_of(namespace: Object) -> str:
+    return text(mapping(namespace.get("metadata"), "metadata").get("name"), "metadata.name")

@@ -7,7 +7,6 @@ for pods to be admitted.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +15,7 @@ from webhook.cluster.api import NAMESPACES, ClusterApi, Object
 from webhook.cluster.informer import Change, Informer, Scope, Timing
 from webhook.cluster.shapes import decode_namespace
 from webhook.controllers.events import About, EventRecorder
+from webhook.controllers.rounds import Rounds
 from webhook.controllers.terms import Terms, always
 from webhook.quota.fields import mapping, text
 from webhook.state.names import KNOWN_MODES, MODE_LABEL
@@ -63,24 +63,21 @@ class ModeWatch:
             decode=decode_namespace,
         )
         self.informer.add_handler(self._on_change)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="modes", daemon=True)
+        self._rounds = Rounds("modes", self._work, rest_seconds=_ROUND_SECONDS)
 
     def start(self) -> None:
         """Begin to follow and report."""
         self.informer.start()
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
         """Stop reporting."""
-        self._stopping.set()
+        self._rounds.stop(_ROUND_SECONDS * 2)
         self.informer.stop()
-        if self._thread.is_alive():
-            self._thread.join(_ROUND_SECONDS * 2)
 
-    def _run(self) -> None:
-        while not self._stopping.wait(_ROUND_SECONDS):
-            self._terms.notice()
+    def _work(self) -> float:
+        self._terms.notice()
+        return _ROUND_SECONDS
 
     def _on_change(self, change: Change[_Mode]) -> None:
         if change.new is not None and change.new != change.old and self._terms.leads():

@@ -43,6 +43,7 @@ from webhook.cluster.api import (
 from webhook.controllers.budget import Budget
 from webhook.controllers.events import About, EventRecorder
 from webhook.controllers.reason_queue import Reason, ReasonQueue
+from webhook.controllers.rounds import Rounds
 from webhook.controllers.terms import always
 from webhook.controllers.times import time_text
 from webhook.quota.line import Held, Waits
@@ -156,8 +157,7 @@ class Reasons:
         self._term = 0
         self._failures = 0
         self._paused_until = 0.0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reasons", daemon=True)
+        self._rounds = Rounds("reasons", self.work, rest_seconds=_IDLE_SECONDS)
 
     def on_line(self, namespace: str, held: Mapping[str, Held], may_go: Collection[str]) -> None:
         """Hear what a look at a namespace has shown, see `lines.OnLine`; `held` is kept."""
@@ -170,13 +170,11 @@ class Reasons:
 
     def start(self) -> None:
         """Begin to write."""
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
         """Write nothing more, and wait for what was sent."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_SECONDS)
+        self._rounds.stop(_STOP_SECONDS)
 
     def work(self) -> float:
         """Look at the pod whose turn it is; return after how many seconds to come again."""
@@ -198,15 +196,6 @@ class Reasons:
         return 0.0
 
     # -- on the thread -------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._stopping.wait(pause):
-            try:
-                pause = self.work()
-            except Exception:  # noqa: BLE001 - outermost frame: logged, and the next pod comes
-                _log.exception("writing a condition failed")
-                pause = _IDLE_SECONDS
 
     def _take_in(self, now: float) -> bool:
         """Take in what was heard; tell whether this process leads."""

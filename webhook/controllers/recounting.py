@@ -118,15 +118,15 @@ class Recounter:
             self._agenda.put(namespace, self._timing.clock() + share * self._timing.recount_seconds)
 
     def close(self) -> None:
-        """Let `run` end."""
+        """Wake who waits in `work`; nothing is recounted any more."""
         self._agenda.close()
 
-    def run(self) -> None:
-        """Recount until closed."""
-        while not self._agenda.is_closed:
-            namespace = self._agenda.take(_IDLE_SECONDS)
-            if namespace is not None:
-                self.recount(namespace)
+    def work(self) -> float:
+        """Recount the namespace whose turn it is; the agenda is what rests."""
+        namespace = self._agenda.take(_IDLE_SECONDS)
+        if namespace is not None:
+            self.recount(namespace)
+        return 0.0
 
     def recount(self, namespace: str) -> None:
         """Recount a namespace that was taken from the agenda, and plan it again."""

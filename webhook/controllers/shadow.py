@@ -15,12 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from webhook.cluster.api import NAMESPACES, ApiError, ClusterApi, Object
 from webhook.cluster.following import Scope, Timing
 from webhook.cluster.informer import Change, Informer
 from webhook.cluster.shapes import decode_namespace
+from webhook.controllers.rounds import Rounds
 from webhook.controllers.shadow_place import ShadowPlace
 from webhook.controllers.terms import always
 from webhook.quota.objects import Pod, ResourceQuota
@@ -111,19 +113,21 @@ class ShadowWatch:
         )
         pods.add_handler(self._on_pod)
         quotas.informer.add_handler(self._on_quota)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
+        self._rounds = Rounds(
+            "shadow",
+            self.look,
+            rest_seconds=self._timing.round_seconds,
+            last=partial(self.look, is_last=True),
+        )
 
     def start(self) -> None:
         """Begin to follow and count; the other caches are started by their owners."""
         self.informer.start()
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
         """Write what was found, and stop."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_SECONDS)
+        self._rounds.stop(_STOP_SECONDS)
         self.informer.stop()
 
     # -- events, on the informers' threads -----------------------------------------------------
@@ -164,24 +168,18 @@ class ShadowWatch:
 
     # -- on the thread -------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._stopping.wait(self._timing.round_seconds):
-            self.look()
-        self.look(is_last=True)
+    def look(self, *, is_last: bool = False) -> float:
+        """Keep up with which namespaces are watched, and write what is due.
 
-    def look(self, *, is_last: bool = False) -> None:
-        """Keep up with which namespaces are watched, and write what is due; never fails."""
-        try:
-            if (
-                self.informer.has_synced
-                and self._pods.has_synced
-                and self._quotas.informer.has_synced
-            ):
-                self._notice_leadership()
-                self._keep_up()
-                self._write_due(is_last=is_last)
-        except Exception:  # noqa: BLE001 - outermost frame: logged, and the next round comes
-            _log.exception("shadow mode failed")
+        Returns:
+            After how many seconds to look again.
+        """
+        caches = (self.informer, self._pods, self._quotas.informer)
+        if all(one.has_synced for one in caches):
+            self._notice_leadership()
+            self._keep_up()
+            self._write_due(is_last=is_last)
+        return self._timing.round_seconds
 
     def _notice_leadership(self) -> None:
         leads = bool(self._is_leader())

@@ -1,7 +1,8 @@
-"""Notice that a leadership has begun or ended, for controllers with a loop of their own."""
+"""Notice that a leadership has begun or ended, for controllers with threads of their own."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 
@@ -15,26 +16,44 @@ def always() -> int:
 
 
 class Terms:
-    """Which leadership a controller works under. For use by one thread.
+    """Which leadership a controller works under. Safe to use from several threads.
 
     Args:
         is_leader: 0 for no, else a number that is another one in every leadership.
-        begin: Called when one begins, to look at everything anew.
+        begin: Called when one begins, to look at everything anew; while it fails, none has begun.
+        tell: Told of each that has begun, and 0 when one is over.
     """
 
-    def __init__(self, is_leader: Callable[[], int], begin: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        is_leader: Callable[[], int],
+        begin: Callable[[], None],
+        tell: Callable[[int], None] = lambda _term: None,
+    ) -> None:
         self._is_leader = is_leader
         self._begin = begin
+        self._tell = tell
+        self._changing = threading.Lock()
         self._term = 0
 
-    def notice(self) -> bool:
-        """Tell whether this process leads; a leadership that is new is begun first."""
+    def notice(self) -> int:
+        """Return the leadership to work under, 0 for none; one that is new is begun first."""
         term = int(self._is_leader())
-        if term and term != self._term:
-            self._begin()
-        self._term = term
-        return term != 0
+        if term == self._term:
+            return term
+        with self._changing:
+            term = int(self._is_leader())
+            if term != self._term:
+                if term:
+                    self._begin()
+                self._term = term
+                self._tell(term)
+        return term
 
     def leads(self) -> bool:
         """Tell whether the leadership that was noticed last still lasts."""
-        return self._term != 0 and int(self._is_leader()) == self._term
+        return self._term != 0 and self.lasts(self._term)
+
+    def lasts(self, term: int) -> bool:
+        """Tell whether this leadership is the present one."""
+        return int(self._is_leader()) == term

@@ -24,12 +24,11 @@ from __future__ import annotations
 import logging
 import math
 import random
-import threading
 import time
 from collections.abc import Callable, Set
 from typing import Final
 
-from webhook.cluster.api import NAMESPACES, ApiError, ClusterApi, UnavailableError
+from webhook.cluster.api import ApiError, ClusterApi, UnavailableError
 from webhook.cluster.informer import Change, Informer
 from webhook.cluster.kinds import split_key
 from webhook.controllers.agenda import Agenda
@@ -39,17 +38,17 @@ from webhook.controllers.gates import GateRemover
 from webhook.controllers.lines import Lines, Releasing
 from webhook.controllers.membership import Membership
 from webhook.controllers.recounting import Recounter
+from webhook.controllers.rounds import Rounds
 from webhook.controllers.settling import RETRY_SECONDS, Settler
 from webhook.controllers.share_keeper import ShareKeeper
 from webhook.controllers.shares import Shares
-from webhook.controllers.terms import NotLeadingError, always
+from webhook.controllers.terms import NotLeadingError, Terms, always
 from webhook.controllers.tracked import Tracked, TrackerTiming
 from webhook.controllers.voice import Voice
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
-from webhook.state.names import DEFERRED_MODE, MODE_LABEL
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.view import NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
@@ -58,6 +57,8 @@ _log = logging.getLogger(__name__)
 
 _ROUND_SECONDS: Final = 0.2
 """Between two looks at the leadership."""
+_UNSEEN_SECONDS: Final = 0.05
+"""Between two looks whether the caches have been filled."""
 _IDLE_SECONDS: Final = 1.0
 _MOST_GONE: Final = 200
 """Deleted pods of a namespace that a standby remembers before it asks which of them matter."""
@@ -103,9 +104,9 @@ class Tracker:
         releasing: Releasing | None = None,
     ) -> None:
         releasing = releasing or Releasing()
-        self._api = api
         self._timing = timing or TrackerTiming()
         self._is_leader = is_leader
+        self._terms = Terms(is_leader, self._take_over, self._tell_term)
         self._metrics = metrics
         opted = Opted(quotas=quotas, namespaces=namespaces, keys=deferred_keys, exempt=exempt)
         self._agenda: Agenda[str] = Agenda(self._timing.clock)
@@ -163,35 +164,31 @@ class Tracker:
         if ledger_informer is not None:
             self._resync = self._timing.followed_resync_seconds
             ledger_informer.add_handler(self._on_ledger)
-        self._term = 0
-        self._taking_over = threading.Lock()
         self._has_been_ready = False
-        self._stopping = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._watch_over, name="tracker", daemon=True),
-            threading.Thread(target=self._recounter.run, name="tracker-recount", daemon=True),
-            *(
-                threading.Thread(target=self._work, name=f"tracker-{number}", daemon=True)
-                for number in range(self._timing.workers)
-            ),
+        self._watch = Rounds("tracker", self._look, rest_seconds=RETRY_SECONDS)
+        recounts = Rounds("tracker-recount", self._recounter.work, rest_seconds=RETRY_SECONDS)
+        workers = [
+            Rounds(f"tracker-{number}", self._work, rest_seconds=_ROUND_SECONDS)
+            for number in range(self._timing.workers)
         ]
+        self._rounds = [self._watch, recounts, *workers]
 
     def start(self) -> None:
         """Start to count; the caches of quotas and namespaces are started by their owner."""
         self.pods.start()
         self._gates.start()
-        for thread in self._threads:
-            thread.start()
+        for one in self._rounds:
+            one.start()
 
     def stop(self) -> None:
         """Stop writing, then stop following."""
-        self._stopping.set()
+        for one in self._rounds:
+            one.end()
         self._agenda.close()
         self._recounter.close()
         give_up = time.monotonic() + _STOP_SECONDS
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(timeout=max(0.0, give_up - time.monotonic()))
+        for one in self._rounds:
+            one.stop(max(0.0, give_up - time.monotonic()))
         self._gates.stop()
         self.pods.stop()
 
@@ -205,7 +202,7 @@ class Tracker:
 
     def leads(self) -> bool:
         """Tell whether this process writes ledgers now."""
-        return self._term != 0 and self._still_leads(self._term)
+        return self._terms.leads() and not self._watch.are_over
 
     def not_ready(self) -> list[str]:
         """Say what keeps the tracker from having settled every namespace; nothing when it has.
@@ -228,34 +225,26 @@ class Tracker:
     # -- leadership ----------------------------------------------------------------------------
 
     def _still_leads(self, term: int) -> bool:
-        return int(self._is_leader()) == term and not self._stopping.is_set()
+        return self._terms.lasts(term) and not self._watch.are_over
 
-    def _current_term(self) -> int:
-        """Return the leadership to write under; one that has begun is prepared first.
-
-        Raises:
-            ApiError: It cannot be prepared yet.
-        """
-        term = int(self._is_leader())
-        if term == self._term:
-            return term
-        with self._taking_over:
-            if term and term != self._term:
-                self._take_over()
-                _log.info("settling begins", extra={"term": term})
-            self._term = term
-            if self._metrics is not None:
-                self._metrics.control.leader.set(int(term != 0))
-        return term
+    def _tell_term(self, term: int) -> None:
+        if term:
+            _log.info("settling begins", extra={"term": term})
+        if self._metrics is not None:
+            self._metrics.control.leader.set(int(term != 0))
 
     def _take_over(self) -> None:
+        """Look at everything anew.
+
+        Raises:
+            ApiError: The caches are behind, or the API server does not answer.
+        """
         self._membership.check_caches()
-        there: set[str] = set()
+        there: Set[str] = frozenset()
         if self._timing.waits_at_start:
             # asked now: what the cache shows may be from before somebody opted in, got a ledger
             # and lost it, all under an earlier leader
-            found = self._api.list(NAMESPACES, label_selector=f"{MODE_LABEL}={DEFERRED_MODE}")
-            there = {_name_of(namespace) for namespace in found.items}
+            there = self._membership.opted_in()
         self._shares.completeness.begin_term()
         self._keeper.begin_term()
         with self._counts.lock:
@@ -305,25 +294,20 @@ class Tracker:
 
     # -- settling, on the tracker's threads ----------------------------------------------------
 
-    def _watch_over(self) -> None:
+    def _look(self) -> float:
         """Notice leaderships, and pods that have been terminating for too long."""
-        pause = _ROUND_SECONDS
-        while not self._stopping.wait(pause):
-            try:
-                self._look_around()
-                pause = _ROUND_SECONDS
-            except NotLeadingError:
-                pause = _ROUND_SECONDS
-            except ApiError as err:
-                _log.warning("taking over failed", extra={"error": str(err)})
-                pause = RETRY_SECONDS
-            except Exception:  # noqa: BLE001 - outermost frame: logged, and the next round comes
-                _log.exception("taking over failed")
-                pause = RETRY_SECONDS
+        try:
+            self._look_around()
+        except NotLeadingError:
+            pass
+        except ApiError as err:
+            _log.warning("taking over failed", extra={"error": str(err)})
+            return RETRY_SECONDS
+        return _ROUND_SECONDS
 
     def _look_around(self) -> None:
         if self._is_synced():
-            term = self._current_term()
+            term = self._terms.notice()
             if term:
                 self._keeper.look(term)
         self._counts.release_stuck(self._timing.clock())
@@ -332,24 +316,24 @@ class Tracker:
         are_ledgers_seen = self._followed is None or self._followed.has_synced
         return are_ledgers_seen and self._counts.are_synced
 
-    def _work(self) -> None:
-        while not self._stopping.is_set():
-            if not self._is_synced():
-                self._stopping.wait(0.05)
-                continue
-            namespace = self._agenda.take(_IDLE_SECONDS)
-            if namespace is not None:
-                try:
-                    self._settle(namespace)
-                except Exception:  # noqa: BLE001 - outermost frame: logged, and it is tried again
-                    _log.exception("settling failed", extra={"namespace": namespace})
+    def _work(self) -> float:
+        """Settle the namespace whose turn it is; the agenda is what rests."""
+        if not self._is_synced():
+            return _UNSEEN_SECONDS
+        namespace = self._agenda.take(_IDLE_SECONDS)
+        if namespace is not None:
+            try:
+                self._settle(namespace)
+            except Exception:  # noqa: BLE001 - logged with its name, and it is tried again
+                _log.exception("settling failed", extra={"namespace": namespace})
+        return 0.0
 
     def _settle(self, namespace: str) -> None:
         """Settle a namespace that was taken from the agenda, and plan it again."""
         retry: float | None = RETRY_SECONDS
         tracked: Tracked | None = None
         try:
-            term = self._current_term()
+            term = self._terms.notice()
             if not term:
                 self._stand_by(namespace)
                 return
@@ -455,9 +439,3 @@ class Tracker:
 
 def _namespace_of(key: str) -> str:
     return split_key(key)[0]
-
-
-def _name_of(namespace: object) -> str:
-    metadata = namespace.get("metadata") if isinstance(namespace, dict) else None
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else ""

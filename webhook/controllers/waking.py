@@ -29,6 +29,7 @@ from typing import Final, Protocol
 from webhook.cluster.api import ApiError, ClusterApi
 from webhook.cluster.informer import Change
 from webhook.controllers.refused import RefusedPods
+from webhook.controllers.rounds import Rounds
 from webhook.controllers.terms import always
 from webhook.controllers.wake_facts import NOTHING_COUNTS, Facts, Wakes, facts_of
 from webhook.controllers.wake_requests import WOKEN_ANNOTATION, WakeLimits, WakeRequests
@@ -81,19 +82,16 @@ class Waker:
         self._spaces: dict[str, RefusedPods] = {}
         self._held: dict[str, Mapping[str, Held]] = {}
         self._term = 0
-        self._stopping = threading.Event()
         self._requests = WakeRequests(api, self._limits, self._lock, self._may_write)
-        self._thread = threading.Thread(target=self._run, name="waking", daemon=True)
+        self._rounds = Rounds("waking", self.work, rest_seconds=_IDLE_SECONDS)
 
     def start(self) -> None:
         """Begin to wake pods."""
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
         """Write nothing more, and wait for what was sent."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_SECONDS)
+        self._rounds.stop(_STOP_SECONDS)
 
     def on_pod(self, change: Change[Pod]) -> None:
         """Hear of a pod."""
@@ -127,15 +125,6 @@ class Waker:
         return self._limits.look_seconds if names else _IDLE_SECONDS
 
     # -- on the thread -------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._stopping.wait(pause):
-            try:
-                pause = self.work()
-            except Exception:  # noqa: BLE001 - outermost frame: logged, and the next look comes
-                _log.exception("waking pods failed")
-                pause = _IDLE_SECONDS
 
     def _round(self, now: float) -> list[str]:
         """Return the namespaces to look at, in their order."""
@@ -229,7 +218,7 @@ class Waker:
                 del self._spaces[namespace]
 
     def _may_write(self) -> bool:
-        return not self._stopping.is_set() and int(self._is_leader()) == self._term
+        return not self._rounds.are_over and int(self._is_leader()) == self._term
 
     def _facts(self, namespace: str, now: float) -> Facts | None:
         """Return what to judge by; None where nobody can, or nothing is new."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self
+from functools import partial
+from typing import Any
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Answer, Api, Object
+from tests.e2e.cluster.over_and_over import OverAndOver
 from tests.e2e.cluster.product import apply_namespace
 from tests.e2e.cluster.shared_history import CPU, OVER, cluster_quotas
 from tests.e2e.cluster.tenant import Tenant
@@ -148,7 +149,7 @@ def is_late(answer: Answer) -> bool:
     return answer.code == 500 and "context deadline exceeded" in answer.message
 
 
-class Binders:
+class Binders(OverAndOver):
     """Threads that create pods of one cpu and bind them, over and over, in several namespaces.
 
     A pod that is refused, or not decided, is tried again until the block is left.
@@ -163,49 +164,23 @@ class Binders:
     def __init__(
         self, tenants: Sequence[Tenant], threads: int, *, ends_after: float | None = None
     ) -> None:
+        turns = [itertools.count(number) for number in range(threads)]
+        super().__init__(partial(self._bind_one, numbers) for numbers in turns)
+        self._tenants = tenants
         self.bound: list[tuple[Tenant, str]] = []
         self.refused = self.undecided = 0
-        self.problems: list[str] = []
-        self._tenants = tenants
         self._ends_after = ends_after
-        self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._threads = [
-            threading.Thread(target=self._run, args=(number,)) for number in range(threads)
-        ]
         self._names = itertools.count()
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, number: int) -> None:
-        try:
-            while not self._stopping.is_set():
-                self._bind_one(self._tenants[number % len(self._tenants)])
-                number += 1
-        except Exception as err:
-            self.problems.append(repr(err))
-            raise
-
-    def _bind_one(self, tenant: Tenant) -> None:
+    def _bind_one(self, turn: Iterator[int]) -> None:
+        tenant = self._tenants[next(turn) % len(self._tenants)]
         name = f"b-{next(self._names)}"
         made = tenant.create(name, "1")
         if not made.ok:
             self.problems.append(f"create: {made}")
             return
-        while not self._stopping.is_set():
+        while not self.is_over:
             answer = tenant.bind(name, uid=made.uid)
             with self._lock:
                 self.refused += answer.code == 403
@@ -217,7 +192,7 @@ class Binders:
             if answer.code == 201:
                 self._end(tenant, name)
                 return
-            self._stopping.wait(0.02)
+            self.rest(0.02)
         tenant.delete(name)
 
     def _end(self, tenant: Tenant, name: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -16,6 +15,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.extent import IS_SHORT
 from tests.e2e.cluster.objects import Answer, Api
+from tests.e2e.cluster.over_and_over import OverAndOver
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import eventually
@@ -36,35 +36,24 @@ WORKERS: Final = 2
 _PAUSE_SECONDS: Final = 0.03
 
 
-class Creators:
+class Creators(OverAndOver):
     """Create pods in all namespaces by turns, until the block is left."""
 
     def __init__(self, plane: ControlPlane) -> None:
+        super().__init__([self._create] * WORKERS)
         self.teams = [Tenant(plane.rest, name) for name in SPACES]
         self.refused: list[str] = []
         self.created = 0
         self._numbers = itertools.count()
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._create) for _ in range(WORKERS)]
-
-    def __enter__(self) -> Creators:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
 
     def _create(self) -> None:
-        while not self._stop.wait(_PAUSE_SECONDS):
-            number = next(self._numbers)
-            answer = self._pod(self.teams[number % len(self.teams)], f"p{number}")
-            self.created += answer.ok
-            # the API server's own way to say that too many wrote a quota at once
-            if not answer.ok and answer.code != 409:
-                self.refused.append(str(answer))
+        number = next(self._numbers)
+        answer = self._pod(self.teams[number % len(self.teams)], f"p{number}")
+        self.created += answer.ok
+        # the API server's own way to say that too many wrote a quota at once
+        if not answer.ok and answer.code != 409:
+            self.refused.append(str(answer))
+        self.rest(_PAUSE_SECONDS)
 
     @staticmethod
     def _pod(team: Tenant, name: str) -> Answer:

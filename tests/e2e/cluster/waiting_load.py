@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import threading
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tests.e2e.cluster.objects import Answer
+from tests.e2e.cluster.over_and_over import OverAndOver
 from tests.e2e.cluster.tenant import Tenant
 from webhook.quota.quantity import Quantity
 
@@ -16,7 +16,7 @@ _TRIES: Final = 3
 _PAUSE_SECONDS: Final = 0.02
 
 
-class Load:
+class Load(OverAndOver):
     """Binds pods in a namespace until the block is left.
 
     A pod that was bound ends a few binds later; one that is refused is tried again and then goes.
@@ -30,45 +30,18 @@ class Load:
     """
 
     def __init__(self, tenant: Tenant, cpu: str, *, may_fail: bool = False) -> None:
+        super().__init__([self._watch, *([self._work] * _WORKERS)])
         self.bound = self.refused = self.undecided = 0
         self.most = Quantity.parse("0")
-        self.problems: list[str] = []
         self._tenant = tenant
         self._cpu = cpu
         self._may_fail = may_fail
-        self._stopping = threading.Event()
         self._lock = threading.Lock()
-        targets = [self._watch, *([self._work] * _WORKERS)]
         self._numbers = itertools.count()
-        self._threads = [threading.Thread(target=self._run, args=(one,)) for one in targets]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, target: object) -> None:
-        assert callable(target)
-        try:
-            while not self._stopping.is_set():
-                target()
-        except Exception as err:
-            self.problems.append(repr(err))
-            raise
 
     def _watch(self) -> None:
         self.most = max(self.most, self._tenant.taken_by_pods())
-        self._stopping.wait(_PAUSE_SECONDS)
+        self.rest(_PAUSE_SECONDS)
 
     def _work(self) -> None:
         name = f"load-{next(self._numbers)}"
@@ -76,10 +49,10 @@ class Load:
             return
         for _ in range(_TRIES):
             if self._ask("bind", self._tenant.bind(name)) == 201:
-                self._stopping.wait(_PAUSE_SECONDS)
+                self.rest(_PAUSE_SECONDS)
                 self._tenant.finish(name)
                 return
-            self._stopping.wait(_PAUSE_SECONDS)
+            self.rest(_PAUSE_SECONDS)
         self._tenant.delete(name)
 
     def _ask(self, what: str, answer: Answer) -> int:
