@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from tests.admission.doors.desk import a_namespace
-from tests.controllers.rig import NAMESPACE, a_rig, another_rig
+from tests.controllers.rig import EXPIRE_SECONDS, NAMESPACE, a_rig, another_rig
 from tests.controllers.sharers import (
     HIGH,
     NAME,
@@ -25,8 +25,11 @@ from webhook.cluster.api import (
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
     PODS,
+    QUOTA_LEDGERS,
+    ObjectList,
     UnavailableError,
 )
+from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient
 from webhook.quota.deferral import claim_of_assignment
 from webhook.quota.ledger import NEWEST, Door
@@ -34,7 +37,7 @@ from webhook.quota.objects import Pod
 from webhook.quota.refusals import QuotaExceeded
 from webhook.state.ledgers import LedgerStore
 from webhook.state.names import GATE, MODE_LABEL
-from webhook.state.reserver import Reserver
+from webhook.state.reserver import Reserved, Reserver
 from webhook.state.shared_quotas import SharedQuotaStore
 
 
@@ -154,3 +157,38 @@ def test_the_line_takes_no_room_that_others_have_got_meanwhile() -> None:
         door = Reserver(LedgerStore(MemoryClient(rig.cluster)), shared=stale)
         answer = door.reserve(NAMESPACE, claim, quotas.observed, deadline=time.monotonic() + 5)
         assert isinstance(answer, QuotaExceeded)
+
+
+def test_a_new_leader_lists_namespaces_once_and_knows_whose_ledger_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sharing = (a_namespace(OTHER), a_namespace("plain", mode=""), shared_quota("4"))
+    with (
+        a_rig(*sharing, follows=True) as rig,
+        another_rig(rig, follows=True, waits_at_start=True, term=[0]) as new,
+    ):
+        rig.pod("one", "3")
+        rig.pod("two", "3")
+        steps(rig)
+        assert isinstance(rig.reserve("one"), Reserved)
+        rig.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+        new.catch_up()
+        listed, genuine = list[str](), new.line.list
+
+        def note(kind: Kind, **fields: str) -> ObjectList:
+            listed.append(kind.plural)
+            return genuine(kind, **fields)
+
+        monkeypatch.setattr(new.line, "list", note)
+        rig.term[0], new.term[0] = 0, 2
+        new.round()
+        assert listed.count(NAMESPACES.plural) == 1
+        new.step()
+        assert not new.has_ledger()
+        rig.bind("one")
+        new.pass_time(EXPIRE_SECONDS + 1)
+        steps(new)
+        assert isinstance(new.reserve("two"), QuotaExceeded)
+        new.api.patch(NAMESPACES, "plain", {"metadata": {"labels": {MODE_LABEL: "deferred"}}})
+        steps(new, 1)
+        assert new.has_ledger("plain")  # it was not opted in when the leadership began

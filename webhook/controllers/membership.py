@@ -62,23 +62,25 @@ class Membership:
         except InvalidFieldError:
             return False
 
-    def check_caches(self) -> None:
+    def check_caches(self) -> Set[str] | None:
         """Make sure, before a leadership begins, that the caches show what there is now.
+
+        Returns:
+            The namespaces that are opted in, if it took a list of all to find out; else None.
 
         Raises:
             ApiError: They do not yet, or the API server does not answer.
         """
         shared = self._quotas.shared
         if shared is None:
-            return
+            return None
         try:
             is_current = shared.is_current()
         except InvalidFieldError:
             is_current = True  # it stays like that until somebody mends it
         if not is_current:
             raise UnavailableError("the cache of shared quotas is behind")
-        if shared.specs:
-            self._check_namespaces()
+        return self._check_namespaces() if shared.specs else None
 
     def opted_in(self) -> Set[str]:
         """Return the namespaces that are opted in now.
@@ -90,15 +92,19 @@ class Membership:
         found = self._api.list(NAMESPACES, label_selector=selector).items
         return {_name_of(one) for one in found}
 
-    def _check_namespaces(self) -> None:
+    def _check_namespaces(self) -> Set[str]:
+        opted_in: set[str] = set()
         for raw in self._api.list(NAMESPACES).items:
             try:
-                name, version = _name_of(raw), identity_of(raw)[1]
+                name, version, is_in = _name_of(raw), identity_of(raw)[1], is_deferred(raw)
             except InvalidFieldError:
                 continue
             entry = self._namespaces.informer.entry(name)
             if entry is None or entry.resource_version < version:
                 raise UnavailableError("the cache of namespaces is behind")
+            if is_in:
+                opted_in.add(name)
+        return opted_in
 
 
 def _name_of(namespace: Object) -> str:

@@ -239,12 +239,13 @@ class Tracker:
         Raises:
             ApiError: The caches are behind, or the API server does not answer.
         """
-        self._membership.check_caches()
+        opted_in = self._membership.check_caches()
         there: Set[str] = frozenset()
         if self._timing.waits_at_start:
-            # asked now: what the cache shows may be from before somebody opted in, got a ledger
-            # and lost it, all under an earlier leader
-            there = self._membership.opted_in()
+            # Not from the cache: it may be from before somebody opted in, got a ledger and lost it,
+            # all under an earlier leader. That leader is over, so a list that was made since has
+            # all who did, and one that the caches were checked with is as good as another.
+            there = self._membership.opted_in() if opted_in is None else opted_in
         self._shares.completeness.begin_term()
         self._keeper.begin_term()
         with self._counts.lock:
