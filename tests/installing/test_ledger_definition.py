@@ -8,8 +8,8 @@ from typing import Any, Final, cast
 import pytest
 
 from tests.installing.manifests import Manifest, the_one
-from tests.quota.ledger_driver import STEPS, random_steps
-from tests.quota.ledger_world import World
+from tests.quota.ledger_world.driver import STEPS, random_steps
+from tests.quota.ledger_world.world import World
 from webhook.cluster.api import QUOTA_LEDGERS
 from webhook.encoding import decode_json, encode_json
 from webhook.quota.ledger import Account, Condition, Door, Ledger, Observed, Reservation
@@ -122,7 +122,7 @@ def test_every_ledger_that_comes_about_is_kept(seed: int) -> None:
     world = World()
     for step in random_steps(seed, 60):
         STEPS[step.name](world, step)
-        ledger = world.read_ledger()[1]
+        ledger = world.storage.read_ledger()[1]
         if ledger is not None:  # else nothing is counted yet
             assert list(faults(written(ledger), status_schema())) == []
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.quota.ledger_driver import STEPS, random_steps
-from tests.quota.ledger_world import World
+from tests.quota.ledger_world.driver import STEPS, random_steps
+from tests.quota.ledger_world.world import World
 from webhook.encoding import decode_json, encode_json
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import Account, Door, Ledger, Observed, Reservation
@@ -65,7 +65,7 @@ def test_every_ledger_that_comes_about_survives_writing(seed: int) -> None:
     world = World()
     for step in random_steps(seed, 80):
         STEPS[step.name](world, step)
-        known = world.read_ledger()[1]
+        known = world.storage.read_ledger()[1]
         if known is not None:  # else nothing is counted yet
             assert ledger_from_status(written(known)) == known
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.quota.ledger_driver import STEPS, THEMES, Step, drive, random_steps
-from tests.quota.ledger_world import World
+from tests.quota.ledger_world.driver import STEPS, THEMES, Step, drive, random_steps
+from tests.quota.ledger_world.world import World
 
 _NUMBERS = st.integers(0, 8)
 _STEPS = st.builds(Step, st.sampled_from(list(STEPS)), _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS)
@@ -25,7 +25,7 @@ def test_the_laws_hold_over_thousands_of_steps(seed: int) -> None:
     for part in range(40):
         world = World()
         drive(world, random_steps(seed * 1000 + part, 150, has_gates=False))
-        commits += world.commits
+        commits += world.requests.commits
     assert commits > 100, "the steps never get anything bound, so they prove nothing"
 
 
@@ -35,7 +35,7 @@ def test_the_laws_hold_where_pods_wait_behind_our_gate(seed: int) -> None:
     for part in range(40):
         world = World()
         drive(world, random_steps(seed * 1000 + part, 150, has_gates=True))
-        commits += world.commits
+        commits += world.requests.commits
         releases += world.releases
     assert commits > 40, "the steps never get anything bound, so they prove nothing"
     assert releases > 100, "nothing is ever released"
@@ -47,5 +47,5 @@ def test_the_laws_hold_whatever_it_is_about(theme: str) -> None:
     for seed in range(200):
         world = World()
         drive(world, random_steps(seed, 120, theme=theme))
-        commits += world.commits
+        commits += world.requests.commits
     assert commits > 100, "the steps never get anything bound, so they prove nothing"

@@ -10,9 +10,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.quota import ledger_world
-from tests.quota.ledger_driver import drive, random_steps
-from tests.quota.ledger_world import PodState, World
+from tests.quota.ledger_world import trackers
+from tests.quota.ledger_world.doors import DoorActor
+from tests.quota.ledger_world.driver import drive, random_steps
+from tests.quota.ledger_world.objects import PodState, Request
+from tests.quota.ledger_world.requests import Requests
+from tests.quota.ledger_world.storage import Storage
+from tests.quota.ledger_world.trackers import TrackerActor
+from tests.quota.ledger_world.world import World
 from webhook.encoding import encode_json
 from webhook.quota import ledger, line_pass, settlement
 from webhook.quota.ledger import (
@@ -72,12 +77,12 @@ def _ignore_how_quotas_were_counted(patch: Patch) -> None:
 
 
 def _write_without_comparing(patch: Patch) -> None:
-    def write(world: World, _version: int, following: Ledger) -> bool:
-        world.version += 1
-        world.ledger = (world.version, encode_json(ledger_status(following)))
+    def write(storage: Storage, _version: int, following: Ledger) -> bool:
+        storage.version += 1
+        storage.ledger = (storage.version, encode_json(ledger_status(following)))
         return True
 
-    patch.setattr(World, "_write", write)
+    patch.setattr(Storage, "write_ledger", write)
 
 
 def _charge_repeats_again(patch: Patch) -> None:
@@ -113,25 +118,25 @@ def _fold_before_the_update_is_stored(patch: Patch) -> None:
 
 
 def _expire_at_once(patch: Patch) -> None:
-    patch.setattr(ledger_world, "EXPIRE_SECONDS", -1)
+    patch.setattr(trackers, "EXPIRE_SECONDS", -1)
 
 
 def _expire_what_was_written_again(patch: Patch) -> None:
-    def look(world: World, tracker: int) -> None:
-        actor = world.trackers[tracker]
-        actor.ledger = world.read_ledger()
-        known = actor.ledger[1]
+    def look(tracker: TrackerActor) -> None:
+        tracker.ledger = tracker.storage.read_ledger()
+        known = tracker.ledger[1]
         reservations = {} if known is None else known.reservations
-        actor.watched = {
-            uid: (one.serial, actor.watched[uid][1] if uid in actor.watched else world.clock)
+        watched, clock = tracker.watched, tracker.storage.clock
+        tracker.watched = {
+            uid: (one.serial, watched[uid][1] if uid in watched else clock)
             for uid, one in reservations.items()
         }
 
-    patch.setattr(World, "look", look)
+    patch.setattr(TrackerActor, "look", look)
 
 
 def _expire_without_asking(patch: Patch) -> None:
-    patch.setattr(World, "_agrees", lambda *_: True)
+    patch.setattr(TrackerActor, "_agrees", lambda *_: True)
 
 
 def _expire_without_a_barrier(patch: Patch) -> None:
@@ -139,11 +144,11 @@ def _expire_without_a_barrier(patch: Patch) -> None:
         return _GENUINE_ADMIT(known, replace(claim, seen=known.barrier))
 
     patch.setattr(ledger, "admit", admit)
-    patch.setattr(World, "_pod_as_seen", _pod_in_cache)
+    patch.setattr(DoorActor, "_pod_as_seen", _pod_in_cache)
 
 
-def _pod_in_cache(world: World, actor: ledger_world.DoorActor, now: PodState) -> PodState:
-    return world._pods_at(actor.pods_seen).get(now.uid, now)
+def _pod_in_cache(door: DoorActor, now: PodState) -> PodState:
+    return door.pods.get(now.uid, now)
 
 
 def _count_from_older_pods(patch: Patch) -> None:
@@ -153,7 +158,7 @@ def _count_from_older_pods(patch: Patch) -> None:
         older = None if known is None else replace(known, pods_resource_version=0)
         return _GENUINE_SETTLE(older, count, expired=expired)
 
-    patch.setattr(ledger_world, "settle", settle)
+    patch.setattr(trackers, "settle", settle)
 
 
 def _charge_until_the_refusal(patch: Patch) -> None:
@@ -192,17 +197,17 @@ def _make_a_lost_ledger_at_once(patch: Patch) -> None:
 
 
 def _make_a_lost_ledger_from_old_pods(patch: Patch) -> None:
-    patch.setattr(World, "_has_seen_all", lambda *_: True)
+    patch.setattr(TrackerActor, "_has_seen_all", lambda *_: True)
 
 
 def _let_a_deposed_leader_write(patch: Patch) -> None:
-    def arrive(world: World, tracker: int) -> None:
-        actor = world.trackers[tracker]
-        sent, actor.sent = actor.sent, None
-        if sent is not None and world.ledger[1] is not None:
-            world._write(world.ledger[0], sent[1])  # whatever was written since
+    def arrive(tracker: TrackerActor) -> None:
+        sent, tracker.sent = tracker.sent, None
+        version, present = tracker.storage.ledger
+        if sent is not None and present is not None:
+            tracker.storage.write_ledger(version, sent[1])  # whatever was written since
 
-    patch.setattr(World, "arrive", arrive)
+    patch.setattr(TrackerActor, "arrive", arrive)
 
 
 def _count_new_resources_at_once(patch: Patch) -> None:
@@ -224,19 +229,19 @@ def _release_without_comparing(patch: Patch) -> None:
 
 def _release_by_what_others_have(patch: Patch) -> None:
     """Binds of pods that were released go unasked: what is promised is as good as taken."""
-    genuine = World._answer
+    genuine = Requests._answer
 
     def answer(
-        world: World, request: ledger_world.Request, verdict: Verdict, stands: Verdict | None
+        requests: Requests, request: Request, verdict: Verdict, stands: Verdict | None
     ) -> None:
         known = request.ledger[1]
         promised = None if known is None else known.reservations.get(request.claim.uid)
         if promised is not None and promised.door is Door.RELEASE:
             request.is_admitted = True
             return
-        genuine(world, request, verdict, stands)
+        genuine(requests, request, verdict, stands)
 
-    patch.setattr(World, "_answer", answer)
+    patch.setattr(Requests, "_answer", answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.installing.test_ledger_definition import RARE_LEDGER
-from tests.quota.ledger_driver import STEPS, random_steps
-from tests.quota.ledger_world import World
+from tests.quota.ledger_world.driver import STEPS, random_steps
+from tests.quota.ledger_world.world import World
 from webhook.cluster.files.documents import read_documents
 from webhook.encoding import encode_json
 from webhook.installing import MANIFESTS, render
@@ -321,7 +321,7 @@ def test_a_ledger_is_stored_as_it_is_written(cluster: Cluster) -> None:
     ledgers = [RARE_LEDGER]
     for step in random_steps(7, 60):
         STEPS[step.name](world, step)
-        known = world.read_ledger()[1]
+        known = world.storage.read_ledger()[1]
         ledgers += [] if known is None else [known]
     for ledger in ledgers:
         status = json.loads(encode_json(ledger_status(ledger)))

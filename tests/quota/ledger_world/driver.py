@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from tests.quota.ledger_world import SCOPES, DoorActor, TrackerActor, World
+from tests.quota.ledger_world.objects import SCOPES
+from tests.quota.ledger_world.replicas import Replica
+from tests.quota.ledger_world.world import World
 
 
 @dataclass(frozen=True)
@@ -20,75 +23,78 @@ class Step:
     fourth: int
 
 
-def _actor(world: World, step: Step) -> DoorActor | TrackerActor:
-    actors: list[DoorActor | TrackerActor] = [*world.doors, *world.trackers]
-    return actors[step.second % 4]
+def _replica(world: World, step: Step) -> Replica:
+    return (*world.doors, *world.trackers)[step.second % 4]
 
 
 def _sync(world: World, _: Step) -> None:
     for door in world.doors:
-        world.catch_up(door)
-    world.catch_up(world.trackers[0])
-    world.settle(0)
+        door.catch_up()
+    world.trackers[0].catch_up()
+    world.trackers[0].settle()
 
 
 def _heal(world: World, step: Step) -> None:
     """Let time pass until a lost ledger may be made, and make it."""
-    world.settle(step.first % 2)
+    tracker = world.trackers[step.first % 2]
+    tracker.settle()
     world.pass_time(46)
-    world.catch_up(world.trackers[step.first % 2])
-    world.settle(step.first % 2)
+    tracker.catch_up()
+    tracker.settle()
 
 
 def _put_quota(world: World, step: Step) -> None:
     name = ("base", "a", "b")[step.third % 3]
-    world.put_quota(
+    world.people.put_quota(
         name, cpu=2 * step.first, memory=1 + 2 * step.second, scope=SCOPES[step.fourth % 4]
     )
 
 
+def _create_pod(world: World, step: Step, *, is_gated: bool = False) -> None:
+    cpu, memory = 1 + step.first % 3, 1 + step.second % 3
+    world.people.create_pod(cpu, memory, gold=step.third % 2 == 0, is_gated=is_gated)
+
+
 STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "sync": _sync,
-    "create pod": lambda world, step: world.create_pod(
-        1 + step.first % 3, 1 + step.second % 3, gold=step.third % 2 == 0
+    "create pod": _create_pod,
+    "create gated pod": partial(_create_pod, is_gated=True),
+    "ungate": lambda world, step: world.trackers[step.second % 2].ungate(step.first),
+    "strip": lambda world, step: world.people.strip(step.first),
+    "bind": lambda world, step: world.doors[step.second % 2].bind(step.first),
+    "create assigned": lambda world, step: world.doors[step.third % 2].create_assigned(
+        1 + step.first % 3, 1 + step.second % 3
     ),
-    "create gated pod": lambda world, step: world.create_pod(
-        1 + step.first % 3, 1 + step.second % 3, gold=step.third % 2 == 0, is_gated=True
+    "resize": lambda world, step: world.doors[step.third % 2].resize(
+        step.first, 1 + step.second % 5
     ),
-    "ungate": lambda world, step: world.ungate(step.second % 2, step.first),
-    "strip": lambda world, step: world.strip(step.first),
-    "bind": lambda world, step: world.bind(step.first, step.second % 2),
-    "create assigned": lambda world, step: world.create_assigned(
-        1 + step.first % 3, 1 + step.second % 3, step.third % 2
+    "patch": lambda world, step: world.doors[step.third % 2].patch(
+        step.first, 1 + step.second % 5, step.fourth % 4
     ),
-    "resize": lambda world, step: world.resize(step.first, 1 + step.second % 5, step.third % 2),
-    "patch": lambda world, step: world.patch(
-        step.first, 1 + step.second % 5, step.fourth % 4, step.third % 2
-    ),
-    "flip": lambda world, step: world.flip(step.first, step.second % 2),
-    "decide": lambda world, step: world.decide(step.first),
-    "decide, answer lost": lambda world, step: world.decide(step.first, loses_answer=True),
-    "commit": lambda world, step: world.commit(step.first),
-    "finish": lambda world, step: world.finish(step.first),
-    "delete": lambda world, step: world.delete(step.first),
+    "flip": lambda world, step: world.doors[step.second % 2].flip(step.first),
+    "decide": lambda world, step: world.requests.decide(step.first),
+    "decide, answer lost": lambda world, step: world.requests.decide(step.first, loses_answer=True),
+    "commit": lambda world, step: world.requests.commit(step.first),
+    "finish": lambda world, step: world.people.finish(step.first),
+    "delete": lambda world, step: world.people.delete(step.first),
     "put quota": _put_quota,
-    "delete quota": lambda world, step: world.delete_quota("ab"[step.third % 2]),
-    "see": lambda world, step: world.see(_actor(world, step), 1 + step.first % 3),
-    "catch up": lambda world, step: world.catch_up(_actor(world, step)),
-    "look": lambda world, step: world.look(step.first % 2),
-    "settle": lambda world, step: world.settle(step.first % 2),
-    "settle late": lambda world, step: world.settle(step.first % 2, looks=False),
+    "delete quota": lambda world, step: world.people.delete_quota("ab"[step.third % 2]),
+    "see": lambda world, step: _replica(world, step).see(1 + step.first % 3),
+    "catch up": lambda world, step: _replica(world, step).catch_up(),
+    "look": lambda world, step: world.trackers[step.first % 2].look(),
+    "settle": lambda world, step: world.trackers[step.first % 2].settle(),
+    "settle late": lambda world, step: world.trackers[step.first % 2].settle(looks=False),
     "pass time": lambda world, step: world.pass_time((1, 2, 5, 12, 20, 46)[step.first % 6]),
-    "crash door": lambda world, step: world.crash_door(step.first),
-    "restart": lambda world, step: world.restart(_actor(world, step), step.first),
-    "lose ledger": lambda world, _: world.lose_ledger(),
+    "crash door": lambda world, step: world.requests.crash_door(step.first),
+    "restart": lambda world, step: _replica(world, step).restart(step.first),
+    "lose ledger": lambda world, _: world.people.lose_ledger(),
     "heal": _heal,
-    "edit ledger": lambda world, step: world.edit_ledger(step.first, 1 + step.second % 3),
-    "configure": lambda world, step: world.configure(step.first),
-    "reload": lambda world, step: world.reload(_actor(world, step)),
-    "begin term": lambda world, step: world.begin_term(step.first % 2),
-    "send": lambda world, step: world.send(step.first % 2),
-    "arrive": lambda world, step: world.arrive(step.first % 2),
+    "edit ledger": lambda world, step: world.people.edit_ledger(step.first, 1 + step.second % 3),
+    "configure": lambda world, step: world.people.configure(step.first),
+    "reload": lambda world, step: _replica(world, step).reload(),
+    "begin term": lambda world, step: world.trackers[step.first % 2].begin_term(),
+    "send": lambda world, step: world.trackers[step.first % 2].send(),
+    "arrive": lambda world, step: world.trackers[step.first % 2].arrive(),
 }
 _RARE = {"put quota": 1, "delete quota": 1, "crash door": 1, "restart": 1, "flip": 2, "delete": 2}
 _OFTEN = {"sync": 10, "bind": 9, "decide": 10, "commit": 10, "create pod": 9, "settle": 6}

@@ -1,0 +1,115 @@
+"""What has to hold in the world; the pods in storage are what is true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tests.quota.ledger_world.objects import CPU, PodState, QuotaState, Request, number, observed
+from tests.quota.ledger_world.storage import Storage
+from webhook.quota.ledger import Admitted, Ledger, Verdict, excess, reserved_by
+from webhook.quota.line import Waiter
+
+
+def taken(storage: Storage, quota: QuotaState, resource: str) -> int:
+    """What assigned, live pods really take of a quota."""
+    return sum(
+        pod.cpu if resource == CPU else pod.memory
+        for pod in storage.pods.values()
+        if pod.is_assigned and pod.is_live and quota.applies_to(pod)
+    )
+
+
+def check_laws(storage: Storage) -> None:
+    """Check what holds at every moment, for every quota counted as it is now (law 1)."""
+    _, known = storage.read_ledger()
+    if known is None:
+        return
+    quotas = storage.quotas()
+    sums = reserved_by(known.reservations.values())
+    for one in known.reservations.values():
+        for charge in one.charges.values():
+            assert not excess(charge, one.usage), f"{one.pod} is charged twice"
+    for name, account in known.accounts.items():
+        is_current = (
+            name in quotas and quotas[name].observed(account.hard.keys()) == account.observed
+        )
+        for resource in account.hard:
+            reserved = number(account.reserved, resource)
+            assert reserved == number(sums.get(name, {}), resource), (
+                f"{name}: reserved is not the sum of the reservations"
+            )
+            if is_current:
+                held = number(account.used, resource) + reserved
+                real = taken(storage, quotas[name], resource)
+                assert held >= real, f"{name}: {real} {resource} taken, {held} in the ledger"
+
+
+def check_commit(
+    storage: Storage, request: Request, before: PodState | None, after: PodState
+) -> None:
+    """Check that nothing grew beyond a quota that is as it was when it was admitted (law 2)."""
+    if not after.is_assigned:
+        return
+    if storage.recounted_at > request.admitted_at:
+        return  # what was admitted since claimed for other resources
+    for quota in storage.quotas().values():
+        if quota.observed(request.keys) not in request.observed or not quota.applies_to(after):
+            continue
+        was_counted = before is not None and before.is_assigned and quota.applies_to(before)
+        for resource, hard in quota.hard(request.keys).items():
+            grown = number(after.usage, resource)
+            if was_counted and before is not None:
+                grown -= number(before.usage, resource)
+            real = taken(storage, quota, resource)
+            assert grown <= 0 or real <= hard.value, (
+                f"over-commit of {quota.name}: {real} {resource} of {hard.value}"
+            )
+
+
+def check_refused_untouched(
+    known: Ledger, following: Ledger, batch: Sequence[Request], verdicts: Sequence[Verdict]
+) -> None:
+    """Check that a refused pod holds after the decision what it held before it (law 7)."""
+    uids = [one.claim.uid for one in batch]
+    decided = zip(uids, verdicts, strict=True)
+    admitted = {uid for uid, verdict in decided if isinstance(verdict, Admitted)}
+    for uid in uids:
+        is_unchanged = following.reservations.get(uid) == known.reservations.get(uid)
+        assert uid in admitted or is_unchanged, "a refused request left a charge"
+
+
+def check_released(ledger: Ledger, released: Iterable[Waiter]) -> None:
+    """Check that what is reserved for pods that waited fits beside all else (law 2)."""
+    sums = reserved_by(ledger.reservations.values())
+    for waiter in released:
+        claim = waiter.claim
+        assert claim is not None
+        for name in claim.quotas:
+            account = ledger.accounts[name]
+            for resource, hard in account.hard.items():
+                held = number(account.used, resource) + number(sums[name], resource)
+                asks = number(claim.usage, resource)
+                assert not asks or held <= hard.value, f"{claim.pod} was released beyond {name}"
+
+
+def check_folded(storage: Storage) -> None:
+    """Check, when all is counted, that nothing is both used and reserved (law 4)."""
+    _, known = storage.read_ledger()
+    assert known is not None
+    for uid, one in known.reservations.items():
+        pod = storage.pods.get(uid)
+        assert pod is None or not pod.is_assigned or pod.version <= one.after, (
+            f"{one.pod} is both used and reserved"
+        )
+
+
+def check_exact(storage: Storage) -> None:
+    """Check, when nothing is on its way, that the ledger says what is true and no more."""
+    _, known = storage.read_ledger()
+    assert known is not None
+    assert known.observed == observed(storage.quotas(), storage.keys)
+    for name, quota in storage.quotas().items():
+        account = known.accounts[name]
+        for resource in storage.keys:
+            assert number(account.used, resource) == taken(storage, quota, resource), name
+            assert not number(account.reserved, resource), f"{name} still holds reservations"
