@@ -39,36 +39,22 @@ from webhook.quota.ledger import (
     final_verdicts,
     not_counted,
 )
-from webhook.quota.ledger_codec import written_bytes
-from webhook.state.deciding import (
-    LATE,
-    close,
-    decided,
-    growth_of,
-    outcome_of,
-    still_open,
-    too_large,
-    unreachable,
-)
+from webhook.state.deciding import Decider
 from webhook.state.lanes import Lane, Lanes, Outcome, Reserved, Ticket
 from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.outcomes import BUSY, LATE, close, outcome_of, still_open, too_large, unreachable
 from webhook.state.shared_quotas import SharedQuotaStore, SharedSeen
 from webhook.state.sharing import (
     NOTHING_SHARED,
     SharedMap,
-    closed,
     look_up,
     raise_grants,
-    reason_of,
     with_others,
 )
 
 __all__ = ["Outcome", "Reserved", "Reserver", "ReserverStats"]
 
 _log = logging.getLogger(__name__)
-
-_BUSY = Undecided("the quota ledger is busy")
-_FULL = Undecided("the quota ledger holds as many reservations as it can")
 
 _GATHER_SECONDS: Final = 0.01
 """How long a crowd may grow before it is decided: each write costs the API server as much as the
@@ -119,9 +105,7 @@ class Reserver:
     ) -> None:
         self._ledgers = ledgers
         self._attempts = attempts
-        self._capacity = capacity
-        self._most_bytes = most_bytes
-        self._opted_in_at = opted_in_at
+        self._decider = Decider(capacity, most_bytes, opted_in_at)
         self._stats = stats or ReserverStats()
         self._shared = shared
         self._sleep = sleep
@@ -164,7 +148,7 @@ class Reserver:
         seen = self._look_up(shared_names(known), is_fresh=True)
         if known is not None:
             known = with_others(known, namespace, seen)
-        _, verdicts = self._verdicts(namespace, known, [ticket], seen)
+        _, verdicts = self._decider.verdicts(namespace, known, [ticket], seen)
         return outcome_of(verdicts[0], number)
 
     def contradiction(self, namespace: str, observed: frozenset[Observed]) -> Undecided | None:
@@ -192,9 +176,9 @@ class Reserver:
             self._lanes.hand_over(lane)
             for ticket in batch:
                 if ticket.outcome is None:
-                    ticket.outcome = _BUSY
+                    ticket.outcome = BUSY
                 ticket.woken.release()
-        return own.outcome or _BUSY
+        return own.outcome or BUSY
 
     def _decide(self, namespace: str, batch: Sequence[Ticket]) -> None:
         """Give every ticket of the batch its outcome."""
@@ -262,7 +246,7 @@ class Reserver:
         known = version.ledger
         if known is not None:
             known = with_others(known, namespace, seen)
-        following, verdicts = self._verdicts(namespace, known, tickets, seen)
+        following, verdicts = self._decider.verdicts(namespace, known, tickets, seen)
         if not is_fresh and not all(isinstance(one, Admitted) for one in verdicts):
             return False
         is_admitting = any(isinstance(one, Admitted) for one in verdicts)
@@ -294,50 +278,6 @@ class Reserver:
         if version is None:
             close(tickets, NO_LEDGER)
         return version
-
-    def _verdicts(
-        self, namespace: str, known: Ledger | None, tickets: Sequence[Ticket], seen: SharedMap
-    ) -> tuple[Ledger | None, list[Verdict]]:
-        """Decide the tickets in their order on one running ledger."""
-        if known is None:
-            return None, [NO_LEDGER for _ in tickets]
-        kept_out = self._kept_out(namespace, known, tickets, seen)
-        following, verdicts = decided(known, tickets, kept_out)
-        if written_bytes(following) > self._most_bytes:
-            kept_out = self._without_room(namespace, known, tickets, kept_out)
-            following, verdicts = decided(known, tickets, kept_out)
-        return following, verdicts
-
-    def _kept_out(
-        self, namespace: str, known: Ledger, tickets: Sequence[Ticket], seen: SharedMap
-    ) -> list[Undecided | None]:
-        """Say of each ticket why it cannot be decided; None where it can."""
-        since = self._opted_in_at(namespace)
-        shut = closed(namespace, known, seen) if seen else {}
-        is_full = len(known.reservations) >= self._capacity()
-        return [
-            _FULL
-            if is_full and ticket.claim.uid not in known.reservations
-            else not_counted(known, ticket.observed, since=since)
-            or reason_of(ticket.claim, known, shut)
-            for ticket in tickets
-        ]
-
-    def _without_room(
-        self,
-        namespace: str,
-        known: Ledger,
-        tickets: Sequence[Ticket],
-        kept_out: Sequence[Undecided | None],
-    ) -> list[Undecided | None]:
-        """Keep the newest claims out that would make the ledger larger than an object can be."""
-        room = max(0, self._most_bytes - written_bytes(known))
-        out: list[Undecided | None] = []
-        for ticket, reason in zip(tickets, kept_out, strict=True):
-            growth = 0 if reason is not None else growth_of(known, ticket.claim)
-            out.append(too_large(namespace) if growth > room else reason)
-            room -= growth if growth <= room else 0
-        return out
 
     def _settle(
         self,
