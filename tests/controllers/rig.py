@@ -179,7 +179,7 @@ class Rig:
         for _ in range(tracker._agenda.due()):
             namespace = tracker._agenda.take(0)
             assert namespace is not None
-            tracker._settle(namespace)
+            tracker._reconciler.reconcile(namespace)
         while self.removes_gates and tracker._gates.work(0):
             pass
 

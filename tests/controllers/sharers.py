@@ -64,7 +64,7 @@ def settle(rig: Rig, namespace: str) -> None:
     for _ in range(tracker._agenda.due()):
         one = tracker._agenda.take(0)
         if one == namespace:
-            tracker._settle(one)
+            tracker._reconciler.reconcile(one)
         elif one is not None:
             tracker._agenda.done(one, again=rig.clock[0], not_before=0.0)
 

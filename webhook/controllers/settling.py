@@ -109,6 +109,9 @@ class Settler:
             ApiError: The API server does not do it.
             InvalidFieldError: The pods of the namespace cannot be counted.
         """
+        if tracked.is_leaving and self._counts_nothing(namespace):
+            self._let_go(namespace, tracked, term)
+            return None
         lost = 0
         for _ in range(_RACES):
             try:
@@ -137,9 +140,7 @@ class Settler:
         if version is None or version.ledger is None:
             wait = self._wait_for_lost(namespace, tracked, version)
             if not tracked.count.quotas.quotas and version is None:
-                line = self._counts.line(namespace, tracked)
-                passed = self._lines.pass_line(tracked, None, line)
-                self._note_passed(namespace, tracked, passed, term)
+                self._let_go(namespace, tracked, term)
                 return None
             if wait:
                 return min(wait, _LOOK_FOR_LOST_SECONDS)  # it may come back by itself
@@ -193,6 +194,18 @@ class Settler:
                 self._counts.had_ledger.add(namespace)
             tracked.is_settled = True  # the doors say that they cannot decide
             return self._ledgers.fetch_blank(namespace)
+
+    def _counts_nothing(self, namespace: str) -> bool:
+        """Tell whether no ledger counts anything in a namespace, as the API server says now."""
+        known = self._ledgers.known(namespace)
+        if known is not None and known.ledger is not None:
+            return False
+        try:
+            version = self._ledgers.fetch(namespace)
+        except InvalidFieldError:
+            return False  # it is settled like any that cannot be read
+        # what it holds of shared quotas is given back when it is settled
+        return (version is None or version.ledger is None) and not self._shares.naming(namespace)
 
     def _wait_for_lost(
         self, namespace: str, tracked: Tracked, version: LedgerVersion | None
@@ -323,6 +336,14 @@ class Settler:
             tracked.lost_since = None
             tracked.is_back = False
             tracked.written = Written(version.uid, version.resource_version, following.accounts)
+
+    def _let_go(self, namespace: str, tracked: Tracked, term: int) -> None:
+        """Take all gates off in a namespace without quotas, and write no ledger into it.
+
+        What else the object says, of shadow mode, stays as it is.
+        """
+        passed = self._lines.pass_line(tracked, None, self._counts.line(namespace, tracked))
+        self._note_passed(namespace, tracked, passed, term)
 
     def _note_passed(self, namespace: str, tracked: Tracked, passed: Passed, term: int) -> None:
         """Let those go who may: what was decided about them is known to be written."""

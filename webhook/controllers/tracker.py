@@ -7,12 +7,8 @@ reserves for pods that wait behind our scheduling gate and fit (`lines`); the ga
 removed by threads of their own (`gates`).
 
 Every process counts, and the one that leads writes. Some threads settle different namespaces at the
-same time, never one namespace in two of them; the informers' threads only count and put what they
-changed on the agenda. A namespace that changes all the time is settled at most every
-`settle_seconds`, one that was quiet at once, and one that fails is tried again after growing
-pauses, so that none keeps the others waiting. One in which nothing happens is looked at every
-`resync_seconds`: a reservation whose request came to nothing leaves no other trace, and somebody
-may have edited the ledger.
+same time, never one namespace in two of them (`reconciling`); the informers' threads only count and
+put what they changed on the agenda.
 
 When a leadership begins, everything is looked at anew. Ledgers that are missing in namespaces that
 were opted in by then count as lost, and reservations are watched from then on: what an earlier
@@ -22,13 +18,11 @@ leader saw is not known.
 from __future__ import annotations
 
 import logging
-import math
-import random
 import time
 from collections.abc import Callable, Set
 from typing import Final
 
-from webhook.cluster.api import ApiError, ClusterApi, UnavailableError
+from webhook.cluster.api import ApiError, ClusterApi
 from webhook.cluster.informer import Change, Informer
 from webhook.cluster.kinds import split_key
 from webhook.controllers.agenda import Agenda
@@ -37,15 +31,15 @@ from webhook.controllers.events import EventRecorder
 from webhook.controllers.gates import GateRemover
 from webhook.controllers.lines import Lines, Releasing
 from webhook.controllers.membership import Membership
+from webhook.controllers.reconciling import Reconciler
 from webhook.controllers.recounting import Recounter
 from webhook.controllers.rounds import Rounds
 from webhook.controllers.settling import RETRY_SECONDS, Settler
 from webhook.controllers.share_keeper import ShareKeeper
 from webhook.controllers.shares import Shares
 from webhook.controllers.terms import NotLeadingError, Terms, always
-from webhook.controllers.tracked import Tracked, TrackerTiming
+from webhook.controllers.tracked import TrackerTiming
 from webhook.controllers.voice import Voice
-from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
@@ -60,8 +54,6 @@ _ROUND_SECONDS: Final = 0.2
 _UNSEEN_SECONDS: Final = 0.05
 """Between two looks whether the caches have been filled."""
 _IDLE_SECONDS: Final = 1.0
-_MOST_GONE: Final = 200
-"""Deleted pods of a namespace that a standby remembers before it asks which of them matter."""
 _STOP_SECONDS: Final = 10.0
 
 
@@ -146,7 +138,7 @@ class Tracker:
             membership=self._membership,
         )
         self._keeper = ShareKeeper(self._shares, ledgers, quotas, namespaces, self._voice)
-        self._settler = Settler(
+        settler = Settler(
             ledgers,
             self._counts,
             self._lines,
@@ -157,12 +149,25 @@ class Tracker:
             are_followed=lambda: self._followed is not None and self._followed.is_following,
             voice=self._voice,
         )
+        is_followed = ledger_informer is not None
+        self._reconciler = Reconciler(
+            self._agenda,
+            self._counts,
+            ledgers,
+            self._lines,
+            settler,
+            self._timing,
+            resync_seconds=(
+                self._timing.followed_resync_seconds if is_followed else self._timing.resync_seconds
+            ),
+            notice=self._terms.notice,
+            plan_recount=self._recounter.plan,
+            voice=self._voice,
+        )
         self._ledgers = ledgers
         self._namespaces = namespaces.informer
         self._followed = ledger_informer
-        self._resync = self._timing.resync_seconds
         if ledger_informer is not None:
-            self._resync = self._timing.followed_resync_seconds
             ledger_informer.add_handler(self._on_ledger)
         self._has_been_ready = False
         self._watch = Rounds("tracker", self._look, rest_seconds=RETRY_SECONDS)
@@ -324,118 +329,10 @@ class Tracker:
         namespace = self._agenda.take(_IDLE_SECONDS)
         if namespace is not None:
             try:
-                self._settle(namespace)
+                self._reconciler.reconcile(namespace)
             except Exception:  # noqa: BLE001 - logged with its name, and it is tried again
                 _log.exception("settling failed", extra={"namespace": namespace})
         return 0.0
-
-    def _settle(self, namespace: str) -> None:
-        """Settle a namespace that was taken from the agenda, and plan it again."""
-        retry: float | None = RETRY_SECONDS
-        tracked: Tracked | None = None
-        try:
-            term = self._terms.notice()
-            if not term:
-                self._stand_by(namespace)
-                return
-            tracked = self._begin(namespace)
-            if tracked is not None:
-                if tracked.is_leaving and self._counts_nothing(namespace):
-                    self._let_go(namespace, tracked, term)
-                    retry = None
-                else:
-                    retry = self._settler.settle(namespace, tracked, term)
-                tracked.failures = 0
-                self._recounter.plan(namespace)
-        except NotLeadingError:
-            _log.info("not leading any more", extra={"namespace": namespace})
-        except (ApiError, InvalidFieldError) as err:
-            retry = self._note_failure(namespace, tracked, err)
-        finally:
-            self._end(namespace, tracked, retry)
-
-    def _counts_nothing(self, namespace: str) -> bool:
-        """Tell whether no ledger counts anything in a namespace, as the API server says now.
-
-        Raises:
-            ApiError: It does not say.
-        """
-        known = self._ledgers.known(namespace)
-        if known is not None and known.ledger is not None:
-            return False
-        try:
-            version = self._ledgers.fetch(namespace)
-        except InvalidFieldError:
-            return False  # it is settled like any that cannot be read
-        # what it holds of shared quotas is given back when it is settled
-        return (version is None or version.ledger is None) and not self._shares.naming(namespace)
-
-    def _let_go(self, namespace: str, tracked: Tracked, term: int) -> None:
-        """Take all gates off in a namespace that is left, and write no ledger into it.
-
-        What else the object says, of shadow mode, stays as it is.
-        """
-        since = self._timing.clock() if tracked.taken_since is None else tracked.taken_since
-        line = self._counts.line(namespace, tracked)
-        passed = self._lines.pass_line(tracked, None, line)
-        self._lines.note(
-            namespace, tracked, passed, since=since, may=lambda: self._still_leads(term)
-        )
-
-    def _begin(self, namespace: str) -> Tracked | None:
-        with self._counts.lock:
-            tracked = self._counts.tracked.get(namespace)
-            if tracked is not None:
-                tracked.begin()
-                self._counts.refresh_quotas(namespace, tracked)
-            return tracked
-
-    def _stand_by(self, namespace: str) -> None:
-        """Settle nothing, and let deleted pods not pile up: few of them have a reservation."""
-        with self._counts.lock:
-            tracked = self._counts.tracked.get(namespace)
-            if tracked is None or tracked.count.gone < _MOST_GONE:
-                return
-            known = self._ledgers.known(namespace)
-            ledger = None if known is None else known.ledger
-            tracked.count.forget_gone(() if ledger is None else ledger.reservations)
-
-    def _note_failure(
-        self, namespace: str, tracked: Tracked | None, err: ApiError | InvalidFieldError
-    ) -> float:
-        _log.warning("settling failed", extra={"namespace": namespace, "error": str(err)})
-        self._voice.settled("failed")
-        if tracked is None:
-            return RETRY_SECONDS
-        # its doors say that they cannot decide; those of the other namespaces can
-        tracked.is_settled = tracked.is_settled or not isinstance(err, UnavailableError)
-        tracked.failures += 1
-        pause = min(self._timing.longest_retry, math.ldexp(RETRY_SECONDS, tracked.failures - 1))
-        return pause if tracked.failures == 1 else pause * random.uniform(0.7, 1.0)  # noqa: S311
-
-    def _end(self, namespace: str, tracked: Tracked | None, retry: float | None) -> None:
-        """Give a namespace back to the agenda."""
-        now = self._timing.clock()
-        with self._counts.lock:
-            present = self._counts.tracked.get(namespace)
-            if tracked is not None:
-                if retry is None and tracked.taken_since is not None:
-                    self._voice.lagged(now - tracked.taken_since)
-                pause = self._timing.settle_seconds if retry is None else retry
-                tracked.note(now + pause, is_done=retry is None)
-                if tracked.has_left and present is tracked:
-                    del self._counts.tracked[namespace]
-                    present = None
-            if present is None:
-                self._agenda.remove(namespace)
-                self._agenda.done(namespace)
-            elif tracked is None:  # a standby; it is planned again when a leadership begins
-                self._agenda.done(namespace)
-            else:
-                again = present.next_moment(self._resync)
-                self._agenda.done(namespace, again=again, not_before=present.due)
-        if present is None or tracked is None:  # gone, or somebody else leads
-            self._lines.forget(namespace)
 
 
 def _namespace_of(key: str) -> str:
