@@ -39,15 +39,14 @@ class Terms:
     def notice(self) -> int:
         """Return the leadership to work under, 0 for none; one that is new is begun first."""
         term = int(self._is_leader())
-        if term == self._term:
-            return term
-        with self._changing:
-            term = int(self._is_leader())
-            if term != self._term:
-                if term:
-                    self._begin()
-                self._term = term
-                self._tell(term)
+        if term != self._term:
+            with self._changing:
+                term = int(self._is_leader())  # another thread may have begun it meanwhile
+                if term != self._term:
+                    if term:
+                        self._begin()
+                    self._term = term
+                    self._tell(term)
         return term
 
     def leads(self) -> bool:
