@@ -3,7 +3,11 @@
 - `counting`: what the pods of a namespace use, kept up to date pod by pod.
 - `expiry`: which reservations nobody can be using any more.
 - `tracked`: one namespace, and when something is to be done about it.
-- `tracker`: writes what was counted into each namespace's ledger.
+- `tracker`: has what was counted written into each namespace's ledger, while it leads;
+  `reconciling` takes one namespace after the other, and `settling` writes.
+- `shares`: what namespaces hold of quotas that they share. `share_turn` keeps it true while one is
+  settled, `share_keeper` besides, and `completeness` says whether all are counted.
+- `rounds`: the thread that such a loop runs on; `terms`: the leadership that it works under.
 
 What a step decides is decided by the core (`webhook.quota.settlement`); these loops gather what
 it needs and carry out what it says.

@@ -16,7 +16,7 @@ class Rounds:
         name: The thread's.
         work: Does one round; returns how many seconds to rest before the next.
         rest_seconds: How long to rest after a round that has failed. That is logged.
-        last: The round after the last, when they are over.
+        last: Done once on the thread, when the rounds are over.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 - `ledgers`: ledger objects by compare-and-swap, with a look-aside of the newest version known;
   `ledger_text` reads those that come from a watch, when somebody asks.
-- `reserver`: decides claims that arrive together on one ledger and writes once (`deciding`); they
-  wait for each other in `lanes`.
+- `reserver`: decides claims that arrive together on one ledger and writes once (`deciding`,
+  `outcomes`); they wait for each other in `lanes`.
 - `shared_quotas`: ClusterDeferredQuota objects by compare-and-swap; `sharing` raises there what a
   namespace holds before the reserver writes, and `shared_view` tells which namespaces share what.
 - `names`, `label_selectors`: names in the cluster that more than one package goes by, and the
