@@ -34,8 +34,8 @@ how they share it.
 
 A pod behind our scheduling gate is claimed for before the gate is removed (`line_pass`), so that
 what was freed for it goes to nobody else; one that was created without a gate, because there was
-room (`passage`), is claimed for while others wait behind it. No request is on its way for such a reservation: it is
-a promise, and the bind claims again. Law 5 is the least that it is kept for.
+room (`passage`), is claimed for while others wait behind it. No request is on its way for such a
+reservation: it is a promise, and the bind claims again. Law 5 is the least that it is kept for.
 """
 
 from __future__ import annotations
