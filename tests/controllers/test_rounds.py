@@ -88,6 +88,19 @@ def test_a_round_may_stop_all_that_follow() -> None:
     assert done == [1]
 
 
+def test_a_rest_before_the_first_round_is_taken_when_it_is_asked_for() -> None:
+    done: list[int] = []
+
+    def work() -> float:
+        done.append(1)
+        return 0.0
+
+    made = Rounds("test", work, rest_seconds=3600.0, rests_first=True)
+    made.start()
+    made.stop(5)
+    assert done == []
+
+
 def test_what_never_began_can_be_stopped() -> None:
     made = rounds(lambda: 0.0)
     made.stop(5)

@@ -63,7 +63,7 @@ class ModeWatch:
             decode=decode_namespace,
         )
         self.informer.add_handler(self._on_change)
-        self._rounds = Rounds("modes", self._work, rest_seconds=_ROUND_SECONDS)
+        self._rounds = Rounds("modes", self._work, rest_seconds=_ROUND_SECONDS, rests_first=True)
 
     def start(self) -> None:
         """Begin to follow and report."""

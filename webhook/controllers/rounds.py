@@ -16,6 +16,7 @@ class Rounds:
         name: The thread's.
         work: Does one round; returns how many seconds to rest before the next.
         rest_seconds: How long to rest after a round that has failed. That is logged.
+        rests_first: Whether to rest before the first round as well.
         last: Done once on the thread, when the rounds are over.
     """
 
@@ -25,10 +26,12 @@ class Rounds:
         work: Callable[[], float],
         *,
         rest_seconds: float,
+        rests_first: bool = False,
         last: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._work = work
         self._rest_seconds = rest_seconds
+        self._first_rest = rest_seconds if rests_first else 0.0
         self._last = last
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -39,7 +42,7 @@ class Rounds:
         return self._is_over.is_set()
 
     def start(self) -> None:
-        """Begin with the first round."""
+        """Begin."""
         self._thread.start()
 
     def end(self) -> None:
@@ -53,7 +56,7 @@ class Rounds:
             self._thread.join(longest_wait)
 
     def _run(self) -> None:
-        rest = 0.0
+        rest = self._first_rest
         while not self._is_over.wait(rest):
             rest = self._try(self._work)
         self._try(self._last)

@@ -117,6 +117,7 @@ class ShadowWatch:
             "shadow",
             self.look,
             rest_seconds=self._timing.round_seconds,
+            rests_first=True,
             last=partial(self.look, is_last=True),
         )
 
