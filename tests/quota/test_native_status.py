@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -86,6 +87,16 @@ def test_all_pods_count_with_a_node_or_without() -> None:
     ]
     found = native_count(quota({"requests.cpu": "9", "pods": "9", "count/pods": "9"}), pods)
     assert to_text(found) == {"count/pods": "3", "pods": "2", "requests.cpu": "3"}
+
+
+def test_a_pod_that_should_be_gone_only_exists() -> None:
+    ended = {"deletionTimestamp": "2026-06-01T12:00:00Z", "deletionGracePeriodSeconds": 30}
+    pods = [Pod.from_object(a_pod(node="n", requests={"cpu": "1"}, metadata=ended))]
+    limited = quota({"requests.cpu": "9", "pods": "9", "count/pods": "9"})
+    last = datetime(2026, 6, 1, 12, 0, 30, tzinfo=UTC)
+    for now, charged in ((None, "1"), (last, "1"), (last + timedelta(milliseconds=1), "0")):
+        found = to_text(native_count(limited, pods, now=now))
+        assert found == {"count/pods": "1", "pods": charged, "requests.cpu": charged}
 
 
 def test_only_pods_in_the_scopes_count() -> None:

@@ -112,7 +112,7 @@ def joining(
 
 def _joining(namespace: str, one: SharedQuota, quota: DeferredQuota, there: Inhabitants) -> Finding:
     others = one.grants.elsewhere(namespace)
-    total = add(mask(others, quota.hard), taken_at_bind(quota, there.pods).most)
+    total = add(mask(others, quota.hard), taken_at_bind(quota, there.pods, now=there.now).most)
     number = len(one.grants.namespaces.keys() - {namespace})
     share = f"its pods will share {render(quota.hard)} with {_with_whom(number, others)}"
     above = exceeding(total, quota.hard)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from webhook.quota.deferral import DeferredQuota
 from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.pods import is_terminal, usage_of
+from webhook.quota.pods import is_quota_eligible, usage_of
 from webhook.quota.quantity import ZERO
 from webhook.quota.resources import ResourceList, add, mask, max_of
 from webhook.quota.scopes import ScopeError, matches
@@ -28,8 +29,16 @@ class Taken:
     most: ResourceList
 
 
-def taken_at_bind(quota: DeferredQuota, pods: Iterable[Pod]) -> Taken:
+def taken_at_bind(
+    quota: DeferredQuota, pods: Iterable[Pod], *, now: datetime | None = None
+) -> Taken:
     """Count the assigned pods that a quota selects, in its deferred resources.
+
+    Args:
+        quota: Which.
+        pods: The pods of its namespace.
+        now: The API server's time; None if it is not known: pods that are being deleted then count
+            at most until they are gone.
 
     Raises:
         ScopeError: The scopes of the quota cannot be evaluated.
@@ -37,7 +46,9 @@ def taken_at_bind(quota: DeferredQuota, pods: Iterable[Pod]) -> Taken:
     least: ResourceList = dict.fromkeys(quota.hard, ZERO)
     most = least
     for pod in pods:
-        if not pod.is_assigned or is_terminal(pod) or not matches(quota.quota, pod):
+        if not pod.is_assigned or not is_quota_eligible(pod, now=now):
+            continue
+        if not matches(quota.quota, pod):
             continue
         usage = mask(usage_of(pod, now=None), quota.hard)
         grown = mask(usage_of(replace(pod, resize_infeasible=False), now=None), quota.hard)

@@ -95,7 +95,7 @@ def _complete(
     is_complete = True
     for quota in there.quotas:
         try:
-            counted = native_count(quota, there.pods)
+            counted = native_count(quota, there.pods, now=there.now)
         except ScopeError as err:
             progress.problems.append(f"quota {quota.name} cannot be counted: {err}")
             continue
@@ -168,7 +168,7 @@ def over_quota(there: Inhabitants) -> tuple[OverQuota, ...]:
     found: list[OverQuota] = []
     for quota in there.quotas:
         try:
-            used = native_count(quota, there.pods)
+            used = native_count(quota, there.pods, now=there.now)
         except ScopeError:
             continue
         names = exceeding(used, quota.hard)

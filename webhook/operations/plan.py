@@ -95,8 +95,8 @@ def _quota_plan(
     excluded = is_excluded(quota)
     if deferred is None or scope_fault(quota):
         return QuotaPlan(quota.name, (), tuple(sorted(quota.hard)), excluded)
-    now = native_count(quota, there.pods)
-    then = taken_at_bind(deferred, there.pods).most
+    now = native_count(quota, there.pods, now=there.now)
+    then = taken_at_bind(deferred, there.pods, now=there.now).most
     plans = tuple(
         KeyPlan(key, deferred.hard[key], quota.status_used.get(key, now[key]), then[key])
         for key in sorted(deferred.hard)
@@ -139,17 +139,15 @@ def objections(
     if not chosen:
         message = "no quota of it limits a resource that is deferred: nothing changes"
         yield information(NOTHING, subject, message)
-    yield from _exceeded(namespace, usable, there.pods)
+    yield from _exceeded(namespace, usable, there)
     if must_specify:
         yield from _unspecified(namespace, usable, there.pods)
     yield from _other_managers(subject, labels, there.pods)
 
 
-def _exceeded(
-    namespace: str, quotas: list[DeferredQuota], pods: tuple[Pod, ...]
-) -> Iterator[Finding]:
+def _exceeded(namespace: str, quotas: list[DeferredQuota], there: Inhabitants) -> Iterator[Finding]:
     for quota in quotas:
-        taken = taken_at_bind(quota, pods).most
+        taken = taken_at_bind(quota, there.pods, now=there.now).most
         above = exceeding(taken, quota.hard)
         if above:
             yield warning(

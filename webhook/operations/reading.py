@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
 from webhook.cluster.api import (
@@ -15,6 +16,7 @@ from webhook.cluster.api import (
     Object,
 )
 from webhook.cluster.shapes import decode_pod
+from webhook.operations.server_time import server_time
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod, ResourceQuota
 
@@ -61,11 +63,14 @@ class Inhabitants:
         quotas: Its quotas, sorted by name.
         pods: Its pods.
         unreadable: What cannot be read: object, field and reason.
+        now: The API server's time, by which pods that are being deleted are charged or not any
+            more; None where no pod is, and where it is not known: they are charged.
     """
 
     quotas: tuple[ResourceQuota, ...]
     pods: tuple[Pod, ...]
     unreadable: tuple[str, ...] = ()
+    now: datetime | None = None
 
 
 class Repeat(Protocol):
@@ -97,7 +102,9 @@ def inhabitants(api: ClusterApi, namespace: str, repeat: Repeat = once) -> Inhab
         repeat(lambda: read_all(api, PODS, read_pod, namespace=namespace, decode=decode_pod)), Pod
     )
     by_name = tuple(sorted(quotas, key=lambda quota: quota.name))
-    return Inhabitants(by_name, tuple(pods), (*odd_quotas, *odd_pods))
+    # after the list: what has ended by then is charged no more, whenever it was listed
+    now = server_time(api, namespace) if any(pod.is_deleting for pod in pods) else None
+    return Inhabitants(by_name, tuple(pods), (*odd_quotas, *odd_pods), now)
 
 
 def read_pod(raw: Object) -> Pod | str:

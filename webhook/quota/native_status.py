@@ -14,6 +14,7 @@ apiserver/pkg/admission/plugin/resourcequota/controller.go CheckRequest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from datetime import datetime
 from typing import TypeAlias
 
 from webhook.quota.names import is_pod_quota_key
@@ -42,12 +43,19 @@ def masking_patch(quota: ResourceQuota, keys: Set[str]) -> Patch | None:
     return _patch(quota, hard, used)
 
 
-def native_count(quota: ResourceQuota, pods: Iterable[Pod]) -> ResourceList:
+def native_count(
+    quota: ResourceQuota, pods: Iterable[Pod], *, now: datetime | None = None
+) -> ResourceList:
     """Count what the API server charges `pods` in the quota, whether they have a node or not.
 
+    Args:
+        quota: Which.
+        pods: The pods of its namespace.
+        now: The API server's time; None if it is not known: a pod that is being deleted then
+            counts until it is gone, which is never too little.
+
     Returns:
-        An amount for every key of `spec.hard` for which pods are charged, zero included. A pod
-        that is being deleted counts until it is gone, which is never too little.
+        An amount for every key of `spec.hard` for which pods are charged, zero included.
 
     Raises:
         ScopeError: The scopes of the quota cannot be evaluated.
@@ -55,7 +63,7 @@ def native_count(quota: ResourceQuota, pods: Iterable[Pod]) -> ResourceList:
     total: ResourceList = {}
     for pod in pods:
         if matches(quota, pod):
-            total = add(total, usage_of(pod, now=None))
+            total = add(total, usage_of(pod, now=now))
     return {key: total.get(key, ZERO) for key in sorted(quota.hard) if is_pod_quota_key(key)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant
-from tests.e2e.cluster.waiting import becomes
+from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import ExitCode, cli
 from webhook.quota.quantity import Quantity
 from webhook.state.names import GATE
@@ -69,6 +70,28 @@ def test_a_namespace_goes_in_and_out(plane: ControlPlane, product: Product, team
     assert not team.seen("gated").body["spec"].get("schedulingGates")
     assert "exceeded quota: p1" in team.create("native", "1").message
     assert product.webhooks
+
+
+def test_a_pod_that_should_be_gone_is_counted_as_the_platform_counts_it(
+    plane: ControlPlane, product: Product, team: Tenant
+) -> None:
+    """Its kubelet does not end it; twice its grace period later it is charged no more."""
+    assert run(plane, "enable", team.namespace).exit_code == ExitCode.OK
+    team.bound("runs", "1")
+    team.bound("stuck", "3")
+    product.controller.pause()  # which counts too, and would be faster
+    team.delete("stuck", grace_seconds=1)
+    metadata = team.seen("stuck").body["metadata"]
+    ended = datetime.fromisoformat(metadata["deletionTimestamp"])
+    charged_until = ended + timedelta(seconds=metadata["deletionGracePeriodSeconds"])
+    eventually(lambda: datetime.now(UTC) > charged_until + timedelta(seconds=1), "it is stuck")
+    planned = run(plane, "enable", team.namespace, "--dry-run", "--force", "-o", "json")
+    (entry,) = json.loads(planned.stdout)["namespaces"]
+    assert entry["quotas"][0]["deferred"]["requests.cpu"]["usedAtBind"] == "1"
+    disabled = run(plane, "disable", team.namespace)
+    assert disabled.exit_code == ExitCode.OK, disabled.output
+    assert status(team)["used"]["requests.cpu"] == "1"
+    assert team.create("more", "3").ok
 
 
 def test_under_load_nothing_is_left_behind(plane: ControlPlane, team: Tenant) -> None:
