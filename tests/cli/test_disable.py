@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +32,18 @@ from tests.operations.scenes import (
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
 from webhook.cli import ExitCode, cli
 from webhook.cli.disable import disable_on
-from webhook.cluster.api import PODS, ForbiddenError, Revision
+from webhook.cluster.api import (
+    NAMESPACES,
+    PODS,
+    ForbiddenError,
+    Object,
+    Revision,
+    UnreachableError,
+)
 from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.operations.patience import Patience
+from webhook.operations.together import AT_ONCE
 from webhook.state.names import MODE_LABEL
 
 
@@ -174,3 +188,88 @@ def test_help_has_examples() -> None:
     result = CliRunner().invoke(cli, ["disable", "--help"])
     assert "deferred-quota disable team-a team-b --dry-run" in result.stdout
     assert CliRunner().invoke(cli, ["disable"]).exit_code == ExitCode.BAD_INPUT
+
+
+MANY = [f"team-{number:02}" for number in range(2 * AT_ONCE)]
+
+
+def test_many_are_opted_out_side_by_side_and_told_in_order(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    side_by_side = threading.Barrier(AT_ONCE)
+
+    class Meeting(MemoryClient):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == NAMESPACES:
+                side_by_side.wait(10)
+            return super().patch(kind, name, *args, **kwargs)
+
+    cluster = a_cluster(*(a_namespace(name) for name in MANY))
+    wanted = MANY[::-1]
+    code = disable_on(Meeting(cluster), wanted, dry_run=False, output="text", patience=QUICK)
+    assert code == ExitCode.OK
+    assert capsys.readouterr().out == "".join(f"{name}: opted out\n" for name in wanted)
+    assert not any(MODE_LABEL in labels_of(MemoryClient(cluster), name) for name in MANY)
+
+
+def test_what_was_done_is_told_although_the_cluster_went_away(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Going(MemoryClient):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if name == "team-01":
+                raise UnreachableError("connection refused")
+            return super().patch(kind, name, *args, **kwargs)
+
+    cluster = a_cluster(*(a_namespace(name) for name in MANY[:3]))
+    patience = Patience(seconds=0.1, pause_seconds=0.01, settle_seconds=0.01)
+    with pytest.raises(UnreachableError):
+        disable_on(Going(cluster), MANY[:3], dry_run=False, output="text", patience=patience)
+    assert capsys.readouterr().out == (
+        "team-00: opted out\n"
+        "team-01: not opted out completely; run it again\n"
+        "  not done: connection refused\n"
+        "team-02: opted out\n"
+    )
+
+
+def test_a_namespace_that_may_not_be_read_cannot_be_looked_at(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Strict(MemoryClient):
+        def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+            raise ForbiddenError(f"you cannot get {kind.plural} {name}{namespace}")
+
+    api = Strict(a_cluster(a_namespace()))
+    code = disable_on(api, [NAMESPACE], dry_run=True, output="text", patience=QUICK)
+    assert code == ExitCode.DRIFT
+    assert capsys.readouterr().out == (
+        "team-a: cannot be looked at\n  not done: you cannot get namespaces team-a\n"
+    )
+
+
+@pytest.mark.timeout(60)
+def test_the_keyboard_ends_it_at_once_and_it_says_what_is_left(tmp_path: Path) -> None:
+    """The first namespaces wait for the API server's caches then, the others were not begun."""
+    cluster = a_cluster(*(a_namespace(name) for name in MANY))
+    with kubeconfig_of(cluster, tmp_path) as kubeconfig:
+        command = [sys.executable, "-m", "webhook", "disable", "--kubeconfig", str(kubeconfig)]
+        running = subprocess.Popen(
+            [*command, *MANY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            api = MemoryClient(cluster)
+            while any(MODE_LABEL in labels_of(api, name) for name in MANY[:AT_ONCE]):
+                assert running.poll() is None
+                time.sleep(0.01)
+            running.send_signal(signal.SIGINT)
+            out, err = running.communicate(timeout=30)
+        finally:
+            running.kill()
+            running.wait()
+    assert running.returncode == ExitCode.INTERRUPTED
+    assert err.strip() == "Interrupted"
+    heads = [line for line in out.splitlines() if not line.startswith(" ")]
+    assert heads == [f"{name}: not opted out completely; run it again" for name in MANY]
+    assert out.count("  not done: not begun\n") == AT_ONCE
+    assert out.count("  not done: interrupted\n") == AT_ONCE

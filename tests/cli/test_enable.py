@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,26 @@ from tests.operations.test_opting_in import a_controller
 from webhook.cli import ExitCode, cli
 from webhook.cli.enable import Opting
 from webhook.cli.judging import read_bundle
-from webhook.cluster.api import LEASES
+from webhook.cluster.api import (
+    LEASES,
+    NAMESPACES,
+    QUOTA_LEDGERS,
+    ApiError,
+    ForbiddenError,
+    Object,
+    Revision,
+    UnauthorizedError,
+    UnreachableError,
+)
+from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.config import Configuration
 from webhook.operations.doctor import Settings
 from webhook.operations.patience import Patience
+from webhook.operations.together import AT_ONCE
 from webhook.state.names import LEADER_LEASE, MODE_LABEL, SYSTEM_NAMESPACE
 
-AT_ONCE = Patience(seconds=0.0, pause_seconds=0.001)
+IMPATIENT = Patience(seconds=0.0, pause_seconds=0.001)
 
 PLAN = """\
 NAMESPACE  QUOTA  RESOURCE       HARD  USED NOW  AT THE BIND  FREED
@@ -51,12 +64,15 @@ def a_cluster_with_a_candidate() -> MemoryCluster:
     return cluster
 
 
-def opting(cluster: MemoryCluster, patience: Patience = QUICK) -> Opting:
+def opting(
+    cluster: MemoryCluster, patience: Patience = QUICK, *, api: MemoryClient | None = None
+) -> Opting:
     pulse = Pulse(renewing(cluster))
     settings = Settings(
         read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
     )
-    return Opting(MemoryClient(cluster), Configuration(), patience=patience, settings=settings)
+    client = api or MemoryClient(cluster)
+    return Opting(client, Configuration(), patience=patience, settings=settings)
 
 
 def test_a_namespace_is_opted_in_and_in_force(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +99,7 @@ def test_a_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_controller_that_is_slow_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = a_cluster_with_a_candidate()
-    code = opting(cluster, AT_ONCE).run(["team-b"], dry_run=False, force=False, output="text")
+    code = opting(cluster, IMPATIENT).run(["team-b"], dry_run=False, force=False, output="text")
     assert code == ExitCode.DRIFT
     told = capsys.readouterr()
     assert told.out.endswith(
@@ -102,7 +118,7 @@ def test_a_missing_controller_stands_in_the_way(capsys: pytest.CaptureFixture[st
     assert "kubectl get pods -n deferred-quota-system" in told.err
     assert told.out.endswith("not opted in: the errors above stand in the way\n")
     assert MODE_LABEL not in labels_of(MemoryClient(cluster), "team-b")
-    forced = opting(cluster, AT_ONCE).run(["team-b"], dry_run=False, force=True, output="text")
+    forced = opting(cluster, IMPATIENT).run(["team-b"], dry_run=False, force=True, output="text")
     assert forced == ExitCode.DRIFT
     assert labels_of(MemoryClient(cluster), "team-b")[MODE_LABEL] == "deferred"
 
@@ -110,7 +126,7 @@ def test_a_missing_controller_stands_in_the_way(capsys: pytest.CaptureFixture[st
 def test_one_refused_namespace_stops_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = a_cluster_with_a_candidate()
     load(cluster, a_namespace("kube-public", mode=""))
-    code = opting(cluster, AT_ONCE).run(
+    code = opting(cluster, IMPATIENT).run(
         ["kube-public", "team-b"], dry_run=False, force=True, output="json"
     )
     found: Any = json.loads(capsys.readouterr().out)
@@ -175,3 +191,99 @@ def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
 def test_help_has_examples() -> None:
     result = CliRunner().invoke(cli, ["enable", "--help"])
     assert "deferred-quota enable team-a --dry-run" in result.stdout
+
+
+MANY = [f"team-{number:02}" for number in range(2 * AT_ONCE)]
+
+
+def test_many_are_opted_in_side_by_side_and_told_in_order(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    side_by_side = threading.Barrier(AT_ONCE)
+
+    class Meeting(MemoryClient):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == NAMESPACES:
+                side_by_side.wait(10)
+            return super().patch(kind, name, *args, **kwargs)
+
+    cluster = healthy()
+    load(cluster, *(a_namespace(name, mode="") for name in MANY))
+    code = opting(cluster, api=Meeting(cluster)).run(
+        MANY[::-1], dry_run=False, force=False, output="text"
+    )
+    assert code == ExitCode.OK
+    assert capsys.readouterr().out == "".join(f"{name}: opted in\n" for name in MANY[::-1])
+
+
+REFUSALS: dict[str, tuple[Any, bool, ExitCode | type[Exception], str]] = {
+    "that may not be opted in": (
+        ForbiddenError("hands off"),
+        False,
+        ExitCode.FINDINGS,
+        "not opted in: hands off",
+    ),
+    "that could not be": (
+        ForbiddenError("hands off"),
+        True,
+        ExitCode.FINDINGS,
+        "cannot be opted in: hands off",
+    ),
+    "of which nobody answers": (
+        UnreachableError("gone"),
+        False,
+        UnreachableError,
+        "not opted in: gone",
+    ),
+    "as nobody that the cluster knows": (
+        UnauthorizedError("who?"),
+        False,
+        UnauthorizedError,
+        "not opted in: who?",
+    ),
+}
+
+
+@pytest.mark.parametrize(("error", "dry_run", "end", "words"), REFUSALS.values(), ids=REFUSALS)
+def test_one_namespace(
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    dry_run: bool,
+    end: ExitCode | type[Exception],
+    words: str,
+) -> None:
+    class Strict(MemoryClient):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if name == "team-01":
+                raise error
+            return super().patch(kind, name, *args, **kwargs)
+
+    cluster = healthy()
+    load(cluster, *(a_namespace(name, mode="") for name in MANY[:2]))
+    try:
+        found: object = opting(cluster, api=Strict(cluster)).run(
+            MANY[:2], dry_run=dry_run, force=False, output="text"
+        )
+    except ApiError as err:
+        found = type(err)
+    assert found == end
+    first = "would be opted in" if dry_run else "opted in"
+    assert capsys.readouterr().out == f"team-00: {first}\nteam-01: {words}\n"
+
+
+def test_what_cannot_be_seen_after_the_label_is_set_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Blind(MemoryClient):
+        def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+            if kind == QUOTA_LEDGERS:
+                raise ForbiddenError("you cannot get ledgers")
+            return super().get(kind, name, namespace=namespace)
+
+    cluster = a_cluster_with_a_candidate()
+    code = opting(cluster, IMPATIENT, api=Blind(cluster)).run(
+        ["team-b"], dry_run=False, force=False, output="json"
+    )
+    (entry,) = json.loads(capsys.readouterr().out)["namespaces"]
+    assert (code, entry["labelSet"]) == (ExitCode.FINDINGS, True)
+    assert entry["error"] == "you cannot get ledgers"

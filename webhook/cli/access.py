@@ -22,6 +22,7 @@ from webhook.cluster.api import (
 
 if TYPE_CHECKING:
     from webhook.cluster.live import Access
+    from webhook.operations.together import Together
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -138,6 +139,19 @@ def cluster_errors() -> Iterator[None]:
         raise UnreachableError(f"the cluster does not know you: {err.message}") from err
     except ApiError as err:
         raise RefusedError(err.message) from err
+
+
+def raise_unless_ended(done: Together[Any]) -> None:
+    """End the command as its work has ended, if that was before its time.
+
+    Raises:
+        ApiError: The cluster did not answer.
+        KeyboardInterrupt: The keyboard ended it.
+    """
+    if done.is_interrupted:
+        raise KeyboardInterrupt
+    if done.no_answer is not None:
+        raise done.no_answer
 
 
 def progress(text: str) -> None:

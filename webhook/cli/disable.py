@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.access import cluster_options, live_cluster, progress
+from webhook.cli.access import cluster_options, live_cluster, progress, raise_unless_ended
 from webhook.cli.exits import ExitCode, printable
 from webhook.cli.options import Command, output_option
 from webhook.cli.reports import FORMATS, print_structured
-from webhook.cluster.api import ApiError, ClusterApi, RequestTimeoutError, UnavailableError
+from webhook.cluster.api import ClusterApi
 from webhook.operations.opting_out import OptedOut, opt_out, preview
 from webhook.operations.patience import Patience
+from webhook.operations.together import Ended, in_each
 from webhook.quota.resources import render, to_text
 
 
@@ -72,14 +73,17 @@ def disable_on(
     patience: Patience | None = None,
 ) -> ExitCode:
     """Opt namespaces of a cluster out and print what was done."""
+
+    def one(namespace: str, patience: Patience) -> OptedOut:
+        if dry_run:
+            return preview(api, namespace)
+        return opt_out(api, namespace, report=progress, patience=patience)
+
     patient = patience or Patience(seconds=seconds)
-    outcomes = [_one(api, name, patient, dry_run=dry_run) for name in namespaces]
-    if output == "text":
-        for outcome in outcomes:
-            click.echo("\n".join(map(printable, _lines(outcome, dry_run=dry_run))))
-    else:
-        entries = [_entry(outcome) for outcome in outcomes]
-        print_structured({"schemaVersion": 1, "dryRun": dry_run, "namespaces": entries}, output)
+    done = in_each(namespaces, one, patience=patient, report=progress)
+    outcomes = [_outcome(ended) for ended in done.each]
+    _print(outcomes, dry_run=dry_run, output=output)
+    raise_unless_ended(done)
     if not all(outcome.exists for outcome in outcomes):
         return ExitCode.FINDINGS
     if any(outcome.problems for outcome in outcomes):
@@ -87,15 +91,17 @@ def disable_on(
     return ExitCode.OK
 
 
-def _one(api: ClusterApi, namespace: str, patience: Patience, *, dry_run: bool) -> OptedOut:
-    try:
-        if dry_run:
-            return preview(api, namespace)
-        return opt_out(api, namespace, report=progress, patience=patience)
-    except (UnavailableError, RequestTimeoutError):
-        raise
-    except ApiError as err:  # the other namespaces may be allowed
-        return OptedOut(namespace, problems=(err.message,))
+def _outcome(ended: Ended[OptedOut]) -> OptedOut:
+    return ended.value or OptedOut(ended.name, is_known=False, problems=(ended.why,))
+
+
+def _print(outcomes: Sequence[OptedOut], *, dry_run: bool, output: str) -> None:
+    if output == "text":
+        for outcome in outcomes:
+            click.echo("\n".join(map(printable, _lines(outcome, dry_run=dry_run))))
+    else:
+        entries = [_entry(outcome) for outcome in outcomes]
+        print_structured({"schemaVersion": 1, "dryRun": dry_run, "namespaces": entries}, output)
 
 
 def _lines(outcome: OptedOut, *, dry_run: bool) -> Iterator[str]:
@@ -123,6 +129,8 @@ def _lines(outcome: OptedOut, *, dry_run: bool) -> Iterator[str]:
 def _head(outcome: OptedOut, *, dry_run: bool) -> str:
     if outcome.problems and not dry_run:
         return "not opted out completely; run it again"
+    if not outcome.is_known:
+        return "cannot be looked at"
     if dry_run:
         return "would be opted out" if outcome.had_label else "is not opted in"
     return "opted out" if outcome.had_label else "was not opted in"

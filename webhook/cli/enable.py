@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -12,24 +12,23 @@ from webhook.cli.access import (
     cluster_options,
     live_cluster,
     progress,
+    raise_unless_ended,
     snapshot_cluster,
     snapshot_option,
 )
-from webhook.cli.exits import ExitCode, printable
+from webhook.cli.enable_reports import Outcome, print_text, report_of
+from webhook.cli.exits import ExitCode
 from webhook.cli.judging import (
     configuration_of,
-    finding_entry,
-    finding_lines,
     installed_config_option,
     read_bundle,
 )
 from webhook.cli.options import Command, output_option
-from webhook.cli.output import print_table
 from webhook.cli.reports import FORMATS, print_structured
-from webhook.cluster.api import ClusterApi
+from webhook.cluster.api import ClusterApi, UnauthorizedError
 from webhook.config import Configuration, MustSpecify
 from webhook.operations.doctor import Settings
-from webhook.operations.findings import Finding, Severity
+from webhook.operations.findings import Finding
 from webhook.operations.opting_in import (
     installation_findings,
     obstacles,
@@ -39,21 +38,13 @@ from webhook.operations.opting_in import (
     wait_until_complete,
 )
 from webhook.operations.patience import Patience
-from webhook.operations.plan import Plan, QuotaPlan
+from webhook.operations.plan import Plan
 from webhook.operations.shadowing import still_unwatched, watching_plan
+from webhook.operations.together import NO_ANSWER, in_each
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.state.names import DEFERRED_MODE, SHADOW_MODE
 
-
-@dataclass(slots=True)
-class _Outcome:
-    """What became of one namespace; `missing` is what it still waits for."""
-
-    plan: Plan
-    is_refused: bool = False
-    was_set: bool = False
-    is_set: bool = False
-    missing: tuple[str, ...] = field(default=())
+_NO_ANSWER: Final = (*NO_ANSWER, UnauthorizedError)
 
 
 @click.command(
@@ -164,34 +155,61 @@ class Opting:
             self._api, self._settings, namespaces, mode=self._mode, report=progress
         )
         stopped = bool(obstacles(installed, force=force))
-        outcomes = [
-            self._one(name, dry_run=dry_run, force=force, stopped=stopped) for name in namespaces
-        ]
-        if output == "text":
-            _print_text(installed, outcomes, dry_run=dry_run, mode=self._mode)
-        else:
-            report = _report(installed, outcomes, dry_run=dry_run, mode=self._mode)
-            print_structured(report, output)
-        if any(outcome.is_refused for outcome in outcomes):
-            return ExitCode.FINDINGS
-        return ExitCode.DRIFT if any(one.missing for one in outcomes) else ExitCode.OK
+        outcomes = {name: Outcome(Plan(name, is_opted_in=False)) for name in namespaces}
 
-    def _one(self, namespace: str, *, dry_run: bool, force: bool, stopped: bool) -> _Outcome:
-        plan = self._plan(namespace)
-        is_set = plan.is_opted_in if self._mode == DEFERRED_MODE else plan.is_shadow
+        def one(namespace: str, patience: Patience) -> None:
+            outcome = outcomes[namespace]
+            self._one(outcome, patience, dry_run=dry_run, force=force, stopped=stopped)
+
+        done = in_each(
+            namespaces, one, patience=self._patience, report=progress, no_answer=_NO_ANSWER
+        )
+        for ended in done.each:
+            outcomes[ended.name].error = ended.why
+        self._print(installed, tuple(outcomes.values()), dry_run=dry_run, output=output)
+        raise_unless_ended(done)
+        if any(outcome.is_refused or outcome.error for outcome in outcomes.values()):
+            return ExitCode.FINDINGS
+        return ExitCode.DRIFT if any(one.missing for one in outcomes.values()) else ExitCode.OK
+
+    def _print(
+        self,
+        installed: Sequence[Finding],
+        outcomes: Sequence[Outcome],
+        *,
+        dry_run: bool,
+        output: str,
+    ) -> None:
+        if output == "text":
+            print_text(installed, outcomes, dry_run=dry_run, mode=self._mode)
+        else:
+            report = report_of(installed, outcomes, dry_run=dry_run, mode=self._mode)
+            print_structured(report, output)
+
+    def _one(
+        self,
+        outcome: Outcome,
+        patience: Patience,
+        *,
+        dry_run: bool,
+        force: bool,
+        stopped: bool,
+    ) -> None:
+        """Opt a namespace in, and note how far that went: it may end at any call."""
+        namespace = outcome.plan.namespace
+        outcome.plan = plan = self._plan(namespace)
+        outcome.was_set = plan.is_opted_in if self._mode == DEFERRED_MODE else plan.is_shadow
         if stopped or obstacles(plan.findings, force=force):
-            return _Outcome(plan, is_refused=True)
-        if not is_set and not self._is_offline:
+            outcome.is_refused = True
+            return
+        if not outcome.was_set and not self._is_offline:
             set_label(self._api, namespace, mode=self._mode, dry_run=dry_run)
         if dry_run:
-            return _Outcome(plan, was_set=is_set)
-        missing = wait_until_complete(
-            namespace,
-            lambda: self._missing(namespace),
-            patience=self._patience,
-            report=progress,
+            return
+        outcome.is_set = not outcome.was_set
+        outcome.missing = wait_until_complete(
+            namespace, lambda: self._missing(namespace), patience=patience, report=progress
         )
-        return _Outcome(plan, was_set=is_set, is_set=not is_set, missing=missing)
 
     def _plan(self, namespace: str) -> Plan:
         plan = plan_for if self._mode == DEFERRED_MODE else watching_plan
@@ -200,95 +218,3 @@ class Opting:
     def _missing(self, namespace: str) -> tuple[str, ...]:
         look = still_missing if self._mode == DEFERRED_MODE else still_unwatched
         return look(self._api, self._settings, namespace)
-
-
-def _print_text(
-    installed: Sequence[Finding], outcomes: Sequence[_Outcome], *, dry_run: bool, mode: str
-) -> None:
-    for finding in installed:
-        if finding.severity is not Severity.INFO:
-            click.echo("\n".join(finding_lines(finding)), err=True)
-    for outcome in outcomes:
-        plan = outcome.plan
-        for finding in plan.findings:
-            click.echo("\n".join(finding_lines(finding)), err=True)
-        rows = [row for quota in plan.quotas for row in _rows(quota)]
-        if rows:
-            print_table(_HEAD, [(plan.namespace, *row) for row in rows], right=(3, 4, 5, 6))
-        verdict = _verdict if mode == DEFERRED_MODE else _shadow_verdict
-        click.echo(printable(f"{plan.namespace}: {verdict(outcome, dry_run=dry_run)}"))
-        for missing in outcome.missing:
-            click.echo(printable(f"{plan.namespace}: {missing}"), err=True)
-
-
-_HEAD = ("NAMESPACE", "QUOTA", "RESOURCE", "HARD", "USED NOW", "AT THE BIND", "FREED")
-
-
-def _rows(quota: QuotaPlan) -> list[tuple[str, ...]]:
-    rows = [
-        (quota.name, key.key, *map(str, (key.hard, key.used_now, key.used_then, key.freed)))
-        for key in quota.deferred
-    ]
-    return rows + [(quota.name, key, "stays", "", "", "") for key in quota.stays]
-
-
-def _verdict(outcome: _Outcome, *, dry_run: bool) -> str:
-    if outcome.is_refused:
-        return "not opted in: the errors above stand in the way"
-    if dry_run:
-        return "has opted in already" if outcome.plan.is_opted_in else "would be opted in"
-    if outcome.missing:
-        return "opted in, but not in force yet; run this again to see whether it is"
-    return "opted in" if outcome.is_set else "had opted in already, and is in force"
-
-
-def _shadow_verdict(outcome: _Outcome, *, dry_run: bool) -> str:
-    if outcome.is_refused:
-        return "not watched: the errors above stand in the way"
-    if dry_run:
-        return "is in shadow mode already" if outcome.was_set else "would be watched"
-    if outcome.missing:
-        return "in shadow mode, but not watched yet; run this again to see whether it is"
-    return "in shadow mode" if outcome.is_set else "was in shadow mode already, and is watched"
-
-
-def _report(
-    installed: Sequence[Finding], outcomes: Sequence[_Outcome], *, dry_run: bool, mode: str
-) -> dict[str, object]:
-    return {
-        "schemaVersion": 1,
-        "dryRun": dry_run,
-        "mode": mode,
-        "installation": [finding_entry(one) for one in installed],
-        "namespaces": [_entry(outcome) for outcome in outcomes],
-    }
-
-
-def _entry(outcome: _Outcome) -> dict[str, object]:
-    plan = outcome.plan
-    return {
-        "namespace": plan.namespace,
-        "wasOptedIn": plan.is_opted_in,
-        "wasWatched": plan.is_shadow,
-        "refused": outcome.is_refused,
-        "labelSet": outcome.is_set,
-        "missing": list(outcome.missing),
-        "quotas": [
-            {
-                "name": quota.name,
-                "excluded": quota.is_excluded,
-                "stays": list(quota.stays),
-                "deferred": {
-                    key.key: {
-                        "hard": str(key.hard),
-                        "usedNow": str(key.used_now),
-                        "usedAtBind": str(key.used_then),
-                        "freed": str(key.freed),
-                    }
-                    for key in quota.deferred
-                },
-            }
-            for quota in plan.quotas
-        ],
-        "findings": [finding_entry(one) for one in plan.findings],
-    }

@@ -38,6 +38,7 @@ class OptedOut:
     Attributes:
         namespace: Which.
         exists: There is such a namespace; nothing was to be done for one that is gone.
+        is_known: The rest is known. It is not where the API server refused, or did not answer.
         had_label: It was opted in until now.
         gates: Scheduling gates that were removed.
         restored: Quotas whose status was completed.
@@ -56,6 +57,7 @@ class OptedOut:
     over: tuple[OverQuota, ...] = ()
     left: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    is_known: bool = True
 
 
 def opt_out(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,44 @@ def silent(_: str) -> None:
     """Drop a report."""
 
 
+class HaltedError(Exception):
+    """Somebody wants work to stop. What it has done stays done."""
+
+
+class Halt:
+    """Lets one thread stop what others do at their next call or pause."""
+
+    def __init__(self) -> None:
+        self._wanted = threading.Event()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether work is to stop."""
+        return self._wanted.is_set()
+
+    def ask(self) -> None:
+        """Stop the work."""
+        self._wanted.set()
+
+    def check(self) -> None:
+        """Go on, or not.
+
+        Raises:
+            HaltedError: Work is to stop.
+        """
+        if self._wanted.is_set():
+            raise HaltedError
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, at most until work is to stop.
+
+        Raises:
+            HaltedError: Work is to stop.
+        """
+        self._wanted.wait(seconds)
+        self.check()
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long to wait.
@@ -39,6 +78,7 @@ class Patience:
             caches inside the API server (namespace labels, quota statuses) are behind for less.
         clock: The monotonic clock.
         sleep: Waits.
+        halt: By which work is stopped before its time, if it can be: it then waits by this.
     """
 
     seconds: float = 120.0
@@ -46,6 +86,18 @@ class Patience:
     settle_seconds: float = 2.0
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    halt: Halt | None = None
+
+    def rest(self, seconds: float) -> None:
+        """Wait.
+
+        Raises:
+            HaltedError: Work is to stop.
+        """
+        if self.halt is None:
+            self.sleep(seconds)
+        else:
+            self.halt.sleep(seconds)
 
     def begin(self) -> Wait:
         """Start to wait."""
@@ -69,20 +121,23 @@ class Wait:
         wanted = self.patience.pause_seconds if seconds is None else seconds
         left = self.until - self.patience.clock()
         if left > 0:
-            self.patience.sleep(min(wanted, left))
+            self.patience.rest(min(wanted, left))
         return not self.is_over
 
     def settle(self) -> None:
         """Wait as long as caches may be behind, even when the time is up."""
-        self.patience.sleep(self.patience.settle_seconds)
+        self.patience.rest(self.patience.settle_seconds)
 
     def persist(self, call: Callable[[], _T]) -> _T:
         """Call until it succeeds, fails for good, or the time is up.
 
         Raises:
             ApiError: The last failure.
+            HaltedError: Work is to stop.
         """
         while True:
+            if self.patience.halt is not None:
+                self.patience.halt.check()
             try:
                 return call()
             except PASSING as err:
