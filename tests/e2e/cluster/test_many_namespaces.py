@@ -115,18 +115,14 @@ def undercounted(plane: ControlPlane) -> list[str]:
     return wrong
 
 
-def run(plane: ControlPlane, command: str, *, at_once: int) -> str:
-    """Run a command for all namespaces, for so many in each process, and give what it prints."""
+def run(plane: ControlPlane, command: str) -> str:
+    """Run a command for all namespaces, and give what it prints."""
     program = [sys.executable, "-m", "webhook", command, "--kubeconfig", str(plane.kubeconfig())]
-    parts = [SPACES[first : first + at_once] for first in range(0, len(SPACES), at_once)]
-    with ThreadPoolExecutor(len(parts)) as pool:
-        done = list(pool.map(lambda part: _run([*program, *part]), parts))
-    assert all(one.returncode == ExitCode.OK for one in done), done
-    return "".join(one.stdout for one in done)
-
-
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    done = subprocess.run(
+        [*program, *SPACES], capture_output=True, text=True, check=False, timeout=150
+    )
+    assert done.returncode == ExitCode.OK, done
+    return done.stdout
 
 
 @pytest.mark.timeout(300)
@@ -134,13 +130,13 @@ def test_no_pod_is_refused_and_all_is_as_it_was(plane: ControlPlane, spaces: Non
     assert spaces is None
     with Creators(plane) as creators:
         eventually(lambda: creators.created > len(SPACES), "pods are being created")
-        enabled = run(plane, "enable", at_once=len(SPACES))
+        enabled = run(plane, "enable")
         assert enabled.count(": opted in") == len(SPACES)
         shown = {key for one in stored(plane) for key in one["status"].get("hard", {})}
         assert shown.isdisjoint(DEFERRED_KEYS)
         before = creators.created
         eventually(lambda: creators.created > before + len(SPACES), "pods are being created")
-        disabled = run(plane, "disable", at_once=5)
+        disabled = run(plane, "disable")
         assert incomplete(plane) == []
         assert disabled.count(": opted out") == len(SPACES)
         before = creators.created
