@@ -112,6 +112,34 @@ def test_a_snapshot_is_examined(tmp_path: Path) -> None:
     assert "of ledgers and of cluster quotas: the snapshot has no custom" in result.stderr
 
 
+def test_whom_the_webhook_trusts_stands_in_the_configuration(tmp_path: Path) -> None:
+    snapshot, config = tmp_path / "cluster.yaml", tmp_path / "config.yaml"
+    labels = {
+        "app.kubernetes.io/name": "deferred-quota",
+        "app.kubernetes.io/component": "controller",
+    }
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "mine", "namespace": SYSTEM_NAMESPACE, "labels": labels},
+        "spec": {"template": {"spec": {"serviceAccountName": "mine"}}},
+    }
+    snapshot.write_text(yaml.safe_dump(deployment), encoding="utf-8")
+    head = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+    user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:mine"
+    trusting = (
+        "",
+        f"trustedUsers: [{user}]",
+        "breakGlassGroups: [system:serviceaccounts]",
+    )
+    told = []
+    for line in trusting:
+        config.write_text(head + line, encoding="utf-8")
+        result = run("--snapshot", str(snapshot), "--config", str(config))
+        told.append("[deployment.untrusted]" in result.stdout)
+    assert told == [True, False, False]
+
+
 def test_a_snapshot_that_cannot_be_read_ends_with_2(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("kind: [", encoding="utf-8")

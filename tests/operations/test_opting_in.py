@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import a_pod, a_quota, an_expression
-from tests.operations.healthy import NOW, Pulse, count, healthy, ids, remove, renewing
+from tests.operations.healthy import NOW, Pulse, count, edit, healthy, ids, remove, renewing
 from tests.operations.scenes import (
     NAMESPACE,
     QUICK,
@@ -29,6 +29,7 @@ from webhook.cluster.api import (
 )
 from webhook.cluster.informer import Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.operations.deployments import DEPLOYMENTS
 from webhook.operations.doctor import Settings
 from webhook.operations.findings import Finding
 from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
@@ -210,6 +211,15 @@ def test_a_missing_part_is_an_obstacle(
     remove(cluster, kind, name, namespace=where)
     assert obstacles_of(cluster, force=False) == [finding]
     assert obstacles_of(cluster, force=True) == ([] if forced else [finding])
+
+
+def test_a_webhook_without_a_replica_is_an_obstacle() -> None:
+    cluster = healthy()
+    load(cluster, a_namespace("team-b", mode=""))
+    name = "deferred-quota-webhook"
+    edit(cluster, DEPLOYMENTS, name, lambda raw: raw.pop("status"), namespace=SYSTEM_NAMESPACE)
+    assert obstacles_of(cluster, force=False) == ["deployment.unavailable"]
+    assert obstacles_of(cluster, force=True) == []
 
 
 def test_a_selector_that_leaves_the_namespace_out_is_an_obstacle() -> None:

@@ -105,6 +105,8 @@ def _settings(
         deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
         exempt=configuration.exempt_namespaces,
         pacing=configuration.pacing,
+        trusted_users=configuration.trusted_users,
+        glass_breakers=configuration.break_glass_groups,
         namespaces=tuple(dict.fromkeys(namespaces)),
         expire_seconds=float(configuration.timeouts.expire_reservation_seconds),
         is_offline=is_offline,

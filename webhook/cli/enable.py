@@ -143,6 +143,8 @@ class Opting:
             deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
             exempt=configuration.exempt_namespaces,
             pacing=configuration.pacing,
+            trusted_users=configuration.trusted_users,
+            glass_breakers=configuration.break_glass_groups,
             is_offline=is_offline,
             read_bundle=read_bundle,
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from webhook.cluster.api import PODS, ClusterApi, NotFoundError, Object
+from webhook.cluster.api import ClusterApi, NotFoundError, Object
 from webhook.installing.applying import describe, kind_of_object
 from webhook.installing.kustomizations import InstallError
+from webhook.operations.deployments import conditions_of, pods_of, troubles_of
 from webhook.operations.patience import Patience
-from webhook.quota.fields import mapping, sequence
+from webhook.quota.fields import mapping
 
 CONFIGURATION_ANNOTATION: Final = "deferredquota.io/configuration"
 """On a pod: which configuration it was started with."""
@@ -24,7 +25,7 @@ def wait_until_established(api: ClusterApi, definition: Object, patience: Patien
     """
 
     def obstacle() -> str:
-        conditions = _conditions(_read(api, definition))
+        conditions = conditions_of(_read(api, definition))
         if conditions.get("Established", ("", ""))[0] == "True":
             return ""
         refused = conditions.get("NamesAccepted", ("", ""))
@@ -72,23 +73,6 @@ def _read(api: ClusterApi, obj: Object) -> Object:
     return api.get(kind_of_object(obj), name, namespace=namespace)
 
 
-def _conditions(obj: Object) -> dict[str, tuple[str, str]]:
-    """Return type → (status, message)."""
-    status = mapping(obj.get("status"), "status")
-    raw = [mapping(each, "condition") for each in sequence(status.get("conditions"), "conditions")]
-    return {
-        str(each.get("type")): (str(each.get("status")), str(each.get("message"))) for each in raw
-    }
-
-
-def _pods(api: ClusterApi, deployment: Object) -> Sequence[Object]:
-    metadata = mapping(deployment.get("metadata"), "metadata")
-    labels = mapping(metadata.get("labels"), "metadata.labels")
-    names = ("app.kubernetes.io/name", "app.kubernetes.io/component")
-    selector = ",".join(f"{name}={labels[name]}" for name in names)
-    return api.list(PODS, namespace=str(metadata["namespace"]), label_selector=selector).items
-
-
 def _configuration_of(obj: Object) -> object:
     metadata = mapping(obj.get("metadata"), "metadata")
     return mapping(metadata.get("annotations"), "metadata.annotations").get(
@@ -102,7 +86,7 @@ def _former_pods(api: ClusterApi, deployment: Object) -> str:
     wanted = _configuration_of(mapping(spec.get("template"), "spec.template"))
     names = [
         str(mapping(pod.get("metadata"), "metadata")["name"])
-        for pod in _pods(api, deployment)
+        for pod in pods_of(api, deployment)
         if _configuration_of(pod) != wanted and not _has_ended(pod)
     ]
     return f"pods with the former configuration still run: {', '.join(names)}" if names else ""
@@ -113,28 +97,8 @@ def _has_ended(pod: Object) -> bool:
 
 
 def _pod_troubles(api: ClusterApi, deployment: Object) -> str:
-    """Say what keeps the pods of a Deployment, as far as they show it."""
-    pods = _pods(api, deployment)
-    if not pods:
-        condition = _conditions(deployment).get("ReplicaFailure", ("", ""))
-        return f" ({condition[1]})" if condition[0] == "True" else ""
-    troubles = sorted({trouble for pod in pods for trouble in _troubles(pod)})
+    troubles = troubles_of(api, deployment)
     return f" ({'; '.join(troubles)})" if troubles else ""
-
-
-def _troubles(pod: Object) -> Sequence[str]:
-    status = mapping(pod.get("status"), "status")
-    conditions = _conditions(pod)
-    scheduled = conditions.get("PodScheduled", ("", ""))
-    if scheduled[0] == "False":
-        return [scheduled[1]]
-    found: list[str] = []
-    for each in sequence(status.get("containerStatuses"), "status.containerStatuses"):
-        state = mapping(mapping(each, "containerStatus").get("state"), "state")
-        waiting = mapping(state.get("waiting"), "state.waiting")
-        if waiting:
-            found.append(": ".join(str(waiting[k]) for k in ("reason", "message") if k in waiting))
-    return found
 
 
 def wait_until_gone(

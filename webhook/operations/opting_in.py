@@ -33,13 +33,13 @@ from webhook.quota.reading import Node
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
 from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SHADOW_MODE, SYSTEM_NAMESPACE
 
-_INSTALLATION: Final = frozenset({"crd", "webhooks", "stamp", "mask", "leader"})
+_INSTALLATION: Final = frozenset({"crd", "webhooks", "stamp", "mask", "workloads", "leader"})
 """The checks of the doctor that say whether an installation can serve a namespace."""
 
 _NEVER: Final = frozenset({"namespace.missing", "namespace.exempt", "namespace.own"})
 
 
-_WATCHING: Final = frozenset({"crd", "webhooks", "leader"})
+_WATCHING: Final = frozenset({"crd", "webhooks", "workloads", "leader"})
 """Those that say whether it can watch a namespace in shadow mode."""
 
 

@@ -15,6 +15,7 @@ from webhook.operations.doctor import (
     namespaces,
     registrations,
     rights,
+    workloads,
 )
 from webhook.operations.doctor.scene import NoRightError, NotInSnapshotError, Scene
 from webhook.operations.findings import Finding, Severity, error, information, warning
@@ -52,6 +53,7 @@ CHECKS: Final = (
     Check("shadows", "the namespaces in shadow mode", namespaces.shadows),
     Check("quotas", "the quotas", masks.quotas),
     Check("statuses", "the status of the quotas", masks.statuses),
+    Check("workloads", "the Deployments", workloads.workloads),
     Check("leader", "the controller that leads", installation.leader),
     Check("cluster-quotas", "the quotas that namespaces share", cluster_quotas.cluster_quotas),
     Check("ledgers", "the ledgers", ledgers.ledgers),

@@ -81,6 +81,9 @@ class Settings:
         deferred_keys: Quota keys that are charged at the bind.
         exempt: Namespaces that are never touched.
         pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
+        trusted_users: Users that the webhook takes for the product's own processes, besides its
+            service accounts.
+        glass_breakers: Groups of users who may do what only the product may.
         namespaces: Look only at these; empty is all.
         assumed: Namespaces to be judged as if they had opted in.
         assumed_mode: What they are taken to have opted in to.
@@ -98,6 +101,8 @@ class Settings:
     deferred_keys: Set[str] = DEFERRED_KEYS
     exempt: Set[str] = field(default_factory=lambda: Configuration().exempt_namespaces)
     pacing: str = GATE_PACING
+    trusted_users: Set[str] = frozenset()
+    glass_breakers: Set[str] = field(default_factory=lambda: Configuration().break_glass_groups)
     namespaces: tuple[str, ...] = ()
     assumed: Set[str] = frozenset()
     assumed_mode: str = DEFERRED_MODE

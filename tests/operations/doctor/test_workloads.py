@@ -1,0 +1,217 @@
+"""The Deployments of the webhook and of the controller, as the doctor sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import a_pod
+from tests.operations.healthy import Change, edit, examined, healthy, remove, serious, the
+from tests.operations.scenes import load
+from webhook.cluster.api import VALIDATING_WEBHOOKS, ForbiddenError
+from webhook.cluster.kinds import Kind
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.operations.deployments import DEPLOYMENTS
+from webhook.operations.findings import Finding
+from webhook.state.names import REGISTRATION, SYSTEM_NAMESPACE
+
+
+def changed(component: str, change: Change) -> MemoryCluster:
+    cluster = healthy()
+    name = f"deferred-quota-{component}"
+    edit(cluster, DEPLOYMENTS, name, change, namespace=SYSTEM_NAMESPACE)
+    return cluster
+
+
+def available(number: int) -> Change:
+    def change(raw: Any) -> None:
+        raw["status"]["availableReplicas"] = number
+
+    return change
+
+
+def scaled_to_none(raw: Any) -> None:
+    raw["spec"]["replicas"] = 0
+    raw["status"] = {"observedGeneration": 1}
+
+
+def without_status(raw: Any) -> None:
+    raw["status"] = {}
+
+
+def being_replaced(raw: Any) -> None:
+    raw["status"]["updatedReplicas"] = 1
+
+
+def not_looked_at(raw: Any) -> None:
+    raw["metadata"]["generation"] = 2
+
+
+WEBHOOK, CONTROLLER = "webhook", "controller"
+NO_NODE = "in namespaces that have opted in no pod gets a node"
+NO_COUNT = "ledgers are not counted, reservations do not expire, and no pod is let go from the line"
+STATES = {
+    "no webhook": (
+        WEBHOOK,
+        available(0),
+        ("deployment.unavailable", "error", f"0 of 3 replicas are available: {NO_NODE}"),
+    ),
+    "a webhook that was never started": (
+        WEBHOOK,
+        without_status,
+        ("deployment.unavailable", "error", f"0 of 3 replicas are available: {NO_NODE}"),
+    ),
+    "a webhook that is scaled to none": (
+        WEBHOOK,
+        scaled_to_none,
+        ("deployment.unavailable", "error", f"is scaled to 0: {NO_NODE}"),
+    ),
+    "some webhooks": (
+        WEBHOOK,
+        available(1),
+        ("deployment.incomplete", "warn", "1 of 3 replicas are available"),
+    ),
+    "a webhook that is being replaced": (
+        WEBHOOK,
+        being_replaced,
+        ("deployment.incomplete", "warn", "is being replaced: 1 of 3 replicas are as it says"),
+    ),
+    "a webhook that was just changed": (
+        WEBHOOK,
+        not_looked_at,
+        ("deployment.incomplete", "warn", "is being replaced: 3 of 3 replicas are as it says"),
+    ),
+    "no controller": (
+        CONTROLLER,
+        available(0),
+        ("deployment.unavailable", "warn", f"0 of 2 replicas are available: {NO_COUNT}"),
+    ),
+    "one controller": (
+        CONTROLLER,
+        available(1),
+        ("deployment.incomplete", "warn", "1 of 2 replicas are available"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("component", "change", "told"), STATES.values(), ids=STATES)
+def test_replicas_that_are_missing_are_told(
+    component: str, change: Change, told: tuple[str, str, str]
+) -> None:
+    (found,) = serious(examined(changed(component, change)))
+    assert (found.id, found.severity, found.message) == told
+    assert str(found.subject) == f"Deployment {SYSTEM_NAMESPACE}/deferred-quota-{component}"
+
+
+def test_what_keeps_the_pods_is_told() -> None:
+    cluster = changed(WEBHOOK, available(0))
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    labels = {
+        "app.kubernetes.io/name": "deferred-quota",
+        "app.kubernetes.io/component": "webhook",
+    }
+    pod = a_pod(
+        name="webhook-1",
+        namespace=SYSTEM_NAMESPACE,
+        metadata={"labels": labels},
+        status={"containerStatuses": [{"name": "webhook", "state": {"waiting": waiting}}]},
+    )
+    load(cluster, pod)
+    found = the(examined(cluster), "deployment.unavailable")
+    assert "are available (ImagePullBackOff: no such image): " in found.message
+    assert found.remedy.endswith("-l app.kubernetes.io/component=webhook")
+
+
+def outside(raw: Any) -> None:
+    for entry in raw["webhooks"]:
+        del entry["clientConfig"]["service"]
+        entry["clientConfig"]["url"] = "https://192.0.2.7:9443/validate"
+
+
+def test_a_webhook_that_nobody_asks_is_worth_knowing() -> None:
+    cluster = changed(WEBHOOK, available(0))
+    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, outside)
+    found = the(examined(cluster), "deployment.unasked")
+    assert found.severity == "info"
+    assert found.message == "is asked by nobody: the API server asks https://192.0.2.7:9443"
+
+
+def test_processes_may_run_elsewhere() -> None:
+    cluster = healthy()
+    for component in (WEBHOOK, CONTROLLER):
+        remove(cluster, DEPLOYMENTS, f"deferred-quota-{component}", namespace=SYSTEM_NAMESPACE)
+    found = examined(cluster)
+    assert serious(found) == []
+    assert "workloads" in found.checked
+
+
+def test_deployments_of_others_are_nobodys_business() -> None:
+    def rename(raw: Any) -> None:
+        raw["metadata"]["labels"]["app.kubernetes.io/name"] = "another"
+        raw["status"] = {}
+
+    assert serious(examined(changed(WEBHOOK, rename))) == []
+
+
+def test_who_may_not_see_them_is_told_so() -> None:
+    class Blind(MemoryClient):
+        def pages(self, kind: Kind, **query: Any) -> Any:
+            if kind == DEPLOYMENTS:
+                raise ForbiddenError("no")
+            return super().pages(kind, **query)
+
+    found = examined(Blind(healthy()))
+    assert the(found, "check.forbidden").message == (
+        "the Deployments: not looked at: you may not list deployments of apps in namespace"
+        f" {SYSTEM_NAMESPACE}"
+    )
+
+
+# -- who the controller is ---------------------------------------------------------------------
+
+
+def running_as(account: str | None) -> Change:
+    def change(raw: Any) -> None:
+        pod = raw["spec"]["template"]["spec"]
+        pod.pop("serviceAccountName")
+        if account is not None:
+            pod["serviceAccountName"] = account
+
+    return change
+
+
+def untrusted(component: str, account: str | None, **settings: Any) -> list[Finding]:
+    found = examined(changed(component, running_as(account)), **settings)
+    return [one for one in found.findings if one.id == "deployment.untrusted"]
+
+
+@pytest.mark.parametrize(("account", "user"), [("other", "other"), (None, "default")])
+def test_a_controller_that_the_webhook_does_not_know_is_told(
+    account: str | None, user: str
+) -> None:
+    (found,) = untrusted(CONTROLLER, account)
+    name = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{user}"
+    assert found.severity == "error"
+    assert found.message.startswith(f"runs as {name}, which the webhook does not take for the")
+    assert f"Add {name} to trustedUsers" in found.remedy
+
+
+TRUSTED: dict[str, tuple[str, dict[str, Any]]] = {
+    "by its name": (
+        "other",
+        {"trusted_users": {f"system:serviceaccount:{SYSTEM_NAMESPACE}:other"}},
+    ),
+    "by its group": ("other", {"glass_breakers": {f"system:serviceaccounts:{SYSTEM_NAMESPACE}"}}),
+    "as the shipped one": ("deferred-quota-controller", {}),
+    "as the shipped webhook": ("deferred-quota-webhook", {}),
+}
+
+
+@pytest.mark.parametrize(("account", "settings"), TRUSTED.values(), ids=TRUSTED)
+def test_one_that_it_knows_is_fine(account: str, settings: dict[str, Any]) -> None:
+    assert untrusted(CONTROLLER, account, **settings) == []
+
+
+def test_the_webhook_takes_no_gates_off_and_may_be_anybody() -> None:
+    assert untrusted(WEBHOOK, "other") == []

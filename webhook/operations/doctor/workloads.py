@@ -1,0 +1,161 @@
+"""Whether the Deployments of the webhook and of the controller do their work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.cluster.api import VALIDATING_WEBHOOKS, ApiError, Object
+from webhook.operations.deployments import (
+    COMPONENT_LABEL,
+    DEPLOYMENTS,
+    NAME_LABEL,
+    asked_at,
+    troubles_of,
+)
+from webhook.operations.doctor.scene import NoRightError, NotInSnapshotError, Scene
+from webhook.operations.findings import (
+    Finding,
+    Subject,
+    error,
+    information,
+    warning,
+)
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.reading import Node
+from webhook.state.names import OWN_USERS, REGISTRATION, SYSTEM_NAMESPACE
+
+_PRODUCT: Final = "deferred-quota"
+_WEBHOOK: Final = "webhook"
+_CONTROLLER: Final = "controller"
+_LOOK: Final = (
+    f"Look at its pods: kubectl describe pods -n {SYSTEM_NAMESPACE} -l {COMPONENT_LABEL}="
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a component is for: what does not happen while none of it runs."""
+
+    component: str
+    without: str
+
+
+_PARTS: Final[Mapping[str, _Part]] = {
+    part.component: part
+    for part in (
+        _Part(_WEBHOOK, "in namespaces that have opted in no pod gets a node"),
+        _Part(
+            _CONTROLLER,
+            "ledgers are not counted, reservations do not expire, and no pod is let go from the"
+            " line",
+        ),
+    )
+}
+
+
+def workloads(scene: Scene) -> Iterator[Finding]:
+    """Look at the Deployments in the product's namespace; there may be none.
+
+    A webhook or a controller may also run elsewhere: who is asked stands in the registration, and
+    who leads in the Lease.
+    """
+    place = _place(scene)
+    for raw in scene.objects(DEPLOYMENTS, namespace=SYSTEM_NAMESPACE):
+        labels = _labels_of(raw)
+        part = _PARTS.get(labels.get(COMPONENT_LABEL, ""))
+        if labels.get(NAME_LABEL) == _PRODUCT and part is not None:
+            yield from scene.judged(
+                DEPLOYMENTS,
+                [raw],
+                lambda node, subject, raw=raw, part=part: _judge(  # type: ignore[misc]
+                    scene, node, subject, raw, part, place
+                ),
+            )
+
+
+def _place(scene: Scene) -> str:
+    """Say which webhook outside of the cluster the API server asks; empty if it asks none."""
+    try:
+        raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
+        return "" if raw is None else asked_at(raw) or ""
+    except (InvalidFieldError, NoRightError, NotInSnapshotError):
+        return ""  # the check of the webhooks says so
+
+
+def _labels_of(raw: Object) -> Mapping[str, str]:
+    try:
+        return Node(raw).child("metadata").string_map("labels")
+    except InvalidFieldError:
+        return {}  # none of ours
+
+
+def _judge(
+    scene: Scene, node: Node, subject: Subject, raw: Object, part: _Part, place: str
+) -> Iterator[Finding]:
+    if part.component == _CONTROLLER:
+        yield from _user(scene, node, subject)
+    if place and part.component == _WEBHOOK:
+        yield information(
+            "deployment.unasked",
+            subject,
+            f"is asked by nobody: the API server asks {place}",
+            "Delete it, or run scripts/install without --url.",
+        )
+        return
+    spec, status = node.child("spec"), node.child("status")
+    replicas = spec.integer("replicas")
+    wanted = 1 if replicas is None else replicas
+    available = status.integer("availableReplicas") or 0
+    if not available:
+        # a controller may lead from elsewhere: the Lease shows it
+        judge = error if part.component == _WEBHOOK else warning
+        what = "is scaled to 0" if not wanted else f"0 of {wanted} replicas are available"
+        yield judge(
+            "deployment.unavailable",
+            subject,
+            f"{what}{_troubles(scene, raw)}: {part.without}",
+            f"{_LOOK}{part.component}",
+        )
+        return
+    updated = status.integer("updatedReplicas") or 0
+    if available < wanted:
+        message = f"{available} of {wanted} replicas are available{_troubles(scene, raw)}"
+        yield warning("deployment.incomplete", subject, message, f"{_LOOK}{part.component}")
+    elif updated < wanted or _is_unseen(node):
+        message = f"is being replaced: {updated} of {wanted} replicas are as it says"
+        yield warning("deployment.incomplete", subject, message, "Wait for it, and look again.")
+
+
+def _is_unseen(node: Node) -> bool:
+    """Say whether the status is of an earlier spec."""
+    generation = node.child("metadata").integer("generation")
+    return node.child("status").integer("observedGeneration") != generation
+
+
+def _user(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
+    """Look whether the webhook knows the controller by the user that it runs as."""
+    template = node.child("spec").child("template").child("spec")
+    account = template.text("serviceAccountName") or "default"
+    user = f"system:serviceaccount:{subject.namespace}:{account}"
+    groups = {"system:serviceaccounts", f"system:serviceaccounts:{subject.namespace}"}
+    settings = scene.settings
+    is_trusted = user in OWN_USERS or user in settings.trusted_users
+    if not is_trusted and groups.isdisjoint(settings.glass_breakers):
+        yield error(
+            "deployment.untrusted",
+            subject,
+            f"runs as {user}, which the webhook does not take for the controller: it refuses that"
+            " scheduling gates are taken off, and pods wait for ever",
+            f"Add {user} to trustedUsers of the configuration, or run it as the shipped one.",
+        )
+
+
+def _troubles(scene: Scene, raw: Object) -> str:
+    """Say what keeps its pods, where that may be seen."""
+    try:
+        found = troubles_of(scene.api, raw)
+    except (ApiError, InvalidFieldError):
+        return ""
+    return f" ({'; '.join(found)})" if found else ""
