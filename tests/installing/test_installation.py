@@ -343,3 +343,122 @@ def test_an_api_server_that_is_too_old_is_refused(minor: str, is_old: bool) -> N
         assert twin.written == []
     else:
         assert run(twin)[0] > 0
+
+
+# -- where the webhook is ----------------------------------------------------------------------
+
+HERE, THERE = "https://192.0.2.7:9443", "https://192.0.2.8:9443/"
+INSIDE = f"the cluster (Service {SYSTEM}/deferred-quota-webhook)"
+LEFT = (
+    "Deployments: stay, and the webhook among them is asked no more; when all runs outside:"
+    f" kubectl delete deployments -n {SYSTEM} deferred-quota-webhook deferred-quota-controller"
+)
+ANSWERS = (
+    "webhook: the API server asks {} from then on: a webhook has to answer there, and a controller"
+    " has to run"
+)
+STOP = (
+    f"webhook: what runs at {HERE} is asked no more: stop it when this is done, and a controller"
+    " that runs beside it"
+)
+DEFAULTS = (
+    "configuration: the defaults; what runs outside of the cluster may have another, which can be"
+    " given with --config"
+)
+MOVES: dict[str, tuple[str, str, list[str]]] = {
+    "into the cluster": (HERE, "", [f"webhook: moves from {HERE} to {INSIDE}", STOP, DEFAULTS]),
+    "out of the cluster": (
+        "",
+        HERE,
+        [f"webhook: moves from {INSIDE} to {HERE}", ANSWERS.format(HERE), LEFT],
+    ),
+    "to another address": (
+        HERE,
+        THERE,
+        [f"webhook: moves from {HERE} to {THERE[:-1]}", ANSWERS.format(THERE[:-1])],
+    ),
+    "nowhere": (HERE, f"{HERE}/", []),
+    "nowhere, in the cluster": ("", "", []),
+}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(("before", "after", "told"), MOVES.values(), ids=MOVES)
+def test_that_the_webhook_moves_is_told_before_anything_is_written(
+    before: str, after: str, told: list[str], dry_run: bool
+) -> None:
+    twin = Twin()
+    assert not said_of_places(run(twin, url=before)[1])
+    _, lines = run(twin, url=after, dry_run=dry_run)
+    expected = [line.replace("moves", "would move") if dry_run else line for line in told]
+    assert said_of_places(lines) == expected
+    assert lines[1 : 1 + len(told)] == expected
+
+
+def said_of_places(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith(("webhook:", "Deployments:", "config"))]
+
+
+def test_a_configuration_that_is_given_moves_with_the_webhook() -> None:
+    twin = Twin()
+    run(twin, url=HERE)
+    _, lines = run(twin, configuration=GPU)
+    assert (STOP in lines, DEFAULTS in lines) == (True, False)
+
+
+# -- what is being deleted ---------------------------------------------------------------------
+
+
+class Ending(Twin):
+    """A cluster out of which an installation is being taken.
+
+    Its namespace goes after so many looks, and says why it does not.
+    """
+
+    looks = 3
+
+    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        found = self.api.get(kind, name, namespace=namespace)
+        if name != SYSTEM or not self.looks:
+            return found
+        self.looks -= 1
+        if not self.looks:
+            self.api.delete(NAMESPACES, SYSTEM)
+        metadata = {**cast("Any", found)["metadata"], "deletionTimestamp": "2026-06-01T00:00:00Z"}
+        remaining = {"type": "NamespaceContentRemaining", "status": "True", "message": "1 pod"}
+        fine = {"type": "NamespaceDeletionDiscoveryFailure", "status": "False", "message": "fine"}
+        return {**found, "metadata": metadata, "status": {"conditions": [remaining, fine]}}
+
+
+def ending(looks: int) -> Ending:
+    twin = Ending()
+    twin.api.create(NAMESPACES, {"metadata": {"name": SYSTEM}})
+    twin.looks = looks
+    return twin
+
+
+def test_what_is_being_deleted_is_waited_for() -> None:
+    twin = ending(looks=3)
+    changes, lines = run(twin)
+    assert changes > 10
+    assert lines[1:4] == [
+        f"Namespace {SYSTEM}: is being deleted; the installation begins when it is gone",
+        f"Namespace {SYSTEM}: waiting until it is gone (1 pod)",
+        f"Namespace {SYSTEM}: gone",
+    ]
+    assert lines.index(f"Namespace {SYSTEM}: created") > 3
+
+
+ENDLESS = {
+    "too long": ({}, "is deleted, but not gone yet (1 pod); gave up after 0.05 s"),
+    "without waiting": ({"waits": False}, "is being deleted; run this again when it is gone"),
+    "in a dry run": ({"dry_run": True}, "is being deleted; run this again when it is gone"),
+}
+
+
+@pytest.mark.parametrize(("wish", "words"), ENDLESS.values(), ids=ENDLESS)
+def test_nothing_is_put_into_what_is_being_deleted(wish: dict[str, Any], words: str) -> None:
+    twin = ending(looks=10_000)
+    with pytest.raises(InstallError, match=re.escape(f"Namespace {SYSTEM}: {words}")):
+        run(twin, **wish)
+    assert twin.written == []

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import a_pod, a_quota
 from tests.installing.test_installation import run
 from tests.installing.twin import Twin
+from tests.operations.healthy import Pulse
 from webhook.cluster.api import (
     CLUSTER_DEFERRED_QUOTAS,
     MUTATING_WEBHOOKS,
@@ -21,9 +22,11 @@ from webhook.cluster.api import (
     ForbiddenError,
     Kind,
     NotFoundError,
+    Object,
     Revision,
 )
 from webhook.cluster.kinds import KNOWN_KINDS
+from webhook.cluster.memory import MemoryClient
 from webhook.installing.removal import Removal, uninstall
 from webhook.operations.patience import Patience
 
@@ -279,3 +282,54 @@ def test_a_quota_that_something_masks_keeps_the_guards(twin: Twin) -> None:
     problems, lines = remove(twin)
     assert problems == ()
     assert "team-a: the API server enforces its quotas by itself" in lines
+
+
+class Slow(Twin):
+    """A cluster whose namespaces go slowly, as pods in them end."""
+
+    def __init__(self, api: MemoryClient, looks: int) -> None:
+        super().__init__()
+        self.api = api
+        self.looks = looks
+        self.is_deleted = False
+
+    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        if kind == NAMESPACES and self.is_deleted and self.looks:
+            self.looks -= 1
+            content = {"type": "NamespaceContentRemaining", "status": "True", "message": "2 pods"}
+            return {"metadata": {"name": name}, "status": {"conditions": [content]}}
+        return self.api.get(kind, name, namespace=namespace)
+
+    def delete(self, kind: Kind, name: str, *, namespace: str = "", **kwargs: Any) -> Revision:
+        self.is_deleted = self.is_deleted or kind == NAMESPACES
+        return super().delete(kind, name, namespace=namespace, **kwargs)
+
+
+OURS = "Namespace deferred-quota-system"
+
+
+def test_what_is_waited_for_is_told(twin: Twin) -> None:
+    pulse = Pulse()
+    patience = Patience(seconds=100, pause_seconds=4, clock=pulse.clock, sleep=pulse.sleep)
+    lines: list[str] = []
+    slow = Slow(twin.api, looks=8)
+    uninstall(cast("ClusterApi", slow), Removal(patience=patience), lines.append)
+    told = [line for line in lines if line.startswith(OURS)]
+    assert told == [
+        f"{OURS}: deleted",
+        f"{OURS}: waiting until it is gone (2 pods)",
+        f"{OURS}: still there after 12 s (2 pods)",
+        f"{OURS}: still there after 24 s (2 pods)",
+        f"{OURS}: gone",
+    ]
+
+
+def test_what_does_not_go_in_time_is_told_with_what_keeps_it(twin: Twin) -> None:
+    problems, lines = remove(Slow(twin.api, looks=10_000))
+    assert problems == (f"{OURS}: is deleted, but not gone yet (2 pods)",)
+    assert f"{OURS}: gone" not in lines
+
+
+def test_what_goes_at_once_is_not_waited_for(twin: Twin) -> None:
+    _, lines = remove(twin)
+    assert not any("waiting until it is gone" in line or line.endswith(": gone") for line in lines)

@@ -29,8 +29,10 @@ from webhook.config import Configuration, ConfigurationError, load_configuration
 from webhook.installing.applying import Applier, ApplyApi, current, describe, kind_of_object
 from webhook.installing.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
 from webhook.installing.kustomizations import InstallError, entries_of
+from webhook.installing.moving import moves
 from webhook.installing.readiness import (
     CONFIGURATION_ANNOTATION,
+    wait_for_deletions,
     wait_until_available,
     wait_until_established,
 )
@@ -111,7 +113,17 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
     kept = _NO_CONFIGURATION if installed is None else installed
     configuration = kept if wish.configuration is None else wish.configuration
     settings = _read(configuration)
+    for line in moves(
+        api,
+        wish.url,
+        manifests=wish.manifests,
+        dry_run=wish.dry_run,
+        is_configured=wish.configuration is not None or installed is not None,
+    ):
+        report(line)
     parts = _render(wish, mask, settings)
+    patience = wish.patience if wish.waits and not wish.dry_run else None
+    wait_for_deletions(api, parts.cluster, patience, report)
     applier = Applier(api, report, dry_run=wish.dry_run)
     applier.apply_all(parts.cluster)
     if not wish.dry_run:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from webhook.cluster.api import ClusterApi, NotFoundError, Object
 from webhook.installing.applying import describe, kind_of_object
 from webhook.installing.kustomizations import InstallError
 from webhook.operations.deployments import conditions_of, pods_of, troubles_of
-from webhook.operations.patience import Patience
+from webhook.operations.patience import Patience, Report, silent
 from webhook.quota.fields import mapping
 
 CONFIGURATION_ANNOTATION: Final = "deferredquota.io/configuration"
 """On a pod: which configuration it was started with."""
+_TELL_SECONDS: Final = 10.0
+"""How often something is said while nothing happens."""
+_KEEPING: Final = ("Namespace", "Terminating")
+"""How the names of conditions begin that say why something deleted is not gone.
+
+Source: kubernetes v1.36, api/core/v1/types.go NamespaceConditionType.
+"""
 
 
 def wait_until_established(api: ClusterApi, definition: Object, patience: Patience) -> None:
@@ -101,28 +108,105 @@ def _pod_troubles(api: ClusterApi, deployment: Object) -> str:
     return f" ({'; '.join(troubles)})" if troubles else ""
 
 
+def wait_for_deletions(
+    api: ClusterApi, objects: Sequence[Object], patience: Patience | None, report: Report
+) -> None:
+    """Let an uninstallation end before objects are applied: into what goes nothing can be put.
+
+    Args:
+        api: The API server.
+        objects: What is to be applied.
+        patience: How long to wait; None is not at all.
+        report: Told about it.
+
+    Raises:
+        InstallError: Something is being deleted, and not gone in time.
+        ApiError: The API server does not answer.
+    """
+    ending = [each for each in objects if _is_ending(_found(api, each))]
+    if not ending:
+        return
+    names = ", ".join(map(describe, ending))
+    if patience is None:
+        raise InstallError(f"{names}: is being deleted; run this again when it is gone")
+    report(f"{names}: is being deleted; the installation begins when it is gone")
+    left = wait_until_gone(api, ending, patience, report)
+    if left:
+        raise InstallError(f"{'; '.join(left)}; gave up after {patience.seconds:g} s")
+
+
 def wait_until_gone(
-    api: ClusterApi, objects: Sequence[Object], patience: Patience
+    api: ClusterApi, objects: Sequence[Object], patience: Patience, report: Report = silent
 ) -> tuple[str, ...]:
-    """Wait until objects are gone; return those that are not in time.
+    """Wait until objects are gone, and tell of those that take their time.
+
+    Returns:
+        Those that are not gone in time, and what keeps them.
 
     Raises:
         ApiError: The API server does not answer.
     """
     wait = patience.begin()
-
-    def left() -> list[Object]:
-        return [each for each in objects if _is_there(api, each)]
-
-    while found := wait.persist(left):
+    teller = _Teller(report, patience)
+    while found := wait.persist(lambda: _left(api, objects)):
+        teller.tell(found)
         if not wait.pause():
-            return tuple(describe(each) for each in found)
+            return tuple(
+                f"{name}: is deleted, but not gone yet{why}" for name, why in found.items()
+            )
+    teller.tell({})
     return ()
 
 
-def _is_there(api: ClusterApi, obj: Object) -> bool:
+class _Teller:
+    """Tells of what is waited for: when that begins and ends, and now and then in between."""
+
+    def __init__(self, report: Report, patience: Patience) -> None:
+        self._report = report
+        self._clock = patience.clock
+        self._begun = self._told = patience.clock()
+        self._before: Mapping[str, str] = {}
+
+    def tell(self, left: Mapping[str, str]) -> None:
+        """Take what is left now, by name, and what keeps it."""
+        for name in (one for one in self._before if one not in left):
+            self._report(f"{name}: gone")
+        now = self._clock()
+        if not self._before:
+            self._say(left, "waiting until it is gone")
+        elif now - self._told >= _TELL_SECONDS:
+            self._told = now
+            self._say(left, f"still there after {now - self._begun:.0f} s")
+        self._before = left
+
+    def _say(self, left: Mapping[str, str], words: str) -> None:
+        for name, why in left.items():
+            self._report(f"{name}: {words}{why}")
+
+
+def _left(api: ClusterApi, objects: Iterable[Object]) -> dict[str, str]:
+    """Return the objects that are there by what they are called, and what keeps them."""
+    found = {describe(each): _found(api, each) for each in objects}
+    return {name: _keeping(there) for name, there in found.items() if there is not None}
+
+
+def _found(api: ClusterApi, obj: Object) -> Object | None:
     try:
-        _read(api, obj)
+        return _read(api, obj)
     except NotFoundError:
-        return False
-    return True
+        return None
+
+
+def _is_ending(found: Object | None) -> bool:
+    metadata = {} if found is None else mapping(found.get("metadata"), "metadata")
+    return metadata.get("deletionTimestamp") is not None
+
+
+def _keeping(found: Object) -> str:
+    """Say what keeps an object that is deleted: a namespace and a definition tell it."""
+    told = [
+        message
+        for name, (status, message) in conditions_of(found).items()
+        if status == "True" and name.startswith(_KEEPING) and message
+    ]
+    return f" ({'; '.join(told)})" if told else ""

@@ -148,8 +148,7 @@ class _Uninstall:
     def _delete(self, objects: Iterable[Object]) -> None:
         """Delete objects, and wait until they are gone."""
         deleted = [each for each in objects if self._delete_one(each)]
-        left = wait_until_gone(self._api, deleted, self._removal.patience)
-        self._problems += [f"{each}: is deleted, but not gone yet" for each in left]
+        self._problems += wait_until_gone(self._api, deleted, self._removal.patience, self._report)
 
     def _reduce(self, configuration: Object, keeps: Callable[[str], bool]) -> None:
         """Take entries out of a webhook configuration."""

@@ -12,7 +12,7 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.installed import Cluster, counted, quota, status
+from tests.e2e.cluster.installed import NOWHERE, Cluster, counted, quota, status
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
@@ -108,7 +108,8 @@ def test_installing_again_changes_nothing(clean: Cluster) -> None:
 def test_another_address_changes_the_registrations_only(cluster: Cluster) -> None:
     cluster.install()
     before = cluster.versions()
-    cluster.install(url="https://127.0.0.1:2")
+    told = cluster.install(url="https://127.0.0.1:2")
+    assert f"webhook: moves from {NOWHERE} to https://127.0.0.1:2" in told
     after = cluster.versions()
     assert {name for name in after if before[name] != after[name]} == {
         "MutatingWebhookConfiguration/deferred-quota",
@@ -350,6 +351,33 @@ def test_in_the_cluster_certificates_are_made_once(clean: Cluster) -> None:
     late = clean.run("install", "--timeout", "2", code=1)
     assert "0 of 3 replicas are available" in late
     end_pods(clean)
+
+
+def test_an_installation_begins_when_the_one_before_is_gone(clean: Cluster) -> None:
+    api = Api(clean.plane.rest)
+    clean.plane.kubectl("create", "namespace", SYSTEM)
+    held = f"/api/v1/namespaces/{SYSTEM}/configmaps"
+    metadata = {"name": "held", "finalizers": ["example.com/held"]}
+    assert api.create(held, {"metadata": metadata}).ok
+    clean.plane.kubectl("delete", "namespace", SYSTEM, "--wait=false")
+    early = clean.install("--dry-run", code=1)
+    assert f"Namespace {SYSTEM}: is being deleted; run this again when it is gone" in early
+    late = clean.install("--timeout", "2", code=1)
+    assert f"Namespace {SYSTEM}: waiting until it is gone" in late
+    assert "is deleted, but not gone yet" in late
+    assert clean.versions() == {}
+    assert api.patch(f"{held}/held", {"metadata": {"finalizers": None}}).ok
+    assert "created" in clean.install()
+
+
+def test_that_it_would_move_into_the_cluster_is_told(clean: Cluster) -> None:
+    clean.install()
+    before = clean.versions()
+    told = clean.run("install", "--dry-run")
+    inside = f"the cluster (Service {SYSTEM}/deferred-quota-webhook)"
+    assert f"webhook: would move from {NOWHERE} to {inside}" in told
+    assert f"Deployment {SYSTEM}/deferred-quota-webhook: would be created" in told
+    assert clean.versions() == before
 
 
 def test_a_secret_of_somebody_else_is_not_touched(clean: Cluster) -> None:

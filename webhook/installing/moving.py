@@ -1,0 +1,85 @@
+"""What it means that the webhook is somewhere else than before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from webhook.cluster.api import VALIDATING_WEBHOOKS, ClusterApi, NotFoundError
+from webhook.installing.applying import current
+from webhook.installing.certificates import SERVICE
+from webhook.installing.rendering import render
+from webhook.operations.deployments import asked_at
+from webhook.quota.fields import mapping
+from webhook.state.names import REGISTRATION, SYSTEM_NAMESPACE
+
+_INSIDE: Final = f"the cluster (Service {SYSTEM_NAMESPACE}/{SERVICE})"
+
+
+def moves(
+    api: ClusterApi, url: str, *, manifests: Path, dry_run: bool, is_configured: bool
+) -> Iterator[str]:
+    """Say what an installation changes about where the webhook is; nothing if it stays there.
+
+    Args:
+        api: The cluster as it is before.
+        url: Where the webhook is to be, outside of the cluster; empty is inside.
+        manifests: Directory of the manifests.
+        dry_run: Whether nothing will change.
+        is_configured: The installation has a configuration: it is given, or there already.
+
+    Raises:
+        ApiError: The cluster does not answer.
+        InvalidFieldError: The registration that is there cannot be read.
+    """
+    before, after = _asked_now(api), _base(url)
+    if before is None or before == after:
+        return
+    verb = "would move" if dry_run else "moves"
+    yield f"webhook: {verb} from {before or _INSIDE} to {after or _INSIDE}"
+    if after:
+        yield (
+            f"webhook: the API server asks {after} from then on: a webhook has to answer there, and"
+            " a controller has to run"
+        )
+        yield from _left_behind(api, manifests)
+        return
+    yield (
+        f"webhook: what runs at {before} is asked no more: stop it when this is done, and a"
+        " controller that runs beside it"
+    )
+    if not is_configured:
+        yield (
+            "configuration: the defaults; what runs outside of the cluster may have another, which"
+            " can be given with --config"
+        )
+
+
+def _asked_now(api: ClusterApi) -> str | None:
+    """Say where the API server asks now; empty is the Service, None nowhere."""
+    try:
+        return asked_at(api.get(VALIDATING_WEBHOOKS, REGISTRATION))
+    except NotFoundError:
+        return None
+
+
+def _base(url: str) -> str:
+    place = urlsplit(url)
+    return f"{place.scheme}://{place.netloc}" if url else ""
+
+
+def _left_behind(api: ClusterApi, manifests: Path) -> Iterator[str]:
+    """Name the Deployments that go on without being asked."""
+    inside = render(manifests=manifests).workloads
+    found = [
+        str(mapping(each.get("metadata"), "metadata")["name"])
+        for each in inside
+        if each["kind"] == "Deployment" and current(api, each) is not None
+    ]
+    if found:
+        yield (
+            "Deployments: stay, and the webhook among them is asked no more; when all runs outside:"
+            f" kubectl delete deployments -n {SYSTEM_NAMESPACE} {' '.join(found)}"
+        )
