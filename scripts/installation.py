@@ -28,6 +28,18 @@ from webhook.operations.patience import Patience
 _URL = re.compile(r"https://[^/?#@\s]+/?")
 
 
+class _Script(click.Context):
+    """Calls a command what people call it: by its file."""
+
+    @property
+    def command_path(self) -> str:
+        return f"scripts/{self.info_name}"
+
+
+class _ScriptCommand(Command):
+    context_class = _Script
+
+
 class _NotInstalledError(CommandError):
     """The cluster is not as it has to be."""
 
@@ -50,7 +62,7 @@ def _client(kubeconfig: Path | None, context: str | None) -> Iterator[LiveClient
 
 @click.command(
     "install",
-    cls=Command,
+    cls=_ScriptCommand,
     epilog="""\b
 Examples:
   scripts/install
@@ -141,7 +153,7 @@ def install(  # noqa: PLR0917 - one for each option
 
 @click.command(
     "uninstall",
-    cls=Command,
+    cls=_ScriptCommand,
     epilog="""\b
 Examples:
   scripts/uninstall --dry-run

@@ -53,6 +53,13 @@ def test_wrong_usage_is_told(arguments: list[str], message: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_the_scripts_are_called_by_their_files(command: str) -> None:
+    told = run(command, "--surprise", code=2)
+    assert told.startswith(f"Usage: scripts/{command} [OPTIONS]\n")
+    assert f"Try 'scripts/{command} --help' for help." in told
+
+
+@pytest.mark.parametrize("command", ["install", "uninstall"])
 def test_a_cluster_that_does_not_answer_is_told(tmp_path: Path, command: str) -> None:
     (port,) = free_ports(1)
     kubeconfig = tmp_path / "kubeconfig"
