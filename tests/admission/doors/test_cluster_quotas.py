@@ -88,6 +88,36 @@ def test_what_is_not_deferred_is_sent_to_a_resource_quota() -> None:
     assert answer.message == f"spec.hard[pods]: {detail}"
 
 
+ELSEWHERE = "is not deferred: limit it by a ResourceQuota in each namespace"
+SLIPS = {
+    "request.cpu": 'is not deferred, did you mean "requests.cpu"?',
+    "limit.memory": 'is not deferred, did you mean "limits.memory"?',
+    "CPU": 'is not deferred, did you mean "cpu"?',
+    "Requests.Memory": 'is not deferred, did you mean "requests.memory"?',
+    "requests.nvidia.com/gpus": f'{ELSEWHERE}, or did you mean "requests.nvidia.com/gpu"?',
+    "requests.storage": ELSEWHERE,
+    "requests.ephemeral-storage": ELSEWHERE,
+    "count/jobs.batch": ELSEWHERE,
+    "gpu": ELSEWHERE,
+    "pods": ELSEWHERE,
+}
+
+
+@pytest.mark.parametrize(("key", "detail"), SLIPS.items(), ids=SLIPS)
+def test_a_slip_in_the_name_of_a_resource_is_told(key: str, detail: str) -> None:
+    office = Office(configuration=Configuration(deferred_resources=("requests.nvidia.com/gpu",)))
+    wrong = a_cluster_quota(hard={key: "1"})
+    expected = [("FieldValueInvalid", f"spec.hard[{key}]", detail)]
+    assert causes(office.create(wrong)) == expected
+    assert causes(office.update(a_cluster_quota(), wrong)) == expected
+
+
+def test_what_is_wrong_with_the_limit_of_a_deferred_resource_is_said_as_ever() -> None:
+    (cause,) = causes(Office().create(a_cluster_quota(hard={"requests.cpu": "-1"})))
+    assert cause[1] == "spec.hard[requests.cpu]"
+    assert "did you mean" not in cause[2]
+
+
 def test_the_configuration_says_what_is_deferred() -> None:
     gpus = a_cluster_quota(hard={"requests.nvidia.com/gpu": "8"})
     assert causes(Office().create(gpus))

@@ -8,6 +8,8 @@ else writes is counted again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
+from difflib import get_close_matches
 from typing import Final
 
 from webhook.admission.deadline import Deadline
@@ -23,7 +25,8 @@ from webhook.quota.cluster_quota_rules import (
     cluster_quota_update_errors,
     cluster_quota_warnings,
 )
-from webhook.quota.fields import InvalidFieldError
+from webhook.quota.fields import FieldError, InvalidFieldError
+from webhook.quota.names import is_standard_quota_name
 from webhook.quota.quantity import ZERO
 from webhook.quota.reading import Node
 from webhook.state.label_selectors import LabelSelector
@@ -31,6 +34,9 @@ from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SYSTEM_NAMESPACE
 
 _NAMED: Final = 5
 """How many namespaces are named."""
+_LIMIT_OF: Final = "spec.hard["
+_CLOSE: Final = 0.75
+"""How much a name has to be like another to be taken for a slip: `gpu` is no slip of `cpu`."""
 _FROZEN: Final[Mapping[QuotaUpdate, Callable[[str], bool]]] = {
     QuotaUpdate.ALLOW: lambda _field: False,
     QuotaUpdate.SCOPES: lambda field: field in SELECTING_FIELDS,
@@ -44,7 +50,7 @@ def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
     wanted, keys = request.object or {}, context.current_rules().deferred_keys
     errors = cluster_quota_errors(wanted, keys)
     if errors:
-        return answers.invalid(errors)
+        return answers.invalid(_with_hint(error, keys) for error in errors)
     return Allowed(decision="valid", warnings=tuple(_warnings(context, wanted, keys)))
 
 
@@ -57,9 +63,26 @@ def update(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
     frozen = _FROZEN[context.current_configuration().quota_update]
     errors = cluster_quota_update_errors(new, old, keys, frozen=frozen)
     if errors:
-        return answers.invalid(errors)
+        return answers.invalid(_with_hint(error, keys) for error in errors)
     warnings = (*_warnings(context, new, keys), *_below_usage(new, old))
     return Allowed(decision="valid", warnings=warnings)
+
+
+def _with_hint(error: FieldError, keys: Set[str]) -> FieldError:
+    """Say which deferred resource may have been meant where a limit is of something else."""
+    key = error.field.removeprefix(_LIMIT_OF).removesuffix("]")
+    if _LIMIT_OF + key + "]" != error.field or key in keys or is_standard_quota_name(key):
+        return error
+    close = get_close_matches(key.lower(), sorted(keys), n=1, cutoff=_CLOSE)
+    if not close:
+        return error
+    if "/" in key:  # which may well be the name of something
+        return replace(error, detail=f"{error.detail}, or did you mean {_quoted(close[0])}?")
+    return replace(error, detail=f"is not deferred, did you mean {_quoted(close[0])}?")
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
 
 
 def _warnings(context: DoorContext, wanted: Mapping[str, object], keys: Set[str]) -> Iterator[str]:
