@@ -16,16 +16,19 @@ from tests.cli.clusters import kubeconfig_of, write_kubeconfig
 from tests.operations.healthy import NOW, Pulse, healthy, remove, renewing
 from tests.operations.scenes import NAMESPACE, QUICK, a_namespace, labels_of, load
 from tests.operations.test_opting_in import a_controller
+from tests.quota.test_cluster_quota_rules import a_cluster_quota
 from webhook.cli import ExitCode, cli
 from webhook.cli.enable import Opting
 from webhook.cli.judging import read_bundle
 from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
     LEASES,
     NAMESPACES,
     QUOTA_LEDGERS,
     ApiError,
     ForbiddenError,
     Object,
+    ObjectList,
     Revision,
     UnauthorizedError,
     UnreachableError,
@@ -287,3 +290,34 @@ def test_what_cannot_be_seen_after_the_label_is_set_is_told(
     (entry,) = json.loads(capsys.readouterr().out)["namespaces"]
     assert (code, entry["labelSet"]) == (ExitCode.FINDINGS, True)
     assert entry["error"] == "you cannot get ledgers"
+
+
+def test_who_opts_in_together_shares_with_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = healthy()
+    load(cluster, a_cluster_quota(selector={}), *(a_namespace(name, mode="") for name in MANY[:2]))
+    opting(cluster).run(MANY[:2], dry_run=True, force=False, output="text")
+    told = [line.partition(" with ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert told == [
+        "team-01, opted in together with it  [enable.cluster-quota]",
+        "team-00, opted in together with it  [enable.cluster-quota]",
+    ]
+
+
+def test_who_may_not_see_cluster_quotas_is_told_for_each_namespace(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Narrow(MemoryClient):
+        def list(self, kind: Kind, **query: Any) -> ObjectList:
+            if kind == CLUSTER_DEFERRED_QUOTAS:
+                raise ForbiddenError("you cannot list cluster quotas")
+            return super().list(kind, **query)
+
+    cluster = healthy()
+    load(cluster, *(a_namespace(name, mode="") for name in MANY[:2]))
+    code = opting(cluster, api=Narrow(cluster)).run(
+        MANY[:2], dry_run=False, force=False, output="text"
+    )
+    assert code == ExitCode.FINDINGS
+    assert capsys.readouterr().out == "".join(
+        f"{name}: not opted in: you cannot list cluster quotas\n" for name in MANY[:2]
+    )

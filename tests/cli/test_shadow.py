@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
-from tests.cli.test_enable import AT_ONCE, a_cluster_with_a_candidate
+from tests.cli.test_enable import IMPATIENT, a_cluster_with_a_candidate
 from tests.operations.healthy import NOW, Pulse, renewing
 from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of
 from tests.operations.test_opting_in import a_controller
@@ -255,7 +255,7 @@ def test_what_defers_is_not_watched_instead(capsys: pytest.CaptureFixture[str]) 
 
 def test_without_controller_nothing_is_watched_yet(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = a_cluster_with_a_candidate()
-    code = watching(cluster, AT_ONCE).run(["team-b"], dry_run=False, force=False, output="text")
+    code = watching(cluster, IMPATIENT).run(["team-b"], dry_run=False, force=False, output="text")
     assert code == ExitCode.DRIFT
     told = capsys.readouterr()
     assert "in shadow mode, but not watched yet" in told.out

@@ -18,10 +18,12 @@ from webhook.cluster.api import (
     ObjectList,
 )
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.operations.cluster_quotas import company_of
 from webhook.operations.doctor import Settings
 from webhook.operations.findings import Finding
 from webhook.operations.opting_in import plan_for, still_missing
 from webhook.operations.opting_out import opt_out, preview
+from webhook.operations.shadowing import watching_plan
 
 Object = dict[str, Any]
 
@@ -59,6 +61,63 @@ def test_a_namespace_that_will_share_a_quota_changes() -> None:
 def test_a_quota_that_nobody_shares_yet_is_told() -> None:
     (finding,) = told(a_cluster_quota(selector={}))
     assert finding.message.endswith("share requests.cpu=20 with no other namespace yet")
+
+
+def together(names: list[str], *objects: Object, is_shadow: bool = False) -> list[str]:
+    """Plan for several namespaces at once; return whom each will share with."""
+    cluster = a_cluster(*(a_namespace(name, mode="") for name in names[:6]), *objects)
+    api = MemoryClient(cluster)
+    company = company_of(api, names, is_shadow=is_shadow)
+    said: list[str] = []
+    for name in names[:6]:
+        plan = plan_for(api, Settings(), name, must_specify=False, company=company)
+        said += [one.message for one in plan.findings if one.id == "enable.cluster-quota"]
+    return [message.partition("requests.cpu=20 with ")[2] for message in said]
+
+
+def test_who_opts_in_together_is_told_of_each_other() -> None:
+    both = together(["web", "batch"], a_cluster_quota(selector={}))
+    assert both == ["batch, opted in together with it", "web, opted in together with it"]
+
+
+def test_of_many_some_are_named() -> None:
+    names = ["e", "d", "c", "b", "a", "z", "missing"]
+    assert together(names, a_cluster_quota(selector={}))[0] == (
+        "a, b, c and 2 more, opted in together with it"
+    )
+
+
+def test_who_shares_already_is_told_beside_who_opts_in_too() -> None:
+    shared = with_status(a_cluster_quota(selector={}), **OTHERS)
+    assert together(["team-b", "web", "batch"], shared) == [
+        "batch, web, opted in together with it",
+        "one other namespace, which holds requests.cpu=18, and batch, opted in together with it",
+        "one other namespace, which holds requests.cpu=18, and web, opted in together with it",
+    ]
+
+
+def test_who_is_not_selected_shares_nothing() -> None:
+    only = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In",
+                                  "values": ["web"]}]}  # fmt: skip
+    assert together(["web", "batch"], a_cluster_quota(selector=only)) == ["no other namespace yet"]
+
+
+def test_in_shadow_mode_nothing_is_shared() -> None:
+    cluster = a_cluster(
+        a_namespace(mode=""),
+        with_status(a_cluster_quota(selector=HERE), **OTHERS),
+        a_pod(node="node-1", requests={"cpu": "3"}),
+    )
+    plan = watching_plan(MemoryClient(cluster), Settings(), NAMESPACE, must_specify=False)
+    (finding,) = plan.findings
+    assert finding.message == (
+        "selects team-a: its pods would share requests.cpu=20 with one other namespace, which"
+        " holds requests.cpu=18, if it opted in: with the pods that have a node here that is"
+        " requests.cpu=21; no pod would be evicted, and none bound in any of them until enough"
+        " have ended"
+    )
+    two = together(["web", "batch"], a_cluster_quota(selector={}), is_shadow=True)
+    assert two == ["no other namespace yet, if it opted in"] * 2
 
 
 def test_pods_that_do_not_fit_are_worth_a_warning() -> None:

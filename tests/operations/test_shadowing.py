@@ -95,6 +95,7 @@ def test_what_speaks_against_deferring_does_not_speak_against_watching() -> None
     api = MemoryClient(a_cluster(a_namespace(mode=""), QUOTA, odd))
     plan = watching_plan(api, Settings(), NAMESPACE, must_specify=True)
     assert {one.severity for one in plan.findings} == {Severity.WARN}
+    assert all(one.message.startswith("if the namespace opted in: ") for one in plan.findings)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,9 @@ from webhook.cli.judging import (
 )
 from webhook.cli.options import Command, output_option
 from webhook.cli.reports import FORMATS, print_structured
-from webhook.cluster.api import ClusterApi, UnauthorizedError
+from webhook.cluster.api import ClusterApi, ForbiddenError, UnauthorizedError
 from webhook.config import Configuration, MustSpecify
+from webhook.operations.cluster_quotas import Company, company_of
 from webhook.operations.doctor import Settings
 from webhook.operations.findings import Finding
 from webhook.operations.opting_in import (
@@ -157,10 +158,12 @@ class Opting:
             self._api, self._settings, namespaces, mode=self._mode, report=progress
         )
         stopped = bool(obstacles(installed, force=force))
+        company = self._company(namespaces)
         outcomes = {name: Outcome(Plan(name, is_opted_in=False)) for name in namespaces}
 
         def one(namespace: str, patience: Patience) -> None:
             outcome = outcomes[namespace]
+            outcome.plan = self._plan(namespace, company)
             self._one(outcome, patience, dry_run=dry_run, force=force, stopped=stopped)
 
         done = in_each(
@@ -198,8 +201,7 @@ class Opting:
         stopped: bool,
     ) -> None:
         """Opt a namespace in, and note how far that went: it may end at any call."""
-        namespace = outcome.plan.namespace
-        outcome.plan = plan = self._plan(namespace)
+        plan, namespace = outcome.plan, outcome.plan.namespace
         outcome.was_set = plan.is_opted_in if self._mode == DEFERRED_MODE else plan.is_shadow
         if stopped or obstacles(plan.findings, force=force):
             outcome.is_refused = True
@@ -213,9 +215,18 @@ class Opting:
             namespace, lambda: self._missing(namespace), patience=patience, report=progress
         )
 
-    def _plan(self, namespace: str) -> Plan:
+    def _company(self, namespaces: Sequence[str]) -> Company | None:
+        try:
+            return company_of(self._api, namespaces, is_shadow=self._mode == SHADOW_MODE)
+        except ForbiddenError:
+            return None  # told of each namespace
+
+    def _plan(self, namespace: str, company: Company | None) -> Plan:
         plan = plan_for if self._mode == DEFERRED_MODE else watching_plan
-        return plan(self._api, self._settings, namespace, must_specify=self._must_specify)
+        must_specify = self._must_specify
+        return plan(
+            self._api, self._settings, namespace, must_specify=must_specify, company=company
+        )
 
     def _missing(self, namespace: str) -> tuple[str, ...]:
         look = still_missing if self._mode == DEFERRED_MODE else still_unwatched

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
-from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, ClusterApi, NotFoundError, Object
+from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    NAMESPACES,
+    ClusterApi,
+    ForbiddenError,
+    NotFoundError,
+    Object,
+)
 from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.counting import scope_fault, taken_at_bind
 from webhook.operations.findings import Finding, Subject, error, information, warning
@@ -20,9 +27,14 @@ from webhook.quota.deferral import DeferredQuota, deferred_quotas
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.grants import NO_GRANTS, Grants, grants_from_status
 from webhook.quota.objects import ResourceQuota
+from webhook.quota.reading import Node
 from webhook.quota.resources import ResourceList, add, exceeding, mask, render
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL
 
 Spec: TypeAlias = ClusterQuota | UnreadableClusterQuota
+
+_NAMED: Final = 3
+"""How many namespaces are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,53 +97,114 @@ def quotas_of(shared: Iterable[SharedQuota]) -> list[ResourceQuota]:
     return [one.spec.quota for one in shared if isinstance(one.spec, ClusterQuota)]
 
 
+@dataclass(frozen=True, slots=True)
+class Company:
+    """With whom namespaces will share quotas.
+
+    Attributes:
+        shared: All quotas that namespaces share.
+        beside: The namespaces that opt in at the same time, and their labels.
+        is_shadow: They only go into shadow mode, in which nothing is shared.
+    """
+
+    shared: tuple[SharedQuota, ...] = ()
+    beside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    is_shadow: bool = False
+
+    def joins(self, namespace: str, one: SharedQuota) -> list[str]:
+        """Return who else begins to share a quota, sorted by name."""
+        if self.is_shadow:
+            return []
+        others = self.beside.keys() - {namespace} - one.grants.namespaces.keys()
+        return sorted(name for name in others if concerning([one], name, self.beside[name]))
+
+
+def company_of(api: ClusterApi, namespaces: Iterable[str], *, is_shadow: bool = False) -> Company:
+    """Read with whom namespaces will share quotas that opt in together.
+
+    Raises:
+        ApiError: The API server does not answer, or shows nobody the shared quotas.
+        InvalidFieldError: Not even the name of one can be read.
+    """
+    shared = shared_quotas(api)
+    beside: dict[str, Mapping[str, str]] = {}
+    for name in namespaces if shared and not is_shadow else ():
+        try:
+            labels = Node(api.get(NAMESPACES, name)).child("metadata").string_map("labels")
+        except (NotFoundError, ForbiddenError, InvalidFieldError):
+            continue  # told where it is opted in
+        beside[name] = {**labels, MODE_LABEL: DEFERRED_MODE}
+    return Company(shared, beside, is_shadow)
+
+
 def joining(
-    namespace: str, shared: Iterable[SharedQuota], there: Inhabitants, keys: Set[str]
+    namespace: str,
+    selecting: Iterable[SharedQuota],
+    company: Company,
+    there: Inhabitants,
+    keys: Set[str],
 ) -> Iterator[Finding]:
     """Say which shared quotas will take a namespace in, and whether it fits.
 
     Args:
         namespace: Which.
-        shared: Those that select it.
+        selecting: Those that select it.
+        company: With whom it will share.
         there: What it holds.
         keys: The deferred resources.
     """
-    for one in shared:
+    bound = "would be" if company.is_shadow else "is"
+    for one in selecting:
+        selects = f"selects {namespace}"
         if not isinstance(one.spec, ClusterQuota):
-            message = f"selects {namespace}, and cannot be read: {one.spec.fault}: no pod is bound"
+            message = f"{selects}, and cannot be read: {one.spec.fault}: no pod {bound} bound"
             yield error("enable.cluster-quota", one.subject, message, "Correct it.")
             continue
         fault = scope_fault(one.spec.quota)
         if fault:
-            message = f"selects {namespace}, and its scopes cannot be evaluated: {fault}"
+            message = f"{selects}, and its scopes cannot be evaluated: {fault}"
             yield error("enable.cluster-quota", one.subject, message, "Correct spec.scopeSelector.")
             continue
         for quota in deferred_quotas([one.spec.quota], keys).quotas:
-            yield _joining(namespace, one, quota, there)
+            yield _joining(namespace, one, quota, company, there)
 
 
-def _joining(namespace: str, one: SharedQuota, quota: DeferredQuota, there: Inhabitants) -> Finding:
+def _joining(
+    namespace: str, one: SharedQuota, quota: DeferredQuota, company: Company, there: Inhabitants
+) -> Finding:
     others = one.grants.elsewhere(namespace)
     total = add(mask(others, quota.hard), taken_at_bind(quota, there.pods, now=there.now).most)
     number = len(one.grants.namespaces.keys() - {namespace})
-    share = f"its pods will share {render(quota.hard)} with {_with_whom(number, others)}"
+    share, evicted = "will share", "no pod is evicted, and none is bound"
+    if company.is_shadow:
+        share, evicted = "would share", "no pod would be evicted, and none bound"
+    whom = _with_whom(number, others, company.joins(namespace, one))
+    message = f"selects {namespace}: its pods {share} {render(quota.hard)} with {whom}"
+    if company.is_shadow:
+        message += ", if it opted in"
     above = exceeding(total, quota.hard)
     if not above:
-        return information("enable.cluster-quota", one.subject, f"selects {namespace}: {share}")
+        return information("enable.cluster-quota", one.subject, message)
     return warning(
         "enable.cluster-quota",
         one.subject,
-        f"selects {namespace}: {share}: with the pods that have a node here that is"
-        f" {render(mask(total, above))}; no pod is evicted, and none is bound in any of them until"
-        " enough have ended",
+        f"{message}: with the pods that have a node here that is {render(mask(total, above))};"
+        f" {evicted} in any of them until enough have ended",
         "Raise the limit, or end some of them.",
     )
 
 
-def _with_whom(number: int, held: ResourceList) -> str:
-    if not number:
+def _with_whom(number: int, held: ResourceList, joining: Sequence[str]) -> str:
+    """Say who shares a quota already, and who begins to."""
+    if not number and not joining:
         return "no other namespace yet"
     what = render(held) if any(amount.sign for amount in held.values()) else "nothing"
+    parts = []
     if number == 1:
-        return f"one other namespace, which holds {what}"
-    return f"{number} other namespaces, which hold {what}"
+        parts.append(f"one other namespace, which holds {what}")
+    elif number:
+        parts.append(f"{number} other namespaces, which hold {what}")
+    if joining:
+        more = f" and {len(joining) - _NAMED} more" if len(joining) > _NAMED else ""
+        parts.append(f"{', '.join(joining[:_NAMED])}{more}, opted in together with it")
+    return ", and ".join(parts)

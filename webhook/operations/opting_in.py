@@ -18,7 +18,14 @@ from webhook.cluster.api import (
     ClusterApi,
     NotFoundError,
 )
-from webhook.operations.cluster_quotas import concerning, joining, quotas_of, shared_quotas
+from webhook.operations.cluster_quotas import (
+    Company,
+    company_of,
+    concerning,
+    joining,
+    quotas_of,
+    shared_quotas,
+)
 from webhook.operations.doctor import CHECKS, Scene, Settings, examine
 from webhook.operations.findings import Finding, Severity, Subject, error
 from webhook.operations.names import LEDGER_CRD
@@ -67,8 +74,22 @@ def installation_findings(
     return tuple(examine(Scene(api, wanted), checks, report=report).findings)
 
 
-def plan_for(api: ClusterApi, settings: Settings, namespace: str, *, must_specify: bool) -> Plan:
+def plan_for(
+    api: ClusterApi,
+    settings: Settings,
+    namespace: str,
+    *,
+    must_specify: bool,
+    company: Company | None = None,
+) -> Plan:
     """Say what opting a namespace in changes; writes nothing.
+
+    Args:
+        api: The API server.
+        settings: How to judge.
+        namespace: Which.
+        must_specify: Whether a bind is refused when containers do not name what a quota limits.
+        company: With whom it will share quotas; None if it opts in alone.
 
     Raises:
         ApiError: The API server does not answer, or the namespace may not be read.
@@ -83,7 +104,8 @@ def plan_for(api: ClusterApi, settings: Settings, namespace: str, *, must_specif
     labels = Node(raw).child("metadata").string_map("labels")
     there = inhabitants(api, namespace)
     then = {**labels, MODE_LABEL: DEFERRED_MODE}
-    shared = concerning(shared_quotas(api), namespace, then)
+    known = company_of(api, ()) if company is None else company
+    shared = concerning(known.shared, namespace, then)
     against = objections(
         namespace, labels, there, settings.deferred_keys, must_specify=must_specify
     )
@@ -95,7 +117,7 @@ def plan_for(api: ClusterApi, settings: Settings, namespace: str, *, must_specif
         findings=(
             *_never(subject, settings),
             *(one for one in against if not (shared and one.id == NOTHING)),
-            *joining(namespace, shared, there, settings.deferred_keys),
+            *joining(namespace, shared, known, there, settings.deferred_keys),
         ),
     )
 

@@ -17,6 +17,7 @@ from webhook.cluster.api import (
     NotFoundError,
     Object,
 )
+from webhook.operations.cluster_quotas import Company, company_of
 from webhook.operations.doctor import Settings
 from webhook.operations.findings import Finding, Severity, Subject, error
 from webhook.operations.opting_in import plan_for
@@ -32,6 +33,9 @@ from webhook.state.ledgers import LEDGER_NAME
 from webhook.state.names import MODE_LABEL, SHADOW_MODE
 
 _NEVER = frozenset({"namespace.missing", "namespace.exempt", "namespace.own"})
+_THEN = frozenset({"enable.exceeded", "enable.must-specify", "enable.scopes"})
+"""Findings about what happens at a bind, which is left alone in shadow mode."""
+_IF = "if the namespace opted in: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +61,21 @@ class Watched:
 
 
 def watching_plan(
-    api: ClusterApi, settings: Settings, namespace: str, *, must_specify: bool
+    api: ClusterApi,
+    settings: Settings,
+    namespace: str,
+    *,
+    must_specify: bool,
+    company: Company | None = None,
 ) -> Plan:
     """Say what would change if the namespace deferred; what speaks against that is only told.
 
     Raises:
         ApiError: The API server does not answer, or the namespace may not be read.
     """
-    plan = plan_for(api, settings, namespace, must_specify=must_specify)
-    told = [one if one.id in _NEVER else _as_warning(one) for one in plan.findings]
+    known = company_of(api, (), is_shadow=True) if company is None else company
+    plan = plan_for(api, settings, namespace, must_specify=must_specify, company=known)
+    told = [one if one.id in _NEVER else _if_it_deferred(one) for one in plan.findings]
     if plan.is_opted_in:
         told.append(
             error(
@@ -164,9 +174,11 @@ def _watched(namespace: str, mode: str | None, raw: Object) -> Watched:
     return Watched(namespace, mode, record, "" if record else "nothing is recorded")
 
 
-def _as_warning(finding: Finding) -> Finding:
-    is_error = finding.severity is Severity.ERROR
-    return replace(finding, severity=Severity.WARN) if is_error else finding
+def _if_it_deferred(finding: Finding) -> Finding:
+    """Put what speaks against opting in as what it is while that is not done."""
+    severity = Severity.WARN if finding.severity is Severity.ERROR else finding.severity
+    words = _IF if finding.id in _THEN else ""
+    return replace(finding, severity=severity, message=words + finding.message)
 
 
 def _mode(raw: Object) -> str | None:
