@@ -26,10 +26,10 @@ from webhook.operations.patience import Patience
 from webhook.state.names import MODE_LABEL, SHADOW_MODE
 
 NANO = 10**9
-HOUR = 3_600_000
+DAY = 24 * 3_600_000
 RECORD: dict[str, Any] = {
     "since": "2026-05-04T08:00:00Z",
-    "until": "2026-05-04T09:00:00Z",
+    "until": "2026-05-05T08:00:00Z",
     "counts": {
         "attempts": 17, "stored": 5, "refused": 11, "wouldRun": 4, "wouldWait": 5,
         "neverFits": 1, "stillRefused": 1, "unexplained": 1,
@@ -54,19 +54,19 @@ RECORD: dict[str, Any] = {
             "name": "compute",
             "observed": {"uid": "u", "specHash": "h"},
             "since": "2026-05-04T08:00:00Z",
-            "milliseconds": HOUR,
+            "milliseconds": DAY,
             "resources": {
                 "requests.cpu": {
                     "hard": "4", "charged": "4", "assigned": "2",
                     "chargedPeak": "4", "assignedPeak": "3",
-                    "chargedArea": str(3 * NANO * HOUR), "assignedArea": str(NANO * HOUR),
-                    "fullMilliseconds": HOUR // 2, "fullArea": str(NANO * HOUR // 2),
+                    "chargedArea": str(3 * NANO * DAY), "assignedArea": str(NANO * DAY),
+                    "fullMilliseconds": DAY // 2, "fullArea": str(NANO * DAY // 2),
                 },
                 "requests.memory": {
                     "hard": "8Gi", "charged": "1Gi", "assigned": "1Gi",
                     "chargedPeak": "1Gi", "assignedPeak": "1Gi",
-                    "chargedArea": str(2**30 * NANO * HOUR),
-                    "assignedArea": str(2**30 * NANO * HOUR),
+                    "chargedArea": str(2**30 * NANO * DAY),
+                    "assignedArea": str(2**30 * NANO * DAY),
                 },
             },
         }
@@ -78,8 +78,8 @@ RECORD: dict[str, Any] = {
     },
 }  # fmt: skip
 TEXT = """\
-team-a: in shadow mode, since 2026-05-04T08:00:00Z, last written 2026-05-04T09:00:00Z, \
-quotas watched for 1 h 0 m
+team-a: in shadow mode, since 2026-05-04T08:00:00Z, last written 2026-05-05T08:00:00Z, \
+watched for 1 d 0 h
 QUOTA    RESOURCE         HARD  CHARGED   AVERAGE  PEAK  ASSIGNED   AVERAGE  PEAK  FULL
 compute  requests.cpu        4        4    3 75 %     4         2    1 25 %     3  50 %
 compute  requests.memory   8Gi      1Gi  1Gi 13 %   1Gi       1Gi  1Gi 13 %   1Gi   0 %
@@ -95,7 +95,7 @@ limited: requests.cpu=4
 pods that were stored: 5 created, 3 got a node, 0 grew
   1 of those that got a node were beyond quota: they would have waited, or been refused it
     last: web-9: exceeded quota: compute
-=> quota compute was full for 30 m 0 s while 25 % of requests.cpu was really assigned
+=> quota compute was full for 12 h 0 m while 25 % of requests.cpu was really assigned
 => some pods are larger than a quota: they are refused now and would wait for ever; make them \
 smaller, or the quota larger
 => 1 time more was taken than a quota allows: such pods would wait, or be refused; was a quota \
@@ -133,16 +133,17 @@ def test_programs_get_all_of_it(tmp_path: Path, output: str) -> None:
     assert entry["creations"]["unjudged"] == 0
     assert entry["pods"]["boundOver"] == 1
     (quota,) = entry["quotas"]
-    assert quota["seconds"] == 3600
+    assert quota["seconds"] == 86400
     assert quota["resources"]["requests.cpu"] == {
         "hard": "4",
         "charged": {"now": "4", "average": "3", "peak": "4"},
         "assigned": {"now": "2", "average": "1", "peak": "3"},
-        "fullSeconds": 1800,
+        "fullSeconds": 43200,
         "assignedWhileFull": "1",
     }
     assert quota["resources"]["requests.memory"]["charged"]["average"] == "1Gi"
     assert len(entry["advice"]) == 4
+    assert (entry["watchedSeconds"], entry["tooEarly"]) == (86400, False)
 
 
 def test_a_namespace_without_record_is_named(tmp_path: Path) -> None:
@@ -160,10 +161,47 @@ def test_where_nothing_is_watched_the_way_is_shown(tmp_path: Path) -> None:
 
 def test_a_record_that_says_nothing_is_advice_too(tmp_path: Path) -> None:
     cluster = a_cluster(a_namespace(mode="deferred"))
-    record(MemoryClient(cluster), {"since": "a", "until": "b"})
+    record(MemoryClient(cluster), {"since": SINCE, "until": "2026-05-05T08:00:00Z"})
     result = run(cluster, tmp_path, "report")
-    assert "team-a: was in shadow mode, defers now, since a" in result.stdout
+    assert f"team-a: was in shadow mode, defers now, since {SINCE}" in result.stdout
     assert "=> opting in would have changed nothing that was seen here\n" in result.stdout
+
+
+SINCE = "2026-05-04T08:00:00Z"
+EARLY = (
+    "=> too early for a conclusion: watched for {}, and a day at least tells of its night and of"
+    " what runs by a timetable; look again then"
+)
+WATCHED = {
+    "seconds": ("2026-05-04T08:00:40Z", "40 s"),
+    "nearly a day": ("2026-05-05T07:59:59Z", "23 h 59 m"),
+    "nobody knows how long": ("soon", "0 s"),
+    "backwards": ("2026-05-04T07:00:00Z", "0 s"),
+}
+
+
+@pytest.mark.parametrize(("until", "time"), WATCHED.values(), ids=WATCHED)
+def test_before_a_day_it_is_too_early(tmp_path: Path, until: str, time: str) -> None:
+    cluster = a_cluster(a_namespace(mode="shadow"))
+    record(MemoryClient(cluster), {"since": SINCE, "until": until})
+    head, *_, early, conclusion = run(cluster, tmp_path, "report").stdout.splitlines()
+    assert head.endswith(f", last written {until}, watched for {time}")
+    assert early == EARLY.format(time)
+    assert conclusion == "=> so far opting in would have changed nothing that was seen here"
+
+
+def test_what_counts_is_for_how_long_quotas_were_watched(tmp_path: Path) -> None:
+    """While no controller led, nobody saw anything."""
+    (quota,) = RECORD["quotas"]
+    cluster = a_cluster(a_namespace(mode="shadow"))
+    record(MemoryClient(cluster), {**RECORD, "quotas": [{**quota, "milliseconds": 90_000}]})
+    lines = run(cluster, tmp_path, "report").stdout.splitlines()
+    assert lines[0].endswith("watched for 1 m 30 s")
+    assert EARLY.format("1 m 30 s") in lines
+    assert lines[-1].startswith("=> so far opting in pays: pods of 4 workloads")
+    found: Any = yaml.safe_load(run(cluster, tmp_path, "report", "-o", "json").stdout)
+    (entry,) = found["namespaces"]
+    assert (entry["watchedSeconds"], entry["tooEarly"]) == (90, True)
 
 
 def test_a_snapshot_can_be_reported_on(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Final
 
 import click
 
 from webhook.cli.exits import printable
 from webhook.cli.output import print_table
 from webhook.operations.shadowing import Watched
+from webhook.quota.fields import InvalidFieldError, timestamp
 from webhook.quota.quantity import Quantity
 from webhook.quota.shadow import (
     ATTEMPTS,
@@ -37,6 +40,8 @@ _HEAD = (
 )  # fmt: skip
 _NUMBERS = (2, 3, 4, 5, 6, 7, 8, 9)
 _MOST_NAMED = 5
+_ENOUGH_MILLISECONDS: Final = 24 * 3600 * 1000
+"""For how long to watch before a conclusion: a day has its night, and what runs by a timetable."""
 _FATES = {
     Fate.RUNS: "would be admitted, and quota would be free for them at once",
     Fate.WAITS: "would be admitted, and wait for quota",
@@ -83,12 +88,31 @@ def _print_one(one: Watched) -> None:
 
 
 def _when(one: Watched, record: ShadowRecord) -> str:
-    watched = max((use.milliseconds for use in record.quotas.values()), default=0)
     state = "in shadow mode" if one.is_watched else "was in shadow mode"
     if one.mode == DEFERRED_MODE:
         state += ", defers now"
-    span = f", quotas watched for {_time(watched)}" if watched else ""
-    return f"{state}, since {record.since}, last written {record.until}{span}"
+    watched = f"watched for {_time(_watched(record))}"
+    return f"{state}, since {record.since}, last written {record.until}, {watched}"
+
+
+def _watched(record: ShadowRecord) -> int:
+    """Return for how many milliseconds a namespace was watched.
+
+    While nobody led it was not, which quotas tell; without any, the record itself has to.
+    """
+    if record.quotas:
+        return max(use.milliseconds for use in record.quotas.values())
+    try:
+        since, until = timestamp(record.since, ""), timestamp(record.until, "")
+    except InvalidFieldError:
+        return 0
+    if since is None or until is None:
+        return 0
+    return max((until - since) // timedelta(milliseconds=1), 0)
+
+
+def _is_too_early(record: ShadowRecord) -> bool:
+    return _watched(record) < _ENOUGH_MILLISECONDS
 
 
 def _row(use: QuotaUse, span: UseSpan) -> tuple[str, ...]:
@@ -155,6 +179,13 @@ def _pods(record: ShadowRecord) -> Iterator[str]:
 def advice(record: ShadowRecord) -> Iterator[str]:
     """Say in sentences what opting in would bring, and what to see to before."""
     gained = record.count(Fate.RUNS) + record.count(Fate.WAITS)
+    so_far = ""
+    if _is_too_early(record):
+        so_far = "so far "
+        yield (
+            f"too early for a conclusion: watched for {_time(_watched(record))}, and a day at least"
+            " tells of its night and of what runs by a timetable; look again then"
+        )
     for name, use in record.quotas.items():
         for key, span in use.resources.items():
             if span.full_milliseconds and span.assigned_while_full < span.hard:
@@ -178,12 +209,12 @@ def advice(record: ShadowRecord) -> Iterator[str]:
     if gained:
         admitted = _several(len(_named(record, Fate.RUNS, Fate.WAITS)), "workload")
         yield (
-            f"opting in pays: pods of {admitted} that quota refuses"
+            f"{so_far}opting in pays: pods of {admitted} that quota refuses"
             f" ({_several(gained, 'attempt')}) would have been admitted, and"
             f" {record.count(Fate.RUNS)} of these attempts found quota free"
         )
     elif not over and not record.count(NEWLY_REFUSED):
-        yield "opting in would have changed nothing that was seen here"
+        yield f"{so_far}opting in would have changed nothing that was seen here"
 
 
 def entry_of(one: Watched) -> dict[str, object]:
@@ -200,6 +231,8 @@ def entry_of(one: Watched) -> dict[str, object]:
         **entry,
         "since": record.since,
         "until": record.until,
+        "watchedSeconds": _watched(record) // 1000,
+        "tooEarly": _is_too_early(record),
         "creations": {str(name): record.count(name) for name in CREATION_COUNTS},
         "pods": {name: record.count(name) for name in POD_COUNTS},
         "workloads": [
