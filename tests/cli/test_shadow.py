@@ -225,7 +225,12 @@ def test_a_record_can_be_taken_away(tmp_path: Path) -> None:
     again = run(cluster, tmp_path, "reset", NAMESPACE)
     assert (again.exit_code, again.stdout) == (
         ExitCode.FINDINGS,
-        "team-a: there is no record\n",
+        "team-a: nothing is recorded\n",
+    )
+    nowhere = run(cluster, tmp_path, "reset", "nosuch")
+    assert (nowhere.exit_code, nowhere.stdout) == (
+        ExitCode.FINDINGS,
+        "nosuch: there is no such namespace\n",
     )
 
 

@@ -80,10 +80,11 @@ def test_all_that_are_or_were_watched_are_read() -> None:
 
 def test_a_record_is_taken_away_and_nothing_else() -> None:
     api = MemoryClient(a_cluster(a_namespace(mode="shadow")))
-    assert not begin_anew(api, NAMESPACE)
+    assert begin_anew(api, NAMESPACE).problem == "nothing is recorded"
     record(api, {"since": "2026-01-01T00:00:00Z"})
-    assert begin_anew(api, NAMESPACE)
-    assert not begin_anew(api, NAMESPACE)
+    assert begin_anew(api, NAMESPACE).record is not None
+    assert begin_anew(api, NAMESPACE).record is None
+    assert begin_anew(api, "missing").problem == "there is no such namespace"
     ledger: Any = api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     assert ledger["status"] == {"summary": "shadow"}
 

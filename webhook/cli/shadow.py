@@ -90,7 +90,7 @@ Examples:
   deferred-quota shadow report team-a -o yaml > before.yaml && deferred-quota shadow reset team-a
 
 \b
-Exit status: 0 done, 1 there was no record, 4 the cluster does not answer.
+Exit status: 0 done, 1 there was no record or no such namespace, 4 the cluster does not answer.
 """,
 )
 @click.argument("namespaces", nargs=-1, required=True, metavar="NAMESPACE...")
@@ -108,9 +108,8 @@ def reset_on(api: ClusterApi, namespaces: tuple[str, ...]) -> ExitCode:
     """Take records of a cluster away, and say so."""
     code = ExitCode.OK
     for name in dict.fromkeys(namespaces):
-        if begin_anew(api, name):
-            click.echo(printable(f"{name}: the record is taken away"))
-        else:
-            click.echo(printable(f"{name}: there is no record"))
+        found = begin_anew(api, name)
+        if found.record is None:
             code = ExitCode.FINDINGS
+        click.echo(printable(f"{name}: {found.problem or 'the record is taken away'}"))
     return code

@@ -145,17 +145,17 @@ def all_watched(api: ClusterApi, namespaces: Sequence[str] = ()) -> tuple[Watche
     return tuple(one for one in found if one.is_watched or one.record is not None)
 
 
-def begin_anew(api: ClusterApi, namespace: str) -> bool:
-    """Take the record of a namespace away; return whether there was one.
+def begin_anew(api: ClusterApi, namespace: str) -> Watched:
+    """Take the record of a namespace away; return it, or why there is none.
 
     Raises:
         ApiError: The API server does not do it.
     """
-    if read_watched(api, namespace).record is None:
-        return False
-    patch: dict[str, object] = {"status": {SHADOW_FIELD: None}}
-    api.patch(QUOTA_LEDGERS, LEDGER_NAME, patch, namespace=namespace, subresource="status")
-    return True
+    found = read_watched(api, namespace)
+    if found.record is not None:
+        patch: dict[str, object] = {"status": {SHADOW_FIELD: None}}
+        api.patch(QUOTA_LEDGERS, LEDGER_NAME, patch, namespace=namespace, subresource="status")
+    return found
 
 
 def _listed(api: ClusterApi) -> Iterable[Object]:

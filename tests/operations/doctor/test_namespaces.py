@@ -70,6 +70,48 @@ def test_a_pacing_that_means_nothing_is_told(value: str, default: str, is_odd: b
         )
 
 
+STRANGERS: dict[str, tuple[str, str, str]] = {
+    "a slip": ("labels", "mod", 'label {}: means nothing, did you mean "deferredquota.io/mode"?'),
+    "another": (
+        "labels",
+        "Pacings",
+        'label {}: means nothing, did you mean "deferredquota.io/pacing"?',
+    ),
+    "a name that is like none": ("labels", "owner", "label {}: means nothing"),
+    "an annotation instead of a label": (
+        "annotations",
+        "mode",
+        "annotation {}: means nothing: it has to be a label",
+    ),
+    "a slip in an annotation": (
+        "annotations",
+        "modes",
+        'annotation {}: means nothing, did you mean the label "deferredquota.io/mode"?',
+    ),
+    "what is for quotas": (
+        "annotations",
+        "exclude",
+        "annotation {}: means nothing on a namespace: it is an annotation of a ResourceQuota",
+    ),
+}
+
+
+@pytest.mark.parametrize(("where", "name", "words"), STRANGERS.values(), ids=STRANGERS)
+def test_what_looks_like_ours_and_means_nothing_is_told(where: str, name: str, words: str) -> None:
+    cluster = healthy()
+    key = f"deferredquota.io/{name}"
+    load(cluster, a_namespace("team-b", mode=""))
+    MemoryClient(cluster).patch(NAMESPACES, "team-b", {"metadata": {where: {key: "deferred"}}})
+    (found,) = serious(examined(cluster))
+    assert (found.id, found.severity, found.message) == (
+        "namespace.unknown",
+        "warn",
+        words.format(key),
+    )
+    assert str(found.subject) == "Namespace team-b"
+    assert serious(examined(cluster, namespaces=(NAMESPACE,))) == []
+
+
 def test_the_product_does_not_opt_itself_in() -> None:
     cluster = healthy()
     patch = {"metadata": {"labels": {"deferredquota.io/mode": "deferred"}}}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Final
 
 from webhook.cluster.api import NAMESPACES, PODS, QUOTA_LEDGERS, Object
 from webhook.operations.doctor.scene import Namespace, Scene, unreadable
 from webhook.operations.findings import Finding, Subject, error, information, subject_of, warning
 from webhook.operations.gates import gate_of
+from webhook.quota.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod
 from webhook.quota.pods import is_terminal
@@ -18,6 +21,7 @@ from webhook.state.names import (
     DEFERRED_MODE,
     GATE,
     GUARDED_ANNOTATION,
+    MARK_PREFIX,
     MODE_LABEL,
     PACING_LABEL,
     SHADOW_MODE,
@@ -25,9 +29,12 @@ from webhook.state.names import (
 )
 from webhook.state.pacing import PACINGS
 
+_LABELS: Final = (MODE_LABEL, PACING_LABEL)
+"""What people write on namespaces; there are no annotations."""
+
 
 def modes(scene: Scene) -> Iterator[Finding]:
-    """Judge the label of every namespace."""
+    """Judge the labels of every namespace."""
     names = {one.name for one in scene.namespaces()}
     for raw in scene.objects(NAMESPACES):
         try:
@@ -40,9 +47,43 @@ def modes(scene: Scene) -> Iterator[Finding]:
         if name not in names:
             message = "there is no such namespace"
             yield error("namespace.missing", Subject("Namespace", name), message, "Correct it.")
+    yield from scene.judged(NAMESPACES, _wanted(scene), _strangers)
     for namespace in scene.namespaces():
         yield from _mode(namespace)
         yield from _pacing(namespace, scene.settings.pacing)
+
+
+def _wanted(scene: Scene) -> Iterator[Object]:
+    only = scene.settings.namespaces
+    for raw in scene.objects(NAMESPACES):
+        if not only or subject_of(NAMESPACES, raw).name in only:
+            yield raw
+
+
+def _strangers(node: Node, subject: Subject) -> Iterator[Finding]:
+    """Name the labels and annotations that look like ours and mean nothing on a namespace."""
+    metadata = node.child("metadata")
+    for key in sorted(metadata.string_map("labels")):
+        if key.startswith(MARK_PREFIX) and key not in _LABELS:
+            yield _stranger(subject, f"label {key}: means nothing{_meant(key, '')}")
+    for key in sorted(metadata.string_map("annotations")):
+        if key in _LABELS:
+            yield _stranger(subject, f"annotation {key}: means nothing: it has to be a label")
+        elif key.startswith(MARK_PREFIX):
+            yield _stranger(subject, f"annotation {key}: means nothing{_meant(key, 'the label ')}")
+
+
+def _stranger(subject: Subject, message: str) -> Finding:
+    return warning("namespace.unknown", subject, message, "Correct it, or remove it.")
+
+
+def _meant(key: str, what: str) -> str:
+    if key == EXCLUDE_ANNOTATION:
+        return " on a namespace: it is an annotation of a ResourceQuota"
+    # the names without the beginning that they have in common
+    names = {name.removeprefix(MARK_PREFIX): name for name in _LABELS}
+    close = get_close_matches(key.removeprefix(MARK_PREFIX).lower(), names, n=1)
+    return f', did you mean {what}"{names[close[0]]}"?' if close else ""
 
 
 def _pacing(namespace: Namespace, default: str) -> Iterator[Finding]:
