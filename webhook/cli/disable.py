@@ -56,7 +56,8 @@ def disable(
 
     Removes the label, takes the scheduling gate off every pod that waits, and completes the status
     of the quotas so that all of them are enforced at once. No pod is evicted; quotas that are over
-    their limit now are named. It may be run again at any time, and finishes what was interrupted.
+    their limit now are named. Several namespaces are worked on at once. It may be run again at any
+    time, and finishes what was interrupted.
     """
     wanted = tuple(dict.fromkeys(namespaces))
     with live_cluster(kubeconfig, context) as api:

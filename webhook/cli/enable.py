@@ -106,7 +106,7 @@ def enable(  # noqa: PLR0913, PLR0917 - one for each option
 
     Looks first whether everything needed is installed and alive, and what the namespaces hold;
     errors stand in the way, warnings are told. Then sets the label and waits until every quota is
-    masked and counted. Run again, it verifies. No pod is touched.
+    masked and counted, in several namespaces at once. Run again, it verifies. No pod is touched.
     """
     mode = SHADOW_MODE if is_shadow else DEFERRED_MODE
     wanted = tuple(dict.fromkeys(namespaces))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import a_pod
-from tests.operations.healthy import Change, edit, examined, healthy, remove, serious, the
+from tests.operations.healthy import Change, edit, examined, healthy, ids, remove, serious, the
 from tests.operations.scenes import load
 from webhook.cluster.api import VALIDATING_WEBHOOKS, ForbiddenError
 from webhook.cluster.kinds import Kind
@@ -211,6 +211,12 @@ TRUSTED: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize(("account", "settings"), TRUSTED.values(), ids=TRUSTED)
 def test_one_that_it_knows_is_fine(account: str, settings: dict[str, Any]) -> None:
     assert untrusted(CONTROLLER, account, **settings) == []
+
+
+def test_whom_a_webhook_outside_of_the_cluster_trusts_is_not_to_be_seen() -> None:
+    cluster = changed(CONTROLLER, running_as("other"))
+    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, outside)
+    assert "deployment.untrusted" not in ids(examined(cluster))
 
 
 def test_the_webhook_takes_no_gates_off_and_may_be_anybody() -> None:

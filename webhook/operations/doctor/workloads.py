@@ -94,7 +94,7 @@ def _labels_of(raw: Object) -> Mapping[str, str]:
 def _judge(
     scene: Scene, node: Node, subject: Subject, raw: Object, part: _Part, place: str
 ) -> Iterator[Finding]:
-    if part.component == _CONTROLLER:
+    if part.component == _CONTROLLER and not place:  # whom another webhook trusts is not to be seen
         yield from _user(scene, node, subject)
     if place and part.component == _WEBHOOK:
         yield information(
