@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any, cast
 
 import pytest
@@ -28,7 +30,7 @@ from webhook.cluster.api import (
 from webhook.cluster.kinds import KNOWN_KINDS
 from webhook.cluster.memory import MemoryClient
 from webhook.installing.removal import Removal, uninstall
-from webhook.operations.patience import Patience
+from webhook.operations.patience import Patience, silent
 
 QUICK = Patience(seconds=2, pause_seconds=0.01, settle_seconds=0.01)
 GATE = {"name": "deferredquota.io/quota"}
@@ -333,3 +335,21 @@ def test_what_does_not_go_in_time_is_told_with_what_keeps_it(twin: Twin) -> None
 def test_what_goes_at_once_is_not_waited_for(twin: Twin) -> None:
     _, lines = remove(twin)
     assert not any("waiting until it is gone" in line or line.endswith(": gone") for line in lines)
+
+
+@pytest.mark.timeout(60)
+def test_the_keyboard_stops_it_while_quotas_are_given_back_and_the_guards_stay(twin: Twin) -> None:
+    class Interrupted(Twin):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == PODS:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().patch(kind, name, *args, **kwargs)
+
+    interrupted = Interrupted()
+    interrupted.api = twin.api
+    patience = Patience(seconds=600, pause_seconds=600, settle_seconds=600)
+    with pytest.raises(KeyboardInterrupt):
+        uninstall(cast("ClusterApi", interrupted), Removal(patience=patience), silent)
+    assert twin.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+    assert remove(twin)[0] == ()
+    assert ours(twin) == set()

@@ -18,7 +18,6 @@ to answer: nothing that is written here is asked of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,11 +40,11 @@ from webhook.installing.rendering import MANIFESTS, render
 from webhook.operations.gates import gated_pods
 from webhook.operations.names import MARKS_ENTRY, STAMP_ENTRY
 from webhook.operations.opting_out import opt_out, opted_in_namespaces
-from webhook.operations.patience import Patience, Report
+from webhook.operations.patience import Patience, Report, silent
+from webhook.operations.together import in_each
 from webhook.quota.fields import mapping
 from webhook.state.names import SHADOW_ENTRY, SYSTEM_NAMESPACE
 
-_WORKERS: Final = 8
 _CONTROLLER_PODS: Final = (
     "app.kubernetes.io/name=deferred-quota,app.kubernetes.io/component=controller"
 )
@@ -216,8 +215,12 @@ class _Uninstall:
             for namespace in namespaces:
                 self._report(f"{namespace}: gates would be removed, quotas completed")
             return
-        with ThreadPoolExecutor(_WORKERS, thread_name_prefix="giving-back") as workers:
-            found = list(workers.map(self._give_one_back, namespaces))
+        done = in_each(
+            namespaces, self._give_one_back, patience=self._removal.patience, report=silent
+        )
+        if done.is_interrupted:
+            raise KeyboardInterrupt
+        found = [one.value or () for one in done.each]
         problems = [problem for some in found for problem in some]
         is_sure = not self._problems and not problems  # else something may still mask
         self._problems += problems
@@ -227,15 +230,14 @@ class _Uninstall:
             elif not some:
                 self._report(f"{namespace}: its quotas are complete now")
 
-    def _give_one_back(self, namespace: str) -> Sequence[str]:
-        removal = self._removal
+    def _give_one_back(self, namespace: str, patience: Patience) -> Sequence[str]:
         try:
             done = opt_out(
                 self._api,
                 namespace,
                 report=self._report,
-                patience=removal.patience,
-                keeps_label=not removal.removes_labels,
+                patience=patience,
+                keeps_label=not self._removal.removes_labels,
             )
         except ApiError as err:
             return [f"{namespace}: {err.message}"]
