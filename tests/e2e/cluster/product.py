@@ -31,8 +31,10 @@ from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
 from webhook.installing import Mask, render
+from webhook.state.names import LEADER_LEASE
 
 SYSTEM: Final = "deferred-quota-system"
+_LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
 _PROBE: Final = "deferred-quota-probe"
 _CONFIGURATION: Final = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
 
@@ -231,6 +233,8 @@ class Product:
         )
 
     def _start(self) -> None:
+        # of a product that was killed here: the next one would wait until it is over
+        Api(self.plane.rest).delete(_LEASE)
         for process in self.processes:
             process.start(waits=False)
         for process in self.processes:

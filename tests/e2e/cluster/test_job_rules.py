@@ -1,51 +1,21 @@
-"""What may be changed of a suspended Job: our verdicts and words, and those of the API server."""
+"""What may be changed of a suspended Job, where both feature gates are on: our words."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
 
-from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.job_states import a_job_in_state, jobs, put
-from tests.e2e.cluster.objects import Answer, Api, Object
-from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.objects import Answer, Object
+from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.restoring_webhook import restoring
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from tests.quota.job_strategies import CHANGES, STATUSES, changed
 from tests.quota.job_updates import SPEC, STARTED, Change, change_list, resources_of, updated
 from tests.quota.job_updates import put as setting
-from tests.quota.test_job_dropping import DROPPABLE
-from webhook.quota.jobs import JobGate, job_update_errors
 
-RESOURCES, SCHEDULING = JobGate.MUTABLE_RESOURCES, JobGate.MUTABLE_SCHEDULING
-GATES: Final = {
-    "both gates": frozenset({RESOURCES, SCHEDULING}),
-    "resources only": frozenset({RESOURCES}),
-    "scheduling only": frozenset({SCHEDULING}),
-    "no gates": frozenset[str](),
-}
-UPDATES: Final = 180
-"""For each combination of gates."""
-PLAIN: Final = "plain"
-GUARDED: Final = "guarded"
-LENIENT: Final = dict.fromkeys(
-    (
-        "claims",
-        "templateMetadata",
-        "podReplacementPolicy",
-        "terminating",
-        "neverFits",
-        "unsuspend",
-    ),
-    "Allow",
-)
-"""A rule that wants nothing beyond what the API server does."""
-DROPS: Final = {"HostnameOverride": False}
-"""A gate of a field that the API server drops then; it is on where nobody says otherwise."""
 OURS: Final = 'admission webhook "jobs.deferredquota.io" denied the request: '
 
 CONFIRMED: Final = [{"type": "Suspended", "status": "True"}]
@@ -57,108 +27,6 @@ NEVER: Final = (
     "of a Job's template only the resources of containers and the scheduling directives can change,"
     " while the Job is suspended; create a new Job"
 )
-
-
-# -- the API server's own rule, by which we decide ---------------------------------------------
-
-
-@pytest.fixture(params=list(GATES.values()), ids=list(GATES), scope="module")
-def gated(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[ControlPlane, frozenset[str]]]:
-    """A control plane for each combination of feature gates, and the product on it.
-
-    One namespace is as it was, the other one has opted in.
-    """
-    gates = {str(gate): gate in request.param for gate in JobGate}
-    configuration = {"jobGates": gates, "jobs": [LENIENT]}
-    directory = tmp_path_factory.mktemp("gated")
-    with (
-        ControlPlane.start(
-            directory / "plane", scheduler=False, feature_gates={**gates, **DROPS}
-        ) as running,
-        Product.start(running, directory / "product", configuration=configuration),
-    ):
-        apply_namespace(Api(running.rest), PLAIN, mode="")
-        apply_namespace(Api(running.rest), GUARDED)
-        yield running, request.param
-
-
-@pytest.mark.timeout(300)
-def test_random_updates_are_judged_as_the_api_server_judges_them(
-    gated: tuple[ControlPlane, frozenset[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    plane, gates = gated
-    api, chance = Api(plane.rest), random.Random(len(gates) * 7 + 1)  # noqa: S311
-    stored = [
-        _stored_twice(api, f"job-{number}-{suspend}".lower(), status, suspend=suspend)
-        for number, status in enumerate(STATUSES)
-        for suspend in (True, False)
-    ]
-    taken, told, differences = 0, 0, []
-    for _ in range(UPDATES):
-        old, guarded = chance.choice(stored if chance.random() < 0.25 else stored[::2])
-        changes = chance.sample(CHANGES, chance.choice([1, 1, 1, 1, 2, 2, 3]))
-        new = changed(old, changes)
-        answer, through = put(api, new), put(api, changed(guarded, changes))
-        assert answer.code in (200, 422), str(answer)
-        taken += answer.ok
-        told += through.message.startswith(OURS)
-        errors = [str(each) for each in job_update_errors(old, new, gates)]
-        if answer.ok == bool(errors) or through.code != answer.code:
-            differences.append(_difference(old, new, answer, [*errors, f"door: {through}"]))
-    with capsys.disabled():
-        on = ", ".join(sorted(gates)) or "none"
-        print(
-            f"\ngates: {on}: {UPDATES} updates, {taken} taken, {told} refused in our words,"
-            f" {len(differences)} differ"
-        )
-    assert not differences, "\n\n".join(differences[:5])
-    assert UPDATES / 15 < taken < UPDATES * 9 / 10, "one verdict hardly occurs"
-    assert told == UPDATES - taken, "what nobody drops is refused in our words"
-
-
-@pytest.mark.timeout(300)
-def test_what_the_api_server_may_drop_is_judged_by_it_alone(
-    gated: tuple[ControlPlane, frozenset[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    api = Api(gated[0].rest)
-    stored = [
-        _stored_twice(api, f"drops-{number}", STATUSES[number], suspend=suspend)
-        for number, suspend in ((0, True), (7, False))
-    ]
-    taken, differences = [], []
-    for name, change in DROPPABLE.items():
-        for old, guarded in stored:
-            new = changed(old, [change])
-            if new == old:  # it has nothing that could be changed so
-                continue
-            answer, through = put(api, new), put(api, changed(guarded, [change]))
-            taken += [name] if answer.ok else []
-            if (answer.code, answer.ok) != (through.code, through.ok):
-                differences.append(f"{name}: {answer}\n{through}")
-    with capsys.disabled():
-        print(f"\ntaken, because it was dropped: {', '.join(dict.fromkeys(taken))}")
-    assert not differences, "\n\n".join(differences[:5])
-    assert {"a scheduling group", "a host name", "a stop signal, alone in a lifecycle"} <= {*taken}
-
-
-def _stored_twice(api: Api, name: str, status: Object, *, suspend: bool) -> tuple[Object, Object]:
-    """Store the same Job where nobody looks and where we do."""
-    there, here = (
-        a_job_in_state(api, namespace, name, status, suspend=suspend)
-        for namespace in (PLAIN, GUARDED)
-    )
-    return there, here
-
-
-def _difference(old: Object, new: Object, answer: Answer, errors: list[str]) -> str:
-    changes = {
-        key: (old["spec"].get(key), value)
-        for key, value in new["spec"].items()
-        if old["spec"].get(key) != value
-    }
-    return f"status {old.get('status')}\nchanged {changes}\nAPI server: {answer}\nwe: {errors}"
 
 
 # -- the words that people read -----------------------------------------------------------------
@@ -339,38 +207,6 @@ def test_an_operator_that_is_not_known_is_refused_with_its_path(tenant: Tenant) 
         f"{SPEC}.{required}.nodeSelectorTerms[0].matchExpressions[0].operator:"
         " not a valid selector operator: it is Like"
     )
-
-
-@pytest.fixture(scope="module")
-def ungated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenant]:
-    """A namespace that has opted in, where the API server has both gates off."""
-    gates = {str(gate): False for gate in JobGate}
-    directory = tmp_path_factory.mktemp("ungated")
-    with (
-        ControlPlane.start(directory / "plane", scheduler=False, feature_gates=gates) as plane,
-        Product.start(plane, directory / "product", configuration={"jobGates": gates}),
-    ):
-        apply_namespace(Api(plane.rest), "team-a")
-        yield Tenant(plane.rest, "team-a")
-
-
-@pytest.mark.timeout(300)
-def test_gates_that_are_off_are_named(ungated: Tenant) -> None:
-    ran = {"startTime": STARTED, "conditions": CONFIRMED}
-    old = a_job_in_state(ungated.api, "team-a", "train", ran, suspend=True)
-    assert words(ungated, old, GROW) == (
-        f"{GROWN}the API server lets no resources of a Job change (that takes Kubernetes 1.36, or"
-        f" 1.35 with the feature gate {RESOURCES}; here it is off or not there);"
-        " delete the Job and create it anew"
-    )
-    assert words(ungated, old, MOVE) == (
-        f'{SPEC}.nodeSelector.zone: field is immutable: from "a" to "b": scheduling directives can'
-        " change only before a Job first runs (afterwards it takes Kubernetes 1.36, or 1.35 with"
-        f" the feature gate {SCHEDULING}; here it is off or not there);"
-        " delete the Job and create it anew"
-    )
-    new = a_job_in_state(ungated.api, "team-a", "new", {}, suspend=True)
-    assert put(ungated.api, updated(new, MOVE)).ok
 
 
 # -- what a cluster wants beyond that ------------------------------------------------------------
