@@ -142,7 +142,7 @@ class Rig:
         for informer in self.informers():
             informer.start()
         for informer in self.informers():
-            assert informer.wait_for_sync(5)
+            assert informer.wait_for_sync(30)
 
     def stop(self) -> None:
         """Let go of the cluster."""
@@ -294,7 +294,7 @@ class Rig:
         quotas = self.quotas.in_namespace(namespace).deferred
         claim = claim_of_assignment(pod, quotas, door=Door.BIND, seen=NEWEST)
         assert claim is not None
-        give_up = time.monotonic() + 5
+        give_up = time.monotonic() + 30
         return self._door().reserve(namespace, claim, quotas.observed, deadline=give_up)
 
     def reserve_resize(self, name: str, cpu: str, namespace: str = NAMESPACE) -> Outcome:
@@ -304,7 +304,7 @@ class Rig:
         new = Pod.from_object(a_pod(name=name, node=old.node_name, requests={"cpu": cpu}))
         claim = claim_of_update(old, new, quotas, door=Door.RESIZE)
         assert claim is not None
-        give_up = time.monotonic() + 5
+        give_up = time.monotonic() + 30
         return self._door().reserve(namespace, claim, quotas.observed, deadline=give_up)
 
     def _door(self) -> Reserver:

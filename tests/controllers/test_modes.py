@@ -35,7 +35,7 @@ def test_unknown_modes_are_told_of_and_known_ones_not(is_there_before: bool) -> 
         create()
     watch.start()
     try:
-        assert watch.informer.wait_for_sync(5)
+        assert watch.informer.wait_for_sync(30)
         if is_there_before:
             assert told(cluster) == {}
             term[0] = 1

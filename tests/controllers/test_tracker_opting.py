@@ -37,7 +37,7 @@ def flip(rig: Rig) -> None:
 def test_a_label_that_was_off_for_a_moment_lets_nothing_in_by_the_former_count(rig: Rig) -> None:
     rig.line.hold(PODS)
     flip(rig)
-    assert rig.namespaces.informer.wait_for_version(rig.cluster.resource_version, 5)
+    assert rig.namespaces.informer.wait_for_version(rig.cluster.resource_version, 30)
     assert isinstance(rig.reserve("next"), Undecided)
     rig.round()  # the pods have not come as far as the label
     assert isinstance(rig.reserve("next"), Undecided)
@@ -94,7 +94,7 @@ def test_a_door_that_begins_after_the_namespace_was_changed_is_not_held_up_for_l
 def test_the_pods_are_listed_once_where_their_cache_has_not_come_as_far(rig: Rig) -> None:
     rig.api.patch(NAMESPACES, NS, {"metadata": {"annotations": {"note": "x"}}})
     changed = rig.cluster.resource_version
-    assert rig.namespaces.informer.wait_for_version(changed, 5)
+    assert rig.namespaces.informer.wait_for_version(changed, 30)
     assert rig.tracker.pods.resource_version < changed
     rig.round()
     assert rig.ledger().pods_resource_version == changed

@@ -26,7 +26,7 @@ def line() -> Iterator[Line]:
 def cache(line: Line) -> Iterator[NamespaceCache]:
     made = NamespaceCache(line, timing=Timing(first_pause=0.01, longest_pause=0.05))
     made.informer.start()
-    assert made.informer.wait_for_sync(5)
+    assert made.informer.wait_for_sync(30)
     eventually(lambda: made.informer.is_following, "the namespaces are watched")
     yield made
     made.informer.stop()
@@ -44,7 +44,7 @@ def annotate(line: Line, value: str) -> None:
 
 
 def caught_up(line: Line, cache: NamespaceCache) -> NamespaceCache:
-    assert cache.informer.wait_for_version(version(line), 5)
+    assert cache.informer.wait_for_version(version(line), 30)
     return cache
 
 

@@ -55,7 +55,7 @@ class Following:
         )
         self.quotas.informer.start()
         self.pods.start()
-        assert self.quotas.informer.wait_for_sync(5)
+        assert self.quotas.informer.wait_for_sync(30)
         eventually(lambda: self.pods.is_following, "the pods are watched")
         self.assigned("1")
 

@@ -93,7 +93,7 @@ class World:
     def start(self) -> None:
         for informer in self.informers:
             informer.start()
-            assert informer.wait_for_sync(5)
+            assert informer.wait_for_sync(30)
             eventually(lambda one=informer: one.is_following, "a watch stands")  # type: ignore[misc]
 
     def stop(self) -> None:
@@ -165,7 +165,7 @@ def test_what_is_granted_changes_nothing_of_it(world: World) -> None:
 def test_before_the_first_list_nothing_can_be_decided() -> None:
     world = World()
     world.quotas.informer.start()
-    assert world.quotas.informer.wait_for_sync(5)
+    assert world.quotas.informer.wait_for_sync(30)
     said = world.quotas.up_to_date(NS).unreadable
     world.quotas.informer.stop()
     assert "the shared quotas have not been listed yet" in said

@@ -57,7 +57,7 @@ from webhook.telemetry.metrics import Metrics
 Object = dict[str, object]
 
 NAMESPACE = "team-a"
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 30.0
 WAITING = "spec.nodeName="
 """Field selector of the watch that shows the doors which pods wait."""
 
@@ -593,7 +593,7 @@ def a_desk(
     cluster.load([(kind, one) for kind, one in loaded if kind is not None])
     options = EngineOptions(
         configuration=None if settings is None else _configuration(directory, settings),
-        control=ControlOptions(timing=_CONTROL) if with_tracker else None,
+        control=ControlOptions(timing=_CONTROL, gate_workers=2) if with_tracker else None,
         informer=_QUICK,
     )
     engine = Engine(line, Metrics(), options)
