@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,11 +18,13 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.order import place
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 
 RUN: Final = "DEFERRED_QUOTA_E2E"
 NODES: Final = 3
+_HERE: Final = Path(__file__).parent
 
 collect_ignore_glob = [] if os.environ.get(RUN) else ["*"]
 
@@ -86,6 +89,11 @@ def plain(plane: ControlPlane, product: Product) -> Tenant:
     name = f"e2e-plain-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{next(_numbers)}"
     apply_namespace(Api(plane.rest), name, mode="")
     return Tenant(plane.rest, name)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files into the order in which they are run best."""
+    items.sort(key=lambda item: place(item.path) if item.path.parent == _HERE else -1)
 
 
 @pytest.hookimpl(wrapper=True)
