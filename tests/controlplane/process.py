@@ -16,7 +16,7 @@ from typing import Final
 GUARD: Final = Path(__file__).with_name("guard.py")
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 30.0
-_POLL_SECONDS: Final = 0.03
+_POLL_SECONDS: Final = 0.1
 _TAIL_LINES: Final = 25
 
 # The kernel's "parent" is the thread that started a program: a thread of a test may end long before

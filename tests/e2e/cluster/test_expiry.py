@@ -107,7 +107,7 @@ def test_while_a_lost_ledger_is_waited_for_nothing_is_admitted(
         answers.add(tenant.create("more", "1m", nodeName=NODE).code)
         return "p1" in tenant.accounts()
 
-    eventually(is_back, "the ledger is back", LONG)
+    eventually(is_back, "the ledger is back", LONG, growth=1)
     assert answers <= {429, 403}
     assert tenant.used() == {"requests.cpu": "2"}
     assert tenant.create("more", "1m", nodeName=NODE).code == 403
@@ -123,7 +123,7 @@ def test_an_unreadable_ledger_is_replaced(begun: Mapping[str, Tenant]) -> None:
         answers.add(tenant.create("more", "9", nodeName=NODE).code)
         return tenant.used() == {"requests.cpu": "500m"}
 
-    eventually(is_back, "the ledger is readable", LONG)
+    eventually(is_back, "the ledger is readable", LONG, growth=1)
     assert answers <= {429, 403}
     assert tenant.create("more", "1500m", nodeName=NODE).code == 201
     assert eventually(lambda: tenant.events("LedgerUnreadable"), "the fault is reported")

@@ -30,7 +30,7 @@ def decided(ask: Callable[[], Answer]) -> Answer:
         found.append(ask())
         return found[-1].code not in (429, 500)
 
-    eventually(is_final, "a decision")
+    eventually(is_final, "a decision", growth=1)
     return found[-1]
 
 

@@ -29,7 +29,7 @@ def decided(ask: Callable[[], Answer]) -> Answer:
         answer = ask()
         return [] if answer.code == 429 else [answer]
 
-    return eventually(final, "a decision")[0]
+    return eventually(final, "a decision", growth=1)[0]
 
 
 def together(asks: Sequence[Callable[[], T]]) -> list[T]:
