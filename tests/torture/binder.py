@@ -19,7 +19,7 @@ from tests.torture.wire import LostAnswerError, Reply, Wire
 _FEW_WAITING: Final = 10
 _MOST_PODS: Final = 70
 _MOST_LEAVING: Final = 20
-_LOW_PODS, _LOW_WAITING = 8, 3
+_LOW_PODS: Final = 3
 _EBB_SECONDS, _FLOOD_SECONDS = 18.0, 9.0
 """For how long quotas are kept nearly empty, where room comes and goes, and then full."""
 _DOWN_SECONDS: Final = 0.25
@@ -54,15 +54,13 @@ class Binder:
 
     def _act(self) -> None:
         books, rng = self._books, self._rng
-        is_low = self._is_low
-        most, few = (_LOW_PODS, _LOW_WAITING) if is_low else (TARGET_PODS, _FEW_WAITING)
-        if len(books.leaving) > _MOST_LEAVING:
+        if self._is_low:
+            self._ebb()
+        elif len(books.leaving) > _MOST_LEAVING:
             self.clear(waits=False)
-        elif len(books.assigned) > most or (books.size > _MOST_PODS and rng.random() < 0.5):
+        elif len(books.assigned) > TARGET_PODS or (books.size > _MOST_PODS and rng.random() < 0.5):
             self.free()
-        elif is_low and len(books.waiting) > few:
-            self.free(books.waiting)
-        elif len(books.waiting) < few and books.size < _MOST_PODS:
+        elif len(books.waiting) < _FEW_WAITING and books.size < _MOST_PODS:
             self.create()
         else:
             self._do_something()
@@ -72,6 +70,18 @@ class Binder:
         """Whether there is to be room now, so that new pods need no gate where that may be."""
         is_ebb = time.monotonic() % (_EBB_SECONDS + _FLOOD_SECONDS) < _EBB_SECONDS
         return self._books.space.lets_through and is_ebb
+
+    def _ebb(self) -> None:
+        """Let nearly all pods go, and then one come after the other."""
+        books = self._books
+        if books.leaving and (books.size > _LOW_PODS or self._rng.random() < 0.2):
+            self.clear(waits=False)
+        elif len(books.assigned) > _LOW_PODS:
+            self.free()
+        elif books.waiting:
+            self.bind() if self._rng.random() < 0.6 else self.free(books.waiting)
+        else:
+            self.create()
 
     def _do_something(self) -> None:
         names, weights = zip(*self._weights(), strict=True)
