@@ -206,6 +206,11 @@ def test_nor_do_those_who_may_write_marks_keep_one_that_is_not_true(
     assert (gates_of(reply), annotations_of(reply)) == ([OURS], {})
 
 
+def test_in_doubt_a_mark_goes_too(open_desk: OpenDesk) -> None:
+    reply = asked(opened(open_desk), metadata=FORGED, seconds=-1)
+    assert (gates_of(reply), annotations_of(reply)) == ([OURS], {})
+
+
 def test_asked_again_about_its_own_work_it_changes_nothing(open_desk: OpenDesk) -> None:
     desk = opened(open_desk)
     once = asked(desk)

@@ -62,8 +62,7 @@ def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
     decision, patch = _decided(context, request, pod)
     is_let_through = decision == _LET_THROUGH
     if marks.may_write(request, context.current_configuration()):
-        untrue = [] if is_let_through else [LET_THROUGH_ANNOTATION]
-        stripped = remove_keys(raw, ("metadata", "annotations"), untrue)
+        stripped = () if is_let_through else _without_mark(raw)
         return Allowed(decision=decision, patch=(*stripped, *patch))
     fields, stripped = marks.taken_away(raw, pod, is_let_through=is_let_through)
     warnings = tuple(f"{field}: taken away, deferred-quota writes it itself" for field in fields)
@@ -77,7 +76,7 @@ def in_doubt(request: AdmissionRequest) -> Allowed:
         if request.object is None or pod.is_assigned:
             return NOT_GATED
         decision, patch = _gated(request.object, pod)
-        return Allowed(decision=decision, patch=patch)
+        return Allowed(decision=decision, patch=(*_without_mark(request.object), *patch))
     except (InvalidFieldError, PatchTargetError):
         return NOT_GATED  # the API server, or the validating doors, say what is wrong with it
 
@@ -138,6 +137,10 @@ def _passing(context: DoorContext, request: AdmissionRequest, pod: Pod) -> str:
         stands_before=lambda waiting: stands_before(waiting, pod, GATE, terms),
         is_dry_run=request.dry_run,
     )
+
+
+def _without_mark(raw: Object) -> tuple[PatchOperation, ...]:
+    return remove_keys(raw, ("metadata", "annotations"), [LET_THROUGH_ANNOTATION])
 
 
 def _gated(raw: Object, pod: Pod) -> tuple[str, tuple[PatchOperation, ...]]:
