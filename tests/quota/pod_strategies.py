@@ -1,9 +1,14 @@
-"""Random pods, as API objects, and random JSON to damage them with."""
+"""Random pods, as API objects, and random JSON to damage them with.
+
+Strategies that pods are drawn from are made once: to make them again for every container of every
+pod takes longer than to draw from them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import cache
 from typing import TypeAlias
 
 from hypothesis import strategies as st
@@ -25,15 +30,18 @@ NAMES = (
 SUFFIXES = ("", "m", "u", "k", "Ki", "Mi", "e2")
 
 
+@cache
 def amounts() -> st.SearchStrategy[str]:
     """Texts of amounts that are not negative."""
     return st.builds("{}{}".format, st.integers(0, 5000), st.sampled_from(SUFFIXES))
 
 
+@cache
 def resource_maps() -> st.SearchStrategy[dict[str, str]]:
     return st.dictionaries(st.sampled_from(NAMES), amounts(), max_size=4)
 
 
+@cache
 def resources() -> st.SearchStrategy[Object]:
     return st.fixed_dictionaries(
         {}, optional={"requests": resource_maps(), "limits": resource_maps()}
@@ -45,9 +53,7 @@ def pods(draw: st.DrawFn) -> Object:
     """Pods with containers, init containers, sidecars, overhead, pod-level maps, a resize."""
     containers = [_container(draw, f"c{i}") for i in range(draw(st.integers(1, 4)))]
     init = [_init_container(draw, f"i{i}") for i in range(draw(st.integers(0, 4)))]
-    pod_level: Object = draw(
-        st.fixed_dictionaries({}, optional={"overhead": resource_maps(), "resources": resources()})
-    )
+    pod_level: Object = draw(_pod_level())
     spec = {"containers": containers, "initContainers": init, **pod_level}
     return {**a_pod(), "spec": spec, "status": _status(draw, containers, init)}
 
@@ -100,6 +106,17 @@ def _objects(
     return st.lists(st.tuples(keys, values), max_size=3).map(dict)
 
 
+@cache
+def _pod_level() -> st.SearchStrategy[Object]:
+    optional = {"overhead": resource_maps(), "resources": resources()}
+    return st.fixed_dictionaries({}, optional=optional)
+
+
+@cache
+def _reported() -> st.SearchStrategy[Object | None]:
+    return st.none() | resources()
+
+
 def _container(draw: st.DrawFn, name: str) -> Object:
     return {"name": name, "resources": draw(resources())}
 
@@ -128,6 +145,6 @@ def _status(draw: st.DrawFn, containers: list[Object], init: list[Object]) -> Ob
 def _container_status(draw: st.DrawFn, container: Object) -> Object:
     return {
         "name": container["name"],
-        "resources": draw(st.none() | resources()),
+        "resources": draw(_reported()),
         "allocatedResources": draw(resource_maps()),
     }
