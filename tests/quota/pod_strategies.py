@@ -58,6 +58,7 @@ def pods(draw: st.DrawFn) -> Object:
     return {**a_pod(), "spec": spec, "status": _status(draw, containers, init)}
 
 
+@cache
 def json_values() -> st.SearchStrategy[object]:
     """What a JSON or YAML document may hold, and keys that only YAML can have."""
     leaves: st.SearchStrategy[object] = st.one_of(
