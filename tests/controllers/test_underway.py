@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.builders import a_quota
-from tests.controllers.rig import GIVE_UP_SECONDS, Rig, a_rig
+from tests.controllers.rig import GIVE_UP_SECONDS, Object, Rig, a_rig
 from tests.controllers.test_releasing import condition, gated, released, why
 from webhook.controllers import lines
 from webhook.quota.ledger import Door
@@ -84,17 +84,17 @@ def test_room_is_kept_only_before_those_who_wait_for_room(rig: Rig) -> None:
     assert set(rig.held()) == {"early"}
 
 
-def test_no_more_is_kept_than_may_be_on_its_way_at_once(
+def test_who_has_lost_its_gate_keeps_nobody_behind_one(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "MOST_AT_ONCE", 1)
-    for name in ("a", "b"):
-        rig.pod(name, "1")
+    rig.pod("early", "1")
     gated(rig, "late", "1")
-    for _ in range(3):
-        rig.poke()
-        rig.step()
-    assert set(rig.held()) == {"a"}
+    rig.step()
+    assert set(rig.held()) == {"early"}
+    rig.poke()
+    rig.step()
+    assert set(rig.held()) == {"early", "late"}
 
 
 def test_only_gates_that_may_go_count_as_releases(rig: Rig) -> None:
@@ -148,3 +148,17 @@ def test_it_is_counted_once_when_it_is_bound_meanwhile(rig: Rig) -> None:
     rig.step()
     assert rig.used() == {"requests.cpu": "1"}
     assert set(rig.held()) == {"late"}
+
+
+def test_no_room_is_kept_in_quotas_that_nobody_waits_for() -> None:
+    def of_class(name: str) -> Object:
+        only: Object = {"scopeName": "PriorityClass", "operator": "In", "values": [name]}
+        return a_quota(name, uid=f"quota-{name}", expressions=[only])
+
+    with a_rig(of_class("low"), of_class("high")) as rig:
+        rig.lets_through = True
+        rig.pod("elsewhere", "1", priorityClassName="high")
+        rig.pod("early", "1", priorityClassName="low")
+        gated(rig, "late", "2", priorityClassName="low")
+        rig.step()
+        assert set(rig.held()) == {"early"}

@@ -11,10 +11,10 @@ from webhook.cli.access import cluster_options, live_cluster, progress, raise_un
 from webhook.cli.exits import ExitCode, printable
 from webhook.cli.options import Command, output_option
 from webhook.cli.reports import FORMATS, print_structured
-from webhook.cluster.api import ClusterApi
+from webhook.cluster.api import ClusterApi, UnauthorizedError
 from webhook.operations.opting_out import OptedOut, opt_out, preview
 from webhook.operations.patience import Patience
-from webhook.operations.together import Ended, in_each
+from webhook.operations.together import NO_ANSWER, Ended, in_each
 from webhook.quota.resources import render, to_text
 
 
@@ -81,7 +81,8 @@ def disable_on(
         return opt_out(api, namespace, report=progress, patience=patience)
 
     patient = patience or Patience(seconds=seconds)
-    done = in_each(namespaces, one, patience=patient, report=progress)
+    none = (*NO_ANSWER, UnauthorizedError)
+    done = in_each(namespaces, one, patience=patient, report=progress, no_answer=none)
     outcomes = [_outcome(ended) for ended in done.each]
     _print(outcomes, dry_run=dry_run, output=output)
     raise_unless_ended(done)

@@ -206,6 +206,8 @@ class Opting:
         if stopped or obstacles(plan.findings, force=force):
             outcome.is_refused = True
             return
+        if patience.halt is not None:
+            patience.halt.check()
         if not outcome.was_set and not self._is_offline:
             set_label(self._api, namespace, mode=self._mode, dry_run=dry_run)
         if dry_run:

@@ -160,7 +160,8 @@ class Lines:
         return pass_line(ledger, line, self._releasing.rules(), room=room, history=history)
 
     def _room(self, ledger: Ledger, line: tuple[Waiter, ...]) -> int:
-        on_their_way = sum(one.uid in ledger.reservations for one in line)
+        # who has no gate waits for no patch
+        on_their_way = sum(one.is_gated and one.uid in ledger.reservations for one in line)
         free = self._releasing.capacity() - len(ledger.reservations)
         return max(0, min(free, MOST_AT_ONCE - on_their_way))
 

@@ -7,7 +7,7 @@ what they take is reserved for them in their turn.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Final
 
 from webhook.quota.deferral import NamespaceQuotas
@@ -78,13 +78,16 @@ class WaitingPods:
             underway: Uids of pods for which room may be kept.
         """
         line = self.line(terms)
-        last = next((one.place for one in reversed(line) if one.waits_for_room), None)
-        if last is None:
+        last: dict[str, Place] = {}
+        for one in line:
+            if one.waits_for_room and one.claim is not None:
+                last.update(dict.fromkeys(one.claim.quotas, one.place))
+        if not last:
             return line
         judged = [
             self._judged(uid, pod, terms) for uid, pod in self._underway.items() if uid in underway
         ]
-        before = sorted([one for one in judged if one.place < last], key=_place)
+        before = sorted([one for one in judged if _is_before(one, last)], key=_place)
         return tuple(heapq.merge(line, before, key=_place)) if before else line
 
     def waiter(self, uid: str) -> Waiter | None:
@@ -112,6 +115,12 @@ class WaitingPods:
             waiter = waiter_of(pod, GATE, since=self._first_seen[uid], terms=terms)
             self._waiters[uid] = waiter
         return waiter
+
+
+def _is_before(waiter: Waiter, last: Mapping[str, Place]) -> bool:
+    """Say whether somebody stands behind a pod in one of its quotas."""
+    quotas = () if waiter.claim is None else waiter.claim.quotas
+    return any(name in last and waiter.place < last[name] for name in quotas)
 
 
 def _place(waiter: Waiter) -> Place:

@@ -6,10 +6,8 @@ controller. So several namespaces wait side by side; how many is bounded, becaus
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
@@ -27,16 +25,6 @@ NO_ANSWER: Final = (UnavailableError, RequestTimeoutError)
 _LOOK_SECONDS: Final = 0.2
 _NOT_BEGUN: Final = "not begun"
 _INTERRUPTED: Final = "interrupted"
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let the keyboard wait for a moment; threads that are made in it never hear of it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +108,12 @@ class _Crew(Generic[_T]):
         self._ended: dict[str, Ended[_T]] = {}
         self._faults: list[Exception] = []
         self._takes_more = True
-        self._at_work = min(AT_ONCE, len(self._names))
-        self._all_left = threading.Event()
+        # daemons: what is under way keeps no process that the keyboard ends a second time
+        self._threads = [
+            threading.Thread(target=self._take, name=f"together-{index}", daemon=True)
+            for index in range(min(AT_ONCE, len(self._names)))
+        ]
+        self._ends = threading.Semaphore(0)
 
     def run(self) -> Together[_T]:
         is_interrupted = False
@@ -140,15 +132,14 @@ class _Crew(Generic[_T]):
         return Together(each, errors[0] if errors else None, is_interrupted)
 
     def _begin(self) -> None:
-        with _undisturbed():  # or nobody could say how many have to end
-            # daemons: what is under way keeps no process that the keyboard ends a second time
-            for index in range(self._at_work):
-                threading.Thread(target=self._take, name=f"together-{index}", daemon=True).start()
+        for thread in self._threads:
+            thread.start()
 
     def _wait(self) -> None:
-        # by turns: a wait does not see a signal that came just before it began
-        while self._names and not self._all_left.wait(_LOOK_SECONDS):
-            pass
+        """Wait until nobody is at work, however many the keyboard has let begin."""
+        while any(thread.is_alive() for thread in self._threads):
+            # by turns: a wait does not see a signal that came just before it began
+            self._ends.acquire(timeout=_LOOK_SECONDS)
 
     def _take(self) -> None:
         """Work on one namespace after another: the outermost frame of a thread."""
@@ -159,11 +150,7 @@ class _Crew(Generic[_T]):
             self._faults.append(err)
             self._takes_more = False
         finally:
-            with self._lock:
-                self._at_work -= 1
-                is_last = not self._at_work
-            if is_last:
-                self._all_left.set()
+            self._ends.release()
 
     def _next(self) -> str | None:
         with self._lock:

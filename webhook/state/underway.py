@@ -114,6 +114,8 @@ class Underway:
         self._clock = clock
         self._lock = threading.Lock()
         self._spaces: dict[str, _Space] = {}
+        self._unseen: dict[str, None] = {}
+        """Namespaces with pods that are not seen yet, in which nothing else may happen any more."""
         pods.add_handler(self._on_pod)
 
     def let_through(
@@ -141,8 +143,8 @@ class Underway:
         now = self._clock()
         token = pod.annotations.get(LET_THROUGH_ANNOTATION, "")
         with self._lock:
+            self._forget_late(self._heard(now))
             space = self._spaces.setdefault(namespace, _Space())
-            space.forget_late(self._heard(now))
             is_again = not is_dry_run and space.forget(token)
             may = not space.is_waited_in(stands_before) and fits(space.usage)
             came = _Recent(pod, usage_of(pod, now=None), now)
@@ -152,6 +154,7 @@ class Underway:
                 space.remember(token, came)
             elif not is_dry_run:
                 space.gated.append(came)
+            self._unseen[namespace] = None
             self._tidy(namespace, space)
         return token if may else ""
 
@@ -168,8 +171,8 @@ class Underway:
         namespace, _, name = change.key.partition("/")
         heard = self._heard(self._clock())
         with self._lock:
+            self._forget_late(heard)
             space = self._spaces.setdefault(namespace, _Space())
-            space.forget_late(heard)
             if change.old is not None:
                 space.waiting.pop(name, None)
                 space.take(_usage(change.old))
@@ -186,6 +189,15 @@ class Underway:
             space.forget_gated(pod)
         elif is_first:
             space.forget(pod.annotations.get(LET_THROUGH_ANNOTATION, ""))
+
+    def _forget_late(self, heard: float) -> None:
+        for namespace in list(self._unseen):
+            space = self._spaces.get(namespace)
+            if space is not None:
+                space.forget_late(heard)
+                self._tidy(namespace, space)
+            if space is None or not (space.recent or space.gated):
+                del self._unseen[namespace]
 
     def _tidy(self, namespace: str, space: _Space) -> None:
         if space.is_empty:
