@@ -28,8 +28,9 @@ Examples:
   kubectl get ns -l deferredquota.io/mode -o name | cut -d/ -f2 | xargs deferred-quota disable
 
 \b
-Exit status: 0 done, 1 there is no such namespace or something is not allowed,
-3 something is left to do: run it again, 4 the cluster does not answer.
+Exit status: 0 done, 1 there is no such namespace, 3 something is left to do, or
+is not allowed: run it again, 4 the cluster does not answer, or knows nobody by
+these credentials.
 """,
 )
 @click.argument("namespaces", nargs=-1, required=True, metavar="NAMESPACE...")
