@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_container, a_pod, a_quota, an_expression
-from tests.quota.test_line import ledger_of, terms_of
+from tests.quota.test_line import GATE, ledger_of, terms_of
 from webhook.quota.cluster_quotas import PREFIX
 from webhook.quota.ledger import Ledger, admit, exceeded
-from webhook.quota.line import LineRules, Terms, waiter_of
+from webhook.quota.line import LineRules, Terms, Waiter, waiter_of
 from webhook.quota.objects import Pod
 from webhook.quota.passage import may_pass
 from webhook.quota.quantity import Quantity
@@ -23,6 +23,10 @@ Object = dict[str, object]
 
 TEN = a_quota("q", hard={"requests.cpu": "10"})
 TERMS = terms_of(TEN)
+
+
+def judged(raw: Object, terms: Terms) -> Waiter:
+    return waiter_of(Pod.from_object(raw), GATE, since=0, terms=terms)
 
 
 def passes(
@@ -36,7 +40,7 @@ def passes(
     """Ask about a pod that has no uid yet."""
     raw = a_pod(**{"uid": "", "requests": {"cpu": cpu}, **fields})  # type: ignore[arg-type]
     beside = parse_resource_list(underway or {}, field="")
-    return may_pass(Pod.from_object(raw), terms, ledger or ledger_of(terms), beside)
+    return may_pass(judged(raw, terms), terms, ledger or ledger_of(terms), beside)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ GATED: dict[str, dict[str, object]] = {
 def test_a_pod_that_could_not_be_released_is_gated(fields: dict[str, object]) -> None:
     containers = fields.get("containers")
     raw = a_pod(*(containers or ()), **{k: v for k, v in fields.items() if k != "containers"})  # type: ignore[misc, arg-type]
-    assert not may_pass(Pod.from_object(raw), TERMS, ledger_of(TERMS), {})
+    assert not may_pass(judged(raw, TERMS), TERMS, ledger_of(TERMS), {})
 
 
 def test_rules_of_the_line_are_those_of_the_passage() -> None:
@@ -131,7 +135,7 @@ def test_in_doubt_it_is_gated() -> None:
     other = terms_of(a_quota("q", hard={"requests.cpu": "11"}))
     unknown = replace(TERMS, unreadable=('quota "p2": cannot be read',))
     odd = terms_of(a_quota("q", expressions=[an_expression("PriorityClass", "In", "bad value!")]))
-    pod = Pod.from_object(a_pod(requests={"cpu": "1"}))
+    pod = judged(a_pod(requests={"cpu": "1"}), TERMS)
     assert not may_pass(pod, TERMS, None, {})  # nothing was counted
     assert not passes(terms=other, ledger=ledger_of(TERMS))  # not for this limit
     assert not passes(ledger=Ledger({}, {}, pods_resource_version=5))  # not this quota
@@ -164,10 +168,10 @@ def test_who_passes_one_after_the_other_always_fits(
     underway: ResourceList = {}
     for number, (cpu, is_bound_at_once) in enumerate(cpus):
         raw = a_pod(uid=f"uid-{number}", requests={"cpu": cpu})
-        pod = Pod.from_object(raw)
+        pod = judged(raw, terms)
         if not may_pass(pod, terms, ledger, underway):
             continue
-        claim = waiter_of(pod, "", since=0, terms=terms).claim
+        claim = pod.claim
         assert claim is not None
         assert not exceeded(ledger, replace(claim, usage=add(claim.usage, underway)))
         if is_bound_at_once:

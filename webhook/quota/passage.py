@@ -13,27 +13,26 @@ from dataclasses import replace
 
 from webhook.quota.cluster_quotas import PREFIX
 from webhook.quota.ledger import Ledger, exceeded
-from webhook.quota.line import Terms, waiter_of
+from webhook.quota.line import Terms, Waiter, waiter_of
 from webhook.quota.objects import Pod
 from webhook.quota.quantity import ZERO
 from webhook.quota.resources import ResourceList, add
 
 
-def may_pass(pod: Pod, terms: Terms, ledger: Ledger | None, underway: ResourceList) -> bool:
+def may_pass(newcomer: Waiter, terms: Terms, ledger: Ledger | None, underway: ResourceList) -> bool:
     """Say whether a new pod may be created without our gate, if nobody waits.
 
     Args:
-        pod: The pod, which has no node.
+        newcomer: The pod, which has no node, as the line would judge it.
         terms: What its namespace's pods are judged by.
         ledger: The namespace's ledger as last known; None when there is none.
         underway: What pods take that have no gate and no node yet. Those that no quota of the pod
             is about may be among them.
     """
-    if pod.is_gated or ledger is None or not _has_counted(ledger, terms):
+    if newcomer.pod.is_gated or ledger is None or not _has_counted(ledger, terms):
         return False
-    waiter = waiter_of(pod, "", since=0, terms=terms)
-    claim = waiter.claim
-    if waiter.hindrance is not None or claim is None:
+    claim = newcomer.claim
+    if newcomer.hindrance is not None or claim is None:
         return False
     if any(name.startswith(PREFIX) for name in claim.quotas):
         return False  # others take of it too
@@ -43,16 +42,15 @@ def may_pass(pod: Pod, terms: Terms, ledger: Ledger | None, underway: ResourceLi
     return not exceeded(ledger, replace(claim, uid="", usage=add(once, once)))
 
 
-def stands_before(waiting: Pod, pod: Pod, gate: str, terms: Terms) -> bool:
+def stands_before(waiting: Pod, newcomer: Waiter, gate: str, terms: Terms) -> bool:
     """Say whether a pod that waits behind our gate has to be waited for by a new one.
 
     It has not while it waits for something else than room, nor if no quota is about both.
     """
     first = waiter_of(waiting, gate, since=0, terms=terms)
-    then = waiter_of(pod, gate, since=0, terms=terms)
-    if not first.waits_for_room or first.claim is None or then.claim is None:
+    if not first.waits_for_room or first.claim is None or newcomer.claim is None:
         return False
-    return not set(first.claim.quotas).isdisjoint(then.claim.quotas)
+    return not set(first.claim.quotas).isdisjoint(newcomer.claim.quotas)
 
 
 def _has_counted(ledger: Ledger, terms: Terms) -> bool:

@@ -33,12 +33,13 @@ from webhook.admission.rules import line_rules_of
 from webhook.cluster.api import ApiError
 from webhook.quota.deferral import QuotaScopeError
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.line import Terms
+from webhook.quota.line import Terms, waiter_of
 from webhook.quota.objects import Pod
 from webhook.quota.passage import may_pass, stands_before
 from webhook.quota.pods import usage_of
 from webhook.state.names import AUTO_PACING, GATE, LET_THROUGH_ANNOTATION
 from webhook.state.pacing import pacing_of
+from webhook.state.view import QuotasSeen
 
 NOT_GATED: Final = Allowed(decision="not-gated")
 _LET_THROUGH: Final = "let-through"
@@ -81,9 +82,8 @@ def in_doubt(request: AdmissionRequest) -> Allowed:
         return NOT_GATED  # the API server, or the validating doors, say what is wrong with it
 
 
-def _is_concerned(context: DoorContext, request: AdmissionRequest, pod: Pod) -> bool:
+def _is_concerned(quotas: QuotasSeen, pod: Pod) -> bool:
     """Say whether the pod takes something that a quota of its namespace defers, or may."""
-    quotas = context.view.quotas(request.namespace)
     if quotas.unreadable:
         return True
     try:
@@ -99,16 +99,17 @@ def _decided(
 ) -> tuple[str, tuple[PatchOperation, ...]]:
     """Return what becomes of a pod, and the patch that does it."""
     raw = request.object or {}
-    if not _is_concerned(context, request, pod):
+    quotas = context.view.quotas(request.namespace)
+    if not _is_concerned(quotas, pod):
         return NOT_GATED.decision, ()
-    mark = _passing(context, request, pod)
+    mark = _passing(context, request, pod, quotas)
     if mark:
         marked = {LET_THROUGH_ANNOTATION: mark}
         return _LET_THROUGH, set_keys(raw, ("metadata", "annotations"), marked)
     return _gated(raw, pod)
 
 
-def _passing(context: DoorContext, request: AdmissionRequest, pod: Pod) -> str:
+def _passing(context: DoorContext, request: AdmissionRequest, pod: Pod, quotas: QuotasSeen) -> str:
     """Return the mark of a pod that needs no gate, as nobody waits and there is room; or nothing.
 
     One that passes is not looked at again when it is created, so nothing may speak against it, and
@@ -121,20 +122,20 @@ def _passing(context: DoorContext, request: AdmissionRequest, pod: Pod) -> str:
     if pacing_of(labels, configuration.pacing) != AUTO_PACING:
         return ""
     try:
-        seen = context.view.quotas(namespace)
-        if neighbours.warnings(pod) or pods.refused_by_rules(context, request, pod, seen):
+        if neighbours.warnings(pod) or pods.refused_by_rules(context, request, pod, quotas):
             return ""
     except _NO_ANSWER:
         return ""
     rules = line_rules_of(configuration, context.current_rules())
-    terms = Terms(seen.deferred, seen.every, seen.unreadable, rules)
+    terms = Terms(quotas.deferred, quotas.every, quotas.unreadable, rules)
+    newcomer = waiter_of(pod, GATE, since=0, terms=terms)
     known = context.view.ledger(namespace)
     ledger = None if known is None else known.ledger
     return context.underway.let_through(
         namespace,
         pod,
-        fits=lambda underway: may_pass(pod, terms, ledger, underway),
-        stands_before=lambda waiting: stands_before(waiting, pod, GATE, terms),
+        fits=lambda underway: may_pass(newcomer, terms, ledger, underway),
+        stands_before=lambda waiting: stands_before(waiting, newcomer, GATE, terms),
         is_dry_run=request.dry_run,
     )
 
