@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
+from tests.cli.many import MANY, Meeting
 from tests.cluster.live.embedded import served
 from tests.operations.scenes import (
     NAMESPACE,
@@ -33,7 +33,6 @@ from tests.quota.test_cluster_quota_rules import a_cluster_quota
 from webhook.cli import ExitCode, cli
 from webhook.cli.disable import disable_on
 from webhook.cluster.api import (
-    NAMESPACES,
     PODS,
     ForbiddenError,
     Object,
@@ -190,20 +189,9 @@ def test_help_has_examples() -> None:
     assert CliRunner().invoke(cli, ["disable"]).exit_code == ExitCode.BAD_INPUT
 
 
-MANY = [f"team-{number:02}" for number in range(2 * AT_ONCE)]
-
-
 def test_many_are_opted_out_side_by_side_and_told_in_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    side_by_side = threading.Barrier(AT_ONCE)
-
-    class Meeting(MemoryClient):
-        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-            if kind == NAMESPACES:
-                side_by_side.wait(10)
-            return super().patch(kind, name, *args, **kwargs)
-
     cluster = a_cluster(*(a_namespace(name) for name in MANY))
     wanted = MANY[::-1]
     code = disable_on(Meeting(cluster), wanted, dry_run=False, output="text", patience=QUICK)

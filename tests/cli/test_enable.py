@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.builders import a_pod, a_quota
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
+from tests.cli.many import MANY, Meeting
 from tests.operations.healthy import NOW, Pulse, healthy, remove, renewing
 from tests.operations.scenes import NAMESPACE, QUICK, a_namespace, labels_of, load
 from tests.operations.test_opting_in import a_controller
@@ -23,7 +23,6 @@ from webhook.cli.judging import read_bundle
 from webhook.cluster.api import (
     CLUSTER_DEFERRED_QUOTAS,
     LEASES,
-    NAMESPACES,
     QUOTA_LEDGERS,
     ApiError,
     ForbiddenError,
@@ -38,7 +37,6 @@ from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.config import Configuration
 from webhook.operations.doctor import Settings
 from webhook.operations.patience import Patience
-from webhook.operations.together import AT_ONCE
 from webhook.state.names import LEADER_LEASE, MODE_LABEL, SYSTEM_NAMESPACE
 
 IMPATIENT = Patience(seconds=0.0, pause_seconds=0.001)
@@ -196,20 +194,9 @@ def test_help_has_examples() -> None:
     assert "deferred-quota enable team-a --dry-run" in result.stdout
 
 
-MANY = [f"team-{number:02}" for number in range(2 * AT_ONCE)]
-
-
 def test_many_are_opted_in_side_by_side_and_told_in_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    side_by_side = threading.Barrier(AT_ONCE)
-
-    class Meeting(MemoryClient):
-        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-            if kind == NAMESPACES:
-                side_by_side.wait(10)
-            return super().patch(kind, name, *args, **kwargs)
-
     cluster = healthy()
     load(cluster, *(a_namespace(name, mode="") for name in MANY))
     code = opting(cluster, api=Meeting(cluster)).run(
