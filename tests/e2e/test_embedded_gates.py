@@ -13,7 +13,7 @@ import pytest
 from tests.builders import a_binding, a_pod
 from tests.e2e.embedded import Embedded, serving
 from tests.e2e.harness import eventually
-from webhook.state.names import GATE, LET_THROUGH_ANNOTATION
+from webhook.state.names import GATE, JUDGED, JUDGED_LABEL, LET_THROUGH_ANNOTATION
 
 SNAPSHOT = """\
 apiVersion: v1
@@ -152,7 +152,9 @@ def test_while_there_is_room_pods_need_no_gate(server: Embedded) -> None:
     assert eventually(lambda: not gates_of(server, "team-c", "e"))
 
 
-def test_who_forges_that_a_pod_was_let_through_is_asked_what_it_takes(server: Embedded) -> None:
-    code, refused = asked(server, "team-c", "silent", "", **{LET_THROUGH_ANNOTATION: "true"})
+def test_who_forges_that_a_pod_was_judged_is_asked_what_it_takes(server: Embedded) -> None:
+    pod = a_pod(name="silent", namespace="team-c", requests={"memory": "1Mi"})
+    pod["metadata"] = {"name": "silent", "labels": {JUDGED_LABEL: JUDGED}}
+    code, refused = call(server, "POST", "team-c/pods", pod)
     assert (code, refused["reason"]) == (403, "Forbidden")
     assert "failed quota: compute: must specify requests.cpu for: main" in refused["message"]

@@ -525,6 +525,33 @@ def test_a_namespace_selector_looks_at_the_namespace(
     chain.close()
 
 
+OBJECTS: dict[str, tuple[dict[str, str] | None, dict[str, str] | None, bool]] = {
+    "as it becomes": ({"a": "b"}, None, True),
+    "as it was": ({"a": "c"}, {"a": "b"}, True),
+    "neither": ({"a": "c"}, {"a": "c"}, False),
+    "no label": ({}, None, False),
+    "what goes": (None, {"a": "b"}, True),
+}
+
+
+@pytest.mark.parametrize(("new", "old", "expected"), OBJECTS.values(), ids=OBJECTS)
+def test_an_object_selector_looks_at_the_object_as_it_was_and_becomes(
+    caller: WebhookCaller,
+    new: dict[str, str] | None,
+    old: dict[str, str] | None,
+    expected: bool,
+) -> None:
+    hook = Hook("x", "https://x", "validating", (ANY,), object_selector="a=b")
+    chain = AdmissionChain([hook], caller, namespace_labels=lambda _: {})
+    states = [
+        None if labels is None else {"metadata": {"name": "x", "labels": labels}}
+        for labels in (new, old)
+    ]
+    request = replace(a_request(), new=states[0], old=states[1])
+    assert chain.concerned(request, "validating") == ([hook] if expected else [])
+    chain.close()
+
+
 def test_a_condition_skips_a_webhook(setup: Setup) -> None:
     def has_node(request: WriteRequest) -> bool:
         return "nodeName" in mapping(request.new, "spec")
@@ -539,6 +566,10 @@ BAD_HOOKS = {
     "not https": (Hook("x", "http://x", "mutating", (ANY,)), "must begin with https://"),
     "a selector": (
         Hook("x", "https://x", "mutating", (ANY,), namespace_selector="a in ("),
+        "unable to parse requirement",
+    ),
+    "a selector of objects": (
+        Hook("x", "https://x", "mutating", (ANY,), object_selector="a in ("),
         "unable to parse requirement",
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, cast
 
 import pytest
@@ -25,8 +25,9 @@ from webhook.state.names import (
     CAPACITY_LABEL,
     CONTROLLER_USER,
     GATE,
+    JUDGED,
+    JUDGED_LABEL,
     LAST_REGISTRATION,
-    LET_THROUGH_ANNOTATION,
     MARK_PREFIX,
     SHADOW_ENTRY,
 )
@@ -57,6 +58,7 @@ def registered(hook: Hook) -> dict[str, Any]:
         "path": hook.url.removeprefix("https://here"),
         "rules": [(rule.operations, rule.resources, rule.groups) for rule in hook.rules],
         "opted_in": hook.namespace_selector,
+        "objects": hook.object_selector,
         "reinvocation": hook.reinvocation,
     }
 
@@ -72,6 +74,9 @@ def summarized(entry: Manifest) -> dict[str, Any]:
             for rule in entry["rules"]
         ],
         "opted_in": ",".join(requirements(entry)),
+        "objects": ",".join(written(entry["objectSelector"]["matchExpressions"]))
+        if "objectSelector" in entry
+        else "",
         "reinvocation": entry.get("reinvocationPolicy", "Never"),
     }
 
@@ -80,7 +85,11 @@ def requirements(entry: Manifest) -> Iterator[str]:
     """Write the selector of namespaces as in a query, without the names that are left out."""
     mode, _, *others = entry["namespaceSelector"]["matchExpressions"]
     yield f"{mode['key']}={','.join(mode['values'])}"
-    for each in others:
+    yield from written(others)
+
+
+def written(expressions: Iterable[Manifest]) -> Iterator[str]:
+    for each in expressions:
         yield f"{each['key']} {each['operator'].lower()} ({','.join(each['values'])})"
 
 
@@ -314,23 +323,21 @@ def creation(pod: Manifest) -> WriteRequest:
 @pytest.mark.parametrize("node", ["", "node-0"])
 def test_a_new_pod_is_asked_about_at_one_of_two_doors(node: str) -> None:
     request = creation(a_pod(node=node))
-    for name, with_node in {"assigned": True, "shape": False, "gate": False}.items():
-        is_asked = next(hook for hook in HOOKS if hook.name.startswith(f"{name}.")).condition
+    for name, with_node in {"assigned": True, "shape": False, "marked": False}.items():
+        is_asked = hook_of(f"{name}.deferredquota.io").condition
         assert is_asked is not None
         assert is_asked(request) is (with_node == bool(node))
 
 
-@pytest.mark.parametrize("annotations", [{}, None, {LET_THROUGH_ANNOTATION: "true"}])
-def test_what_the_gate_door_lets_through_is_not_looked_at_again(annotations: object) -> None:
-    request = creation(a_pod(metadata={"annotations": annotations}))
-    for name, is_asked in {"shape": not annotations, "marked": bool(annotations)}.items():
-        asked = hook_of(f"{name}.deferredquota.io").condition
-        assert asked is not None
-        assert asked(request) is is_asked
-        (_, condition) = entries("policy", "Validating")[f"{name}.deferredquota.io"][
-            "matchConditions"
-        ]
-        assert f'"{LET_THROUGH_ANNOTATION}" in' in condition["expression"]
+@pytest.mark.parametrize("labels", [{}, {"app": "web"}, {JUDGED_LABEL: JUDGED}])
+def test_what_the_gate_door_has_judged_is_not_asked_about_again(labels: dict[str, str]) -> None:
+    is_judged = JUDGED_LABEL in labels
+    for name, is_asked in {"shape": not is_judged, "marked": is_judged}.items():
+        entry = entries("policy", "Validating")[f"{name}.deferredquota.io"]
+        selector = LabelSelector.read(Node(entry["objectSelector"]))
+        assert selector.selects(labels) is is_asked
+        embedded = parse_labels(hook_of(f"{name}.deferredquota.io").object_selector)
+        assert all(term.accepts(labels.get(term.key)) for term in embedded) is is_asked
 
 
 def test_a_condition_cannot_fail_on_a_field_that_is_not_there() -> None:
@@ -363,7 +370,8 @@ def test_entries_are_complete_and_trust_nobody_yet() -> None:
             assert entry["matchPolicy"] == "Equivalent"
             assert ("reinvocationPolicy" in entry) == (phase == "Mutating")
             assert "caBundle" not in entry["clientConfig"]
-            assert "objectSelector" not in entry, "a Binding has no labels of the pod"
+            is_for_some = entry["name"] in {"shape.deferredquota.io", "marked.deferredquota.io"}
+            assert ("objectSelector" in entry) == is_for_some, "a Binding has no labels of the pod"
 
 
 def constraints() -> Iterator[tuple[str, Manifest, list[Manifest]]]:

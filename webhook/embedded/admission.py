@@ -88,6 +88,7 @@ class Hook:
         timeout_seconds: For one call, everything included.
         side_effects: With "Some" or "Unknown" a dry run is refused.
         namespace_selector: A label selector on the request's namespace; empty selects all.
+        object_selector: A label selector on the object, new or old; empty selects all.
         condition: Stands for `matchConditions`; False skips the webhook.
         reinvocation: With "IfNeeded" a mutating webhook is asked again if a later one changed
             the object.
@@ -101,6 +102,7 @@ class Hook:
     timeout_seconds: float = 10
     side_effects: Literal["None", "NoneOnDryRun", "Some", "Unknown"] = "None"
     namespace_selector: str = ""
+    object_selector: str = ""
     condition: Callable[[WriteRequest], bool] | None = None
     reinvocation: Literal["Never", "IfNeeded"] = "Never"
 
@@ -127,12 +129,12 @@ class AdmissionChain:
             new_uid: Makes the uid of each call.
 
         Raises:
-            ValueError: A webhook's URL is not https, or its namespace selector cannot be read.
+            ValueError: A webhook's URL is not https, or a selector of it cannot be read.
         """
         for hook in hooks:
             if not hook.url.startswith("https://"):
                 raise ValueError(f"webhook {hook.name}: the URL must begin with https://")
-        self._hooks = tuple((hook, _selector(hook)) for hook in hooks)
+        self._hooks = tuple((hook, *_selectors(hook)) for hook in hooks)
         self._namespace_labels = namespace_labels
         self.caller: Final = caller
         self.defaults: Final = defaults
@@ -158,30 +160,44 @@ class AdmissionChain:
         """Return the webhooks that want to see a request, in order."""
         return [
             hook
-            for hook, terms in self._hooks
+            for hook, namespaces, objects in self._hooks
             if hook.phase == phase
             and any(rule.matches(request) for rule in hook.rules)
-            and self._selects(terms, request)
+            and self._selects(namespaces, request)
+            and _selects_object(objects, request)
             and (hook.condition is None or hook.condition(request))
         ]
 
     def _selects(self, terms: tuple[Term, ...], request: WriteRequest) -> bool:
         if not terms or not (request.namespace or request.resource == NAMESPACES):
             return True
-        labels = self._labels_for(request)
-        return all(term.accepts(labels.get(term.key)) for term in terms)
+        return _accepts(terms, self._labels_for(request))
 
     def _labels_for(self, request: WriteRequest) -> Mapping[str, str]:
         if request.resource != NAMESPACES:
             return self._namespace_labels(request.namespace)
-        meta = (request.new or request.old or {}).get("metadata")
-        labels = meta.get("labels") if isinstance(meta, Mapping) else None
-        return labels if isinstance(labels, Mapping) else {}
+        return _labels_of(request.new or request.old or {})
 
 
-def _selector(hook: Hook) -> tuple[Term, ...]:
+def _accepts(terms: tuple[Term, ...], labels: Mapping[str, str]) -> bool:
+    return all(term.accepts(labels.get(term.key)) for term in terms)
+
+
+def _selects_object(terms: tuple[Term, ...], request: WriteRequest) -> bool:
+    """Say whether the object is selected, as it was or as it will be."""
+    states = [each for each in (request.new, request.old) if each is not None]
+    return not terms or any(_accepts(terms, _labels_of(each)) for each in states)
+
+
+def _labels_of(obj: Mapping[str, object]) -> Mapping[str, str]:
+    meta = obj.get("metadata")
+    labels = meta.get("labels") if isinstance(meta, Mapping) else None
+    return labels if isinstance(labels, Mapping) else {}
+
+
+def _selectors(hook: Hook) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
     try:
-        return parse_labels(hook.namespace_selector)
+        return parse_labels(hook.namespace_selector), parse_labels(hook.object_selector)
     except BadRequestError as err:
         raise ValueError(f"webhook {hook.name}: {err.message}") from err
 

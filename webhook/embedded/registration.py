@@ -18,7 +18,8 @@ from webhook.state.names import (
     DEFERRED_MODE,
     GATE,
     GATE_PACING,
-    LET_THROUGH_ANNOTATION,
+    JUDGED,
+    JUDGED_LABEL,
     MARK_PREFIX,
     MODE_LABEL,
     NO_PACING,
@@ -86,7 +87,6 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
             seconds=quick,
             side_effects="None",
             selector=gated,
-            condition=_has_no_node,
             reinvocation="IfNeeded",
         ),
         _hook("mask", mutate, _QUOTA_STATUS, fails=False, seconds=quick, side_effects="None"),
@@ -99,7 +99,8 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
             _NEW_PODS,
             fails=False,
             side_effects="None",
-            condition=_was_not_looked_at,
+            objects=f"{JUDGED_LABEL} notin ({JUDGED})",
+            condition=_has_no_node,
         ),
         _hook(
             "marked",
@@ -108,7 +109,8 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
             fails=False,
             side_effects="None",
             selector=ungated,
-            condition=_says_that_it_was_looked_at,
+            objects=f"{JUDGED_LABEL} in ({JUDGED})",
+            condition=_has_no_node,
         ),
         _hook("resize", validate, _PODS),
         _hook("marks", validate, _CHANGED_PODS, fails=False, condition=_touches_marks),
@@ -128,6 +130,7 @@ def _hook(  # noqa: PLR0913 - what registrations differ in
     seconds: float = 5,
     side_effects: Literal["None", "NoneOnDryRun"] = "NoneOnDryRun",
     selector: str = OPTED_IN,
+    objects: str = "",
     condition: Callable[[WriteRequest], bool] | None = None,
     reinvocation: Literal["Never", "IfNeeded"] = "Never",
 ) -> Hook:
@@ -140,6 +143,7 @@ def _hook(  # noqa: PLR0913 - what registrations differ in
         timeout_seconds=seconds,
         side_effects=side_effects,
         namespace_selector=selector,
+        object_selector=objects,
         condition=condition,
         reinvocation=reinvocation,
     )
@@ -151,21 +155,6 @@ def _has_node(request: WriteRequest) -> bool:
 
 def _has_no_node(request: WriteRequest) -> bool:
     return not _has_node(request)
-
-
-def _was_not_looked_at(request: WriteRequest) -> bool:
-    """Say whether a new pod has no node, and was not let through by the gate door."""
-    return _has_no_node(request) and not _is_let_through(request)
-
-
-def _says_that_it_was_looked_at(request: WriteRequest) -> bool:
-    """Say whether a new pod has no node, and the mark of one that was let through."""
-    return _has_no_node(request) and _is_let_through(request)
-
-
-def _is_let_through(request: WriteRequest) -> bool:
-    annotations = _mapping(_mapping((request.new or {}).get("metadata")).get("annotations"))
-    return LET_THROUGH_ANNOTATION in annotations
 
 
 def _changes_spec(request: WriteRequest) -> bool:

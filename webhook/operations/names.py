@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.cluster.kinds import Kind, kind_of
-from webhook.state.names import BIND_ENTRY, DEFERRED_MODE, SHADOW_ENTRY, SHADOW_MODE
+from webhook.cluster.selectors import Term
+from webhook.state.names import (
+    BIND_ENTRY,
+    DEFERRED_MODE,
+    JUDGED,
+    JUDGED_LABEL,
+    SHADOW_ENTRY,
+    SHADOW_MODE,
+)
 
 MASK_POLICY: Final = "deferred-quota-mask"
 STAMP_POLICY: Final = "deferred-quota-stamp"
@@ -52,12 +60,14 @@ class Entry:
         covers: (operation, API group, resource) of every request that it has to see.
         without: What is missing where it is missing.
         mode: Which namespaces it is for, by their label.
+        objects: Which objects it may leave out, as the label selector of those that it sees.
     """
 
     policy: str
     covers: tuple[tuple[str, str, str], ...]
     without: str
     mode: str = DEFERRED_MODE
+    objects: tuple[Term, ...] = ()
 
 
 _BINDS: Final = (("CREATE", "", "pods/binding"), ("CREATE", "", "bindings"))
@@ -72,6 +82,7 @@ _WORKLOADS: Final = tuple(
     for operation in ("CREATE", "UPDATE")
 )
 _NEW_PODS: Final = (("CREATE", "", "pods"),)
+_JUDGED: Final = frozenset({JUDGED})
 
 MASK_ENTRY: Final = "mask.deferredquota.io"
 STAMP_ENTRY: Final = "stamp.deferredquota.io"
@@ -108,12 +119,16 @@ VALIDATING: Final[Mapping[str, Entry]] = {
         "Fail", _NEW_PODS, "pods created with a node are not charged"
     ),
     "shape.deferredquota.io": Entry(
-        "Ignore", _NEW_PODS, "pods that can never be bound are created"
+        "Ignore",
+        _NEW_PODS,
+        "pods that can never be bound are created",
+        objects=(Term(JUDGED_LABEL, _JUDGED, negated=True),),
     ),
     MARKED_ENTRY: Entry(
         "Ignore",
         _NEW_PODS,
-        "whoever marks a pod as let through is not told at its creation what its bind will refuse",
+        "whoever marks a pod as judged is not told at its creation what its bind will refuse",
+        objects=(Term(JUDGED_LABEL, _JUDGED),),
     ),
     "resize.deferredquota.io": Entry(
         "Fail",

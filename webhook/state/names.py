@@ -35,7 +35,11 @@ GATE: Final = "deferredquota.io/quota"
 """The scheduling gate of pods that wait for quota."""
 
 LET_THROUGH_ANNOTATION: Final = "deferredquota.io/let-through"
-"""Written on a new pod that needs no gate because there is room: its rules have been looked at."""
+"""Written on a new pod that needs no gate because there is room."""
+
+JUDGED_LABEL: Final = "deferredquota.io/judged"
+"""Written on a new pod of which the gate door has said all that `shape.` would say."""
+JUDGED: Final = "true"
 
 MARK_PREFIX: Final = "deferredquota.io/"
 """Labels and annotations of pods that begin so are ours to write."""

@@ -27,10 +27,11 @@ from webhook.admission.review import Allowed, Phase, decode_review
 from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS, Kind, Page, UnreachableError
 from webhook.encoding import encode_json
 from webhook.runtime import Engine, EngineOptions
-from webhook.state.names import GATE, GUARDED_ANNOTATION
+from webhook.state.names import GATE, GUARDED_ANNOTATION, JUDGED, JUDGED_LABEL
 from webhook.telemetry.metrics import Metrics
 
 OURS = {"name": GATE}
+IS_JUDGED = {JUDGED_LABEL: JUDGED}
 FOREIGN = {"name": "example.com/hold"}
 
 
@@ -68,8 +69,11 @@ def test_a_pod_gets_our_gate_once_and_keeps_those_of_others(
 
 
 def test_the_rest_of_the_pod_stays_as_it_is(desk: Desk) -> None:
-    reply = asked(desk)
-    assert [(one["op"], one["path"]) for one in reply.patch] == [("add", "/spec/schedulingGates")]
+    reply = asked(desk, metadata={"labels": {"app": "web"}})
+    assert [(one["op"], one["path"], one["value"]) for one in reply.patch] == [
+        ("add", "/metadata/labels/deferredquota.io~1judged", "true"),
+        ("add", "/spec/schedulingGates", [OURS]),
+    ]
 
 
 def test_asked_again_about_its_own_work_it_changes_nothing(desk: Desk) -> None:
@@ -210,6 +214,86 @@ def test_what_cannot_be_read_is_left_for_others_to_refuse(desk: Desk, pod: Any) 
     assert (reply.allowed, reply.patch) == (True, [])
 
 
+# -- a label says that the rules for new pods were looked at ---------------------------------
+
+
+def labels_of(reply: Reply) -> Any:
+    return cast("Any", reply.object["metadata"]).get("labels") or {}
+
+
+def is_judged(reply: Reply) -> bool:
+    return cast("bool", labels_of(reply).get(JUDGED_LABEL) == JUDGED)
+
+
+def test_a_pod_that_is_gated_is_judged_too(desk: Desk) -> None:
+    reply = asked(desk)
+    assert is_judged(reply)
+    assert desk.validate(a_review("CREATE", "pods", reply.object)).warnings == []
+
+
+TOLD: dict[str, dict[str, Any]] = {
+    "one that can never run": {"requests": {"cpu": "999"}},
+    "one that others hold": {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}},
+}
+
+
+@pytest.mark.parametrize("fields", TOLD.values(), ids=TOLD)
+def test_what_the_other_door_would_tell_is_told(desk: Desk, fields: dict[str, Any]) -> None:
+    reply = asked(desk, **fields)
+    validated = desk.validate(a_review("CREATE", "pods", reply.object))
+    assert (is_judged(reply), reply.warnings) == (True, validated.warnings)
+    assert len(reply.warnings) == 1
+
+
+def needing_a_quota(open_desk: OpenDesk) -> Desk:
+    rule = {"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}
+    return open_desk(a_quota("p1"), settings={"requireQuotaForPriority": [rule]})
+
+
+@pytest.mark.parametrize("metadata", [{}, {"labels": IS_JUDGED}])
+def test_what_the_other_door_refuses_is_left_to_it(
+    open_desk: OpenDesk, metadata: dict[str, Any]
+) -> None:
+    desk = needing_a_quota(open_desk)
+    reply = asked(desk, priorityClassName="gold", metadata=metadata)
+    assert (gates_of(reply), is_judged(reply)) == ([OURS], False)
+    assert desk.validate(a_review("CREATE", "pods", reply.object)).code == 403
+
+
+def test_a_label_that_a_controller_may_select_by_stays(open_desk: OpenDesk) -> None:
+    """It would make pods for ever; what is refused at the creation is refused at the bind."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": True}
+    metadata = {"labels": IS_JUDGED, "ownerReferences": [owner]}
+    reply = asked(needing_a_quota(open_desk), priorityClassName="gold", metadata=metadata)
+    assert is_judged(reply)
+
+
+ODD = {"another value": "no", "the right one": "true"}
+
+
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_a_label_that_somebody_else_wrote_is_put_right(open_desk: OpenDesk, value: str) -> None:
+    metadata = {"labels": {JUDGED_LABEL: value}}
+    concerned = asked(open_desk(a_quota("p1")), metadata=metadata)
+    assert (is_judged(concerned), concerned.warnings) == (True, [])
+    for reply in (
+        asked(open_desk(a_quota("p1")), requests={"memory": "1Gi"}, metadata=metadata),
+        asked(open_desk(a_quota("p1")), metadata=metadata, seconds=-1),
+    ):
+        assert JUDGED_LABEL not in labels_of(reply)
+
+
+def test_asked_again_when_others_have_made_it_worse_it_takes_the_label_back(
+    open_desk: OpenDesk,
+) -> None:
+    desk = needing_a_quota(open_desk)
+    once = asked(desk).object
+    cast("Any", once["spec"])["priorityClassName"] = "gold"
+    again = desk.mutate(a_review("CREATE", "pods", once))
+    assert not is_judged(again)
+    assert again.warnings == []
+
+
 # -- marks that a manifest brings ----------------------------------------------------------
 
 COPIED = {
@@ -222,7 +306,7 @@ def test_the_marks_of_a_copied_manifest_are_taken_away_and_told(desk: Desk) -> N
     reply = asked(desk, metadata=COPIED)
     metadata = cast("Any", reply.object["metadata"])
     assert metadata["annotations"] == {"example.com/a": "b"}
-    assert metadata["labels"] == {"app": "web"}
+    assert metadata["labels"] == {"app": "web", **IS_JUDGED}
     assert gates_of(reply) == [OURS]
     assert reply.warnings == [
         f"{field}: taken away, deferred-quota writes it itself"
@@ -244,7 +328,7 @@ def test_labels_that_a_controller_may_select_by_stay(desk: Desk) -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": True}
     metadata = {**COPIED, "ownerReferences": [owner]}
     found = cast("Any", asked(desk, metadata=metadata).object["metadata"])
-    assert found["labels"] == COPIED["labels"]
+    assert found["labels"] == {**COPIED["labels"], **IS_JUDGED}
     assert found["annotations"] == {"example.com/a": "b"}
 
 

@@ -108,6 +108,7 @@ def test_one_that_waits_for_another_quota_keeps_nobody(open_desk: OpenDesk) -> N
         a_quota("b", uid="b", hard=hard, expressions=[silver]),
     )
     labelled(desk, "auto")
+    desk.catch_up()
     gated = {"schedulingGates": [OURS], "requests": {"cpu": "9"}}
     desk.pod(name="first", uid="uid-first", priorityClassName="gold", **gated)
     desk.catch_up()

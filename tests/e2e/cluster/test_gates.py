@@ -22,7 +22,14 @@ from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import ExitCode, cli
 from webhook.quota.pod_conditions import QUOTA_RESERVED
-from webhook.state.names import CONTROLLER_USER, GATE, GUARDED_ANNOTATION, LET_THROUGH_ANNOTATION
+from webhook.state.names import (
+    CONTROLLER_USER,
+    GATE,
+    GUARDED_ANNOTATION,
+    JUDGED,
+    JUDGED_LABEL,
+    LET_THROUGH_ANNOTATION,
+)
 
 OURS, FOREIGN = {"name": GATE}, {"name": "example.com/hold"}
 TAKE_OFF = {"spec": {"schedulingGates": None}}
@@ -218,12 +225,15 @@ def test_what_is_on_its_way_counts_and_others_wait_in_their_turn(spared: Tenant)
 
 
 @pytest.mark.parametrize("pacing", ["gate", "auto", "none"])
-def test_who_forges_that_a_pod_was_let_through_is_spared_nothing(
+def test_who_forges_that_a_pod_was_let_through_or_judged_is_spared_nothing(
     team: Tenant, alice: Tenant, pacing: str
 ) -> None:
     label = {"metadata": {"labels": {objects.PACING_LABEL: pacing}}}
     assert team.api.patch(f"/api/v1/namespaces/{team.namespace}", label).ok
-    forged = {"annotations": {LET_THROUGH_ANNOTATION: "true", "a": "b"}}
+    forged = {
+        "annotations": {LET_THROUGH_ANNOTATION: "true", "a": "b"},
+        "labels": {JUDGED_LABEL: JUDGED},
+    }
     silent = a_container("main", requests={"memory": "1Mi"})
     for number, anybody in enumerate((team, alice)):
         made = anybody.pod(f"large-{number}", LARGE, metadata=forged)
@@ -263,6 +273,7 @@ MARKS = {
     "annotation": {"annotations": {GUARDED_ANNOTATION: "7"}},
     "let through": {"annotations": {LET_THROUGH_ANNOTATION: "true"}},
     "label": {"labels": {"deferredquota.io/x": "y"}},
+    "judged": {"labels": {JUDGED_LABEL: "no"}},
     "capacity": {"labels": {"nos.nebuly.com/capacity": "in-quota"}},
 }
 
@@ -328,7 +339,7 @@ def test_a_copied_manifest_works_and_a_forged_one_does_not(alice: Tenant) -> Non
     copied = {"annotations": {GUARDED_ANNOTATION: "7"}, "labels": {"app": "web"}}
     made = alice.pod("copied", "1", metadata=copied)
     assert GUARDED_ANNOTATION not in made.body["metadata"].get("annotations", {})
-    assert made.body["metadata"]["labels"] == {"app": "web"}
+    assert made.body["metadata"]["labels"] == {"app": "web", JUDGED_LABEL: JUDGED}
     field = "metadata.annotations[deferredquota.io/guarded]"
     assert made.warnings == (f"{field}: taken away, deferred-quota writes it itself",)
     forged = alice.create("forged", "1", metadata=copied, nodeName=NODE)

@@ -296,6 +296,13 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
         "error",
         "webhook bind.deferredquota.io: objectSelector: leaves requests out",
     ),
+    "another object selector than its own": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: shape(raw).update(objectSelector={"matchLabels": {"a": "b"}}),
+        "webhooks.narrowed",
+        "warn",
+        "webhook shape.deferredquota.io: objectSelector: leaves requests out",
+    ),
     "exact versions": (
         VALIDATING_WEBHOOKS,
         lambda raw: resize(raw).update(matchPolicy="Exact"),

@@ -16,16 +16,16 @@ Other webhooks may add containers to the pod, and then this one is asked again.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from webhook.admission.deadline import Deadline
-from webhook.admission.doors import marks, neighbours, pods
+from webhook.admission.doors import marks, pods
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.patches import (
     PatchOperation,
     PatchTargetError,
     append,
-    remove_keys,
     set_keys,
 )
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Object
@@ -37,20 +37,42 @@ from webhook.quota.line import Terms, waiter_of
 from webhook.quota.objects import Pod
 from webhook.quota.passage import may_pass, stands_before
 from webhook.quota.pods import usage_of
-from webhook.state.names import AUTO_PACING, GATE, LET_THROUGH_ANNOTATION
+from webhook.state.names import (
+    AUTO_PACING,
+    GATE,
+    JUDGED,
+    JUDGED_LABEL,
+    LET_THROUGH_ANNOTATION,
+)
 from webhook.state.pacing import pacing_of
 from webhook.state.view import QuotasSeen
 
 NOT_GATED: Final = Allowed(decision="not-gated")
-_LET_THROUGH: Final = "let-through"
 _NO_ANSWER: Final = (ApiError, InvalidFieldError, QuotaScopeError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What becomes of a new pod.
+
+    Attributes:
+        decision: In one word.
+        patch: What does it.
+        marks: Those of `marks.GATE_DOOR_MARKS` that it writes.
+        warnings: What its creator is told.
+    """
+
+    decision: str
+    patch: tuple[PatchOperation, ...] = ()
+    marks: frozenset[str] = frozenset()
+    warnings: tuple[str, ...] = ()
 
 
 def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
     """Gate a new pod that takes some of what a quota defers; take marks away that are not its own.
 
-    Nobody may say of a pod that it was let through where it was not: the rules for new pods would
-    not be asked about then.
+    Nobody may say of a pod that it was judged or let through where it was not: the rules for new
+    pods would not be asked about then.
 
     Raises:
         InvalidFieldError: The pod cannot be read.
@@ -60,14 +82,18 @@ def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
     pod = Pod.from_object(raw)
     if pod.is_assigned:
         return NOT_GATED
-    decision, patch = _decided(context, request, pod)
-    is_let_through = decision == _LET_THROUGH
+    verdict = _verdict(context, request, pod)
+    fields: list[str] = []
     if marks.may_write(request, context.current_configuration()):
-        stripped = () if is_let_through else _without_mark(raw)
-        return Allowed(decision=decision, patch=(*stripped, *patch))
-    fields, stripped = marks.taken_away(raw, pod, is_let_through=is_let_through)
-    warnings = tuple(f"{field}: taken away, deferred-quota writes it itself" for field in fields)
-    return Allowed(decision=decision, patch=(*stripped, *patch), warnings=warnings)
+        stripped = marks.untrue_taken_away(raw, kept=verdict.marks)
+    else:
+        fields, stripped = marks.taken_away(raw, pod, kept=verdict.marks)
+    told = tuple(f"{field}: taken away, deferred-quota writes it itself" for field in fields)
+    return Allowed(
+        decision=verdict.decision,
+        patch=(*stripped, *verdict.patch),
+        warnings=(*told, *verdict.warnings),
+    )
 
 
 def in_doubt(request: AdmissionRequest) -> Allowed:
@@ -77,7 +103,8 @@ def in_doubt(request: AdmissionRequest) -> Allowed:
         if request.object is None or pod.is_assigned:
             return NOT_GATED
         decision, patch = _gated(request.object, pod)
-        return Allowed(decision=decision, patch=(*_without_mark(request.object), *patch))
+        stripped = marks.untrue_taken_away(request.object)
+        return Allowed(decision=decision, patch=(*stripped, *patch))
     except (InvalidFieldError, PatchTargetError):
         return NOT_GATED  # the API server, or the validating doors, say what is wrong with it
 
@@ -94,37 +121,48 @@ def _is_concerned(quotas: QuotasSeen, pod: Pod) -> bool:
     return any(usage.get(name) for quota in applying for name in quota.hard)
 
 
-def _decided(
-    context: DoorContext, request: AdmissionRequest, pod: Pod
-) -> tuple[str, tuple[PatchOperation, ...]]:
-    """Return what becomes of a pod, and the patch that does it."""
+def _verdict(context: DoorContext, request: AdmissionRequest, pod: Pod) -> _Verdict:
+    """Decide on a pod without a node, and say of it what the door for new pods would say.
+
+    That door refuses, and this one does not: what is to be refused is left unjudged, for it.
+    """
     raw = request.object or {}
     quotas = context.view.quotas(request.namespace)
     if not _is_concerned(quotas, pod):
-        return NOT_GATED.decision, ()
-    mark = _passing(context, request, pod, quotas)
-    if mark:
-        marked = {LET_THROUGH_ANNOTATION: mark}
-        return _LET_THROUGH, set_keys(raw, ("metadata", "annotations"), marked)
-    return _gated(raw, pod)
+        return _Verdict(NOT_GATED.decision)
+    said = _judged(context, request, pod, quotas)
+    if said is None:
+        return _Verdict(*_gated(raw, pod))
+    judged = set_keys(raw, ("metadata", "labels"), {JUDGED_LABEL: JUDGED})
+    token = "" if said.warnings else _passing(context, request, pod, quotas)
+    if token:
+        let_through = set_keys(raw, ("metadata", "annotations"), {LET_THROUGH_ANNOTATION: token})
+        return _Verdict("let-through", (*judged, *let_through), marks.GATE_DOOR_MARKS)
+    decision, gate = _gated(raw, pod)
+    return _Verdict(decision, (*judged, *gate), frozenset({JUDGED_LABEL}), said.warnings)
+
+
+def _judged(
+    context: DoorContext, request: AdmissionRequest, pod: Pod, quotas: QuotasSeen
+) -> Allowed | None:
+    """Return what the rules for new pods say of one; None when they refuse it, or in doubt."""
+    try:
+        said = pods.judged(context, request, pod, quotas)
+    except _NO_ANSWER:
+        return None
+    return said if isinstance(said, Allowed) else None
 
 
 def _passing(context: DoorContext, request: AdmissionRequest, pod: Pod, quotas: QuotasSeen) -> str:
-    """Return the mark of a pod that needs no gate, as nobody waits and there is room; or nothing.
+    """Return the token of a pod that needs no gate, as nobody waits and there is room; or nothing.
 
-    One that passes is not looked at again when it is created, so nothing may speak against it, and
-    there may be nothing to tell.
+    Only one that the rules for new pods have nothing to say about passes.
     """
     configuration, namespace = context.current_configuration(), request.namespace
     labels = context.view.labels(namespace)
     if context.underway is None or pod.is_gated or labels is None:
         return ""
     if pacing_of(labels, configuration.pacing) != AUTO_PACING:
-        return ""
-    try:
-        if neighbours.warnings(pod) or pods.refused_by_rules(context, request, pod, quotas):
-            return ""
-    except _NO_ANSWER:
         return ""
     rules = line_rules_of(configuration, context.current_rules())
     terms = Terms(quotas.deferred, quotas.every, quotas.unreadable, rules)
@@ -138,10 +176,6 @@ def _passing(context: DoorContext, request: AdmissionRequest, pod: Pod, quotas: 
         stands_before=lambda waiting: stands_before(waiting, newcomer, GATE, terms),
         is_dry_run=request.dry_run,
     )
-
-
-def _without_mark(raw: Object) -> tuple[PatchOperation, ...]:
-    return remove_keys(raw, ("metadata", "annotations"), [LET_THROUGH_ANNOTATION])
 
 
 def _gated(raw: Object, pod: Pod) -> tuple[str, tuple[PatchOperation, ...]]:

@@ -13,7 +13,7 @@ pods for ever; they are written anew in time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from webhook.admission.patches import PatchOperation, remove_keys
@@ -23,11 +23,20 @@ from webhook.quota.fields import key as key_path
 from webhook.quota.objects import Pod
 from webhook.quota.reading import Node
 from webhook.quota.refusals import Cause
-from webhook.state.names import CAPACITY_LABEL, GATE, LET_THROUGH_ANNOTATION, MARK_PREFIX, OWN_USERS
+from webhook.state.names import (
+    CAPACITY_LABEL,
+    GATE,
+    JUDGED_LABEL,
+    LET_THROUGH_ANNOTATION,
+    MARK_PREFIX,
+    OWN_USERS,
+)
 
 GATES_FIELD: Final = "spec.schedulingGates"
 _LABELS: Final = "metadata.labels"
 _ANNOTATIONS: Final = "metadata.annotations"
+GATE_DOOR_MARKS: Final = frozenset({JUDGED_LABEL, LET_THROUGH_ANNOTATION})
+"""What the gate door writes on new pods, and vouches for."""
 _MOST: Final = 5
 """Fields that a message names; people can write any number."""
 
@@ -61,7 +70,7 @@ def is_gated(pod: Pod) -> bool:
 
 
 def taken_away(
-    raw: Object, pod: Pod, *, is_let_through: bool = False
+    raw: Object, pod: Pod, *, kept: Collection[str] = ()
 ) -> tuple[list[str], tuple[PatchOperation, ...]]:
     """Return the paths of the marks that a new pod without a node may not keep, and the patch.
 
@@ -70,20 +79,31 @@ def taken_away(
     Args:
         raw: The pod.
         pod: The same, read.
-        is_let_through: It may say that it was let through.
+        kept: Those of `GATE_DOOR_MARKS` that are true.
 
     Raises:
         InvalidFieldError: The owners of the pod cannot be read.
         PatchTargetError: The pod has something else where labels or annotations have to be.
     """
-    own = {LET_THROUGH_ANNOTATION}
-    annotations = [one for one in _ours(pod.annotations) if not (is_let_through and one in own)]
-    labels = [] if _has_controller(raw) else _ours(pod.labels)
-    patch = (
-        *remove_keys(raw, ("metadata", "labels"), labels),
-        *remove_keys(raw, ("metadata", "annotations"), annotations),
-    )
-    return _paths(labels, [one for one in annotations if one not in own]), patch
+    annotations = [one for one in _ours(pod.annotations) if one not in kept]
+    labels = [] if _has_controller(raw) else [one for one in _ours(pod.labels) if one not in kept]
+    told = [[one for one in keys if one not in GATE_DOOR_MARKS] for keys in (labels, annotations)]
+    return _paths(*told), _removed(raw, labels, annotations)
+
+
+def untrue_taken_away(raw: Object, *, kept: Collection[str] = ()) -> tuple[PatchOperation, ...]:
+    """Return the patch for what even those may not write who may write marks.
+
+    Args:
+        raw: The pod.
+        kept: Those of `GATE_DOOR_MARKS` that are true.
+
+    Raises:
+        InvalidFieldError: The owners of the pod cannot be read.
+        PatchTargetError: The pod has something else where labels or annotations have to be.
+    """
+    untrue = sorted(GATE_DOOR_MARKS.difference(kept))
+    return _removed(raw, [] if _has_controller(raw) else untrue, untrue)
 
 
 def refused_update(
@@ -124,6 +144,15 @@ def _who(configuration: Configuration) -> str:
 def _has_controller(raw: Object) -> bool:
     owners = Node(raw).child("metadata").children("ownerReferences")
     return any(owner.boolean("controller") for owner in owners)
+
+
+def _removed(
+    raw: Object, labels: Iterable[str], annotations: Iterable[str]
+) -> tuple[PatchOperation, ...]:
+    return (
+        *remove_keys(raw, ("metadata", "labels"), labels),
+        *remove_keys(raw, ("metadata", "annotations"), annotations),
+    )
 
 
 def _ours(keys: Iterable[str]) -> list[str]:

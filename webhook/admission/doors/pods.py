@@ -50,29 +50,36 @@ NODES_GROUP: Final = "system:nodes"
 def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
     """Decide on a new pod."""
     pod = Pod.from_object(request.object or {})
-    forged = _forged_qos_class(pod)
-    if forged is not None:
-        return forged
     quotas = context.view.quotas(request.namespace)
-    if quotas.unreadable:
-        return answers.undecided(quotas.unreadable[0])
-    applying = quotas.deferred.applying_to(pod)
-    is_enforced = not _is_mirror(pod, request) or context.current_rules().enforces_mirror_pods
-    refusal = _static_refusal(context, request, pod, quotas, applying) if is_enforced else None
+    if not pod.is_assigned:
+        return judged(context, request, pod, quotas)
+    refusal = refused_by_rules(context, request, pod, quotas)
     if refusal is not None:
         return refusal
-    if not pod.is_assigned:
-        others = neighbours.warnings(pod) if applying else ()
-        return Allowed(
-            decision="not-assigned", warnings=(*_never_fits(context, pod, applying), *others)
-        )
     _require(pod.uid != "", "metadata.uid", "must be given")
-    claim = claim_of_assignment(
-        pod, quotas.deferred, door=Door.CREATE, seen=NEWEST, applying=applying
-    )
-    if claim is not None and not is_enforced:
+    claim = claim_of_assignment(pod, quotas.deferred, door=Door.CREATE, seen=NEWEST)
+    if claim is not None and not _is_enforced(context, request, pod):
         claim = replace(claim, is_forced=True)
     return charging.charge(context, request, claim, quotas, deadline)
+
+
+def judged(
+    context: DoorContext, request: AdmissionRequest, pod: Pod, quotas: QuotasSeen
+) -> Allowed | Denied:
+    """Say what there is to say of a new pod without a node, which is what needs no usage.
+
+    Raises:
+        ApiError: The API server had to be asked for quotas and does not answer.
+        QuotaScopeError: A quota's scopes cannot be evaluated.
+    """
+    refusal = refused_by_rules(context, request, pod, quotas)
+    if refusal is not None:
+        return refusal
+    applying = quotas.deferred.applying_to(pod)
+    others = neighbours.warnings(pod) if applying else ()
+    return Allowed(
+        decision="not-assigned", warnings=(*_never_fits(context, pod, applying), *others)
+    )
 
 
 def refused_by_rules(
@@ -84,10 +91,14 @@ def refused_by_rules(
         ApiError: The API server had to be asked for quotas and does not answer.
         QuotaScopeError: A quota's scopes cannot be evaluated.
     """
-    if _is_mirror(pod, request) and not context.current_rules().enforces_mirror_pods:
-        return _forged_qos_class(pod)
-    applying = quotas.deferred.applying_to(pod)
-    return _forged_qos_class(pod) or _static_refusal(context, request, pod, quotas, applying)
+    forged = _forged_qos_class(pod)
+    if forged is not None:
+        return forged
+    if quotas.unreadable:
+        return answers.undecided(quotas.unreadable[0])
+    if not _is_enforced(context, request, pod):
+        return None
+    return _static_refusal(context, request, pod, quotas, quotas.deferred.applying_to(pod))
 
 
 def update(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
@@ -149,9 +160,13 @@ def _require(condition: bool, field: str, rule: str) -> None:
         raise InvalidFieldError(field, rule)
 
 
-def _is_mirror(pod: Pod, request: AdmissionRequest) -> bool:
-    """Say whether a kubelet mirrors a pod that runs already; others can write the annotation."""
-    return pod.is_mirror and NODES_GROUP in request.groups
+def _is_enforced(context: DoorContext, request: AdmissionRequest, pod: Pod) -> bool:
+    """Say whether a new pod may be refused; one that runs already may not, and is mirrored only.
+
+    A kubelet mirrors pods; others can write the annotation too.
+    """
+    is_mirror = pod.is_mirror and NODES_GROUP in request.groups
+    return not is_mirror or context.current_rules().enforces_mirror_pods
 
 
 def _forged_qos_class(pod: Pod) -> Denied | None:

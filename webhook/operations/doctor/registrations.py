@@ -128,7 +128,7 @@ def _entry(
         yield from selection_findings(
             selector, subject, field, opted_in, is_strict=is_strict, mode=entry.mode
         )
-    yield from _narrowing(node, subject, name, is_strict=is_strict)
+    yield from _narrowing(node, subject, name, entry)
     for problem, grade in _bundle(scene, node):
         yield grade(
             "webhooks.ca",
@@ -180,10 +180,10 @@ def _policy(node: Node, subject: Subject, name: str, entry: Entry) -> Iterator[F
         yield warning("webhooks.timeout", subject, message, APPLY)
 
 
-def _narrowing(node: Node, subject: Subject, name: str, *, is_strict: bool) -> Iterator[Finding]:
+def _narrowing(node: Node, subject: Subject, name: str, entry: Entry) -> Iterator[Finding]:
     """Look at what lets requests pass by."""
-    judge = error if is_strict else warning
-    if not LabelSelector.read(node.child("objectSelector")).is_empty:
+    judge = error if entry.policy == "Fail" else warning
+    if not set(LabelSelector.read(node.child("objectSelector")).terms) <= set(entry.objects):
         message = f"webhook {name}: objectSelector: leaves requests out"
         yield judge("webhooks.narrowed", subject, message, APPLY)
     if node.text("matchPolicy") == "Exact":
