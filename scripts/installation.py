@@ -16,9 +16,10 @@ from webhook.cli.exits import CommandError, ExitCode, InputError
 from webhook.cli.options import Command
 from webhook.cluster.live import LiveClient
 from webhook.installing.certificates import certificates_only
-from webhook.installing.installation import PATIENCE, MaskChoice, Wish
+from webhook.installing.installation import PATIENCE, Wish
 from webhook.installing.installation import install as run_install
 from webhook.installing.kustomizations import InstallError
+from webhook.installing.policies import MaskChoice
 from webhook.installing.removal import Removal
 from webhook.installing.removal import uninstall as run_uninstall
 from webhook.installing.rendering import IMAGE
@@ -79,6 +80,12 @@ Examples:
     help="Who hides deferred resources from the API server's own check: it itself (1.36 and later),"
     " or the webhook.",
 )
+@click.option(
+    "--stamps",
+    is_flag=True,
+    help="Mark bound pods, so that `deferred-quota doctor` can name those that came past the guard."
+    " Needs 1.36 and costs a part of each bind; without, a policy that is there goes.",
+)
 @click.option("--image", default=IMAGE, show_default=True, help="What the Deployments run.")
 @click.option("--url", default="", help="https://HOST:PORT of a webhook outside of the cluster.")
 @click.option(
@@ -113,6 +120,7 @@ def install(  # noqa: PLR0917 - one for each option
     kubeconfig: Path | None,
     context: str | None,
     mask: MaskChoice,
+    stamps: bool,
     image: str,
     url: str,
     ca: Path | None,
@@ -132,6 +140,7 @@ def install(  # noqa: PLR0917 - one for each option
         raise InputError(f"--url: {url!r} is not https://HOST:PORT")
     wish = Wish(
         mask=mask,
+        stamps=stamps,
         image=image,
         url=url,
         ca_pem=b"" if ca is None else _certificates(ca),

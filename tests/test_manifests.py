@@ -14,7 +14,7 @@ from webhook import __version__
 from webhook.installing import MANIFESTS
 from webhook.installing.kustomizations import read_file
 from webhook.installing.rendering import Mask
-from webhook.operations.names import LEDGER_CRD, MASK_POLICY
+from webhook.operations.names import LEDGER_CRD, MASK_POLICY, STAMP_POLICY
 from webhook.state.names import LAST_REGISTRATION, REGISTRATION, SYSTEM_NAMESPACE
 
 FILES: Final = sorted(MANIFESTS.rglob("*.yaml"))
@@ -84,6 +84,8 @@ def test_names_are_those_that_the_commands_look_for() -> None:
         ("ValidatingWebhookConfiguration", REGISTRATION),
         ("MutatingAdmissionPolicy", MASK_POLICY),
         ("MutatingAdmissionPolicyBinding", MASK_POLICY),
+        ("MutatingAdmissionPolicy", STAMP_POLICY),
+        ("MutatingAdmissionPolicyBinding", STAMP_POLICY),
         ("CustomResourceDefinition", LEDGER_CRD),
     } <= found
 

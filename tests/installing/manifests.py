@@ -17,7 +17,10 @@ MASKS: Final[tuple[Mask, ...]] = ("policy", "webhook")
 
 @lru_cache
 def everything(mask: Mask = "webhook", url: str = "") -> tuple[Manifest, ...]:
-    return tuple(cast("list[Manifest]", render(mask=mask, url=url).objects))
+    """Return all that an installation can have with this mask."""
+    return tuple(
+        cast("list[Manifest]", render(mask=mask, stamps=mask == "policy", url=url).objects)
+    )
 
 
 def of_kind(kind: str, objects: Sequence[Manifest]) -> list[Manifest]:

@@ -26,7 +26,7 @@ from webhook.cluster.api import (
 )
 from webhook.installing import InstallError
 from webhook.installing.certificates import certificates
-from webhook.installing.installation import InstallApi, Wish, choose_mask, install
+from webhook.installing.installation import InstallApi, Wish, install
 from webhook.installing.readiness import CONFIGURATION_ANNOTATION as ANNOTATION
 from webhook.operations.patience import Patience
 from webhook.state.names import LAST_REGISTRATION, REGISTRATION
@@ -147,8 +147,7 @@ def test_the_mask_can_be_changed_and_changed_back() -> None:
     run(twin, mask="policy")
     run(twin, mask="webhook")
     deleted = [line for line in twin.written if line.startswith("delete")]
-    policies = ["deferred-quota-mask"] * 2 + ["deferred-quota-stamp"] * 2
-    assert [line.rsplit(" ", 1)[1] for line in deleted] == policies
+    assert [line.rsplit(" ", 1)[1] for line in deleted] == ["deferred-quota-mask"] * 2
     entries = cast("Any", twin.api.get(MUTATING_WEBHOOKS, "deferred-quota"))["webhooks"]
     assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "gate", "mask"]
     run(twin, mask="policy")
@@ -307,28 +306,6 @@ def test_a_bad_configuration_is_refused_before_anything_is_written(line: str, me
     with pytest.raises(InstallError, match=message):
         run(twin, configuration=text)
     assert twin.written == []
-
-
-@pytest.mark.parametrize(
-    ("wanted", "served", "chosen"),
-    [
-        ("auto", True, "policy"),
-        ("auto", False, "webhook"),
-        ("policy", True, "policy"),
-        ("webhook", True, "webhook"),
-    ],
-)
-def test_the_mask_is_what_the_api_server_can_do(wanted: Any, served: bool, chosen: str) -> None:
-    twin = Twin()
-    twin.resources = twin.resources if served else twin.resources[1:]
-    assert choose_mask(cast("InstallApi", twin), wanted) == chosen
-
-
-def test_a_policy_that_is_not_served_is_an_error_with_the_way_out() -> None:
-    twin = Twin()
-    twin.resources = ()
-    with pytest.raises(InstallError, match="use --mask webhook"):
-        run(twin, mask="policy")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, cast
 
 import pytest
 
-from tests.builders import a_pod
+from tests.builders import a_binding, a_pod
 from tests.installing.manifests import MASKS, SYSTEM, Manifest, entries, everything, of_kind
 from webhook.cluster.api import JOBS, PODS
 from webhook.cluster.memory.interception import WriteRequest
@@ -356,11 +356,46 @@ def assert_reads_safely(expression: str, name: str) -> None:
         assert all(optional) or path.startswith("metadata.?annotations"), (name, path)
 
 
-def test_the_stamp_is_called_for_all_binds_unless_a_policy_stamps() -> None:
-    assert "matchConditions" not in entries("webhook", "Mutating")["stamp.deferredquota.io"]
-    (condition,) = entries("policy", "Mutating")["stamp.deferredquota.io"]["matchConditions"]
-    assert condition["name"] == "has-no-uid"
+@pytest.mark.parametrize("mask", MASKS)
+def test_binds_are_asked_about_before_they_are_judged_only_to_pin_a_uid(mask: Mask) -> None:
+    (condition,) = entries(mask, "Mutating")["stamp.deferredquota.io"]["matchConditions"]
+    assert condition == {"name": "has-no-uid", "expression": names.HAS_NO_UID}
+
+
+def test_a_mask_that_is_a_policy_needs_no_entry() -> None:
     assert "mask.deferredquota.io" not in entries("policy", "Mutating")
+
+
+UIDS: dict[str, tuple[Manifest, bool]] = {
+    "a scheduler's": (a_binding(uid="uid-1"), False),
+    "an empty one": ({"metadata": {"name": "web-1", "uid": ""}}, True),
+    "none": (a_binding(), True),
+    "no metadata at all": ({"target": {"name": "node-1"}}, True),
+}
+
+
+@pytest.mark.parametrize(("binding", "is_asked"), UIDS.values(), ids=UIDS)
+def test_the_embedded_api_server_asks_to_pin_where_there_is_no_uid(
+    binding: Manifest, is_asked: bool
+) -> None:
+    (condition,) = [hook.condition for hook in HOOKS if hook.name == "stamp.deferredquota.io"]
+    assert condition is not None
+    assert condition(a_bind(binding)) is is_asked
+
+
+def a_bind(binding: Manifest) -> WriteRequest:
+    return WriteRequest(
+        operation="CREATE",
+        resource=PODS,
+        kind=PODS,
+        subresource="binding",
+        namespace="team-a",
+        name="web-1",
+        new=binding,
+        old=None,
+        dry_run=False,
+        options={},
+    )
 
 
 def test_entries_are_complete_and_trust_nobody_yet() -> None:

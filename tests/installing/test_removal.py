@@ -40,7 +40,7 @@ GATE = {"name": "deferredquota.io/quota"}
 def twin() -> Twin:
     """A cluster with an installation, and a namespace where pods wait and run."""
     twin = Twin()
-    run(twin)
+    run(twin, stamps=True)
     labels = {"deferredquota.io/mode": "deferred"}
     for name, labelled in (("team-a", True), ("left", False)):
         twin.api.create(

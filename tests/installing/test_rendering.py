@@ -64,12 +64,14 @@ def test_the_mask_names_the_configured_resources(mask: Mask) -> None:
 @pytest.mark.parametrize("mask", MASKS)
 def test_exempt_namespaces_are_left_out_by_every_selector(mask: Mask) -> None:
     shipped = "['kube-system', 'kube-public', 'kube-node-lease', 'deferred-quota-system'"
-    plain = selecting(render(mask=mask))
+    plain = selecting(render(mask=mask, stamps=True))
     count = plain.count(f"{shipped}]")
-    extended = selecting(render(mask=mask, exempt_namespaces={"b", "a", "kube-public"}))
+    exempt = {"b", "a", "kube-public"}
+    extended = selecting(render(mask=mask, stamps=True, exempt_namespaces=exempt))
     assert count == plain.count("'namespaceSelector'") > 0
     assert extended.count(f"{shipped}, 'a', 'b']") == count
-    assert selecting(render(mask=mask, exempt_namespaces={"kube-system"})) == plain
+    shipped_only = render(mask=mask, stamps=True, exempt_namespaces={"kube-system"})
+    assert selecting(shipped_only) == plain
 
 
 def selecting(rendered: Rendered) -> str:
@@ -95,8 +97,18 @@ def test_the_order_is_one_in_which_objects_can_be_applied() -> None:
     assert kinds[:2] == ["Namespace", "CustomResourceDefinition"]
     assert first["Deployment"] < first["MutatingWebhookConfiguration"]
     names = [cast("Any", each)["metadata"]["name"] for each in render(mask="policy").objects]
-    assert names.index("deferred-quota-stamp") < first["MutatingWebhookConfiguration"]
     assert names[-1] == "deferred-quota-mask"
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_bindings_are_marked_only_where_that_is_wanted(mask: Mask) -> None:
+    plain, marking = render(mask=mask), render(mask=mask, stamps=True)
+    assert plain.stamps == ()
+    assert [each["kind"] for each in marking.stamps] == [
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+    ]
+    assert [each for each in marking.objects if each not in marking.stamps] == plain.objects
 
 
 def test_what_is_rendered_belongs_to_the_caller() -> None:

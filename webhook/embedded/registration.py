@@ -78,7 +78,7 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
     ungated = f"{OPTED_IN},{PACING_LABEL} {_OPPOSITE[operator]} {values}"
     quick = 2
     return (
-        _hook("stamp", mutate, _BINDINGS),
+        _hook("stamp", mutate, _BINDINGS, condition=_has_no_uid),
         _hook(
             "gate",
             mutate,
@@ -147,6 +147,11 @@ def _hook(  # noqa: PLR0913 - what registrations differ in
         condition=condition,
         reinvocation=reinvocation,
     )
+
+
+def _has_no_uid(request: WriteRequest) -> bool:
+    """Say whether a Binding leaves open which pod of the name it means."""
+    return not _mapping((request.new or {}).get("metadata")).get("uid")
 
 
 def _has_node(request: WriteRequest) -> bool:

@@ -8,7 +8,8 @@
    then it may hide only what both the former processes and the new ones charge.
 4. The registrations: from now on the API server asks. They come late because those that charge
    stop what they cannot ask about.
-5. The mask, last: until then quotas are enforced as ever.
+5. The mask, last: until then quotas are enforced as ever. Policies that an earlier installation had
+   and this one has not go.
 
 To do it again changes nothing, or finishes what was left.
 """
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from webhook.admission.rules import rules_of
 from webhook.cluster.api import CONFIG_MAPS, SECRETS, ClusterApi, NotFoundError, Object
@@ -30,6 +31,7 @@ from webhook.installing.applying import Applier, ApplyApi, current, describe, ki
 from webhook.installing.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
 from webhook.installing.kustomizations import InstallError, entries_of
 from webhook.installing.moving import moves
+from webhook.installing.policies import MaskChoice, check_stamps, choose_mask, remove_policies
 from webhook.installing.readiness import (
     CONFIGURATION_ANNOTATION,
     wait_for_deletions,
@@ -38,7 +40,7 @@ from webhook.installing.readiness import (
 )
 from webhook.installing.rendering import IMAGE, MANIFESTS, Mask, Rendered, left_out, render
 from webhook.operations.patience import Patience, Report
-from webhook.quota.fields import mapping, sequence, string_map
+from webhook.quota.fields import mapping, string_map
 from webhook.state.names import SYSTEM_NAMESPACE
 from webhook.tls.bootstrap import Made
 
@@ -49,9 +51,6 @@ OLDEST_MINOR: Final = 30
 
 PATIENCE: Final = Patience(seconds=300, pause_seconds=1)
 
-MaskChoice: TypeAlias = Literal["auto", "policy", "webhook"]
-
-_POLICY_GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 _NO_CONFIGURATION: Final = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
 
 
@@ -78,6 +77,7 @@ class Wish:
 
     Attributes:
         mask: Which form of the mask; "auto" takes what the API server has.
+        stamps: Whether Bindings are marked, so that pods show that they came through the guard.
         image: What the Deployments run.
         url: Where the webhook serves if it runs outside of the cluster; else empty.
         ca_pem: What to trust at that address; empty is what the API server trusts anyway.
@@ -89,6 +89,7 @@ class Wish:
     """
 
     mask: MaskChoice = "auto"
+    stamps: bool = False
     image: str = IMAGE
     url: str = ""
     ca_pem: bytes = b""
@@ -108,6 +109,8 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
     """
     _check_version(api)
     mask = choose_mask(api, wish.mask)
+    if wish.stamps:
+        check_stamps(api)
     report(f"mask: {_MASK_WORDS[mask]}")
     installed = _installed_configuration(api)
     kept = _NO_CONFIGURATION if installed is None else installed
@@ -144,30 +147,8 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         report("mask: hides what was deferred before, at most; run this again without --no-wait")
     else:
         applier.apply_all(parts.masks)
-    if mask == "webhook":
-        _remove_policies(api, wish, applier, report)
+    remove_policies(api, _unwanted(wish, mask), applier, report)
     return applier.changes
-
-
-def choose_mask(api: InstallApi, wanted: MaskChoice) -> Mask:
-    """Return the form of the mask that the API server can have.
-
-    Raises:
-        InstallError: It cannot have the one that is wanted.
-        ApiError: It does not answer.
-    """
-    if wanted == "webhook":
-        return "webhook"
-    resources = sequence(api.raw("GET", _POLICY_GROUP).get("resources"), "resources")
-    names = {mapping(each, "resources").get("name") for each in resources}
-    if "mutatingadmissionpolicies" in names:
-        return "policy"
-    if wanted == "policy":
-        raise InstallError(
-            "--mask policy: this API server has no MutatingAdmissionPolicy in"
-            " admissionregistration.k8s.io/v1 (Kubernetes 1.36 has); use --mask webhook"
-        )
-    return "webhook"
 
 
 # -- inside --------------------------------------------------------------------------------
@@ -204,12 +185,20 @@ def _render(wish: Wish, mask: Mask, configuration: Configuration) -> Rendered:
         url=wish.url,
         ca_pem=wish.ca_pem,
         mask=mask,
+        stamps=wish.stamps,
         deferred_resources=configuration.deferred_resources,
         exempt_namespaces=configuration.exempt_namespaces,
         pacing=configuration.pacing,
         image=wish.image,
         manifests=wish.manifests,
     )
+
+
+def _unwanted(wish: Wish, mask: Mask) -> list[Object]:
+    """Return the policies that an earlier installation may have left, and this one has not."""
+    every = render(url="-", mask="policy", stamps=True, manifests=wish.manifests)
+    stamps = () if wish.stamps else every.stamps
+    return [*stamps, *(() if mask == "policy" else every.masks)]
 
 
 def _narrowed_masks(
@@ -335,16 +324,3 @@ def _wait_for_workloads(api: ClusterApi, wish: Wish, parts: Rendered, report: Re
         if each["kind"] == "Deployment":
             report(f"{describe(each)}: waiting until all replicas are ready")
             wait_until_available(api, each, wish.patience)
-
-
-def _remove_policies(api: ApplyApi, wish: Wish, applier: Applier, report: Report) -> None:
-    """Remove the policies of an installation that had them."""
-    former = _render(replace(wish, url="-"), "policy", Configuration())
-    for each in (*reversed(former.masks), *reversed(former.stamps)):
-        if current(api, each) is None:
-            continue
-        if not wish.dry_run:
-            name = mapping(each.get("metadata"), "metadata")["name"]
-            api.delete(kind_of_object(each), str(name))
-        applier.changes += 1
-        report(f"{describe(each)}: {'would be deleted' if wish.dry_run else 'deleted'}")

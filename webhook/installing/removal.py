@@ -94,7 +94,7 @@ class _Uninstall:
         self._problems: list[str] = []
 
     def run(self) -> tuple[str, ...]:
-        objects = render(mask="policy", manifests=self._removal.manifests)
+        objects = render(mask="policy", stamps=True, manifests=self._removal.manifests)
         concerned = self._concerned()
         mutating, last, validating = objects.registrations
         self._delete((*reversed(objects.masks), last))

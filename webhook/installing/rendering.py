@@ -32,10 +32,11 @@ Mask: TypeAlias = Literal["policy", "webhook", "none"]
 MutatingAdmissionPolicy; the webhook; or nobody, for tests."""
 
 _COMPONENTS: Final[dict[Mask, tuple[str, ...]]] = {
-    "policy": ("mask-policy", "stamp-policy"),
+    "policy": ("mask-policy",),
     "webhook": ("mask-webhook",),
     "none": (),
 }
+_STAMPS: Final = "stamp-policy"
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
 )  # fmt: skip
@@ -51,7 +52,7 @@ class Rendered:
     Attributes:
         cluster: Namespace, definitions of ledgers and of cluster quotas, rights.
         workloads: What runs; empty for a webhook that runs elsewhere.
-        stamps: The policy that marks Bindings, which the registrations then count on.
+        stamps: The policy that marks Bindings, where it is wanted; nothing counts on it.
         registrations: The webhook configurations. Before them the webhook has to answer.
         masks: The policy that hides deferred resources. Before it they have to be guarded.
     """
@@ -79,6 +80,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     url: str = "",
     ca_pem: bytes = b"",
     mask: Mask = "policy",
+    stamps: bool = False,
     deferred_resources: Collection[str] = (),
     exempt_namespaces: Collection[str] = (),
     pacing: str = GATE_PACING,
@@ -92,6 +94,7 @@ def render(  # noqa: PLR0913 - what installations differ in
             then there are no Deployments. Empty: behind its Service.
         ca_pem: What the API server trusts at that address; empty leaves the registrations without.
         mask: Which form of the mask.
+        stamps: Whether Bindings are marked, by a policy.
         deferred_resources: Extended resources that the configuration defers, as it names them.
         exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
             and nothing hidden in them, besides those that the manifests leave out.
@@ -107,7 +110,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     cluster = read_directory(manifests / "base/cluster")
     workloads = [] if url else read_directory(manifests / "base/workloads")
     rest = read_directory(manifests / "base/registrations")
-    for component in _COMPONENTS[mask]:
+    for component in (*_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
         rest = add_component(manifests / "components" / component, rest)
     for each in rest:
         if each["kind"] in _CONFIGURATIONS:

@@ -86,6 +86,9 @@ _JUDGED: Final = frozenset({JUDGED})
 
 MASK_ENTRY: Final = "mask.deferredquota.io"
 STAMP_ENTRY: Final = "stamp.deferredquota.io"
+"""Pins the uid in Bindings that have none."""
+HAS_NO_UID: Final = 'object.?metadata.?uid.orValue("") == ""'
+"""The only condition of that entry."""
 GATE_ENTRY: Final = "gate.deferredquota.io"
 """Selects only the namespaces that want gates."""
 MARKED_ENTRY: Final = "marked.deferredquota.io"

@@ -257,6 +257,6 @@ class Tenant:
         return [str(one.get("message", "")) for one in found if one.get("reason") == reason]
 
 
-def guarded(answer: Answer) -> bool:
-    """Say whether a pod carries the mark of a bind that went through the guard."""
+def marked(answer: Answer) -> bool:
+    """Say whether a pod carries the mark of a bind that was asked about before it was judged."""
     return objects.GUARDED in answer.body["metadata"].get("annotations", {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.tenant import NODE, REAL, Tenant, guarded
+from tests.e2e.cluster.tenant import NODE, REAL, Tenant, marked
 from tests.e2e.cluster.waiting import becomes, eventually
 
 BIND = 'admission webhook "bind.deferredquota.io" denied the request: '
@@ -27,7 +27,7 @@ def test_a_pod_is_charged_when_it_is_bound_and_not_before(tenant: Tenant, legacy
     assert (tenant.used(), tenant.reserved()) == ({"requests.cpu": "1500m"}, {})
     assert tenant.native() == ({"pods": "5"}, {"pods": "1"})
     assert tenant.node_of("web") == NODE
-    assert guarded(tenant.seen("web"))
+    assert marked(tenant.seen("web")) is legacy  # that one drops the uid, which is pinned again
 
 
 @both_doors
@@ -36,7 +36,7 @@ def test_a_bind_without_uid_is_charged_and_marked_too(tenant: Tenant, legacy: bo
     tenant.pod("web", "1500m")
     assert tenant.bind("web", legacy=legacy).code == 201
     assert tenant.charged() == "1500m"
-    assert guarded(tenant.seen("web"))
+    assert marked(tenant.seen("web"))
 
 
 @both_doors
@@ -57,7 +57,7 @@ def test_one_beyond_the_quota_is_refused_in_the_api_servers_words(
     ]
     assert refused.body["details"]["name"] == "more"
     assert (tenant.charged(), tenant.node_of("more")) == ("1500m", "")
-    assert not guarded(tenant.seen("more"))
+    assert not marked(tenant.seen("more"))
 
 
 @both_doors
@@ -170,7 +170,7 @@ def test_the_scheduler_binds_what_fits_and_says_why_the_rest_waits(tenant: Tenan
     words = "requested: requests.cpu=1, used: requests.cpu=2, limited: requests.cpu=2"
     blame = f'running Bind plugin "DefaultBinder": {BIND}exceeded quota: p1, {words}'
     assert said == ("False", "SchedulerError", blame)
-    assert all(guarded(tenant.seen(name)) for name in names - {waits})
+    assert tenant.charged() == "2"
     tenant.finish(next(iter(names - {waits})))
     becomes(lambda: bool(tenant.node_of(waits)), True, "the pod that waited is bound")
     tenant.settles()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.cluster.tenant import NODE, Tenant, guarded
+from tests.e2e.cluster.tenant import NODE, Tenant, marked
 
 ASSIGNED = 'admission webhook "assigned.deferredquota.io" denied the request: '
 
@@ -14,7 +14,7 @@ def test_one_is_charged_and_then_counted(tenant: Tenant) -> None:
     tenant.settles()
     assert (tenant.used(), tenant.reserved()) == ({"requests.cpu": "1500m"}, {})
     assert tenant.native() == ({}, {})
-    assert not guarded(pod)
+    assert not marked(pod)
 
 
 def test_one_beyond_the_quota_is_refused_in_the_api_servers_words(tenant: Tenant) -> None:

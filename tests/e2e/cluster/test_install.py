@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.installed import NOWHERE, Cluster, counted, quota, status
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import Product, apply_namespace
-from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.tenant import Tenant, marked
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.installing.test_ledger_definition import RARE_LEDGER
 from tests.quota.ledger_world.driver import STEPS, random_steps
@@ -72,7 +73,7 @@ def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
 
 
 def test_a_dry_run_changes_nothing(clean: Cluster) -> None:
-    assert "23 objects would change" in clean.install("--dry-run")
+    assert "21 objects would change" in clean.install("--dry-run")
     assert clean.versions() == {}
     assert "would be created" in clean.run("install", "--dry-run")
     assert clean.versions() == {}
@@ -84,6 +85,19 @@ def test_kustomize_makes_the_same_objects(cluster: Cluster, overlay: str) -> Non
     text = cluster.plane.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay))
     made = [each.value for each in read_documents(overlay, text.encode())]
     assert by_name(made) == by_name(render(url=url, mask="webhook").objects)
+
+
+def test_kustomize_adds_the_mark_of_bound_pods(cluster: Cluster, tmp_path: Path) -> None:
+    """As `manifests/README.md` says it: an overlay of one's own with the component."""
+    overlay, component = (
+        os.path.relpath(MANIFESTS / each, tmp_path.resolve())
+        for each in ("overlays/default", "components/stamp-policy")
+    )
+    lines = ("kind: Kustomization", f"resources: [{overlay}]", f"components: [{component}]")
+    (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
+    text = cluster.plane.kubectl("kustomize", str(tmp_path))
+    made = [each.value for each in read_documents("own", text.encode())]
+    assert by_name(made) == by_name(render(mask="webhook", stamps=True).objects)
 
 
 def by_name(objects_made: Any) -> dict[tuple[str, str], Any]:
@@ -234,7 +248,7 @@ def test_a_webhook_that_is_down_stops_only_what_charges(cluster: Cluster, tenant
     plain.api.delete(objects.pods("default", "assigned"), grace_seconds=0)
 
 
-def test_the_scheduler_binds_with_one_call_and_a_stamp(
+def test_the_scheduler_binds_with_one_call_and_leaves_no_mark(
     running: Product, cluster: Cluster, tenant: Tenant
 ) -> None:
     cluster.install("--mask", "policy", url=running.url)
@@ -243,14 +257,38 @@ def test_the_scheduler_binds_with_one_call_and_a_stamp(
     is_counted(tenant)
     made = tenant.pod("fits", "1", schedulerName="default-scheduler")
     eventually(lambda: tenant.node_of("fits"), "the scheduler binds it")
-    seen = tenant.seen("fits").body["metadata"]
-    assert seen["uid"] == made.uid
-    assert seen["annotations"] == {objects.GUARDED: "0"}
+    seen = tenant.seen("fits")
+    assert seen.body["metadata"]["uid"] == made.uid
+    assert not marked(seen)
     webhook = running.webhooks[0]
     assert (
         webhook.metric("admission_requests_total", phase="mutating", resource="pods/binding") == 0
     )
     assert webhook.metric("admission_requests_total", phase="validating") > 0
+
+
+def test_binds_are_marked_where_that_is_wanted(
+    running: Product, cluster: Cluster, tenant: Tenant
+) -> None:
+    policy = "MutatingAdmissionPolicy deferred-quota-stamp"
+    assert f"{policy}: created" in cluster.install("--stamps", url=running.url)
+    numbers = itertools.count()
+
+    def is_marked() -> bool:
+        name = f"p{next(numbers)}"
+        made = tenant.pod(name)
+        assert tenant.bind(name, uid=made.uid).ok
+        return marked(tenant.seen(name))
+
+    eventually(is_marked, "the API server knows the policy")
+    webhook = running.webhooks[0]
+    assert (
+        webhook.metric("admission_requests_total", phase="mutating", resource="pods/binding") == 0
+    )
+    assert f"{policy}: would be deleted" in cluster.install("--dry-run", url=running.url)
+    assert f"{policy}: deleted" in cluster.install(url=running.url)
+    assert cluster.install(url=running.url).splitlines()[-1] == "unchanged"
+    eventually(lambda: not is_marked(), "nothing marks any more")
 
 
 def test_uninstalling_leaves_nothing_and_quotas_hold(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.product import Product
-from tests.e2e.cluster.tenant import NODE, REAL, Tenant, guarded
+from tests.e2e.cluster.tenant import NODE, REAL, Tenant, marked
 from tests.e2e.cluster.waiting import becomes
 
 
@@ -14,7 +14,7 @@ def test_its_quotas_are_the_api_servers(plain: Tenant, product: Product) -> None
     made = plain.pod("web", "1500m", schedulerName=REAL)
     assert plain.native()[1] == {"requests.cpu": "1500m", "pods": "1"}
     becomes(lambda: bool(plain.node_of("web")), True, "the pod is bound")
-    assert not guarded(plain.seen("web"))
+    assert not marked(plain.seen("web"))
     refused = plain.create("more", "1")
     assert (refused.code, refused.reason, refused.causes) == (403, "Forbidden", [])
     assert refused.message == (

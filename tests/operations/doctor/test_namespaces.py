@@ -145,19 +145,6 @@ def test_gates_that_nobody_removes_are_found() -> None:
     assert found.remedy == "Run: deferred-quota disable team-b"
 
 
-def test_assigned_pods_without_the_mark_are_counted() -> None:
-    cluster = healthy()
-    load(
-        cluster,
-        a_pod(name="static", uid="uid-static", node="node-1"),
-        a_pod(name="done", uid="uid-done", node="node-1", status={"phase": "Succeeded"}),
-        a_pod(name="waits", uid="uid-waits"),
-    )
-    found = the(examined(cluster), "pods.unguarded")
-    assert found.message.startswith("1 of 2 assigned pods have no annotation")
-    assert (found.severity, found.details) == ("info", ("static",))
-
-
 def test_a_status_that_shows_what_is_deferred_is_found() -> None:
     cluster = healthy()
     load(cluster, a_quota("p2", uid="uid-p2", hard={"cpu": "1", "pods": "2"}, used={"cpu": "0"}))

@@ -15,6 +15,7 @@ from webhook.operations.doctor import (
     namespaces,
     registrations,
     rights,
+    stamps,
     workloads,
 )
 from webhook.operations.doctor.scene import NoRightError, NotInSnapshotError, Scene
@@ -44,10 +45,15 @@ def _limited_resources(scene: Scene) -> Iterator[Finding]:
         )
 
 
+def _pods_with_a_node(scene: Scene) -> Iterator[Finding]:
+    yield from namespaces.unreadable_pods(scene)
+    yield from stamps.unmarked(scene)
+
+
 CHECKS: Final = (
     Check("crd", "the definitions of ledgers and of cluster quotas", installation.definition),
     Check("webhooks", "the webhook configurations", registrations.registrations),
-    Check("stamp", "the mark of bound pods", registrations.stamps),
+    Check("stamp", "the mark of bound pods", stamps.stamps),
     Check("mask", "the mask", masks.masks),
     Check("namespaces", "the labels of namespaces", namespaces.modes),
     Check("shadows", "the namespaces in shadow mode", namespaces.shadows),
@@ -57,7 +63,7 @@ CHECKS: Final = (
     Check("leader", "the controller that leads", installation.leader),
     Check("cluster-quotas", "the quotas that namespaces share", cluster_quotas.cluster_quotas),
     Check("ledgers", "the ledgers", ledgers.ledgers),
-    Check("guarded", "the pods that have a node", namespaces.unguarded),
+    Check("guarded", "the pods that have a node", _pods_with_a_node),
     Check("gates", "the pods that wait", namespaces.gates),
     Check("rights", "who could go around it", rights.rights),
     Check("control-plane", "the API server's own configuration", _limited_resources),

@@ -12,15 +12,12 @@ from webhook.operations.findings import Finding, Subject, error, information, su
 from webhook.operations.gates import gate_of
 from webhook.quota.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.objects import Pod
-from webhook.quota.pods import is_terminal
 from webhook.quota.reading import Node
 from webhook.quota.shadow_codec import SHADOW_FIELD
 from webhook.state.ledgers import LEDGER_NAME
 from webhook.state.names import (
     DEFERRED_MODE,
     GATE,
-    GUARDED_ANNOTATION,
     MARK_PREFIX,
     MODE_LABEL,
     PACING_LABEL,
@@ -181,28 +178,14 @@ def gates(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def unguarded(scene: Scene) -> Iterator[Finding]:
-    """Count assigned pods that did not come through the guard."""
+def unreadable_pods(scene: Scene) -> Iterator[Finding]:
+    """Name pods whose usage cannot be read, of namespaces that have opted in."""
     for namespace in scene.deferred_namespaces():
-        pods = scene.pods(namespace.name)
-        for words in (each for each in pods if isinstance(each, str)):
-            yield error(
-                "object.unreadable",
-                namespace.subject,
-                f"{words}: the usage of the namespace cannot be counted",
-                "Correct the field.",
-            )
-        assigned = [
-            pod for pod in pods if isinstance(pod, Pod) and pod.is_assigned and not is_terminal(pod)
-        ]
-        without = sorted(pod.name for pod in assigned if GUARDED_ANNOTATION not in pod.annotations)
-        if without:
-            yield information(
-                "pods.unguarded",
-                namespace.subject,
-                f"{len(without)} of {len(assigned)} assigned pods have no annotation"
-                f" {GUARDED_ANNOTATION}: they were created with a node, or bound before the"
-                " namespace opted in, or while the webhook did not answer; they are counted",
-                "",
-                tuple(without),
-            )
+        for words in scene.pods(namespace.name):
+            if isinstance(words, str):
+                yield error(
+                    "object.unreadable",
+                    namespace.subject,
+                    f"{words}: the usage of the namespace cannot be counted",
+                    "Correct the field.",
+                )

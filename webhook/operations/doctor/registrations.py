@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Final, TypeAlias
 
 from webhook.cluster.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
-from webhook.operations.doctor.masks import policy_name
 from webhook.operations.doctor.scene import Scene
 from webhook.operations.doctor.selecting import (
     APPLY,
@@ -23,7 +22,6 @@ from webhook.operations.findings import (
     Subject,
     error,
     information,
-    subject_of,
     warning,
 )
 from webhook.operations.names import (
@@ -32,8 +30,6 @@ from webhook.operations.names import (
     MASK_ENTRY,
     MUTATING,
     MUTATING_LAST,
-    STAMP_ENTRY,
-    STAMP_POLICY,
     VALIDATING,
     Entry,
 )
@@ -136,30 +132,6 @@ def _entry(
             f"webhook {name}: clientConfig.caBundle {problem}",
             "Let the controller, or whoever issues the certificate, write the present CA there.",
         )
-
-
-def stamps(scene: Scene) -> Iterator[Finding]:
-    """Look whether every Binding is marked: by the webhook, or by a policy and the webhook."""
-    raw = scene.find(MUTATING_WEBHOOKS, REGISTRATION)
-    if raw is None:
-        return
-
-    def judge(node: Node, subject: Subject) -> Iterator[Finding]:
-        found = [one for one in node.children("webhooks") if one.text("name") == STAMP_ENTRY]
-        if not any(one.children("matchConditions") for one in found):
-            return
-        _, policies, bindings = scene.policies() or (None, (), ())
-        names = [subject_of(MUTATING_WEBHOOKS, one).name for one in policies]
-        if STAMP_POLICY not in names or STAMP_POLICY not in map(policy_name, bindings):
-            yield warning(
-                "webhooks.stamp",
-                subject,
-                f"webhook {STAMP_ENTRY}: matchConditions: leave Bindings out, and there is no bound"
-                f" policy {STAMP_POLICY} that marks those: pods do not show that they were charged",
-                APPLY,
-            )
-
-    yield from scene.judged(MUTATING_WEBHOOKS, [raw], judge)
 
 
 def _policy(node: Node, subject: Subject, name: str, entry: Entry) -> Iterator[Finding]:

@@ -1,0 +1,86 @@
+"""The mark of bound pods: an option, looked for only where somebody chose it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import a_pod
+from tests.operations.doctor.test_examination import Refusing
+from tests.operations.healthy import (
+    MANIFESTS,
+    POLICIES,
+    POLICY_BINDINGS,
+    examined,
+    healthy,
+    ids,
+    remove,
+    serious,
+    the,
+)
+from tests.operations.scenes import load
+from webhook.cluster.api import ForbiddenError
+from webhook.cluster.files.documents import read_documents
+from webhook.cluster.kinds import Kind
+from webhook.cluster.memory import MemoryCluster
+from webhook.operations.names import STAMP_POLICY
+
+
+def marking() -> MemoryCluster:
+    """A cluster without a fault, in which Bindings are marked."""
+    cluster = healthy()
+    path = "components/stamp-policy/policy.yaml"
+    for document in read_documents(path, (MANIFESTS / path).read_bytes()):
+        load(cluster, document.value)  # type: ignore[arg-type]
+    return cluster
+
+
+def with_unmarked_pods(cluster: MemoryCluster) -> MemoryCluster:
+    load(
+        cluster,
+        a_pod(name="static", uid="uid-static", node="node-1"),
+        a_pod(name="done", uid="uid-done", node="node-1", status={"phase": "Succeeded"}),
+        a_pod(name="waits", uid="uid-waits"),
+    )
+    return cluster
+
+
+@pytest.mark.parametrize("cluster", [healthy(), marking()], ids=["unmarked", "marked"])
+def test_either_is_right(cluster: MemoryCluster) -> None:
+    assert serious(examined(cluster)) == []
+    assert "stamp.unbound" not in ids(examined(cluster))
+
+
+def test_assigned_pods_without_the_mark_are_counted() -> None:
+    found = the(examined(with_unmarked_pods(marking())), "pods.unguarded")
+    assert found.message.startswith("1 of 2 assigned pods have no annotation")
+    assert (found.severity, found.details) == ("info", ("static",))
+
+
+def test_a_mark_is_missed_only_where_bindings_are_marked() -> None:
+    cluster = with_unmarked_pods(marking())
+    assert "pods.unguarded" not in ids(examined(with_unmarked_pods(healthy())))
+    remove(cluster, POLICY_BINDINGS, STAMP_POLICY)
+    assert "pods.unguarded" not in ids(examined(cluster))
+
+
+@pytest.mark.parametrize(
+    ("gone", "subject", "words"),
+    [
+        (POLICY_BINDINGS, POLICIES, "has no binding, so it does nothing"),
+        (POLICIES, POLICY_BINDINGS, "binds a policy that is not there: deferred-quota-stamp"),
+    ],
+)
+def test_half_of_it_is_found(gone: Kind, subject: Kind, words: str) -> None:
+    cluster = marking()
+    remove(cluster, gone, STAMP_POLICY)
+    found = the(examined(cluster), "stamp.unbound")
+    assert (found.severity, str(found.subject)) == ("warn", f"{subject.kind} {STAMP_POLICY}")
+    assert words in found.message
+
+
+def test_pods_are_looked_at_although_policies_may_not_be_listed() -> None:
+    refusing = Refusing(with_unmarked_pods(marking()), ForbiddenError("no"), POLICIES)
+    found = examined(refusing)
+    assert {"mask", "stamp"} <= found.skipped.keys()
+    assert "guarded" in found.checked
+    assert "pods.unguarded" not in ids(found)

@@ -1,0 +1,79 @@
+"""Admission policies of an installation: whether the API server has them, and which have to go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, Protocol, TypeAlias
+
+from webhook.cluster.api import Object
+from webhook.installing.applying import Applier, ApplyApi, current, describe, kind_of_object
+from webhook.installing.kustomizations import InstallError
+from webhook.installing.rendering import Mask
+from webhook.operations.patience import Report
+from webhook.quota.fields import mapping, sequence
+
+MaskChoice: TypeAlias = Literal["auto", "policy", "webhook"]
+
+_POLICY_GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
+_NONE_SERVED: Final = (
+    "this API server has no MutatingAdmissionPolicy in admissionregistration.k8s.io/v1"
+    " (Kubernetes 1.36 has)"
+)
+
+
+class Paths(Protocol):
+    """An API server that answers to paths."""
+
+    def raw(self, method: str, path: str) -> Object:
+        """Send a request to a path of the API and return the object that was answered."""
+
+
+def choose_mask(api: Paths, wanted: MaskChoice) -> Mask:
+    """Return the form of the mask that the API server can have.
+
+    Raises:
+        InstallError: It cannot have the one that is wanted.
+        ApiError: It does not answer.
+    """
+    if wanted == "webhook":
+        return "webhook"
+    if _serves_policies(api):
+        return "policy"
+    if wanted == "policy":
+        raise InstallError(f"--mask policy: {_NONE_SERVED}; use --mask webhook")
+    return "webhook"
+
+
+def check_stamps(api: Paths) -> None:
+    """See that the API server can mark Bindings.
+
+    Raises:
+        InstallError: It cannot.
+        ApiError: It does not answer.
+    """
+    if not _serves_policies(api):
+        raise InstallError(f"--stamps: {_NONE_SERVED}; nothing but the mark of bound pods needs it")
+
+
+def remove_policies(
+    api: ApplyApi, policies: Sequence[Object], applier: Applier, report: Report
+) -> None:
+    """Remove what an earlier installation had, the last of them first; nothing that is not there.
+
+    Raises:
+        ApiError: The API server refused it; what was removed before is gone.
+    """
+    for each in reversed(policies):
+        if current(api, each) is None:
+            continue
+        if not applier.dry_run:
+            name = mapping(each.get("metadata"), "metadata")["name"]
+            api.delete(kind_of_object(each), str(name))
+        applier.changes += 1
+        report(f"{describe(each)}: {'would be deleted' if applier.dry_run else 'deleted'}")
+
+
+def _serves_policies(api: Paths) -> bool:
+    resources = sequence(api.raw("GET", _POLICY_GROUP).get("resources"), "resources")
+    names = {mapping(each, "resources").get("name") for each in resources}
+    return "mutatingadmissionpolicies" in names
