@@ -37,6 +37,8 @@ NODES = 4
 POD_MILLIS = 100
 """What a pod of `Bench.creates` asks for."""
 PACINGS = ("gate", "auto")
+AMPLE = HARD["requests.cpu"]
+WARMING_UP = "warming up"
 
 
 class Binds:
@@ -128,6 +130,13 @@ class Course:
             "more were bound than there is room"
         )
 
+    def empty(self, space: str) -> None:
+        """Delete all pods: what is said of those that wait would go on during the next figure."""
+        pods = f"/api/v1/namespaces/{space}/pods"
+        rest = self.bench.plane.rest
+        rest.delete(pods, grace_seconds=0)
+        _wait(lambda: not rest.get(pods)["items"], f"{space} is empty")
+
 
 def _end(space: str, name: str) -> bytes:
     body = b'{"status":{"phase":"Succeeded"}}'
@@ -159,35 +168,44 @@ def _course() -> Iterator[Course]:
 def _round(pods: int) -> Round:
     with _course() as course:
         bench = course.bench
-        course.fill("warming up", bench.namespace("warm"), pods // 2, pods // 2, None)
+        course.fill(WARMING_UP, bench.namespace("warm"), pods // 2, pods // 2, None)
         course.fill("no quota", bench.namespace("plain"), pods, pods, None)
         native = bench.namespace("native", with_quota=True)
         _wait(lambda: _is_counted(bench, native), "the native quota is counted")
         course.fill("native quota, ample", native, pods, pods, None)
         directory = bench.plane.directory / "product"
         with Product.start(bench.plane, directory, direct=True) as product:
+            course.fill(
+                WARMING_UP, _deferred(bench, "warm", "gate", AMPLE), pods // 2, pods // 2, None
+            )
             for pacing in PACINGS:
-                _fill_ours(course, product, pacing, pods)
+                space = _deferred(bench, f"ample-{pacing}", pacing, AMPLE)
+                course.fill(_ample(pacing), space, pods, pods, product)
+            for pacing in PACINGS:
+                _fill_scarce(course, product, pacing, pods)
             gates = product.metric("gate_removals_total", result="removed")
-            bound = len(PACINGS) * (pods + pods // 5 + pods // 10)
+            bound = pods // 2 + len(PACINGS) * (pods + pods // 5 + pods // 10)
             print(f"  {bound} pods were bound by us; {gates:.0f} of them had been gated")
         return course.result
 
 
-def _fill_ours(course: Course, product: Product, pacing: str, pods: int) -> None:
+def _fill_scarce(course: Course, product: Product, pacing: str, pods: int) -> None:
     bench, room, freed = course.bench, pods // 5, pods // 10
-    ample = bench.namespace(f"ample-{pacing}", mode="deferred", pacing=pacing, with_quota=True)
-    scarce = bench.namespace(f"scarce-{pacing}", mode="deferred", pacing=pacing)
-    hard = {"requests.cpu": f"{room * POD_MILLIS}m"}
-    quota = {"metadata": {"name": "compute"}, "spec": {"hard": hard}}
-    bench.plane.rest.create(f"/api/v1/namespaces/{scarce}/resourcequotas", quota)
-    for space in (ample, scarce):
-        _wait(lambda space=space: space in _used(bench), f"{space} is counted")  # type: ignore[misc]
-    course.fill(_ample(pacing), ample, pods, pods, product)
-    course.fill(f"ours, {pacing}, room for {room}", scarce, pods, room, product)
+    space = _deferred(bench, f"scarce-{pacing}", pacing, f"{room * POD_MILLIS}m")
+    course.fill(f"ours, {pacing}, room for {room}", space, pods, room, product)
     time.sleep(2)  # a bind too many would come now
-    assert len(course.binds.moments[scarce]) == room, "more were bound than there is room"
-    course.refill(f"ours, {pacing}, {freed} end, {freed} more", scarce, freed, product)
+    assert len(course.binds.moments[space]) == room, "more were bound than there is room"
+    course.refill(f"ours, {pacing}, {freed} end, {freed} more", space, freed, product)
+    course.empty(space)
+
+
+def _deferred(bench: Bench, name: str, pacing: str, cpu: str) -> str:
+    """Make a namespace with so much quota, and wait until it is counted."""
+    space = bench.namespace(f"{name}-ours", mode="deferred", pacing=pacing)
+    quota = {"metadata": {"name": "compute"}, "spec": {"hard": {**HARD, "requests.cpu": cpu}}}
+    bench.plane.rest.create(f"/api/v1/namespaces/{space}/resourcequotas", quota)
+    _wait(lambda: space in _used(bench), f"{space} is counted")
+    return space
 
 
 def _ample(pacing: str) -> str:
@@ -209,7 +227,7 @@ def bench_line(pods: int, rounds: int) -> None:
         results.append(_round(pods))
     print(f"\n  {'':<40}{'s':>8}{'per s':>8}{'x none':>8}  processor s: plane, product")
     for what in results[0].seconds:
-        if what != "warming up":
+        if what != WARMING_UP:
             _print_line(what, results, pods)
 
 
