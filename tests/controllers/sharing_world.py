@@ -32,6 +32,7 @@ from webhook.cluster.api import (
 )
 from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.controllers.arrivals import Arrivals
 from webhook.controllers.counts import Counts, Following
 from webhook.controllers.lines import Lines
 from webhook.controllers.membership import Membership
@@ -599,6 +600,9 @@ class _CountsOfWorld:
     def wanted_version(self, _namespace: str) -> int:
         return 0
 
+    def is_from_before(self, _namespace: str, _tracked: object, _ledger: Ledger) -> bool:
+        return False
+
     def complete_version(self, _tracked: object) -> int:
         return self._world.cluster.resource_version
 
@@ -681,6 +685,7 @@ def _tracked(*, is_hasty: bool) -> Any:
         count=count,
         watch=watch,
         excess=_Hasty() if is_hasty else {},
+        arrivals=Arrivals(),
         unreadable_pods={},
         taken_since=None,
         written=None,

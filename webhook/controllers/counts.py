@@ -386,6 +386,8 @@ class Counts:
         elif change.new is None:
             tracked.unreadable_pods[change.uid] = f"{change.key}: {change.error}"
         else:
+            before = tracked.count.pod(change.uid)
+            tracked.arrivals.note(before, change.new, self.pods.resource_version)
             self.put(namespace, tracked, change.new)
 
     def _on_quota(self, change: Change[ResourceQuota]) -> None:

@@ -62,6 +62,20 @@ class Membership:
         except InvalidFieldError:
             return False
 
+    def is_as_cached(self, namespace: str) -> bool:
+        """Tell whether the cache shows a namespace as it is now.
+
+        Raises:
+            ApiError: The API server does not answer.
+            InvalidFieldError: The namespace cannot be read.
+        """
+        try:
+            found = self._api.get(NAMESPACES, namespace)
+        except NotFoundError:
+            return False
+        entry = self._namespaces.informer.entry(namespace)
+        return entry is not None and (entry.uid, entry.resource_version) == identity_of(found)
+
     def check_caches(self) -> Set[str] | None:
         """Make sure, before a leadership begins, that the caches show what there is now.
 

@@ -15,6 +15,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from webhook.cluster.api import ApiError, ConflictError, NotFoundError
@@ -31,6 +32,7 @@ from webhook.controllers.shares import Shares
 from webhook.controllers.terms import NotLeadingError
 from webhook.controllers.times import time_text
 from webhook.controllers.tracked import Tracked, TrackerTiming, Written
+from webhook.controllers.unguarded import UnguardedBinds
 from webhook.controllers.voice import Voice
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import Condition, Ledger
@@ -97,6 +99,7 @@ class Settler:
         self._confirms = confirms
         self._are_followed = are_followed
         self._voice = voice
+        self._unguarded = UnguardedBinds(counts, shares.membership, timing, voice)
 
     def settle(self, namespace: str, tracked: Tracked, term: int) -> float | None:
         """Write what follows from the count; return when to try again, None when all is said.
@@ -279,7 +282,14 @@ class Settler:
         ledger = self._with_conditions(namespace, tracked, granted, is_new=version.ledger is None)
         written: LedgerVersion | None = None
         if version.ledger is None or not _says_enough(version.ledger, ledger, wanted):
-            written = self._write(namespace, tracked, version, ledger, term)
+            written = self._unguarded.written(
+                namespace,
+                tracked,
+                version,
+                ledger,
+                partial(self._write, namespace, tracked, version, ledger, term),
+                is_edited=bool(edited),
+            )
             if written is None:
                 raise _LostRaceError(version.resource_version)
             self._tell_edited(namespace, version.uid, edited)

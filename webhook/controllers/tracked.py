@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from webhook.cluster.informer import Timing
+from webhook.controllers.arrivals import Arrivals
 from webhook.controllers.counting import NamespaceCount
 from webhook.controllers.expiry import ReservationWatch
 from webhook.quota.ledger import Account, Ledger
@@ -113,6 +114,7 @@ class Tracked:
         untried_since: Uid of a pod without gates that no scheduler has tried → since when.
         excess: Shared quota of which the namespace holds more than it needs → since when, and how
             much it holds.
+        arrivals: Pods that got their nodes since the ledger was written last.
     """
 
     count: NamespaceCount
@@ -137,6 +139,7 @@ class Tracked:
     unplaced_since: dict[str, float] = field(default_factory=dict)
     untried_since: dict[str, float] = field(default_factory=dict)
     excess: dict[str, tuple[float, ResourceList]] = field(default_factory=dict)
+    arrivals: Arrivals = field(default_factory=Arrivals)
 
     @property
     def has_left(self) -> bool:
@@ -173,6 +176,7 @@ class Tracked:
         self.failures = 0
         self.due = 0.0
         self.excess.clear()
+        self.arrivals.forget()
 
     def begin(self) -> None:
         """Take down that it is being settled: what changes from now on is to be settled again."""

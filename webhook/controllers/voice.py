@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, QUOTA_LEDGERS
+from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, PODS, QUOTA_LEDGERS
 from webhook.controllers.events import About, EventRecorder
 from webhook.controllers.recounting import Drift
 from webhook.state.ledgers import LEDGER_NAME
 from webhook.telemetry.metrics import Metrics
+
+_MOST_UNGUARDED: Final = 5
+"""Pods that one look at a ledger has an event written on; the others are in the metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,20 @@ class Voice:
             self.metrics.control.drift.labels("ghost").inc(len(drift.ghosts))
             self.metrics.control.drift.labels("sum").inc(int(drift.is_sum_wrong))
         self.warn(namespace, uid, "CountRepaired", f"a fresh list of the pods differed: {drift}")
+
+    def unguarded(self, namespace: str, pods: Sequence[tuple[str, str]]) -> None:
+        """Report pods, by name and uid, that got their nodes without a reservation."""
+        if self.metrics is not None:
+            self.metrics.control.unguarded.inc(len(pods))
+        if self.events is None:
+            return
+        for name, uid in pods[:_MOST_UNGUARDED]:
+            message = (
+                f"pod {name} got its node past the quota: nothing was reserved for it; it is"
+                " counted all the same. Probably the webhook did not answer, is not registered for"
+                " binds or exempts the namespace; deferred-quota doctor may know"
+            )
+            self.events.warning(About(PODS, name, namespace, uid), "UnguardedBind", message)
 
     def warn(self, namespace: str, uid: str, reason: str, message: str) -> None:
         """Report something on the ledger of a namespace."""

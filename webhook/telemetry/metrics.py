@@ -191,6 +191,10 @@ class ControlMetrics:
         self.drift = declare.counter(
             "drift_pods", "Pods that a fresh list showed to be counted wrongly.", "kind"
         )
+        self.unguarded = declare.counter(
+            "unguarded_binds",
+            "Pods that got their nodes although nothing was reserved for them: past the webhook.",
+        )
         self.masks = declare.counter(
             "quota_status_repairs",
             "Writes of a ResourceQuota status: masked, restored, conflict, failed, unguarded"
