@@ -117,10 +117,12 @@ class UnguardedBinds:
     def _found(tracked: Tracked, former: Ledger | None, taken: set[str]) -> list[Pod]:
         if former is None:
             return []
+        # what a pod takes is worked out only for those that have no reservation: none, as a rule
+        doubtful = [uid for uid in taken if uid not in former.reservations]
         unguarded = (
             tracked.count.pod(uid)
-            for uid in taken
-            if uid not in former.reservations and is_unguarded(uid, tracked.count.seen(uid), former)
+            for uid in doubtful
+            if is_unguarded(uid, tracked.count.seen(uid), former)
         )
         return sorted((pod for pod in unguarded if pod is not None), key=lambda pod: pod.name)
 
