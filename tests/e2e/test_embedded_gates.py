@@ -152,9 +152,17 @@ def test_while_there_is_room_pods_need_no_gate(server: Embedded) -> None:
     assert eventually(lambda: not gates_of(server, "team-c", "e"))
 
 
-def test_who_forges_that_a_pod_was_judged_is_asked_what_it_takes(server: Embedded) -> None:
-    pod = a_pod(name="silent", namespace="team-c", requests={"memory": "1Mi"})
-    pod["metadata"] = {"name": "silent", "labels": {JUDGED_LABEL: JUDGED}}
-    code, refused = call(server, "POST", "team-c/pods", pod)
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u", "controller": True}
+
+
+@pytest.mark.parametrize("namespace", ["team-a", "team-b", "team-c"])
+@pytest.mark.parametrize("owners", [[], [OWNER]], ids=["a pod", "a controller's"])
+def test_who_forges_that_a_pod_was_judged_is_asked_what_it_takes(
+    server: Embedded, namespace: str, owners: list[dict[str, object]]
+) -> None:
+    pod = a_pod(name="silent", namespace=namespace, requests={"memory": "1Mi"})
+    labels = {JUDGED_LABEL: JUDGED}
+    pod["metadata"] = {"name": "silent", "labels": labels, "ownerReferences": owners}
+    code, refused = call(server, "POST", f"{namespace}/pods", pod)
     assert (code, refused["reason"]) == (403, "Forbidden")
     assert "failed quota: compute: must specify requests.cpu for: main" in refused["message"]

@@ -260,12 +260,31 @@ def test_what_the_other_door_refuses_is_left_to_it(
     assert desk.validate(a_review("CREATE", "pods", reply.object)).code == 403
 
 
-def test_a_label_that_a_controller_may_select_by_stays(open_desk: OpenDesk) -> None:
-    """It would make pods for ever; what is refused at the creation is refused at the bind."""
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": True}
-    metadata = {"labels": IS_JUDGED, "ownerReferences": [owner]}
-    reply = asked(needing_a_quota(open_desk), priorityClassName="gold", metadata=metadata)
-    assert is_judged(reply)
+REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": True}
+OWNED = {"labels": IS_JUDGED, "ownerReferences": [REPLICA_SET]}
+
+
+@pytest.mark.parametrize("requests", [{"cpu": "1"}, {"memory": "1Gi"}], ids=["gated", "not gated"])
+def test_a_template_that_says_judged_is_spared_no_rule(
+    open_desk: OpenDesk, requests: dict[str, str]
+) -> None:
+    """Else pods that are never bound would displace others, one after another."""
+    desk = needing_a_quota(open_desk)
+    reply = asked(desk, priorityClassName="gold", metadata=OWNED, requests=requests)
+    assert JUDGED_LABEL not in labels_of(reply)
+    assert desk.validate(a_review("CREATE", "pods", reply.object)).code == 403
+
+
+@pytest.mark.parametrize("requests", [{"cpu": "999"}, {"cpu": "0"}], ids=["gated", "not gated"])
+def test_a_label_that_a_controller_may_select_by_stays_where_it_is_true(
+    open_desk: OpenDesk, requests: dict[str, str]
+) -> None:
+    """It would make pods for ever."""
+    desk = needing_a_quota(open_desk)
+    reply = asked(desk, metadata=OWNED, requests=requests)
+    validated = desk.validate(a_review("CREATE", "pods", reply.object))
+    assert (is_judged(reply), reply.warnings) == (True, validated.warnings)
+    assert bool(reply.warnings) == (requests["cpu"] == "999")
 
 
 ODD = {"another value": "no", "the right one": "true"}
@@ -276,18 +295,23 @@ def test_a_label_that_somebody_else_wrote_is_put_right(open_desk: OpenDesk, valu
     metadata = {"labels": {JUDGED_LABEL: value}}
     concerned = asked(open_desk(a_quota("p1")), metadata=metadata)
     assert (is_judged(concerned), concerned.warnings) == (True, [])
-    for reply in (
-        asked(open_desk(a_quota("p1")), requests={"memory": "1Gi"}, metadata=metadata),
-        asked(open_desk(a_quota("p1")), metadata=metadata, seconds=-1),
-    ):
-        assert JUDGED_LABEL not in labels_of(reply)
+    late = asked(open_desk(a_quota("p1")), metadata=metadata, seconds=-1)
+    assert JUDGED_LABEL not in labels_of(late)
 
 
+def test_in_doubt_nobody_keeps_the_label(desk: Desk) -> None:
+    assert JUDGED_LABEL not in labels_of(asked(desk, metadata=OWNED, seconds=-1))
+    odd = a_pod(metadata={"labels": IS_JUDGED, "annotations": {"a": 1}})
+    reply = desk.mutate(a_review("CREATE", "pods", odd))
+    assert (reply.allowed, JUDGED_LABEL in labels_of(reply)) == (True, False)
+
+
+@pytest.mark.parametrize("owners", [[], [REPLICA_SET]], ids=["a pod", "a controller's"])
 def test_asked_again_when_others_have_made_it_worse_it_takes_the_label_back(
-    open_desk: OpenDesk,
+    open_desk: OpenDesk, owners: list[dict[str, Any]]
 ) -> None:
     desk = needing_a_quota(open_desk)
-    once = asked(desk).object
+    once = asked(desk, metadata={"ownerReferences": owners}).object
     cast("Any", once["spec"])["priorityClassName"] = "gold"
     again = desk.mutate(a_review("CREATE", "pods", once))
     assert not is_judged(again)

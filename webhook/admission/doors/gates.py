@@ -98,15 +98,19 @@ def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
 
 def in_doubt(request: AdmissionRequest) -> Allowed:
     """Gate a pod without looking at quotas, as they cannot be asked about now."""
+    raw = request.object
+    if raw is None:
+        return NOT_GATED
     try:
-        pod = Pod.from_object(request.object or {})
-        if request.object is None or pod.is_assigned:
-            return NOT_GATED
-        decision, patch = _gated(request.object, pod)
-        stripped = marks.untrue_taken_away(request.object)
-        return Allowed(decision=decision, patch=(*stripped, *patch))
+        stripped = marks.untrue_taken_away(raw)
+    except PatchTargetError:
+        return NOT_GATED  # no API server stores it
+    try:
+        pod = Pod.from_object(raw)
+        decision, patch = _gated(raw, pod)
     except (InvalidFieldError, PatchTargetError):
-        return NOT_GATED  # the API server, or the validating doors, say what is wrong with it
+        return Allowed(decision=NOT_GATED.decision, patch=stripped)  # others say what is wrong
+    return NOT_GATED if pod.is_assigned else Allowed(decision=decision, patch=(*stripped, *patch))
 
 
 def _is_concerned(quotas: QuotasSeen, pod: Pod) -> bool:
@@ -128,9 +132,12 @@ def _verdict(context: DoorContext, request: AdmissionRequest, pod: Pod) -> _Verd
     """
     raw = request.object or {}
     quotas = context.view.quotas(request.namespace)
-    if not _is_concerned(quotas, pod):
+    is_concerned = _is_concerned(quotas, pod)
+    if not is_concerned and pod.labels.get(JUDGED_LABEL) != JUDGED:
         return _Verdict(NOT_GATED.decision)
     said = _judged(context, request, pod, quotas)
+    if not is_concerned:
+        return _claimed(said)
     if said is None:
         return _Verdict(*_gated(raw, pod))
     judged = set_keys(raw, ("metadata", "labels"), {JUDGED_LABEL: JUDGED})
@@ -140,6 +147,16 @@ def _verdict(context: DoorContext, request: AdmissionRequest, pod: Pod) -> _Verd
         return _Verdict("let-through", (*judged, *let_through), marks.GATE_DOOR_MARKS)
     decision, gate = _gated(raw, pod)
     return _Verdict(decision, (*judged, *gate), frozenset({JUDGED_LABEL}), said.warnings)
+
+
+def _claimed(said: Allowed | None) -> _Verdict:
+    """Let a pod that no quota concerns, but that says that it was judged, say so if it is true.
+
+    A controller may select its pods by the label, and would go on making them without it.
+    """
+    if said is None:
+        return _Verdict(NOT_GATED.decision)
+    return _Verdict(NOT_GATED.decision, marks=frozenset({JUDGED_LABEL}), warnings=said.warnings)
 
 
 def _judged(

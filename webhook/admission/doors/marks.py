@@ -6,9 +6,10 @@ all the same, but it has jumped the line. An annotation that somebody else write
 that the pod never passed.
 
 A manifest that was copied from a running pod carries them too. From a pod without a node they are
-taken away, which harms nobody: it gets its own when it is bound. Labels stay on a pod that belongs
-to a controller, because the selector of that controller may name them, and it would go on making
-pods for ever; they are written anew in time.
+taken away, which harms nobody: it gets its own in time. Labels stay on a pod that belongs to a
+controller, because the selector of that controller may name them, and it would go on making pods
+for ever; they are written anew in time. Only that a pod was judged may nobody say where it is not
+true: the rules for new pods would not be asked about.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def taken_away(
         PatchTargetError: The pod has something else where labels or annotations have to be.
     """
     annotations = [one for one in _ours(pod.annotations) if one not in kept]
-    labels = [] if _has_controller(raw) else [one for one in _ours(pod.labels) if one not in kept]
+    labels = [one for one in _ours(pod.labels) if one not in kept]
+    if _has_controller(raw):
+        labels = [one for one in labels if one == JUDGED_LABEL]
     told = [[one for one in keys if one not in GATE_DOOR_MARKS] for keys in (labels, annotations)]
     return _paths(*told), _removed(raw, labels, annotations)
 
@@ -99,11 +102,11 @@ def untrue_taken_away(raw: Object, *, kept: Collection[str] = ()) -> tuple[Patch
         kept: Those of `GATE_DOOR_MARKS` that are true.
 
     Raises:
-        InvalidFieldError: The owners of the pod cannot be read.
         PatchTargetError: The pod has something else where labels or annotations have to be.
     """
-    untrue = sorted(GATE_DOOR_MARKS.difference(kept))
-    return _removed(raw, [] if _has_controller(raw) else untrue, untrue)
+    labels = [JUDGED_LABEL] if JUDGED_LABEL not in kept else []
+    annotations = [LET_THROUGH_ANNOTATION] if LET_THROUGH_ANNOTATION not in kept else []
+    return _removed(raw, labels, annotations)
 
 
 def refused_update(
