@@ -579,6 +579,23 @@ def test_a_dry_run_tells_the_truth_and_writes_nothing(
     assert desk.cluster.resource_version == before
 
 
+# -- a class of the pod's own invention ----------------------------------------------------
+
+
+@pytest.mark.parametrize("dry_run", [False, True], ids=["in fact", "dry run"])
+def test_a_qos_class_that_was_forged_while_nobody_looked_is_refused_at_the_bind(
+    open_desk: OpenDesk, dry_run: bool
+) -> None:
+    """Its quota would not be about it, and it would run uncharged."""
+    desk = open_desk(a_quota("p1", hard={"requests.cpu": "2"}, scopes=["NotBestEffort"]))
+    desk.pod(requests={"cpu": "5"}, status={"phase": "Pending", "qosClass": "BestEffort"})
+    desk.catch_up()
+    reply = desk.bind("web-1", uid="pod-uid-1", dry_run=dry_run)
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    words = "status.qosClass: BestEffort is not what the pod's resources make it: Burstable"
+    assert reply.message == words
+
+
 # -- containers that do not say what they need ---------------------------------------------
 
 

@@ -91,7 +91,7 @@ def refused_by_rules(
         ApiError: The API server had to be asked for quotas and does not answer.
         QuotaScopeError: A quota's scopes cannot be evaluated.
     """
-    forged = _forged_qos_class(pod)
+    forged = forged_qos_class(pod)
     if forged is not None:
         return forged
     if quotas.unreadable:
@@ -99,6 +99,17 @@ def refused_by_rules(
     if not _is_enforced(context, request, pod):
         return None
     return _static_refusal(context, request, pod, quotas, quotas.deferred.applying_to(pod))
+
+
+def forged_qos_class(pod: Pod) -> Denied | None:
+    """Refuse a QoS class that the client wrote itself: it decides which quotas apply."""
+    computed = qos_class(pod)
+    if pod.qos_class in ("", computed):
+        return None
+    message = (
+        f"status.qosClass: {pod.qos_class} is not what the pod's resources make it: {computed}"
+    )
+    return Denied(code=403, reason="Forbidden", message=message, audit={"reason": message})
 
 
 def update(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
@@ -167,17 +178,6 @@ def _is_enforced(context: DoorContext, request: AdmissionRequest, pod: Pod) -> b
     """
     is_mirror = pod.is_mirror and NODES_GROUP in request.groups
     return not is_mirror or context.current_rules().enforces_mirror_pods
-
-
-def _forged_qos_class(pod: Pod) -> Denied | None:
-    """Refuse a QoS class that the client wrote itself: it decides which quotas apply."""
-    computed = qos_class(pod)
-    if pod.qos_class in ("", computed):
-        return None
-    message = (
-        f"status.qosClass: {pod.qos_class} is not what the pod's resources make it: {computed}"
-    )
-    return Denied(code=403, reason="Forbidden", message=message, audit={"reason": message})
 
 
 def _static_refusal(
