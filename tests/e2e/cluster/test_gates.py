@@ -239,12 +239,15 @@ def test_who_forges_that_a_pod_was_let_through_or_judged_is_spared_nothing(
         made = anybody.pod(f"large-{number}", LARGE, metadata=forged)
         if pacing != "none":
             assert (gates(made), notes(made)) == ([OURS], {"a": "b"})
-        refused = anybody.create("silent", "", silent, metadata=forged)
-        assert refused.code == 403
-        assert refused.message.endswith(
-            '.deferredquota.io" denied the request:'
-            " failed quota: p1: must specify requests.cpu for: main"
-        )
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"}
+        owned = {**forged, "ownerReferences": [{**owner, "controller": True}]}
+        for metadata in (forged, owned):
+            refused = anybody.create("silent", "", silent, metadata=metadata)
+            assert refused.code == 403
+            assert refused.message.endswith(
+                '.deferredquota.io" denied the request:'
+                " failed quota: p1: must specify requests.cpu for: main"
+            )
 
 
 # -- who may take it off -------------------------------------------------------------------
