@@ -9,7 +9,14 @@ import pytest
 from tests.admission.doors.conftest import OpenDesk
 from tests.admission.doors.desk import Desk, Reply, a_review
 from tests.builders import a_pod, a_quota
-from webhook.state.names import CONTROLLER_USER, GATE, GUARDED_ANNOTATION, WEBHOOK_USER
+from webhook.state.names import (
+    CONTROLLER_USER,
+    GATE,
+    GUARDED_ANNOTATION,
+    JUDGED,
+    JUDGED_LABEL,
+    WEBHOOK_USER,
+)
 
 OURS, FOREIGN = {"name": GATE}, {"name": "example.com/hold"}
 CAPACITY = "nos.nebuly.com/capacity"
@@ -65,6 +72,16 @@ TOUCHED: dict[str, tuple[Any, Any, str]] = {
         labelled(**{"deferredquota.io/x": ""}),
         "metadata.labels[deferredquota.io/x]",
     ),
+    "a pod says that it was judged": (
+        a_pod(),
+        labelled(**{JUDGED_LABEL: JUDGED}),
+        "metadata.labels[deferredquota.io/judged]",
+    ),
+    "the label of a judged pod changes": (
+        labelled(**{JUDGED_LABEL: JUDGED}),
+        labelled(**{JUDGED_LABEL: ""}),
+        "metadata.labels[deferredquota.io/judged]",
+    ),
     "the capacity changes": (
         labelled(**{CAPACITY: "over-quota"}),
         labelled(**{CAPACITY: "in-quota"}),
@@ -80,6 +97,11 @@ def test_a_tenant_may_not_touch_our_marks(desk: Desk, old: Any, new: Any, field:
     ((reason, named, _),) = reply.causes
     assert (reason, named) == ("FieldValueForbidden", field)
     assert str(reply.message).startswith(f"{field}: ")
+
+
+def test_a_manifest_without_the_label_may_replace_a_judged_pod(desk: Desk) -> None:
+    reply = asked(desk, labelled(**{JUDGED_LABEL: JUDGED, "app": "web"}), labelled(app="web"))
+    assert (reply.allowed, reply.decision) == (True, "not-charged")
 
 
 def test_who_may_take_the_gate_off_and_what_to_do_is_told(desk: Desk) -> None:

@@ -276,7 +276,6 @@ MARKS = {
     "annotation": {"annotations": {GUARDED_ANNOTATION: "7"}},
     "let through": {"annotations": {LET_THROUGH_ANNOTATION: "true"}},
     "label": {"labels": {"deferredquota.io/x": "y"}},
-    "judged": {"labels": {JUDGED_LABEL: "no"}},
     "capacity": {"labels": {"nos.nebuly.com/capacity": "in-quota"}},
 }
 

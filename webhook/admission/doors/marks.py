@@ -52,10 +52,14 @@ def may_write(request: AdmissionRequest, configuration: Configuration) -> bool:
 def changed(old: Pod, new: Pod) -> list[str]:
     """Return the paths of our marks that an update adds, changes or removes.
 
-    That our gate is added is not among them: the API server lets gates only go.
+    That our gate is added is not among them: the API server lets gates only go. Nor is that the
+    label of a judged pod goes: it says nothing any more, and a manifest without it may replace the
+    pod.
     """
     removed = [GATES_FIELD] if GATE in old.scheduling_gates and not is_gated(new) else []
     labels = _differing(old.labels, new.labels)
+    if JUDGED_LABEL not in new.labels:
+        labels = [one for one in labels if one != JUDGED_LABEL]
     annotations = _differing(old.annotations, new.annotations)
     return [*removed, *_paths(labels, annotations)]
 
