@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
 
 ROOT: Final = Path(__file__).parents[3]
@@ -22,6 +26,8 @@ KINDS: Final = (
     "mutatingwebhookconfigurations,validatingwebhookconfigurations,mutatingadmissionpolicies,"
     "mutatingadmissionpolicybindings"
 )
+
+_NUMBERS: Final = itertools.count()
 
 
 class Cluster:
@@ -54,6 +60,13 @@ class Cluster:
         """Take everything out."""
         return self.run("uninstall", "--yes", *arguments, code=code)
 
+    def emptied(self) -> Cluster:
+        """Take everything out, if there is something, with the labels of namespaces."""
+        if self.versions():
+            self.uninstall("--remove-labels")
+        assert self.versions() == {}
+        return self
+
     def versions(self) -> dict[str, str]:
         """Return the versions of everything that an installation consists of."""
         found = json.loads(
@@ -65,6 +78,40 @@ class Cluster:
             f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"]
             for each in found["items"]
         }
+
+
+@contextmanager
+def a_cluster(directory: Path) -> Iterator[Cluster]:
+    """Give a cluster of its own, in an empty directory."""
+    with ControlPlane.start(directory / "plane") as plane:
+        plane.add_nodes(2)
+        yield Cluster(plane, directory)
+
+
+@contextmanager
+def a_tenant(cluster: Cluster) -> Iterator[Tenant]:
+    """Give a namespace that has opted in."""
+    tenant = Tenant(cluster.plane.rest, f"tenant-{next(_NUMBERS)}")
+    apply_namespace(tenant.api, tenant.namespace)
+    yield tenant
+    tenant.api.call("DELETE", objects.pods(tenant.namespace), {"gracePeriodSeconds": 0})
+    tenant.api.delete(f"/api/v1/namespaces/{tenant.namespace}")
+
+
+@contextmanager
+def a_product(cluster: Cluster, directory: Path) -> Iterator[Product]:
+    """Give a webhook and a controller with the rights of an installation that asks nobody yet."""
+    cluster.install()
+    product = Product(cluster.plane, directory, webhooks=1, controllers=1, configuration={})
+    cluster.ca = product.certificates / "ca.crt"
+    try:
+        product._start()
+        # namespaces that opt in from here on are new to it, and get their ledgers at once
+        leads = "settling begins"
+        eventually(lambda: leads in product.controller.log.read_text(), "the controller leads")
+        yield product
+    finally:
+        product.stop()
 
 
 def quota(tenant: Tenant, name: str, hard: Mapping[str, str], **metadata: Any) -> None:
@@ -81,3 +128,19 @@ def status(tenant: Tenant, name: str) -> dict[str, Any]:
 def counted(tenant: Tenant, name: str) -> set[str]:
     """Return what the quota controller has counted so far."""
     return set(status(tenant, name)["used"])
+
+
+def is_hidden(tenant: Tenant, product: Product) -> None:
+    """Wait until the API server acts on a mask that was just installed."""
+    quota(tenant, "first", {"pods": "1k"})
+    path = objects.quotas(tenant.namespace, "first", "status")
+    shown = {"status": {"hard": {"pods": "1k", "cpu": "1"}, "used": {"pods": "0", "cpu": "0"}}}
+    eventually(
+        lambda: "cpu" not in tenant.api.patch(path, shown, dry_run=True).body["status"]["hard"],
+        f"{product.url} or a policy hides",
+    )
+
+
+def is_counted(tenant: Tenant) -> None:
+    path = objects.ledger(tenant.namespace)
+    becomes(lambda: tenant.api.get(path).code, 200, "there is a ledger")

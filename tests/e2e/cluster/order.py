@@ -10,6 +10,7 @@ from typing import Final
 
 _LONGEST: Final = (
     "test_install",
+    "test_uninstall",
     "test_job_gates",
     "test_line_stories",
     "test_cluster_quotas",

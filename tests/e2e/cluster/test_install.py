@@ -1,4 +1,4 @@
-"""scripts/install and scripts/uninstall on a real control plane of their own."""
+"""scripts/install on a real control plane of its own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ from typing import Any, Final
 
 import pytest
 
-from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.installed import NOWHERE, Cluster, counted, quota, status
+from tests.e2e.cluster.installed import (
+    NOWHERE,
+    Cluster,
+    a_cluster,
+    a_product,
+    a_tenant,
+    counted,
+    is_counted,
+    is_hidden,
+    quota,
+    status,
+)
 from tests.e2e.cluster.objects import Api
-from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant, marked
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.installing.test_ledger_definition import RARE_LEDGER
@@ -32,44 +42,28 @@ NUMBERS: Final = itertools.count()
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with ControlPlane.start(tmp_path_factory.mktemp("install-plane")) as plane:
-        plane.add_nodes(2)
-        yield Cluster(plane, tmp_path_factory.mktemp("install"))
+    with a_cluster(tmp_path_factory.mktemp("install")) as made:
+        yield made
 
 
 @pytest.fixture
 def clean(cluster: Cluster) -> Cluster:
     """The cluster with nothing of ours in it."""
-    if cluster.versions():
-        cluster.uninstall("--remove-labels")
-    assert cluster.versions() == {}
-    return cluster
+    return cluster.emptied()
 
 
 @pytest.fixture
 def tenant(cluster: Cluster) -> Iterator[Tenant]:
     """A namespace that has opted in."""
-    tenant = Tenant(cluster.plane.rest, f"tenant-{next(NUMBERS)}")
-    apply_namespace(tenant.api, tenant.namespace)
-    yield tenant
-    tenant.api.call("DELETE", objects.pods(tenant.namespace), {"gracePeriodSeconds": 0})
-    tenant.api.delete(f"/api/v1/namespaces/{tenant.namespace}")
+    with a_tenant(cluster) as made:
+        yield made
 
 
 @pytest.fixture
 def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
     """A webhook and a controller with the rights of an installation that does not ask them yet."""
-    cluster.install()
-    product = Product(cluster.plane, tmp_path, webhooks=1, controllers=1, configuration={})
-    cluster.ca = product.certificates / "ca.crt"
-    try:
-        product._start()
-        # namespaces that opt in from here on are new to it, and get their ledgers at once
-        leads = "settling begins"
-        eventually(lambda: leads in product.controller.log.read_text(), "the controller leads")
-        yield product
-    finally:
-        product.stop()
+    with a_product(cluster, tmp_path) as made:
+        yield made
 
 
 def test_a_dry_run_changes_nothing(clean: Cluster) -> None:
@@ -159,22 +153,6 @@ def test_the_mask_leaves_only_counts_to_the_api_server(
 
 def hidden(pods: str) -> dict[str, Any]:
     return {"hard": {"pods": "3"}, "used": {"pods": pods}}
-
-
-def is_hidden(tenant: Tenant, product: Product) -> None:
-    """Wait until the API server acts on a mask that was just installed."""
-    quota(tenant, "first", {"pods": "1k"})
-    path = objects.quotas(tenant.namespace, "first", "status")
-    shown = {"status": {"hard": {"pods": "1k", "cpu": "1"}, "used": {"pods": "0", "cpu": "0"}}}
-    eventually(
-        lambda: "cpu" not in tenant.api.patch(path, shown, dry_run=True).body["status"]["hard"],
-        f"{product.url} or a policy hides",
-    )
-
-
-def is_counted(tenant: Tenant) -> None:
-    path = objects.ledger(tenant.namespace)
-    becomes(lambda: tenant.api.get(path).code, 200, "there is a ledger")
 
 
 def test_quotas_that_are_excluded_and_other_namespaces_show_everything(
@@ -291,64 +269,6 @@ def test_binds_are_marked_where_that_is_wanted(
     eventually(lambda: not is_marked(), "nothing marks any more")
 
 
-def test_uninstalling_leaves_nothing_and_quotas_hold(
-    running: Product, cluster: Cluster, tenant: Tenant
-) -> None:
-    cluster.install("--mask", "policy", url=running.url)
-    is_hidden(tenant, running)
-    quota(tenant, "q", {"requests.cpu": "2", "pods": "5"})
-    becomes(lambda: counted(tenant, "q"), {"pods"}, "the quota controller has counted")
-    for number in range(3):
-        tenant.pod(f"p{number}", "5")
-    is_counted(tenant)
-    running.stop()  # nobody answers any more, and the registrations are Fail
-    printed = cluster.uninstall()
-    assert tenant.namespace in printed.splitlines()[1]
-    assert cluster.versions() == {}
-    assert tenant.api.get(f"/api/v1/namespaces/{SYSTEM}").code == 404
-    assert status(tenant, "q") == {
-        "hard": {"requests.cpu": "2", "pods": "5"},
-        "used": {"requests.cpu": "15", "pods": "3"},
-    }
-    refused = tenant.create("p3", "1")
-    over = "requested: requests.cpu=1, used: requests.cpu=15, limited: requests.cpu=2"
-    assert refused.message.endswith(f"exceeded quota: q, {over}")
-    labels = tenant.api.get(f"/api/v1/namespaces/{tenant.namespace}").body["metadata"]["labels"]
-    assert labels[objects.MODE_LABEL] == "deferred"
-    assert cluster.uninstall().splitlines()[-1] == "uninstalled"
-
-
-def test_uninstalling_finishes_what_somebody_began(cluster: Cluster, tenant: Tenant) -> None:
-    cluster.install("--mask", "policy")
-    quota(tenant, "q", {"requests.cpu": "2"})
-    delete = ("delete", "--wait=true")
-    for kind in ("quotaledgers", "clusterdeferredquotas"):
-        cluster.plane.kubectl(*delete, "customresourcedefinition", f"{kind}.deferredquota.io")
-    cluster.plane.kubectl(*delete, "namespace", SYSTEM)
-    cluster.plane.kubectl(*delete, "mutatingwebhookconfiguration", "deferred-quota")
-    cluster.uninstall("--remove-labels")
-    assert cluster.versions() == {}
-    assert (
-        objects.MODE_LABEL
-        not in (tenant.api.get(f"/api/v1/namespaces/{tenant.namespace}").body["metadata"]["labels"])
-    )
-    assert status(tenant, "q")["hard"] == {"requests.cpu": "2"}
-
-
-def test_ledgers_can_be_kept(cluster: Cluster, tenant: Tenant) -> None:
-    cluster.install()
-    kept = {"metadata": {"name": "ledger"}}
-    body = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "QuotaLedger", **kept}
-    path = objects.ledger(tenant.namespace).removesuffix("/ledger")
-    eventually(lambda: tenant.api.create(path, body).ok, "ledgers are served")
-    cluster.uninstall("--keep-crds")
-    assert tenant.api.get(objects.ledger(tenant.namespace)).ok
-    assert set(cluster.versions()) == {
-        f"CustomResourceDefinition/{kind}.deferredquota.io"
-        for kind in ("quotaledgers", "clusterdeferredquotas")
-    }
-
-
 def test_a_ledger_is_stored_as_it_is_written(cluster: Cluster) -> None:
     cluster.install()
     path = objects.ledger("default")
@@ -372,74 +292,6 @@ def test_a_ledger_is_stored_as_it_is_written(cluster: Cluster) -> None:
     printed = cluster.plane.kubectl("get", "ql", "-n", "default").splitlines()
     assert printed[0].split() == ["NAME", "USED+RESERVED/HARD", "AGE"]
     assert summary(ledgers[-1]) in printed[1]
-
-
-def test_in_the_cluster_certificates_are_made_once(clean: Cluster) -> None:
-    printed = clean.run("install", "--no-wait")
-    assert "certificates: new CA and serving certificate" in printed
-    deployments = ("get", "deployments", "-n", SYSTEM, "-o", "jsonpath={.items[*].status.replicas}")
-    # each pod was taken by the namespace's Pod Security and by the quota of its priority class
-    becomes(lambda: clean.plane.kubectl(*deployments), "2 3", "the pods are made")
-    before = clean.versions()
-    again = clean.run("install", "--no-wait")
-    assert "certificates: kept" in again
-    assert again.splitlines()[-1] == "unchanged"
-    changed = {name for name, version in clean.versions().items() if before[name] != version}
-    assert changed <= DEPLOYED, "the API server's own controllers write the status of these"
-    late = clean.run("install", "--timeout", "2", code=1)
-    assert "0 of 3 replicas are available" in late
-    end_pods(clean)
-
-
-def test_an_installation_begins_when_the_one_before_is_gone(clean: Cluster) -> None:
-    api = Api(clean.plane.rest)
-    clean.plane.kubectl("create", "namespace", SYSTEM)
-    held = f"/api/v1/namespaces/{SYSTEM}/configmaps"
-    metadata = {"name": "held", "finalizers": ["example.com/held"]}
-    assert api.create(held, {"metadata": metadata}).ok
-    clean.plane.kubectl("delete", "namespace", SYSTEM, "--wait=false")
-    early = clean.install("--dry-run", code=1)
-    assert f"Namespace {SYSTEM}: is being deleted; run this again when it is gone" in early
-    late = clean.install("--timeout", "2", code=1)
-    assert f"Namespace {SYSTEM}: waiting until it is gone" in late
-    assert "is deleted, but not gone yet" in late
-    assert clean.versions() == {}
-    assert api.patch(f"{held}/held", {"metadata": {"finalizers": None}}).ok
-    assert "created" in clean.install()
-
-
-def test_that_it_would_move_into_the_cluster_is_told(clean: Cluster) -> None:
-    clean.install()
-    before = clean.versions()
-    told = clean.run("install", "--dry-run")
-    inside = f"the cluster (Service {SYSTEM}/deferred-quota-webhook)"
-    assert f"webhook: would move from {NOWHERE} to {inside}" in told
-    assert f"Deployment {SYSTEM}/deferred-quota-webhook: would be created" in told
-    assert clean.versions() == before
-
-
-def test_a_secret_of_somebody_else_is_not_touched(clean: Cluster) -> None:
-    clean.plane.kubectl("create", "namespace", SYSTEM)
-    secret = ("create", "secret", "generic", "-n", SYSTEM, "deferred-quota-tls")
-    clean.plane.kubectl(*secret, "--from-literal=tls.crt=mine")
-    refused = clean.run("install", "--no-wait", code=1)
-    assert f"Secret {SYSTEM}/deferred-quota-tls was not made by deferred-quota" in refused
-    assert not any("Webhook" in name or "Deployment" in name for name in clean.versions())
-
-
-DEPLOYED: Final = {
-    f"{kind}/deferred-quota-{name}"
-    for kind in ("Deployment", "PodDisruptionBudget")
-    for name in ("webhook", "controller")
-} | {"ResourceQuota/deferred-quota-critical-pods"}
-
-
-def end_pods(cluster: Cluster) -> None:
-    """Do what kubelets would: let the pods of the Deployments end."""
-    scale = ("scale", "deployment", "-n", SYSTEM, "--all", "--replicas=0")
-    cluster.plane.kubectl(*scale)
-    delete = ("delete", "pods", "-n", SYSTEM, "--all", "--force", "--grace-period=0")
-    cluster.plane.kubectl(*delete)
 
 
 @pytest.mark.parametrize("role", ["view", "edit"])
