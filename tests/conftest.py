@@ -1,5 +1,7 @@
 """Settings shared by all tests."""
 
+import gc
+
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -9,3 +11,13 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("steady")
+
+# What is made until all tests are known stays: to look through it again and again for what could be
+# forgotten took half of the time in which tests are collected.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for what can be forgotten from here on, and only among what tests make."""
+    gc.freeze()
+    gc.enable()
