@@ -124,7 +124,6 @@ class Stack:
             front = links.open(DOORS, [("127.0.0.1", port) for port in doors])
             stack.url, stack.authority = f"https://127.0.0.1:{front}", certificates / "ca.crt"
             installation = render(url=stack.url, ca_pem=authority)
-            _apply(plane, installation.stamps)
             _apply(plane, _registrations(installation, is_guarded=is_guarded))
             _apply(plane, installation.masks)
             _apply(plane, [registration(stack.bystander.port, authority, list(spaces))])
