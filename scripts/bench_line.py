@@ -3,8 +3,9 @@
 The same pods are created by 16 clients in one namespace after the other of a real control plane,
 and its scheduler binds them: without a quota, under a native one, and, once the product is
 installed, under ours, with gates for all (`gate`) and with gates where they are needed (`auto`);
-and with room for a fifth of them. What is compared was measured in the same round. Etcd, the API
-server, the scheduler, the product and the load share the processors.
+and with room for a fifth of them. Before each figure the cluster is empty. What is compared was
+measured in the same round. Etcd, the API server, the scheduler, the product and the load share the
+processors.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ POD_MILLIS = 100
 PACINGS = ("gate", "auto")
 AMPLE = HARD["requests.cpu"]
 WARMING_UP = "warming up"
+REST_SECONDS = 3
+"""How long the control plane and the product are left alone between two figures."""
 
 
 class Binds:
@@ -130,12 +133,22 @@ class Course:
             "more were bound than there is room"
         )
 
+    def whole(self, what: str, space: str, pods: int, product: Product | None) -> None:
+        """Create pods, wait until all are bound, and leave none of them."""
+        self.fill(what, space, pods, pods, product)
+        self.empty(space)
+
     def empty(self, space: str) -> None:
-        """Delete all pods: what is said of those that wait would go on during the next figure."""
+        """Delete all pods of a namespace, and wait until that is over.
+
+        The next figure is to find as many pods in the cluster as the one before, and nobody busy
+        with those that wait.
+        """
         pods = f"/api/v1/namespaces/{space}/pods"
         rest = self.bench.plane.rest
         rest.delete(pods, grace_seconds=0)
         _wait(lambda: not rest.get(pods)["items"], f"{space} is empty")
+        time.sleep(REST_SECONDS)
 
 
 def _end(space: str, name: str) -> bytes:
@@ -168,19 +181,17 @@ def _course() -> Iterator[Course]:
 def _round(pods: int) -> Round:
     with _course() as course:
         bench = course.bench
-        course.fill(WARMING_UP, bench.namespace("warm"), pods // 2, pods // 2, None)
-        course.fill("no quota", bench.namespace("plain"), pods, pods, None)
+        course.whole(WARMING_UP, bench.namespace("warm"), pods // 2, None)
+        course.whole("no quota", bench.namespace("plain"), pods, None)
         native = bench.namespace("native", with_quota=True)
         _wait(lambda: _is_counted(bench, native), "the native quota is counted")
-        course.fill("native quota, ample", native, pods, pods, None)
+        course.whole("native quota, ample", native, pods, None)
         directory = bench.plane.directory / "product"
         with Product.start(bench.plane, directory, direct=True) as product:
-            course.fill(
-                WARMING_UP, _deferred(bench, "warm", "gate", AMPLE), pods // 2, pods // 2, None
-            )
+            course.whole(WARMING_UP, _deferred(bench, "warm", "gate", AMPLE), pods // 2, product)
             for pacing in PACINGS:
                 space = _deferred(bench, f"ample-{pacing}", pacing, AMPLE)
-                course.fill(_ample(pacing), space, pods, pods, product)
+                course.whole(_ample(pacing), space, pods, product)
             for pacing in PACINGS:
                 _fill_scarce(course, product, pacing, pods)
             gates = product.metric("gate_removals_total", result="removed")
