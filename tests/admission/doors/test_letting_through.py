@@ -108,9 +108,11 @@ def test_one_that_waits_for_another_quota_keeps_nobody(open_desk: OpenDesk) -> N
         a_quota("b", uid="b", hard=hard, expressions=[silver]),
     )
     labelled(desk, "auto")
-    desk.catch_up()
-    gated = {"schedulingGates": [OURS], "requests": {"cpu": "9"}}
-    desk.pod(name="first", uid="uid-first", priorityClassName="gold", **gated)
+    of_gold: dict[str, Any] = {"priorityClassName": "gold", "requests": {"cpu": "9"}}
+    desk.pod(name="runs", uid="uid-runs", node="node-1", **of_gold)
+    desk.settle()
+    desk.pod(name="first", uid="uid-first", schedulingGates=[OURS], **of_gold)
+    desk.settle()
     desk.catch_up()
     assert not is_let_through(asked(desk, priorityClassName="gold"))
     assert is_let_through(asked(desk, priorityClassName="silver"))
