@@ -20,7 +20,7 @@ from typing import Final, Literal
 from webhook.cluster.api import ApiError, BadRequestError, InternalError, Kind, Object
 from webhook.cluster.kinds import NAMESPACES
 from webhook.cluster.memory.interception import WriteRequest
-from webhook.cluster.selectors import Term, parse_labels
+from webhook.cluster.selectors import parse_labels
 from webhook.embedded.calls import CallError, WebhookCaller
 from webhook.embedded.patching import patched
 from webhook.embedded.reviews import (
@@ -31,6 +31,7 @@ from webhook.embedded.reviews import (
     read_answer,
     write_review,
 )
+from webhook.state.label_selectors import LabelSelector
 
 log = logging.getLogger(__name__)
 
@@ -168,10 +169,10 @@ class AdmissionChain:
             and (hook.condition is None or hook.condition(request))
         ]
 
-    def _selects(self, terms: tuple[Term, ...], request: WriteRequest) -> bool:
-        if not terms or not (request.namespace or request.resource == NAMESPACES):
+    def _selects(self, selector: LabelSelector, request: WriteRequest) -> bool:
+        if selector.is_empty or not (request.namespace or request.resource == NAMESPACES):
             return True
-        return _accepts(terms, self._labels_for(request))
+        return selector.selects(self._labels_for(request))
 
     def _labels_for(self, request: WriteRequest) -> Mapping[str, str]:
         if request.resource != NAMESPACES:
@@ -179,14 +180,10 @@ class AdmissionChain:
         return _labels_of(request.new or request.old or {})
 
 
-def _accepts(terms: tuple[Term, ...], labels: Mapping[str, str]) -> bool:
-    return all(term.accepts(labels.get(term.key)) for term in terms)
-
-
-def _selects_object(terms: tuple[Term, ...], request: WriteRequest) -> bool:
+def _selects_object(selector: LabelSelector, request: WriteRequest) -> bool:
     """Say whether the object is selected, as it was or as it will be."""
     states = [each for each in (request.new, request.old) if each is not None]
-    return not terms or any(_accepts(terms, _labels_of(each)) for each in states)
+    return selector.is_empty or any(selector.selects(_labels_of(each)) for each in states)
 
 
 def _labels_of(obj: Mapping[str, object]) -> Mapping[str, str]:
@@ -195,11 +192,12 @@ def _labels_of(obj: Mapping[str, object]) -> Mapping[str, str]:
     return labels if isinstance(labels, Mapping) else {}
 
 
-def _selectors(hook: Hook) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+def _selectors(hook: Hook) -> tuple[LabelSelector, LabelSelector]:
     try:
-        return parse_labels(hook.namespace_selector), parse_labels(hook.object_selector)
+        namespaces, objects = map(parse_labels, (hook.namespace_selector, hook.object_selector))
     except BadRequestError as err:
         raise ValueError(f"webhook {hook.name}: {err.message}") from err
+    return LabelSelector(namespaces), LabelSelector(objects)
 
 
 class Passage:

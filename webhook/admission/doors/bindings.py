@@ -26,15 +26,13 @@ from webhook.admission.deadline import Deadline
 from webhook.admission.doors import answers, charging, pods
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.patches import add, set_keys
-from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied
-from webhook.config import MustSpecify
-from webhook.quota.coverage import uncovered_assignment
-from webhook.quota.deferral import DeferredQuota, claim_of_assignment
+from webhook.admission.review import AdmissionRequest, Allowed, Answer
+from webhook.quota.deferral import claim_of_assignment
 from webhook.quota.fields import mapping, text
 from webhook.quota.ledger import Door, Undecided
 from webhook.quota.objects import Pod
 from webhook.state.names import GUARDED_ANNOTATION
-from webhook.state.view import PodSeen, QuotasSeen
+from webhook.state.view import PodSeen
 
 _PASSED: Final = Allowed(decision="passthrough")
 
@@ -105,7 +103,9 @@ def _charge(
     if quotas.unreadable:
         return answers.undecided(quotas.unreadable[0])
     applying = quotas.deferred.applying_to(pod)
-    refusal = _refused_by_rules(context, request, pod, quotas, applying)
+    refusal = pods.forged_qos_class(pod) or charging.lacking(
+        context, request, pod, quotas, applying, gets_node=True
+    )
     if refusal is not None:
         return refusal
     claim = claim_of_assignment(pod, quotas.deferred, door=Door.BIND, seen=seen, applying=applying)
@@ -115,26 +115,6 @@ def _charge(
     if isinstance(outcome, Undecided) and outcome.is_view_old:
         return None
     return charging.answer_of(outcome, claim, dry_run=request.dry_run)
-
-
-def _refused_by_rules(
-    context: DoorContext,
-    request: AdmissionRequest,
-    pod: Pod,
-    quotas: QuotasSeen,
-    applying: tuple[DeferredQuota, ...],
-) -> Denied | None:
-    """Say how a pod is refused whatever is used; None if it is not."""
-    forged = pods.forged_qos_class(pod)
-    if forged is not None:
-        return forged
-    if context.current_rules().must_specify is not MustSpecify.OFF:
-        missing = charging.unspecified(pod, applying)
-        if missing is not None:
-            return answers.refused(missing)
-    return charging.uncovered(
-        context, request, quotas, lambda every, rules: uncovered_assignment(pod, every, rules)
-    )
 
 
 def _waits(found: PodSeen, binding: _Binding) -> bool:

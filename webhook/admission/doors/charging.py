@@ -19,8 +19,14 @@ from webhook.admission.doors import answers
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied
 from webhook.config import Coverage
+from webhook.config import MustSpecify as WhenToSpecify
 from webhook.quota.constraints import missing_resources
-from webhook.quota.coverage import CoverageRules, Uncovered
+from webhook.quota.coverage import (
+    CoverageRules,
+    Uncovered,
+    uncovered_assignment,
+    uncovered_creation,
+)
 from webhook.quota.deferral import DeferredQuota
 from webhook.quota.ledger import Claim
 from webhook.quota.objects import Pod, ResourceQuota
@@ -103,7 +109,46 @@ def _live_doubts(context: DoorContext, namespace: str) -> tuple[str, ...]:
     return (*quotas.unreadable, *unseen)
 
 
-def unspecified(pod: Pod, applying: tuple[DeferredQuota, ...]) -> MustSpecify | None:
+def lacking(
+    context: DoorContext,
+    request: AdmissionRequest,
+    pod: Pod,
+    quotas: QuotasSeen,
+    applying: tuple[DeferredQuota, ...],
+    *,
+    gets_node: bool,
+) -> Denied | None:
+    """Refuse a pod that does not name what its quotas limit, or lacks a quota that it needs.
+
+    Args:
+        context: What the door works with.
+        request: The request.
+        pod: The pod.
+        quotas: The quotas of its namespace as last seen.
+        applying: Those that apply to the pod.
+        gets_node: It has a node by this request, or is bound; else it is only created.
+
+    Raises:
+        ApiError: The API server had to be asked for quotas and does not answer.
+        QuotaScopeError: A quota's scopes cannot be evaluated.
+    """
+    rules = context.current_rules()
+    obliges = rules.must_specify is WhenToSpecify.CREATE or (
+        rules.must_specify is WhenToSpecify.BIND and gets_node
+    )
+    missing = _unspecified(pod, applying) if obliges else None
+    if missing is not None:
+        return answers.refused(missing)
+
+    def find(every: Iterable[ResourceQuota], needed: CoverageRules) -> Uncovered | None:
+        if gets_node:
+            return uncovered_assignment(pod, every, needed)
+        return uncovered_creation(pod, every, needed, rules.deferred_keys)
+
+    return uncovered(context, request, quotas, find)
+
+
+def _unspecified(pod: Pod, applying: tuple[DeferredQuota, ...]) -> MustSpecify | None:
     """Refuse a pod whose containers do not name what a deferred quota limits."""
     for quota in applying:
         missing = missing_resources(pod, quota.hard)

@@ -10,7 +10,6 @@ doors that charge, whose registrations are `Fail`, ask again, so that such a pod
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -18,12 +17,7 @@ from webhook.admission.deadline import Deadline
 from webhook.admission.doors import answers, charging, marks, neighbours
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied
-from webhook.config import MustSpecify
 from webhook.quota.coverage import (
-    CoverageRules,
-    Uncovered,
-    uncovered_assignment,
-    uncovered_creation,
     uncovered_growth,
 )
 from webhook.quota.deferral import (
@@ -36,7 +30,7 @@ from webhook.quota.deferral import (
 from webhook.quota.evaluation import over_hard
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import NEWEST, Door
-from webhook.quota.objects import Pod, ResourceQuota
+from webhook.quota.objects import Pod
 from webhook.quota.pods import usage_of
 from webhook.quota.qos import qos_class
 from webhook.quota.resources import render
@@ -195,20 +189,7 @@ def _static_refusal(
     forged = marks.written(pod) if pod.is_assigned else []
     if forged and not marks.may_write(request, configuration):
         return marks.refused_creation(forged, configuration)
-    rules = context.current_rules()
-    obliges = rules.must_specify is MustSpecify.CREATE or (
-        rules.must_specify is MustSpecify.BIND and pod.is_assigned
-    )
-    missing = charging.unspecified(pod, applying) if obliges else None
-    if missing is not None:
-        return answers.refused(missing)
-
-    def find(every: Iterable[ResourceQuota], needed: CoverageRules) -> Uncovered | None:
-        if pod.is_assigned:
-            return uncovered_assignment(pod, every, needed)
-        return uncovered_creation(pod, every, needed, rules.deferred_keys)
-
-    return charging.uncovered(context, request, quotas, find)
+    return charging.lacking(context, request, pod, quotas, applying, gets_node=pod.is_assigned)
 
 
 def _never_fits(
