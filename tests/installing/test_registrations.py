@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import a_binding, a_pod
 from tests.installing.manifests import MASKS, SYSTEM, Manifest, entries, everything, of_kind
-from webhook.cluster.api import JOBS, PODS
+from webhook.cluster.api import JOBS, PODS, Kind
 from webhook.cluster.memory.interception import WriteRequest
 from webhook.cluster.selectors import parse_labels
 from webhook.embedded import registration
@@ -97,6 +97,27 @@ def marked(field: str, key: str, value: str = "a") -> Manifest:
     return a_pod(metadata={field: {key: value}})
 
 
+def a_request(
+    operation: Literal["CREATE", "UPDATE"],
+    kind: Kind,
+    new: Manifest,
+    old: Manifest | None = None,
+    subresource: str = "",
+) -> WriteRequest:
+    return WriteRequest(
+        operation=operation,
+        resource=kind,
+        kind=kind,
+        subresource=subresource,
+        namespace="team-a",
+        name="web-1",
+        new=new,
+        old=old,
+        dry_run=False,
+        options={},
+    )
+
+
 GATED = [{"name": "example.com/x"}, {"name": GATE}]
 UPDATES: dict[str, tuple[Manifest, Manifest, bool]] = {
     "nothing": (a_pod(), a_pod(), False),
@@ -125,18 +146,7 @@ UPDATES: dict[str, tuple[Manifest, Manifest, bool]] = {
 def test_an_update_is_asked_about_when_it_touches_what_is_ours(
     old: Manifest, new: Manifest, is_asked: bool
 ) -> None:
-    request = WriteRequest(
-        operation="UPDATE",
-        resource=PODS,
-        kind=PODS,
-        subresource="",
-        namespace="team-a",
-        name="web-1",
-        new=new,
-        old=old,
-        dry_run=False,
-        options={},
-    )
+    request = a_request("UPDATE", PODS, new, old)
     condition = hook_of("marks.deferredquota.io").condition
     assert condition is not None
     assert condition(request) is is_asked
@@ -174,18 +184,7 @@ def test_jobs_are_asked_about_when_they_are_new_or_their_spec_changes(
     is_asked: bool,
     phase: str,
 ) -> None:
-    request = WriteRequest(
-        operation=operation,
-        resource=JOBS,
-        kind=JOBS,
-        subresource="",
-        namespace="team-a",
-        name="train",
-        new=new,
-        old=old,
-        dry_run=False,
-        options={},
-    )
+    request = a_request(operation, JOBS, new, old)
     (condition,) = [
         hook.condition
         for hook in HOOKS
@@ -305,24 +304,9 @@ def hook_of(name: str) -> Hook:
     return next(hook for hook in HOOKS if hook.name == name and hook.phase == "validating")
 
 
-def creation(pod: Manifest) -> WriteRequest:
-    return WriteRequest(
-        operation="CREATE",
-        resource=PODS,
-        kind=PODS,
-        subresource="",
-        namespace="team-a",
-        name="web-1",
-        new=pod,
-        old=None,
-        dry_run=False,
-        options={},
-    )
-
-
 @pytest.mark.parametrize("node", ["", "node-0"])
 def test_a_new_pod_is_asked_about_at_one_of_two_doors(node: str) -> None:
-    request = creation(a_pod(node=node))
+    request = a_request("CREATE", PODS, a_pod(node=node))
     for name, with_node in {"assigned": True, "shape": False, "marked": False}.items():
         is_asked = hook_of(f"{name}.deferredquota.io").condition
         assert is_asked is not None
@@ -380,22 +364,7 @@ def test_the_embedded_api_server_asks_to_pin_where_there_is_no_uid(
 ) -> None:
     (condition,) = [hook.condition for hook in HOOKS if hook.name == "stamp.deferredquota.io"]
     assert condition is not None
-    assert condition(a_bind(binding)) is is_asked
-
-
-def a_bind(binding: Manifest) -> WriteRequest:
-    return WriteRequest(
-        operation="CREATE",
-        resource=PODS,
-        kind=PODS,
-        subresource="binding",
-        namespace="team-a",
-        name="web-1",
-        new=binding,
-        old=None,
-        dry_run=False,
-        options={},
-    )
+    assert condition(a_request("CREATE", PODS, binding, subresource="binding")) is is_asked
 
 
 def test_entries_are_complete_and_trust_nobody_yet() -> None:

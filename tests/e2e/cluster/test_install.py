@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -35,9 +35,6 @@ from webhook.cluster.files.documents import read_documents
 from webhook.encoding import encode_json
 from webhook.installing import MANIFESTS, render
 from webhook.quota.ledger_codec import ledger_status, summary
-
-SYSTEM: Final = "deferred-quota-system"
-NUMBERS: Final = itertools.count()
 
 
 @pytest.fixture(scope="module")
