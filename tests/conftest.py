@@ -1,6 +1,7 @@
 """Settings shared by all tests."""
 
 import gc
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -11,6 +12,9 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("steady")
+
+# In the background of a script nobody listens to the keyboard, and neither would what tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What is made until all tests are known stays: to look through it again and again for what could be
 # forgotten took half of the time in which tests are collected.

@@ -185,11 +185,16 @@ class Tenant:
         It is told of them in order: when it enforces a later one, it knows them.
         """
         name = "sentinel"
-        sentinel = {"metadata": {"name": name}, "spec": {"hard": {"secrets": "0"}}}
-        self.api.create(objects.quotas(self.namespace), sentinel)
         secrets = f"/api/v1/namespaces/{self.namespace}/secrets"
         secret = {"metadata": {"name": name}}
-        becomes(lambda: self.api.create(secrets, secret, dry_run=True).code, 403, "enforcement")
+
+        def code() -> int:
+            return self.api.create(secrets, secret, dry_run=True).code
+
+        becomes(code, 201, "the sentinel of the time before is forgotten")
+        sentinel = {"metadata": {"name": name}, "spec": {"hard": {"secrets": "0"}}}
+        self.api.create(objects.quotas(self.namespace), sentinel)
+        becomes(code, 403, "enforcement")
         self.api.delete(objects.quotas(self.namespace, name))
 
     # -- the ledger ------------------------------------------------------------------------

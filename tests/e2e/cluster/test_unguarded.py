@@ -111,11 +111,10 @@ def test_only_a_pod_that_nobody_was_asked_about_is_told(
         name = f"past-{next(numbers)}"
         made = tenant.pod(name, "1m")
         assert tenant.bind(name, uid=made.uid).ok
-        return tenant.events("UnguardedBind")
+        return [one for one in tenant.events("UnguardedBind") if one.startswith("pod past-")]
 
     with left_out(tenant):
         told = eventually(comes_past, "a pod that came past is told", growth=1)
-    assert told[0].startswith("pod past-")
     assert "it is counted all the same" in told[0]
     assert product.metric(TOLD) > before
     much = tenant.pod("much", "90")
