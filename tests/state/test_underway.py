@@ -13,6 +13,7 @@ from webhook.cluster.api import PODS
 from webhook.cluster.informer import Informer, Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.quota.objects import Pod
+from webhook.quota.quantity import ZERO, Quantity
 from webhook.quota.resources import ResourceList, to_text
 from webhook.state.names import GATE, LET_THROUGH_ANNOTATION
 from webhook.state.underway import LATE_SECONDS, Underway
@@ -20,6 +21,9 @@ from webhook.state.view import STALE_SECONDS, WAITING_PODS
 
 NAMESPACE = "team-a"
 OURS = [{"name": GATE}]
+NONE = "-1"
+LITTLE = "0"
+"""Only for a pod before which nothing comes."""
 
 
 @dataclass
@@ -65,15 +69,18 @@ class Road:
         name: str = "web-1",
         *,
         mark: str = "",
-        fits: bool = True,
+        room: str = "100",
         is_held: bool = True,
         is_dry_run: bool = False,
     ) -> str:
-        """Ask for a pod, and return its mark; whoever waits stands before it if it is held."""
+        """Ask for a pod, and return its mark; whoever waits stands before it if it is held.
+
+        It fits where no more than the room is taken by what comes before it.
+        """
 
         def note(underway: ResourceList) -> bool:
             self.asked.append(to_text(underway))
-            return fits
+            return underway.get("requests.cpu", ZERO) <= Quantity.parse(room)
 
         annotations = {LET_THROUGH_ANNOTATION: mark} if mark else {}
         raw = a_pod(name=name, uid="", requests={"cpu": "1"}, metadata={"annotations": annotations})
@@ -87,7 +94,7 @@ class Road:
 
     def taken(self) -> str:
         """What is underway, in cpu, as the next pod would be told."""
-        self.lets(fits=True, is_dry_run=True)
+        self.lets(room=NONE, is_held=False, is_dry_run=True)
         return self.asked[-1].get("requests.cpu", "0")
 
 
@@ -127,7 +134,7 @@ def test_a_pod_that_is_asked_about_again_keeps_its_mark_and_is_underway_once(roa
     assert road.taken() == "1"
     assert road.lets("a", mark=mark, is_dry_run=True) != mark
     assert road.taken() == "1"
-    assert not road.lets("a", mark=mark, fits=False)
+    assert not road.lets("a", mark=mark, room=NONE)
     road.clock[0] += LATE_SECONDS
     road.catch_up()
     assert road.taken() == "0"
@@ -191,12 +198,33 @@ def test_a_pod_that_others_hold_is_not_underway_until_they_let_it_go(road: Road)
 def test_nobody_passes_who_waits(road: Road) -> None:
     road.pod("first", schedulingGates=OURS)
     road.catch_up()
-    assert not road.lets(is_dry_run=True)
-    assert road.asked == []
-    assert road.lets("other", is_held=False)
+    assert not road.lets(room=LITTLE, is_dry_run=True)
+    assert [one["requests.cpu"] for one in road.asked] == ["1"]
+    assert road.lets("other", room=LITTLE, is_held=False)
     road.api.patch(PODS, "first", {"spec": {"schedulingGates": None}}, namespace=NAMESPACE)
     road.catch_up()
-    assert road.lets()
+    assert road.lets(room="2")
+
+
+def test_who_waits_keeps_nobody_where_there_is_room_for_all(road: Road) -> None:
+    for number in range(30):
+        road.pod(f"p{number}", schedulingGates=OURS)
+    road.pod("started", "2")
+    road.catch_up()
+    assert not road.lets("next", room="31")
+    assert road.lets("next", room="33")  # the one that was gated just now waits too
+    assert not road.lets("after", room="33")
+
+
+@pytest.mark.parametrize("how", ["it is gone", "it has ended"])
+def test_who_waits_no_more_is_not_counted_any_more(road: Road, how: str) -> None:
+    road.pod("a", "3", schedulingGates=OURS)
+    road.pod("b", "1", schedulingGates=OURS)
+    road.catch_up()
+    assert not road.lets(room="3", is_dry_run=True)
+    LEAVING[how](road)
+    road.catch_up()
+    assert road.lets(room="1", is_dry_run=True)
 
 
 def test_one_that_others_hold_too_keeps_nobody(road: Road) -> None:
@@ -209,24 +237,24 @@ def test_where_many_wait_every_pod_stands_behind_them(road: Road) -> None:
     for number in range(21):
         road.pod(f"p{number}", schedulingGates=OURS)
     road.catch_up()
-    assert not road.lets(is_held=False)
+    assert not road.lets(room=LITTLE, is_held=False)
 
 
 def test_one_that_was_gated_waits_before_it_is_seen(road: Road) -> None:
-    assert not road.lets(fits=False)
-    assert not road.lets(fits=True)
+    assert not road.lets(room=NONE)
+    assert not road.lets(room=LITTLE)
     road.clock[0] += LATE_SECONDS
     road.hear()
-    assert road.lets(fits=True)
+    assert road.lets()
 
 
 def test_pods_that_come_all_the_time_are_let_through_again_when_nobody_waits(road: Road) -> None:
-    assert not road.lets("large", fits=False)
+    assert not road.lets("large", room=NONE)
     road.pod("large", schedulingGates=OURS)
     road.catch_up()
     for number in range(3):  # one behind the other, each before the other is forgotten
         road.clock[0] += LATE_SECONDS - 1
-        assert not road.lets(f"p{number}")
+        assert not road.lets(f"p{number}", room=LITTLE)
         road.pod(f"p{number}", schedulingGates=OURS)
         road.catch_up()
     for name in ("large", "p0", "p1", "p2"):
@@ -236,18 +264,18 @@ def test_pods_that_come_all_the_time_are_let_through_again_when_nobody_waits(roa
 
 
 def test_another_pod_that_is_seen_is_not_the_one_that_was_gated(road: Road) -> None:
-    assert not road.lets("a", fits=False)
+    assert not road.lets("a", room=NONE)
     road.pod("b", schedulingGates=OURS)
     road.pod("a")
     road.catch_up()
     road.api.delete(PODS, "b", namespace=NAMESPACE)
     road.catch_up()
-    assert not road.lets("c")
+    assert not road.lets("c", room="1")
 
 
 def test_a_dry_run_leaves_nothing_behind(road: Road) -> None:
     assert road.lets(is_dry_run=True)
-    assert not road.lets(fits=False, is_dry_run=True)
+    assert not road.lets(room=NONE, is_dry_run=True)
     assert road.lets()
     assert road.asked == [{}, {}, {}]
 
@@ -280,7 +308,7 @@ def test_namespaces_are_forgotten_when_nothing_is_underway(road: Road) -> None:
 
 
 def test_namespaces_in_which_nothing_came_of_it_are_forgotten_too(road: Road) -> None:
-    assert not road.lets(fits=False)
+    assert not road.lets(room=NONE)
     road.clock[0] += LATE_SECONDS
     for name in ("a", "b"):  # what is heard now counts from the next time on
         road.pod(name, namespace="elsewhere")

@@ -1,10 +1,12 @@
-"""Which new pods need no scheduling gate, because nobody waits and there is room.
+"""Which new pods need no scheduling gate, because there is room and nobody is kept waiting by them.
 
 A pod without a gate goes to the scheduler at once and is charged at its bind, like any other. What
 is promised to nobody is only safe to hand out twice as long as there is plenty: so a pod passes
 while all that has no gate and no node, itself included, takes no more than half of what is free.
-The last of a quota always goes to whoever is first in the line. A decision that rests on an old
-view lets at worst a pod through that its bind refuses.
+The last of a quota always goes to whoever is first in the line. Those that wait are no reason to
+wait while there is room for them too, as if they were on their way. Where there is not, a pod
+passes none that it would stand behind. A decision that rests on an old view lets at worst a pod
+through that its bind refuses.
 """
 
 from __future__ import annotations
@@ -20,14 +22,15 @@ from webhook.quota.resources import ResourceList, add
 
 
 def may_pass(newcomer: Waiter, terms: Terms, ledger: Ledger | None, underway: ResourceList) -> bool:
-    """Say whether a new pod may be created without our gate, if nobody waits.
+    """Say whether there is room for a new pod to be created without our gate.
 
     Args:
         newcomer: The pod, which has no node, as the line would judge it.
         terms: What its namespace's pods are judged by.
         ledger: The namespace's ledger as last known; None when there is none.
-        underway: What pods take that have no gate and no node yet. Those that no quota of the pod
-            is about may be among them.
+        underway: What pods take that are to come before it: those that have no gate and no node
+            yet, perhaps also those that wait. Pods that no quota of this one is about may be among
+            them.
     """
     if newcomer.pod.is_gated or ledger is None or not _has_counted(ledger, terms):
         return False

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from webhook.cluster.informer import Change, Informer
@@ -48,14 +49,16 @@ class _Space:
     """One namespace.
 
     Attributes:
-        waiting: The pods that wait behind our gate alone, by name.
+        waiting: The pods that wait behind our gate alone, by name, and what each takes.
         usage: What pods take that have no gate, seen or not seen yet.
+        queued: What those take that wait, seen or not seen yet.
         recent: Token → a pod that was let through and is not seen yet, in their order.
         gated: Pods that were gated and are not seen yet, in their order.
     """
 
-    waiting: dict[str, Pod] = field(default_factory=dict)
+    waiting: dict[str, tuple[Pod, ResourceList]] = field(default_factory=dict)
     usage: ResourceList = field(default_factory=dict)
+    queued: ResourceList = field(default_factory=dict)
     recent: dict[str, _Recent] = field(default_factory=dict)
     gated: list[_Recent] = field(default_factory=list)
 
@@ -64,6 +67,25 @@ class _Space:
 
     def take(self, usage: ResourceList) -> None:
         self.usage = remove_zeros(subtract(self.usage, usage))
+
+    def enqueue(self, name: str, pod: Pod) -> None:
+        """A pod that waits is seen."""
+        usage = usage_of(pod, now=None)
+        self.waiting[name] = pod, usage
+        self.queued = add(self.queued, usage)
+
+    def dequeue(self, name: str) -> None:
+        """It does not wait any more, or not as it did."""
+        found = self.waiting.pop(name, None)
+        if found is not None:
+            self._take_queued(found[1])
+
+    def _take_queued(self, usage: ResourceList) -> None:
+        self.queued = remove_zeros(subtract(self.queued, usage))
+
+    def remember_gated(self, recent: _Recent) -> None:
+        self.gated.append(recent)
+        self.queued = add(self.queued, recent.usage)
 
     def remember(self, token: str, recent: _Recent) -> None:
         self.recent[token] = recent
@@ -81,6 +103,7 @@ class _Space:
         for index, one in enumerate(self.gated):
             if _name(one.pod) == _name(pod):
                 del self.gated[index]
+                self._take_queued(one.usage)
                 return
 
     def forget_late(self, heard: float) -> None:
@@ -88,17 +111,30 @@ class _Space:
         late = [token for token, one in self.recent.items() if heard - one.moment >= LATE_SECONDS]
         for token in late:
             self.forget(token)
-        self.gated = [one for one in self.gated if heard - one.moment < LATE_SECONDS]
+        while self.gated and heard - self.gated[0].moment >= LATE_SECONDS:
+            self._take_queued(self.gated.pop(0).usage)
 
     @property
     def is_empty(self) -> bool:
         return not (self.waiting or self.usage or self.recent or self.gated)
 
-    def is_waited_in(self, stands_before: Callable[[Pod], bool]) -> bool:
+    def has_room(
+        self, fits: Callable[[ResourceList], bool], stands_before: Callable[[Pod], bool]
+    ) -> bool:
+        """Say whether nobody is kept waiting by a pod that passes: there is room for all of them.
+
+        Else nobody must stand before it.
+        """
+        if self.queued and fits(add(self.usage, self.queued)):
+            return True
+        return not self._is_waited_in(stands_before) and fits(self.usage)
+
+    def _is_waited_in(self, stands_before: Callable[[Pod], bool]) -> bool:
         if len(self.waiting) + len(self.gated) > _MOST_LOOKED_AT:
             return True
-        unseen = [one.pod for one in self.gated]
-        return any(stands_before(one) for one in (*self.waiting.values(), *unseen))
+        seen = (pod for pod, _ in self.waiting.values())
+        unseen = (one.pod for one in self.gated)
+        return any(map(stands_before, chain(seen, unseen)))
 
 
 class Underway:
@@ -134,7 +170,7 @@ class Underway:
         Args:
             namespace: The pod's namespace.
             pod: The pod; one that was marked a moment ago is asked about again.
-            fits: Tells whether it fits beside what is on its way.
+            fits: Tells whether it fits beside what is on its way, or what waits too.
             stands_before: Tells of a pod that waits whether this one would stand behind it.
             is_dry_run: The pod will not be created.
         """
@@ -146,14 +182,14 @@ class Underway:
             self._forget_late(self._heard(now))
             space = self._spaces.setdefault(namespace, _Space())
             is_again = not is_dry_run and space.forget(token)
-            may = not space.is_waited_in(stands_before) and fits(space.usage)
+            may = space.has_room(fits, stands_before)
             came = _Recent(pod, usage_of(pod, now=None), now)
             if not is_again:
                 token = secrets.token_hex(8)
             if may and not is_dry_run:
                 space.remember(token, came)
             elif not is_dry_run:
-                space.gated.append(came)
+                space.remember_gated(came)
             self._unseen[namespace] = None
             self._tidy(namespace, space)
         return token if may else ""
@@ -174,7 +210,7 @@ class Underway:
             self._forget_late(heard)
             space = self._spaces.setdefault(namespace, _Space())
             if change.old is not None:
-                space.waiting.pop(name, None)
+                space.dequeue(name)
                 space.take(_usage(change.old))
             if change.new is not None:
                 self._put(space, name, change.new, is_first=change.old is None)
@@ -184,7 +220,7 @@ class Underway:
     def _put(space: _Space, name: str, pod: Pod, *, is_first: bool) -> None:
         space.put(_usage(pod))
         if _waits_for_us(pod):
-            space.waiting[name] = pod
+            space.enqueue(name, pod)
         if is_first and GATE in pod.scheduling_gates:
             space.forget_gated(pod)
         elif is_first:

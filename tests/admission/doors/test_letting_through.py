@@ -90,6 +90,15 @@ def test_nobody_passes_who_waits(open_desk: OpenDesk) -> None:
     assert not is_let_through(asked(desk))
 
 
+def test_who_waits_keeps_nobody_while_there_is_room_for_both(open_desk: OpenDesk) -> None:
+    desk = opened(open_desk, "10")
+    for number in range(4):
+        name = f"gated-{number}"
+        desk.pod(name=name, uid=name, requests={"cpu": "1"}, schedulingGates=[OURS])
+    desk.catch_up()
+    assert [is_let_through(asked(desk)) for _ in range(3)] == [True, False, False]
+
+
 def test_one_that_waits_for_something_else_keeps_nobody(open_desk: OpenDesk) -> None:
     desk = opened(open_desk)
     desk.pod(name="huge", uid="uid-huge", requests={"cpu": "99"}, schedulingGates=[OURS])

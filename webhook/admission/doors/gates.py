@@ -8,7 +8,7 @@ refused here. In doubt a pod is gated: the controller takes the gate off what no
 while a pod without a gate can only be refused, again and again, at its bind. The bind is charged in
 any case, with a gate or without.
 
-Where the pacing is `auto`, a pod that finds nobody waiting and enough room gets no gate
+Where the pacing is `auto`, a pod that finds enough room for itself and all before it gets no gate
 (`quota.passage`).
 
 Other webhooks may add containers to the pod, and then this one is asked again.
@@ -171,7 +171,7 @@ def _judged(
 
 
 def _passing(context: DoorContext, request: AdmissionRequest, pod: Pod, quotas: QuotasSeen) -> str:
-    """Return the token of a pod that needs no gate, as nobody waits and there is room; or nothing.
+    """Return the token of a pod that needs no gate, as it keeps nobody waiting; or nothing.
 
     Only one that the rules for new pods have nothing to say about passes.
     """
