@@ -108,8 +108,10 @@ class _Space:
 
     def forget_late(self, heard: float) -> None:
         """Forget who should have been seen by what was heard up to a moment."""
-        late = [token for token, one in self.recent.items() if heard - one.moment >= LATE_SECONDS]
-        for token in late:
+        while self.recent:
+            token, first = next(iter(self.recent.items()))
+            if heard - first.moment < LATE_SECONDS:
+                break
             self.forget(token)
         while self.gated and heard - self.gated[0].moment >= LATE_SECONDS:
             self._take_queued(self.gated.pop(0).usage)
