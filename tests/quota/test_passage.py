@@ -35,12 +35,13 @@ def passes(
     terms: Terms = TERMS,
     ledger: Ledger | None = None,
     underway: Mapping[str, str] | None = None,
+    waiting: Mapping[str, str] | None = None,
     **fields: object,
 ) -> bool:
     """Ask about a pod that has no uid yet."""
     raw = a_pod(**{"uid": "", "requests": {"cpu": cpu}, **fields})  # type: ignore[arg-type]
-    beside = parse_resource_list(underway or {}, field="")
-    return may_pass(judged(raw, terms), terms, ledger or ledger_of(terms), beside)
+    beside, before = (parse_resource_list(each or {}, field="") for each in (underway, waiting))
+    return may_pass(judged(raw, terms), terms, ledger or ledger_of(terms), beside, before)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,27 @@ def test_a_pod_that_could_not_be_released_is_gated(fields: dict[str, object]) ->
     containers = fields.get("containers")
     raw = a_pod(*(containers or ()), **{k: v for k, v in fields.items() if k != "containers"})  # type: ignore[misc, arg-type]
     assert not may_pass(judged(raw, TERMS), TERMS, ledger_of(TERMS), {})
+
+
+@pytest.mark.parametrize(
+    ("underway", "waiting", "may"),
+    [
+        ({}, {"requests.cpu": "4"}, True),
+        ({"requests.cpu": "1m"}, {"requests.cpu": "4"}, False),
+        ({}, {"requests.cpu": "1", "requests.memory": "2Gi"}, True),
+        ({}, {"requests.cpu": "1", "requests.memory": "2049Mi"}, False),
+        ({"requests.memory": "1Gi"}, {"requests.cpu": "1", "requests.memory": "1Gi"}, True),
+        ({"requests.memory": "1Gi"}, {"requests.cpu": "1", "requests.memory": "1025Mi"}, False),
+        ({"requests.memory": "9Gi"}, {"requests.cpu": "1", "requests.memory": "0"}, True),
+        ({}, {"requests.cpu": "1", "limits.memory": "99Gi", "pods": "99"}, True),
+    ],
+)
+def test_there_is_room_for_all_that_waits_also_for_what_the_pod_asks_none_of(
+    underway: Mapping[str, str], waiting: Mapping[str, str], may: bool
+) -> None:
+    terms = terms_of(a_quota("q", hard={"requests.cpu": "10", "requests.memory": "4Gi"}))
+    asked = {"cpu": "1", "memory": "0"}
+    assert passes(terms=terms, underway=underway, waiting=waiting, requests=asked) is may
 
 
 def test_rules_of_the_line_are_those_of_the_passage() -> None:

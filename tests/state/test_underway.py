@@ -14,7 +14,7 @@ from webhook.cluster.informer import Informer, Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.quota.objects import Pod
 from webhook.quota.quantity import ZERO, Quantity
-from webhook.quota.resources import ResourceList, to_text
+from webhook.quota.resources import ResourceList, add, to_text
 from webhook.state.names import GATE, LET_THROUGH_ANNOTATION
 from webhook.state.underway import LATE_SECONDS, Underway
 from webhook.state.view import STALE_SECONDS, WAITING_PODS
@@ -78,9 +78,10 @@ class Road:
         It fits where no more than the room is taken by what comes before it.
         """
 
-        def note(underway: ResourceList) -> bool:
-            self.asked.append(to_text(underway))
-            return underway.get("requests.cpu", ZERO) <= Quantity.parse(room)
+        def note(underway: ResourceList, waiting: ResourceList) -> bool:
+            before = add(underway, waiting)
+            self.asked.append(to_text(before))
+            return before.get("requests.cpu", ZERO) <= Quantity.parse(room)
 
         annotations = {LET_THROUGH_ANNOTATION: mark} if mark else {}
         raw = a_pod(name=name, uid="", requests={"cpu": "1"}, metadata={"annotations": annotations})

@@ -14,23 +14,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 from webhook.quota.cluster_quotas import PREFIX
-from webhook.quota.ledger import Ledger, exceeded
+from webhook.quota.ledger import NOTHING, Ledger, exceeded
 from webhook.quota.line import Terms, Waiter, waiter_of
 from webhook.quota.objects import Pod
 from webhook.quota.quantity import ZERO
 from webhook.quota.resources import ResourceList, add
 
 
-def may_pass(newcomer: Waiter, terms: Terms, ledger: Ledger | None, underway: ResourceList) -> bool:
+def may_pass(
+    newcomer: Waiter,
+    terms: Terms,
+    ledger: Ledger | None,
+    underway: ResourceList,
+    waiting: ResourceList = NOTHING,
+) -> bool:
     """Say whether there is room for a new pod to be created without our gate.
 
     Args:
         newcomer: The pod, which has no node, as the line would judge it.
         terms: What its namespace's pods are judged by.
         ledger: The namespace's ledger as last known; None when there is none.
-        underway: What pods take that are to come before it: those that have no gate and no node
-            yet, perhaps also those that wait. Pods that no quota of this one is about may be among
-            them.
+        underway: What pods take that have no gate and no node yet.
+        waiting: What those take that are to come before it out of the line. There has to be room
+            for all of it, also where the pod asks for none: what one of them lacks may keep others
+            waiting that ask for no more than this pod.
+
+    Pods that no quota of this one is about may be among both.
     """
     if newcomer.pod.is_gated or ledger is None or not _has_counted(ledger, terms):
         return False
@@ -40,8 +49,9 @@ def may_pass(newcomer: Waiter, terms: Terms, ledger: Ledger | None, underway: Re
     if any(name.startswith(PREFIX) for name in claim.quotas):
         return False  # others take of it too
     asked = claim.usage
-    beside = {name: underway.get(name, ZERO) for name, amount in asked.items() if amount > ZERO}
-    once = add(asked, beside)
+    before = add(asked, waiting)
+    beside = {name: underway.get(name, ZERO) for name, amount in before.items() if amount > ZERO}
+    once = add(before, beside)
     return not exceeded(ledger, replace(claim, uid="", usage=add(once, once)))
 
 

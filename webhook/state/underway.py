@@ -121,15 +121,17 @@ class _Space:
         return not (self.waiting or self.usage or self.recent or self.gated)
 
     def has_room(
-        self, fits: Callable[[ResourceList], bool], stands_before: Callable[[Pod], bool]
+        self,
+        fits: Callable[[ResourceList, ResourceList], bool],
+        stands_before: Callable[[Pod], bool],
     ) -> bool:
         """Say whether nobody is kept waiting by a pod that passes: there is room for all of them.
 
         Else nobody must stand before it.
         """
-        if self.queued and fits(add(self.usage, self.queued)):
+        if self.queued and fits(self.usage, self.queued):
             return True
-        return not self._is_waited_in(stands_before) and fits(self.usage)
+        return not self._is_waited_in(stands_before) and fits(self.usage, {})
 
     def _is_waited_in(self, stands_before: Callable[[Pod], bool]) -> bool:
         if len(self.waiting) + len(self.gated) > _MOST_LOOKED_AT:
@@ -161,7 +163,7 @@ class Underway:
         namespace: str,
         pod: Pod,
         *,
-        fits: Callable[[ResourceList], bool],
+        fits: Callable[[ResourceList, ResourceList], bool],
         stands_before: Callable[[Pod], bool],
         is_dry_run: bool = False,
     ) -> str:
@@ -172,7 +174,7 @@ class Underway:
         Args:
             namespace: The pod's namespace.
             pod: The pod; one that was marked a moment ago is asked about again.
-            fits: Tells whether it fits beside what is on its way, or what waits too.
+            fits: Tells whether it fits beside what is on its way, and what waits before it.
             stands_before: Tells of a pod that waits whether this one would stand behind it.
             is_dry_run: The pod will not be created.
         """

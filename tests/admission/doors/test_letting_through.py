@@ -99,6 +99,25 @@ def test_who_waits_keeps_nobody_while_there_is_room_for_both(open_desk: OpenDesk
     assert [is_let_through(asked(desk)) for _ in range(3)] == [True, False, False]
 
 
+def test_who_waits_for_a_resource_that_others_do_not_ask_for_holds_them_all_the_same(
+    open_desk: OpenDesk,
+) -> None:
+    """As in the line, where it holds those that were gated before they came."""
+    desk = open_desk(a_quota("p1", hard={"requests.cpu": "20", "requests.memory": "1Gi"}))
+    labelled(desk, "auto")
+    both, small = {"cpu": "1", "memory": "1Gi"}, {"cpu": "1", "memory": "0"}
+    desk.pod(name="runs", uid="uid-runs", node="node-1", requests=both)
+    desk.settle()
+    desk.catch_up()
+    assert is_let_through(asked(desk, requests=small, dry_run=True))
+    desk.pod(name="first", uid="uid-first", requests=both, schedulingGates=[OURS])
+    desk.pod(name="second", uid="uid-second", requests=small, schedulingGates=[OURS])
+    desk.settle()
+    desk.catch_up()
+    assert desk.reservations() == {}  # the first holds the second
+    assert not is_let_through(asked(desk, requests=small))
+
+
 def test_one_that_waits_for_something_else_keeps_nobody(open_desk: OpenDesk) -> None:
     desk = opened(open_desk)
     desk.pod(name="huge", uid="uid-huge", requests={"cpu": "99"}, schedulingGates=[OURS])

@@ -189,7 +189,7 @@ def _passing(context: DoorContext, request: AdmissionRequest, pod: Pod, quotas: 
     return context.underway.let_through(
         namespace,
         pod,
-        fits=lambda underway: may_pass(newcomer, terms, ledger, underway),
+        fits=lambda underway, queued: may_pass(newcomer, terms, ledger, underway, queued),
         stands_before=lambda waiting: stands_before(waiting, newcomer, GATE, terms),
         is_dry_run=request.dry_run,
     )
