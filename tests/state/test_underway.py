@@ -67,6 +67,7 @@ class Road:
     def lets(
         self,
         name: str = "web-1",
+        cpu: str = "1",
         *,
         mark: str = "",
         room: str = "100",
@@ -75,7 +76,8 @@ class Road:
     ) -> str:
         """Ask for a pod, and return its mark; whoever waits stands before it if it is held.
 
-        It fits where no more than the room is taken by what comes before it.
+        It fits where no more than the room is taken by what comes before it. A name that ends
+        with a dash has its end made up when the pod is created.
         """
 
         def note(underway: ResourceList, waiting: ResourceList) -> bool:
@@ -84,7 +86,10 @@ class Road:
             return before.get("requests.cpu", ZERO) <= Quantity.parse(room)
 
         annotations = {LET_THROUGH_ANNOTATION: mark} if mark else {}
-        raw = a_pod(name=name, uid="", requests={"cpu": "1"}, metadata={"annotations": annotations})
+        metadata: dict[str, object] = {"annotations": annotations}
+        if name.endswith("-"):
+            name, metadata = "", {**metadata, "generateName": name}
+        raw = a_pod(name=name, uid="", requests={"cpu": cpu}, metadata=metadata)
         return self.underway.let_through(
             NAMESPACE,
             Pod.from_object(raw),
@@ -272,6 +277,19 @@ def test_another_pod_that_is_seen_is_not_the_one_that_was_gated(road: Road) -> N
     road.api.delete(PODS, "b", namespace=NAMESPACE)
     road.catch_up()
     assert not road.lets("c", room="1")
+
+
+def test_of_names_made_up_alike_the_pod_that_was_gated_is_told_by_what_it_takes(road: Road) -> None:
+    for cpu in ("9", "1"):
+        assert not road.lets("run-", cpu, room=NONE)
+    made_up: dict[str, object] = {"generateName": "run-"}
+    road.pod("run-a", "1", metadata=made_up, schedulingGates=OURS)
+    road.catch_up()
+    assert not road.lets(room="9", is_dry_run=True)
+    road.pod("run-b", "8", metadata=made_up, schedulingGates=OURS)  # somebody has made it smaller
+    road.catch_up()
+    assert not road.lets(room="8", is_dry_run=True)
+    assert road.lets(room="9", is_dry_run=True)
 
 
 def test_a_dry_run_leaves_nothing_behind(road: Road) -> None:

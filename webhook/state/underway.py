@@ -19,7 +19,7 @@ from webhook.cluster.informer import Change, Informer
 from webhook.quota.line import is_underway, waits
 from webhook.quota.objects import Pod
 from webhook.quota.pods import usage_of
-from webhook.quota.resources import ResourceList, add, remove_zeros, subtract
+from webhook.quota.resources import ResourceList, add, equal, remove_zeros, subtract
 from webhook.state.names import GATE, LET_THROUGH_ANNOTATION
 from webhook.state.view import STALE_SECONDS
 
@@ -99,12 +99,20 @@ class _Space:
         return found is not None
 
     def forget_gated(self, pod: Pod) -> None:
-        """Forget the first of its name, or of names made up in the same way: it is seen now."""
+        """Forget the one that is seen now: of its name, or of one made up in the same way.
+
+        Of several the first that takes as much, or else the first of all.
+        """
+        name, usage = _name(pod), usage_of(pod, now=None)
+        found = None
         for index, one in enumerate(self.gated):
-            if _name(one.pod) == _name(pod):
-                del self.gated[index]
-                self._take_queued(one.usage)
-                return
+            if _name(one.pod) == name:
+                found = index if found is None else found
+                if equal(one.usage, usage):
+                    found = index
+                    break
+        if found is not None:
+            self._take_queued(self.gated.pop(found).usage)
 
     def forget_late(self, heard: float) -> None:
         """Forget who should have been seen by what was heard up to a moment."""
