@@ -87,7 +87,7 @@ class Pacing(StrEnum):
     """Pods that a quota concerns are created with a scheduling gate, which goes when they fit."""
 
     AUTO = "auto"
-    """The same while others wait, or little of a quota is free; who finds room needs no gate."""
+    """The same where little is free for a pod and those before it; who finds room needs no gate."""
 
     NONE = "none"
     """No gates: what does not fit is refused at its bind, and tried again by the scheduler."""

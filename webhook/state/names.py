@@ -27,7 +27,7 @@ PACING_LABEL: Final = "deferredquota.io/pacing"
 GATE_PACING: Final = "gate"
 """Pods that a quota concerns are created with our scheduling gate."""
 AUTO_PACING: Final = "auto"
-"""The same, but only while others wait or there is not much room left."""
+"""The same, but only where there is not much room left for a pod and those before it."""
 NO_PACING: Final = "none"
 """Pods get no gate of ours; their bind is guarded all the same."""
 

@@ -1,4 +1,4 @@
-"""With `pacing: auto` a pod that finds nobody waiting and enough room gets no gate, but a mark."""
+"""With `pacing: auto` a pod that finds room for itself and all before it gets a mark, no gate."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Each story is played twice: as it is, and with the controller killed in the middle of it; it is
 started again, and leads when the lease of the killed one is over. So it is where all pods wait
-behind gates, and where those need none that find nobody waiting and enough room. An observer
-follows the pods all the time.
+behind gates, and where those need none that find enough room. An observer follows the pods all the
+time.
 """
 
 from __future__ import annotations
