@@ -1,4 +1,9 @@
-"""Our verdicts and words are those of the API server's own check."""
+"""Our verdicts and words are those of the API server's own check.
+
+That one may be wrong for a moment: the quota controller counts again when a pod was resized, and on
+a busy machine without those that its cache does not show yet. A rule that differs does so with the
+same cases in new namespaces again.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +36,15 @@ def test_pods_are_admitted_and_refused_as_the_api_server_does(
         for obj in wanted:
             assert api.create(path, obj).code in (201, 409)
 
-    def outcome(seed: int) -> Outcome:
+    def tried(seed: int, name: str) -> Outcome:
         chance = random.Random(seed)  # noqa: S311 - the same cases at every run
-        pair = open_pair(api, f"differential-{seed}", NODE, chance)
-        return compare(pair, chance, CASES_OF_A_PAIR)
+        return compare(open_pair(api, name, NODE, chance), chance, CASES_OF_A_PAIR)
+
+    def outcome(seed: int) -> Outcome:
+        first = tried(seed, f"differential-{seed}")
+        if first.difference:
+            print(f"looked at again: {first.difference}")
+        return tried(seed, f"differential-{seed}-again") if first.difference else first
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         outcomes = list(pool.map(outcome, range(PAIRS)))
