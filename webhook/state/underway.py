@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import chain
 from typing import Final
 
 from webhook.cluster.informer import Change, Informer
+from webhook.quota.ledger import NOTHING
 from webhook.quota.line import is_underway, waits
 from webhook.quota.objects import Pod
 from webhook.quota.pods import usage_of
@@ -133,20 +135,18 @@ class _Space:
         fits: Callable[[ResourceList, ResourceList], bool],
         stands_before: Callable[[Pod], bool],
     ) -> bool:
-        """Say whether nobody is kept waiting by a pod that passes: there is room for all of them.
+        """Say whether nobody is kept waiting by a pod that passes: there is room for them too.
 
-        Else nobody must stand before it.
+        Those that it would not stand behind need none.
         """
         if self.queued and fits(self.usage, self.queued):
             return True
-        return not self._is_waited_in(stands_before) and fits(self.usage, {})
-
-    def _is_waited_in(self, stands_before: Callable[[Pod], bool]) -> bool:
         if len(self.waiting) + len(self.gated) > _MOST_LOOKED_AT:
-            return True
-        seen = (pod for pod, _ in self.waiting.values())
-        unseen = (one.pod for one in self.gated)
-        return any(map(stands_before, chain(seen, unseen)))
+            return False
+        unseen = ((one.pod, one.usage) for one in self.gated)
+        everybody = chain(self.waiting.values(), unseen)
+        before = [usage for pod, usage in everybody if stands_before(pod)]
+        return fits(self.usage, reduce(add, before, NOTHING))
 
 
 class Underway:
