@@ -112,6 +112,31 @@ def test_a_role_in_a_namespace_counts_there() -> None:
     assert found.details == ("User alice (power in team-a)",)
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_told"),
+    [((), True), (("team-x",), True), ((NAMESPACE,), False), ((NAMESPACE, "team-x"), True)],
+)
+def test_a_right_in_one_namespace_is_told_where_that_is_looked_at(
+    asked: tuple[str, ...], is_told: bool
+) -> None:
+    cluster = healthy()
+    rule = a_rule("create", "pods/binding")
+    load(cluster, a_role("power", rule), a_grant("power", namespace="team-x"))
+    assert ("rights.bind" in ids(examined(cluster, namespaces=asked))) is is_told
+
+
+def test_a_right_everywhere_or_beside_the_product_is_told_whatever_is_looked_at() -> None:
+    cluster = healthy()
+    load(
+        cluster,
+        a_role("power", a_rule("create", "pods/binding")),
+        a_grant("power"),
+        a_grant("power", a_subject("User", "bob"), namespace="deferred-quota-system"),
+    )
+    found = the(examined(cluster, namespaces=(NAMESPACE,)), "rights.bind")
+    assert found.details == ("User alice (power)", "User bob (power in deferred-quota-system)")
+
+
 def test_many_are_summed_up() -> None:
     cluster = healthy()
     people = [a_subject("User", f"u{n}") for n in range(5)]

@@ -132,13 +132,16 @@ _Roles = Mapping[tuple[str, str, str], tuple[_Rule, ...]]
 def rights(scene: Scene) -> Iterator[Finding]:
     """Look through all roles and bindings for powers in the hands of people and workloads.
 
-    The platform's own subjects (`system:...`, kube-system) and this product's are left out.
+    The platform's own subjects (`system:...`, kube-system) and this product's are left out. So is
+    what counts only in a namespace that is not looked at.
     """
     odd: list[Finding] = []
     roles = {**_roles(scene, CLUSTER_ROLES, odd), **_roles(scene, ROLES, odd)}
     holders: dict[str, dict[str, None]] = {power.id: {} for power in (*_POWERS, _EVERYTHING)}
     for kind in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
         for raw in scene.objects(kind):
+            if not _counts(subject_of(kind, raw).namespace, scene.settings.namespaces):
+                continue
             try:
                 _note(raw, roles, holders)
             except InvalidFieldError as err:
@@ -148,6 +151,11 @@ def rights(scene: Scene) -> Iterator[Finding]:
         found = tuple(sorted(holders[power.id]))
         if found:
             yield Finding(power.id, power.severity, None, _sum(found, power), power.remedy, found)
+
+
+def _counts(namespace: str, only: tuple[str, ...]) -> bool:
+    """Say whether a binding in a namespace, or in none, says something of what is looked at."""
+    return not only or namespace in {"", SYSTEM_NAMESPACE, *only}
 
 
 def _sum(found: tuple[str, ...], power: _Power, most: int = 3) -> str:
