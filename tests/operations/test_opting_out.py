@@ -255,6 +255,24 @@ def test_whoever_goes_on_masking_is_told_of() -> None:
     assert done.problems == ("quota p1: status lacks requests.cpu: something takes it out again",)
 
 
+def test_whoever_goes_on_masking_is_told_of_once_and_soon() -> None:
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}))
+    api = MemoryClient(cluster, admission=ApiServer(cluster))
+    seconds = itertools.count()
+    told: list[tuple[int, str]] = []
+    patience = Patience(seconds=90, clock=lambda: float(next(seconds)), sleep=lambda _: None)
+
+    def report(words: str) -> None:
+        told.append((next(seconds), words))
+
+    opt_out(api, NAMESPACE, report=report, patience=patience)
+    (_, completing), (moment, masked) = told[-2:]
+    assert [words for _, words in told].count(completing) == 1
+    assert completing == "team-a: completing the status of its quotas"
+    assert masked == "team-a: quota p1: status lacks requests.cpu: something takes it out again"
+    assert 10 <= moment < 45
+
+
 def test_a_quota_that_cannot_be_counted_is_named() -> None:
     odd = a_masked_quota(hard={"requests.cpu": "1"})
     cast("Object", odd["spec"])["scopeSelector"] = {

@@ -28,6 +28,8 @@ from webhook.quota.resources import ResourceList, exceeding, mask
 from webhook.quota.scopes import ScopeError
 
 _CONFLICTS: Final = 20
+_WORTH_SAYING_SECONDS: Final = 10.0
+"""After how long it is told what keeps quotas incomplete: caches are behind for less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,15 @@ class _Progress:
     problems: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     is_refused: bool = False
+    told: set[str] = field(default_factory=set)
+
+    def tell(self, namespace: str, has_lasted: bool, report: Report) -> None:
+        """Report what is going on, each thing once."""
+        lasting = self.unfinished if has_lasted else []
+        for words in ("completing the status of its quotas", *lasting):
+            if words not in self.told:
+                self.told.add(words)
+                report(f"{namespace}: {words}")
 
 
 def restore_statuses(api: ClusterApi, namespace: str, wait: Wait, report: Report) -> Restored:
@@ -74,6 +85,7 @@ def restore_statuses(api: ClusterApi, namespace: str, wait: Wait, report: Report
     """
     progress = _Progress()
     is_settled = False
+    begun = wait.patience.clock()
     while True:
         there = inhabitants(api, namespace, wait.persist)
         is_complete = _complete(api, namespace, there, wait, progress)
@@ -83,7 +95,8 @@ def restore_statuses(api: ClusterApi, namespace: str, wait: Wait, report: Report
         if is_complete:
             wait.settle()
         else:
-            report(f"{namespace}: completing the status of its quotas")
+            has_lasted = wait.patience.clock() - begun >= _WORTH_SAYING_SECONDS
+            progress.tell(namespace, has_lasted, report)
             wait.pause(0)
 
 
