@@ -305,6 +305,17 @@ def test_a_namespace_that_opts_out_leaves_no_pod_behind_the_gate(rig: Rig) -> No
     assert NAMESPACE not in rig.tracker._counts.tracked
 
 
+def test_of_who_goes_because_of_that_nobody_says_that_quota_is_reserved(rig: Rig) -> None:
+    names = crowd(rig, 5)
+    rig.step()
+    assert {uid for _, _, may_go in rig.told_lines for uid in may_go} == {"uid-w0000", "uid-w0001"}
+    rig.told_lines.clear()
+    opt_out(rig.api, NAMESPACE)
+    rig.step()
+    assert released(rig) == names
+    assert [(held, list(may_go)) for _, held, may_go in rig.told_lines] == [({}, [])]
+
+
 def test_it_is_not_left_before_every_gate_is_off(rig: Rig) -> None:
     names = crowd(rig, 3)
     rig.step()

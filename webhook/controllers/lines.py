@@ -31,8 +31,9 @@ _RESERVED: Final = "Reserved"
 
 OnLine: TypeAlias = Callable[[str, Mapping[str, Held], Collection[str]], None]
 """Told, after a look at a namespace, of its name, of each pod that waits (by uid, in the order of
-the line) why, and of the uids of those that may go and were still behind the gate. It must not
-block, and may be called from several threads for different namespaces."""
+the line) why, and of the uids of those that may go and were still behind the gate; of none while
+the namespace opts out. It must not block, and may be called from several threads for different
+namespaces."""
 
 
 def _nobody(_namespace: str, _held: Mapping[str, Held], _may_go: Collection[str]) -> None:
@@ -136,7 +137,9 @@ class Lines:
                     "waiting": len(passed.held),
                 },
             )
-        self._releasing.on_line(namespace, passed.held, [one.uid for one in passed.may_go])
+        # who goes because the namespace has opted out has left the line, with nothing reserved
+        may_go = [] if tracked.is_leaving else [one.uid for one in passed.may_go]
+        self._releasing.on_line(namespace, passed.held, may_go)
 
     def forget(self, namespace: str) -> None:
         """Forget a namespace that is not tracked any more, or by somebody else."""
