@@ -185,16 +185,20 @@ class Watched(Twin):
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[Step] = []
+        self._bound: Any = None
 
     def apply(self, kind: Kind, obj: Object, **options: Any) -> Revision:
         done = super().apply(kind, obj, **options)
-        if kind.kind == "MutatingAdmissionPolicy" and "mask" in str(done.object["metadata"]):
+        is_mask = "mask" in str(done.object["metadata"])
+        if kind.kind == "MutatingAdmissionPolicyBinding" and is_mask:
+            self._bound = done.object["spec"]
+        if kind.kind == "MutatingAdmissionPolicy" and is_mask:
             self.steps.append(self._step(cast("Any", done.object)["spec"]))
         return done
 
     def _step(self, spec: Any) -> Step:
         expression = spec["variables"][0]["expression"]
-        by_name = spec["matchConstraints"]["namespaceSelector"]["matchExpressions"][1]
+        by_name = self._bound["matchResources"]["namespaceSelector"]["matchExpressions"][1]
         config: Any = self.api.get(CONFIG_MAPS, "deferred-quota-config", namespace=SYSTEM)
         return Step(
             set(re.findall(r"'([^']+/gpu)'", expression)),

@@ -14,8 +14,8 @@ from webhook.installing.policies import choose_mask
 from webhook.operations.names import policy_kinds
 
 STAMPS = (
-    "MutatingAdmissionPolicy deferred-quota-stamp",
     "MutatingAdmissionPolicyBinding deferred-quota-stamp",
+    "MutatingAdmissionPolicy deferred-quota-stamp",
 )
 
 

@@ -384,9 +384,14 @@ def constraints() -> Iterator[tuple[str, Manifest, list[Manifest]]]:
         for phase in ("Mutating", "Validating"):
             for name, entry in entries(mask, phase).items():
                 yield name, entry["namespaceSelector"], entry["rules"]
+    bindings = {
+        binding["spec"]["policyName"]: binding["spec"]["matchResources"]
+        for binding in of_kind("MutatingAdmissionPolicyBinding", everything("policy"))
+    }
     for policy in of_kind("MutatingAdmissionPolicy", everything("policy")):
-        match = policy["spec"]["matchConstraints"]
-        yield policy["metadata"]["name"], match["namespaceSelector"], match["resourceRules"]
+        name, match = policy["metadata"]["name"], policy["spec"]["matchConstraints"]
+        assert "namespaceSelector" not in match, "it is looked at for every request"
+        yield name, bindings[name]["namespaceSelector"], match["resourceRules"]
 
 
 def test_we_stand_in_nobodys_way_but_of_namespaces_that_opted_in() -> None:

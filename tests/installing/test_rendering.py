@@ -105,8 +105,8 @@ def test_bindings_are_marked_only_where_that_is_wanted(mask: Mask) -> None:
     plain, marking = render(mask=mask), render(mask=mask, stamps=True)
     assert plain.stamps == ()
     assert [each["kind"] for each in marking.stamps] == [
-        "MutatingAdmissionPolicy",
         "MutatingAdmissionPolicyBinding",
+        "MutatingAdmissionPolicy",
     ]
     assert [each for each in marking.objects if each not in marking.stamps] == plain.objects
 

@@ -590,11 +590,6 @@ POLICY: dict[str, tuple[Change, str, str]] = {
         "mask.rules",
         "do not cover UPDATE resourcequotas/status",
     ),
-    "every namespace": (
-        lambda raw: spec(raw)["matchConstraints"].pop("namespaceSelector"),
-        "registration.widened",
-        "its namespaceSelector selects namespaces that have not opted in",
-    ),
     "odd variables": (
         lambda raw: spec(raw).update(matchConstraints="all"),
         "object.unreadable",
@@ -610,6 +605,13 @@ def test_the_policy_is_compared(change: Change, name: str, words: str) -> None:
     finding = the(examined(cluster), name)
     assert finding.severity == "error"
     assert words in finding.message
+
+
+def test_a_binding_that_selects_every_namespace_is_told() -> None:
+    cluster = healthy()
+    edit(cluster, POLICY_BINDINGS, MASK_POLICY, lambda raw: spec(raw).pop("matchResources"))
+    finding = the(examined(cluster), "registration.widened")
+    assert "its namespaceSelector selects namespaces that have not opted in" in finding.message
 
 
 def test_what_policy_and_binding_select_has_to_hold_at_once() -> None:
@@ -635,10 +637,10 @@ def test_a_policy_may_look_at_the_namespace_in_a_condition() -> None:
     cluster = healthy()
 
     def change(raw: Any) -> None:
-        spec(raw)["matchConstraints"].pop("namespaceSelector")
         expression = "namespaceObject.metadata.labels['deferredquota.io/mode'] == 'deferred'"
         spec(raw)["matchConditions"].append({"name": "opted-in", "expression": expression})
 
+    edit(cluster, POLICY_BINDINGS, MASK_POLICY, lambda raw: spec(raw).pop("matchResources"))
     edit(cluster, POLICIES, MASK_POLICY, change)
     assert serious(examined(cluster)) == []
 
