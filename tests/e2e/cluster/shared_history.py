@@ -10,6 +10,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -19,6 +20,7 @@ from tests.e2e.cluster.objects import Api, Object
 from tests.e2e.cluster.waiting import eventually
 from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, PODS, Kind, WatchEvent
 from webhook.cluster.live import LiveClient, load_access
+from webhook.cluster.live.watching import LiveWatch
 from webhook.quota.quantity import Quantity
 
 CPU: Final = "requests.cpu"
@@ -71,7 +73,8 @@ class History:
         self._events: list[tuple[int, str, WatchEvent]] = []
         self._lock = threading.Lock()
         self._begin: dict[str, tuple[Object, ...]] = {}
-        self._streams: list[Any] = []
+        self._streams: dict[str, LiveWatch] = {}
+        self._is_over = False
         self._threads: list[threading.Thread] = []
         self._faults: list[str] = []
 
@@ -79,11 +82,8 @@ class History:
         for kind in (PODS, CLUSTER_DEFERRED_QUOTAS):
             found = self._client.list(kind)
             self._begin[kind.plural] = tuple(dict(one) for one in found.items)
-            stream = self._client.watch(
-                kind, resource_version=found.resource_version, timeout_seconds=3000
-            )
-            self._streams.append(stream)
-            thread = threading.Thread(target=self._follow, args=(kind, stream), daemon=True)
+            args = (kind, found.resource_version)
+            thread = threading.Thread(target=self._follow, args=args, daemon=True)
             thread.start()
             self._threads.append(thread)
         return self
@@ -94,8 +94,10 @@ class History:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for stream in self._streams:
-            stream.close()
+        with self._lock:
+            self._is_over = True
+            for stream in self._streams.values():
+                stream.close()
         for thread in self._threads:
             thread.join(5)
         self._client.close()
@@ -139,18 +141,29 @@ class History:
             found.problems += [f"{version}: {words}" for words in sums.problems(limit)]
         return found
 
-    def _follow(self, kind: Kind, stream: Iterator[WatchEvent]) -> None:
+    def _follow(self, kind: Kind, version: int) -> None:
+        """Watch until the end; an API server that is busy may end a watch, and it goes on then."""
         try:
-            for event in stream:
-                if event.type == "BOOKMARK":
-                    continue
-                if event.type == "ERROR":
-                    self._faults.append(f"{kind.plural}: {event.object}")
-                    return
-                with self._lock:
-                    self._events.append((event.resource_version, kind.plural, event))
+            while (stream := self._watch(kind, version)) is not None:
+                for event in stream:
+                    if event.type == "ERROR":
+                        self._faults.append(f"{kind.plural}: {event.object}")
+                        return
+                    version = event.resource_version
+                    if event.type != "BOOKMARK":
+                        with self._lock:
+                            self._events.append((version, kind.plural, event))
         except Exception as err:  # noqa: BLE001 - told by the test
             self._faults.append(f"{kind.plural}: {err!r}")
+
+    def _watch(self, kind: Kind, version: int) -> LiveWatch | None:
+        stream = self._client.watch(kind, resource_version=version, timeout_seconds=3000)
+        with self._lock:
+            self._streams[kind.plural] = stream
+            if self._is_over:
+                stream.close()
+                return None
+        return stream
 
     def _catch_up(self) -> None:
         """Wait until both watches have told of what is made now."""
@@ -171,11 +184,14 @@ class History:
             PODS.plural: self._api.create(objects.pods("default"), pod),
             CLUSTER_DEFERRED_QUOTAS.plural: self._api.create(cluster_quotas(), quota),
         }
-        for plural, answer in made.items():
-            assert answer.ok, str(answer)
-            eventually(lambda: self._has_seen(plural, int(answer.version)), "the watches are here")  # noqa: B023
-        self._api.delete(objects.pods("default", name), grace_seconds=0)
-        self._api.delete(cluster_quotas(name))
+        try:
+            for plural, answer in made.items():
+                assert answer.ok, str(answer)
+                is_here = partial(self._has_seen, plural, int(answer.version))
+                eventually(lambda: self._faults or is_here(), "the watches are here")  # noqa: B023
+        finally:
+            self._api.delete(objects.pods("default", name), grace_seconds=0)
+            self._api.delete(cluster_quotas(name))
 
     def _has_seen(self, plural: str, version: int) -> bool:
         with self._lock:
