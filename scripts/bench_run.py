@@ -29,7 +29,7 @@ import bench_load
 
 from webhook.controllers.counting import NamespaceCount
 from webhook.quota.deferral import claim_of_assignment, deferred_quotas
-from webhook.quota.ledger import Admitted, Claim, Door, Ledger, admit
+from webhook.quota.ledger import NEWEST, Admitted, Claim, Door, Ledger, admit
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.settlement import settle
@@ -102,25 +102,27 @@ def counted_ledger(pods: int) -> tuple[Ledger, Claim]:
         raw["metadata"]["resourceVersion"] = str(number + 1)
         count.put(Pod.from_object(raw))
     ledger = settle(None, count.count(pods))
-    claim = claim_of_assignment(Pod.from_object(pod("ns", "new")), seen, door=Door.BIND, seen=0)
+    claim = claim_of_assignment(
+        Pod.from_object(pod("ns", "new")), seen, door=Door.BIND, seen=NEWEST
+    )
     assert ledger is not None
     assert claim is not None
     return ledger, claim
 
 
-def bench_core(seconds: float) -> None:
+def bench_core(seconds: float, largest: int) -> None:
     print("Core: a pod of three containers against three quotas, one processor")
     seen = deferred_quotas([ResourceQuota.from_object(raw) for raw in quotas("ns")], DEFERRED_KEYS)
     raw = pod("ns", "new")
     parsed = Pod.from_object(raw)
 
     def decide(ledger: Ledger, one: Pod) -> None:
-        claim = claim_of_assignment(one, seen, door=Door.BIND, seen=0)
+        claim = claim_of_assignment(one, seen, door=Door.BIND, seen=NEWEST)
         assert claim is not None
         assert isinstance(admit(ledger, claim)[1], Admitted)
 
     base = 0.0
-    for pods in (1, 1_000, 100_000):
+    for pods in (1, 1_000, largest):
         ledger, _ = counted_ledger(pods)
         found = rate(partial(decide, ledger, parsed), seconds)
         base = base or found
@@ -282,6 +284,7 @@ def _measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each figure of the core")
+    parser.add_argument("--largest", type=int, default=100_000, help="pods of a namespace, core")
     parser.add_argument("--binds", type=int, default=16_000, help="over HTTPS, in all")
     parser.add_argument("--only", choices=("core", "https"), help="measure one part")
     parser.add_argument("--cluster", action="store_true", help="measure on a real control plane")
@@ -305,7 +308,7 @@ def main() -> None:
             bench_cluster.bench_controller(options.pods, namespaces=500)
         return
     if options.only != "https":
-        bench_core(options.seconds)
+        bench_core(options.seconds, options.largest)
     if options.only != "core":
         bench_https(options.binds)
 
