@@ -13,7 +13,7 @@ import pytest
 from tests.builders import a_binding, a_pod
 from tests.e2e.embedded import Embedded, serving
 from tests.e2e.harness import eventually
-from webhook.state.names import GATE, JUDGED, JUDGED_LABEL, LET_THROUGH_ANNOTATION
+from webhook.state.names import GATE, LET_THROUGH_ANNOTATION, UNJUDGED_LABEL
 
 SNAPSHOT = """\
 apiVersion: v1
@@ -157,11 +157,11 @@ OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u", "cont
 
 @pytest.mark.parametrize("namespace", ["team-a", "team-b", "team-c"])
 @pytest.mark.parametrize("owners", [[], [OWNER]], ids=["a pod", "a controller's"])
-def test_who_forges_that_a_pod_was_judged_is_asked_what_it_takes(
+def test_who_forges_the_label_of_the_gate_door_is_asked_what_a_pod_takes(
     server: Embedded, namespace: str, owners: list[dict[str, object]]
 ) -> None:
     pod = a_pod(name="silent", namespace=namespace, requests={"memory": "1Mi"})
-    labels = {JUDGED_LABEL: JUDGED}
+    labels = {UNJUDGED_LABEL: "no"}
     pod["metadata"] = {"name": "silent", "labels": labels, "ownerReferences": owners}
     code, refused = call(server, "POST", f"{namespace}/pods", pod)
     assert (code, refused["reason"]) == (403, "Forbidden")

@@ -25,21 +25,21 @@ from webhook.state.names import (
     CAPACITY_LABEL,
     CONTROLLER_USER,
     GATE,
-    JUDGED,
-    JUDGED_LABEL,
     LAST_REGISTRATION,
     MARK_PREFIX,
     SHADOW_ENTRY,
+    UNJUDGED,
+    UNJUDGED_LABEL,
 )
 
 HOOKS: Final = registration.hooks("https://here")
-BY_PACING: Final = {"gate.deferredquota.io", "marked.deferredquota.io"}
+BY_PACING: Final = {"gate.deferredquota.io", "ungated.deferredquota.io"}
 CONDITIONS: Final = {
     "jobs.deferredquota.io": "changes-the-spec",
     "assigned.deferredquota.io": "has-node",
     "marks.deferredquota.io": "touches-our-marks",
     "shape.deferredquota.io": "has-no-node",
-    "marked.deferredquota.io": "has-no-node",
+    "ungated.deferredquota.io": "has-no-node",
 }
 
 
@@ -264,9 +264,7 @@ def test_pods_are_gated_in_namespaces_that_want_it(pacing: str) -> None:
 
 @pytest.mark.parametrize("pacing", ["gate", "auto", "none"])
 @pytest.mark.parametrize("value", ["", "gate", "auto", "none", "typo"])
-def test_where_nobody_gates_a_mark_is_somebody_else_s_and_the_pod_is_looked_at(
-    pacing: str, value: str
-) -> None:
+def test_where_nobody_gates_every_new_pod_is_looked_at(pacing: str, value: str) -> None:
     labels = {"deferredquota.io/mode": "deferred", "kubernetes.io/metadata.name": "a"}
     if value:
         labels["deferredquota.io/pacing"] = value
@@ -281,8 +279,8 @@ def test_where_nobody_gates_a_mark_is_somebody_else_s_and_the_pod_is_looked_at(
         for hook in registration.hooks("https://here", pacing=pacing)
     }
     is_gated = found["gate"].selects(labels)
-    assert found["marked"].selects(labels) is not is_gated
-    for name, wanted in {"gate": is_gated, "marked": not is_gated}.items():
+    assert found["ungated"].selects(labels) is not is_gated
+    for name, wanted in {"gate": is_gated, "ungated": not is_gated}.items():
         assert all(term.accepts(labels.get(term.key)) for term in hooks[name]) is wanted
 
 
@@ -307,18 +305,19 @@ def hook_of(name: str) -> Hook:
 @pytest.mark.parametrize("node", ["", "node-0"])
 def test_a_new_pod_is_asked_about_at_one_of_two_doors(node: str) -> None:
     request = a_request("CREATE", PODS, a_pod(node=node))
-    for name, with_node in {"assigned": True, "shape": False, "marked": False}.items():
+    for name, with_node in {"assigned": True, "shape": False, "ungated": False}.items():
         is_asked = hook_of(f"{name}.deferredquota.io").condition
         assert is_asked is not None
         assert is_asked(request) is (with_node == bool(node))
 
 
-@pytest.mark.parametrize("labels", [{}, {"app": "web"}, {JUDGED_LABEL: JUDGED}])
-def test_what_the_gate_door_has_judged_is_not_asked_about_again(labels: dict[str, str]) -> None:
-    is_judged = JUDGED_LABEL in labels
-    for name, is_asked in {"shape": not is_judged, "marked": is_judged}.items():
+@pytest.mark.parametrize("labels", [{}, {"app": "web"}, {UNJUDGED_LABEL: UNJUDGED}])
+def test_of_what_the_gate_door_has_seen_only_what_it_leaves_is_asked_about(
+    labels: dict[str, str],
+) -> None:
+    for name, is_asked in {"shape": UNJUDGED_LABEL in labels, "ungated": True}.items():
         entry = entries("policy", "Validating")[f"{name}.deferredquota.io"]
-        selector = LabelSelector.read(Node(entry["objectSelector"]))
+        selector = LabelSelector.read(Node(entry.get("objectSelector", {})))
         assert selector.selects(labels) is is_asked
         embedded = parse_labels(hook_of(f"{name}.deferredquota.io").object_selector)
         assert all(term.accepts(labels.get(term.key)) for term in embedded) is is_asked
@@ -374,7 +373,7 @@ def test_entries_are_complete_and_trust_nobody_yet() -> None:
             assert entry["matchPolicy"] == "Equivalent"
             assert ("reinvocationPolicy" in entry) == (phase == "Mutating")
             assert "caBundle" not in entry["clientConfig"]
-            is_for_some = entry["name"] in {"shape.deferredquota.io", "marked.deferredquota.io"}
+            is_for_some = entry["name"] == "shape.deferredquota.io"
             assert ("objectSelector" in entry) == is_for_some, "a Binding has no labels of the pod"
 
 

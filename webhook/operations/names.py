@@ -11,10 +11,10 @@ from webhook.cluster.selectors import Term
 from webhook.state.names import (
     BIND_ENTRY,
     DEFERRED_MODE,
-    JUDGED,
-    JUDGED_LABEL,
     SHADOW_ENTRY,
     SHADOW_MODE,
+    UNJUDGED,
+    UNJUDGED_LABEL,
 )
 
 MASK_POLICY: Final = "deferred-quota-mask"
@@ -82,7 +82,7 @@ _WORKLOADS: Final = tuple(
     for operation in ("CREATE", "UPDATE")
 )
 _NEW_PODS: Final = (("CREATE", "", "pods"),)
-_JUDGED: Final = frozenset({JUDGED})
+_UNJUDGED: Final = frozenset({UNJUDGED})
 
 MASK_ENTRY: Final = "mask.deferredquota.io"
 STAMP_ENTRY: Final = "stamp.deferredquota.io"
@@ -91,8 +91,8 @@ HAS_NO_UID: Final = 'object.?metadata.?uid.orValue("") == ""'
 """The only condition of that entry."""
 GATE_ENTRY: Final = "gate.deferredquota.io"
 """Selects only the namespaces that want gates."""
-MARKED_ENTRY: Final = "marked.deferredquota.io"
-"""Selects only the others."""
+UNGATED_ENTRY: Final = "ungated.deferredquota.io"
+"""Selects only the other namespaces."""
 MARKS_ENTRY: Final = "marks.deferredquota.io"
 """Refuses that people take gates off pods."""
 MUTATING: Final[Mapping[str, Entry]] = {
@@ -125,14 +125,9 @@ VALIDATING: Final[Mapping[str, Entry]] = {
         "Ignore",
         _NEW_PODS,
         "pods that can never be bound are created",
-        objects=(Term(JUDGED_LABEL, _JUDGED, negated=True),),
+        objects=(Term(UNJUDGED_LABEL, _UNJUDGED),),
     ),
-    MARKED_ENTRY: Entry(
-        "Ignore",
-        _NEW_PODS,
-        "whoever marks a pod as judged is not told at its creation what its bind will refuse",
-        objects=(Term(JUDGED_LABEL, _JUDGED),),
-    ),
+    UNGATED_ENTRY: Entry("Ignore", _NEW_PODS, "pods that can never be bound are created"),
     "resize.deferredquota.io": Entry(
         "Fail",
         (("UPDATE", "", "pods/resize"), ("UPDATE", "", "pods")),

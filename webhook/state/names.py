@@ -37,9 +37,9 @@ GATE: Final = "deferredquota.io/quota"
 LET_THROUGH_ANNOTATION: Final = "deferredquota.io/let-through"
 """Written on a new pod that needs no gate because there is room."""
 
-JUDGED_LABEL: Final = "deferredquota.io/judged"
-"""Written on a new pod of which the gate door has said all that `shape.` would say."""
-JUDGED: Final = "true"
+UNJUDGED_LABEL: Final = "deferredquota.io/unjudged"
+"""Written on a new pod that the gate door leaves to `shape.`, which may refuse it."""
+UNJUDGED: Final = "true"
 
 MARK_PREFIX: Final = "deferredquota.io/"
 """Labels and annotations of pods that begin so are ours to write."""

@@ -22,16 +22,16 @@ from tests.admission.doors.desk import (
 )
 from tests.builders import a_pod, a_quota, an_expression
 from webhook.admission.doors import gates
-from webhook.admission.patches import append
+from webhook.admission.patches import append, set_keys
 from webhook.admission.review import Allowed, Phase, decode_review
 from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS, Kind, Page, UnreachableError
 from webhook.encoding import encode_json
 from webhook.runtime import Engine, EngineOptions
-from webhook.state.names import GATE, GUARDED_ANNOTATION, JUDGED, JUDGED_LABEL
+from webhook.state.names import GATE, GUARDED_ANNOTATION, UNJUDGED, UNJUDGED_LABEL
 from webhook.telemetry.metrics import Metrics
 
 OURS = {"name": GATE}
-IS_JUDGED = {JUDGED_LABEL: JUDGED}
+IS_UNJUDGED = {UNJUDGED_LABEL: UNJUDGED}
 FOREIGN = {"name": "example.com/hold"}
 
 
@@ -71,7 +71,6 @@ def test_a_pod_gets_our_gate_once_and_keeps_those_of_others(
 def test_the_rest_of_the_pod_stays_as_it_is(desk: Desk) -> None:
     reply = asked(desk, metadata={"labels": {"app": "web"}})
     assert [(one["op"], one["path"], one["value"]) for one in reply.patch] == [
-        ("add", "/metadata/labels/deferredquota.io~1judged", "true"),
         ("add", "/spec/schedulingGates", [OURS]),
     ]
 
@@ -198,23 +197,27 @@ def test_an_exempt_namespace_has_no_gates(open_desk: OpenDesk) -> None:
     assert gates_of(asked(desk)) is None
 
 
-@pytest.mark.parametrize(
-    "pod",
-    [
-        None,
-        {"spec": "none"},
-        {"spec": {"schedulingGates": "none"}},
-        {"metadata": {"annotations": []}},
-        {"spec": {"containers": [{"resources": {"requests": {"cpu": "x"}}}]}},
-    ],
-    ids=["nothing", "a text", "a text for gates", "a list for annotations", "no quantity"],
-)
-def test_what_cannot_be_read_is_left_for_others_to_refuse(desk: Desk, pod: Any) -> None:
+ODD: dict[str, dict[str, Any]] = {
+    "a text": {"spec": "none"},
+    "a text for gates": {"spec": {"schedulingGates": "none"}},
+    "no quantity": {"spec": {"containers": [{"resources": {"requests": {"cpu": "x"}}}]}},
+}
+
+
+@pytest.mark.parametrize("pod", ODD.values(), ids=ODD)
+def test_what_cannot_be_read_is_left_for_the_other_door_to_refuse(desk: Desk, pod: Any) -> None:
+    reply = desk.mutate(a_review("CREATE", "pods", pod, name="odd"))
+    assert (reply.allowed, reply.object["spec"], is_judged(reply)) == (True, pod["spec"], False)
+    assert desk.validate(a_review("CREATE", "pods", reply.object, name="odd")).code == 422
+
+
+@pytest.mark.parametrize("pod", [None, {"metadata": {"annotations": []}}])
+def test_what_no_api_server_stores_is_left_alone(desk: Desk, pod: Any) -> None:
     reply = desk.mutate(a_review("CREATE", "pods", pod, name="odd"))
     assert (reply.allowed, reply.patch) == (True, [])
 
 
-# -- a label says that the rules for new pods were looked at ---------------------------------
+# -- a label asks the door for new pods, which may refuse ------------------------------------
 
 
 def labels_of(reply: Reply) -> Any:
@@ -222,12 +225,15 @@ def labels_of(reply: Reply) -> Any:
 
 
 def is_judged(reply: Reply) -> bool:
-    return cast("bool", labels_of(reply).get(JUDGED_LABEL) == JUDGED)
+    return cast("bool", labels_of(reply).get(UNJUDGED_LABEL) != UNJUDGED)
 
 
-def test_a_pod_that_is_gated_is_judged_too(desk: Desk) -> None:
-    reply = asked(desk)
-    assert is_judged(reply)
+@pytest.mark.parametrize("requests", [{"cpu": "1"}, {"cpu": "0"}], ids=["gated", "not gated"])
+def test_a_pod_that_no_rule_refuses_is_not_asked_about_again(
+    desk: Desk, requests: dict[str, str]
+) -> None:
+    reply = asked(desk, requests=requests)
+    assert (is_judged(reply), bool(gates_of(reply))) == (True, requests["cpu"] == "1")
     assert desk.validate(a_review("CREATE", "pods", reply.object)).warnings == []
 
 
@@ -250,72 +256,60 @@ def needing_a_quota(open_desk: OpenDesk) -> Desk:
     return open_desk(a_quota("p1"), settings={"requireQuotaForPriority": [rule]})
 
 
-@pytest.mark.parametrize("metadata", [{}, {"labels": IS_JUDGED}])
-def test_what_the_other_door_refuses_is_left_to_it(
-    open_desk: OpenDesk, metadata: dict[str, Any]
-) -> None:
-    desk = needing_a_quota(open_desk)
-    reply = asked(desk, priorityClassName="gold", metadata=metadata)
-    assert (gates_of(reply), is_judged(reply)) == ([OURS], False)
-    assert desk.validate(a_review("CREATE", "pods", reply.object)).code == 403
-
-
 REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": True}
-OWNED = {"labels": IS_JUDGED, "ownerReferences": [REPLICA_SET]}
+WRITTEN: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "the label": {"labels": IS_UNJUDGED},
+    "another value": {"labels": {UNJUDGED_LABEL: "no"}},
+    "another value, of a controller": {
+        "labels": {UNJUDGED_LABEL: "no"},
+        "ownerReferences": [REPLICA_SET],
+    },
+}
 
 
+@pytest.mark.parametrize("metadata", WRITTEN.values(), ids=WRITTEN)
 @pytest.mark.parametrize("requests", [{"cpu": "1"}, {"memory": "1Gi"}], ids=["gated", "not gated"])
-def test_a_template_that_says_judged_is_spared_no_rule(
-    open_desk: OpenDesk, requests: dict[str, str]
+def test_what_the_other_door_refuses_is_left_to_it(
+    open_desk: OpenDesk, metadata: dict[str, Any], requests: dict[str, str]
 ) -> None:
-    """Else pods that are never bound would displace others, one after another."""
     desk = needing_a_quota(open_desk)
-    reply = asked(desk, priorityClassName="gold", metadata=OWNED, requests=requests)
-    assert JUDGED_LABEL not in labels_of(reply)
+    reply = asked(desk, priorityClassName="gold", metadata=metadata, requests=requests)
+    assert (bool(gates_of(reply)), is_judged(reply)) == ("cpu" in requests, False)
+    assert reply.warnings == []
     assert desk.validate(a_review("CREATE", "pods", reply.object)).code == 403
 
 
-@pytest.mark.parametrize("requests", [{"cpu": "999"}, {"cpu": "0"}], ids=["gated", "not gated"])
-def test_a_label_that_a_controller_may_select_by_stays_where_it_is_true(
-    open_desk: OpenDesk, requests: dict[str, str]
-) -> None:
-    """It would make pods for ever."""
-    desk = needing_a_quota(open_desk)
-    reply = asked(desk, metadata=OWNED, requests=requests)
-    validated = desk.validate(a_review("CREATE", "pods", reply.object))
-    assert (is_judged(reply), reply.warnings) == (True, validated.warnings)
-    assert bool(reply.warnings) == (requests["cpu"] == "999")
-
-
-ODD = {"another value": "no", "the right one": "true"}
-
-
-@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
-def test_a_label_that_somebody_else_wrote_is_put_right(open_desk: OpenDesk, value: str) -> None:
-    metadata = {"labels": {JUDGED_LABEL: value}}
-    concerned = asked(open_desk(a_quota("p1")), metadata=metadata)
-    assert (is_judged(concerned), concerned.warnings) == (True, [])
-    late = asked(open_desk(a_quota("p1")), metadata=metadata, seconds=-1)
-    assert JUDGED_LABEL not in labels_of(late)
-
-
-def test_in_doubt_nobody_keeps_the_label(desk: Desk) -> None:
-    assert JUDGED_LABEL not in labels_of(asked(desk, metadata=OWNED, seconds=-1))
-    odd = a_pod(metadata={"labels": IS_JUDGED, "annotations": {"a": 1}})
+@pytest.mark.parametrize("labels", [{}, IS_UNJUDGED])
+def test_in_doubt_the_other_door_is_asked(desk: Desk, labels: dict[str, str]) -> None:
+    assert not is_judged(asked(desk, metadata={"labels": labels}, seconds=-1))
+    odd = a_pod(metadata={"labels": labels, "annotations": {"a": 1}})
     reply = desk.mutate(a_review("CREATE", "pods", odd))
-    assert (reply.allowed, JUDGED_LABEL in labels_of(reply)) == (True, False)
+    assert (reply.allowed, is_judged(reply)) == (True, False)
 
 
-@pytest.mark.parametrize("owners", [[], [REPLICA_SET]], ids=["a pod", "a controller's"])
-def test_asked_again_when_others_have_made_it_worse_it_takes_the_label_back(
-    open_desk: OpenDesk, owners: list[dict[str, Any]]
+def test_a_label_that_somebody_else_wrote_goes_or_harms_nobody(desk: Desk) -> None:
+    """A controller that selects its pods by it would make pods for ever without it."""
+    assert labels_of(asked(desk, metadata={"labels": {"app": "web", **IS_UNJUDGED}})) == {
+        "app": "web"
+    }
+    owned = asked(desk, metadata={"labels": IS_UNJUDGED, "ownerReferences": [REPLICA_SET]})
+    assert labels_of(owned) == IS_UNJUDGED
+    assert desk.validate(a_review("CREATE", "pods", owned.object)).allowed
+
+
+def test_asked_again_when_others_have_made_it_worse_or_better_it_says_so(
+    open_desk: OpenDesk,
 ) -> None:
     desk = needing_a_quota(open_desk)
-    once = asked(desk, metadata={"ownerReferences": owners}).object
-    cast("Any", once["spec"])["priorityClassName"] = "gold"
-    again = desk.mutate(a_review("CREATE", "pods", once))
-    assert not is_judged(again)
-    assert again.warnings == []
+    pod = asked(desk).object
+    cast("Any", pod["spec"])["priorityClassName"] = "gold"
+    worse = desk.mutate(a_review("CREATE", "pods", pod))
+    assert (is_judged(worse), worse.warnings) == (False, [])
+    pod = worse.object
+    cast("Any", pod["spec"])["priorityClassName"] = ""
+    better = desk.mutate(a_review("CREATE", "pods", pod))
+    assert (is_judged(better), better.warnings) == (True, [])
 
 
 # -- marks that a manifest brings ----------------------------------------------------------
@@ -330,7 +324,7 @@ def test_the_marks_of_a_copied_manifest_are_taken_away_and_told(desk: Desk) -> N
     reply = asked(desk, metadata=COPIED)
     metadata = cast("Any", reply.object["metadata"])
     assert metadata["annotations"] == {"example.com/a": "b"}
-    assert metadata["labels"] == {"app": "web", **IS_JUDGED}
+    assert metadata["labels"] == {"app": "web"}
     assert gates_of(reply) == [OURS]
     assert reply.warnings == [
         f"{field}: taken away, deferred-quota writes it itself"
@@ -349,10 +343,9 @@ def test_they_are_taken_away_where_no_quota_is(open_desk: OpenDesk) -> None:
 
 
 def test_labels_that_a_controller_may_select_by_stay(desk: Desk) -> None:
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": True}
-    metadata = {**COPIED, "ownerReferences": [owner]}
+    metadata = {**COPIED, "ownerReferences": [REPLICA_SET]}
     found = cast("Any", asked(desk, metadata=metadata).object["metadata"])
-    assert found["labels"] == {**COPIED["labels"], **IS_JUDGED}
+    assert found["labels"] == COPIED["labels"]
     assert found["annotations"] == {"example.com/a": "b"}
 
 
@@ -379,7 +372,8 @@ def test_whatever_comes_the_answer_to_the_answer_is_nothing(
 def test_in_doubt_the_answer_is_the_same_patch() -> None:
     pod = a_pod()
     request = decode_review(encode_json(a_review("CREATE", "pods", pod)), Phase.MUTATING)
-    patch = append(pod, ("spec", "schedulingGates"), OURS)
+    label = set_keys(pod, ("metadata", "labels"), IS_UNJUDGED)
+    patch = (*label, *append(pod, ("spec", "schedulingGates"), OURS))
     assert gates.in_doubt(request) == Allowed(decision="gated", patch=patch)
 
 

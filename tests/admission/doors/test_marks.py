@@ -13,8 +13,8 @@ from webhook.state.names import (
     CONTROLLER_USER,
     GATE,
     GUARDED_ANNOTATION,
-    JUDGED,
-    JUDGED_LABEL,
+    UNJUDGED,
+    UNJUDGED_LABEL,
     WEBHOOK_USER,
 )
 
@@ -72,15 +72,10 @@ TOUCHED: dict[str, tuple[Any, Any, str]] = {
         labelled(**{"deferredquota.io/x": ""}),
         "metadata.labels[deferredquota.io/x]",
     ),
-    "a pod says that it was judged": (
-        a_pod(),
-        labelled(**{JUDGED_LABEL: JUDGED}),
-        "metadata.labels[deferredquota.io/judged]",
-    ),
-    "the label of a judged pod changes": (
-        labelled(**{JUDGED_LABEL: JUDGED}),
-        labelled(**{JUDGED_LABEL: ""}),
-        "metadata.labels[deferredquota.io/judged]",
+    "the label of an unjudged pod changes": (
+        labelled(**{UNJUDGED_LABEL: UNJUDGED}),
+        labelled(**{UNJUDGED_LABEL: ""}),
+        "metadata.labels[deferredquota.io/unjudged]",
     ),
     "the capacity changes": (
         labelled(**{CAPACITY: "over-quota"}),
@@ -99,8 +94,8 @@ def test_a_tenant_may_not_touch_our_marks(desk: Desk, old: Any, new: Any, field:
     assert str(reply.message).startswith(f"{field}: ")
 
 
-def test_a_manifest_without_the_label_may_replace_a_judged_pod(desk: Desk) -> None:
-    reply = asked(desk, labelled(**{JUDGED_LABEL: JUDGED, "app": "web"}), labelled(app="web"))
+def test_a_manifest_without_the_label_may_replace_an_unjudged_pod(desk: Desk) -> None:
+    reply = asked(desk, labelled(**{UNJUDGED_LABEL: UNJUDGED, "app": "web"}), labelled(app="web"))
     assert (reply.allowed, reply.decision) == (True, "not-charged")
 
 

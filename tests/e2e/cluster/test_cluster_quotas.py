@@ -197,7 +197,7 @@ def test_pods_have_to_name_what_a_shared_quota_limits(team: Team) -> None:
         lambda: [one for one in [tenant.create("a", dry_run=True)] if not one.ok], "it is known"
     )
     assert refused[0].message == (
-        'admission webhook "shape.deferredquota.io" denied the request: '
+        'admission webhook "ungated.deferredquota.io" denied the request: '
         f"failed quota: {team.account}: must specify {CPU} for: main"
     )
     assert tenant.pod("b", "4").warnings == (

@@ -26,9 +26,8 @@ from webhook.state.names import (
     CONTROLLER_USER,
     GATE,
     GUARDED_ANNOTATION,
-    JUDGED,
-    JUDGED_LABEL,
     LET_THROUGH_ANNOTATION,
+    UNJUDGED_LABEL,
 )
 
 OURS, FOREIGN = {"name": GATE}, {"name": "example.com/hold"}
@@ -225,14 +224,15 @@ def test_what_is_on_its_way_counts_and_others_wait_in_their_turn(spared: Tenant)
 
 
 @pytest.mark.parametrize("pacing", ["gate", "auto", "none"])
-def test_who_forges_that_a_pod_was_let_through_or_judged_is_spared_nothing(
+def test_who_forges_what_the_gate_door_writes_is_spared_nothing(
     team: Tenant, alice: Tenant, pacing: str
 ) -> None:
     label = {"metadata": {"labels": {objects.PACING_LABEL: pacing}}}
     assert team.api.patch(f"/api/v1/namespaces/{team.namespace}", label).ok
+    entry = "ungated" if pacing == "none" else "shape"
     forged = {
         "annotations": {LET_THROUGH_ANNOTATION: "true", "a": "b"},
-        "labels": {JUDGED_LABEL: JUDGED},
+        "labels": {UNJUDGED_LABEL: "no"},
     }
     silent = a_container("main", requests={"memory": "1Mi"})
     for number, anybody in enumerate((team, alice)):
@@ -244,8 +244,8 @@ def test_who_forges_that_a_pod_was_let_through_or_judged_is_spared_nothing(
         for metadata in (forged, owned):
             refused = anybody.create("silent", "", silent, metadata=metadata)
             assert refused.code == 403
-            assert refused.message.endswith(
-                '.deferredquota.io" denied the request:'
+            assert refused.message == (
+                f'admission webhook "{entry}.deferredquota.io" denied the request:'
                 " failed quota: p1: must specify requests.cpu for: main"
             )
 
@@ -341,7 +341,7 @@ def test_a_copied_manifest_works_and_a_forged_one_does_not(alice: Tenant) -> Non
     copied = {"annotations": {GUARDED_ANNOTATION: "7"}, "labels": {"app": "web"}}
     made = alice.pod("copied", "1", metadata=copied)
     assert GUARDED_ANNOTATION not in made.body["metadata"].get("annotations", {})
-    assert made.body["metadata"]["labels"] == {"app": "web", JUDGED_LABEL: JUDGED}
+    assert made.body["metadata"]["labels"] == {"app": "web"}
     field = "metadata.annotations[deferredquota.io/guarded]"
     assert made.warnings == (f"{field}: taken away, deferred-quota writes it itself",)
     forged = alice.create("forged", "1", metadata=copied, nodeName=NODE)

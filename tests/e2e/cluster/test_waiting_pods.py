@@ -7,7 +7,7 @@ import pytest
 from tests.builders import a_container
 from tests.e2e.cluster.tenant import Tenant
 
-SHAPE = 'admission webhook "shape.deferredquota.io" denied the request: '
+UNGATED = 'admission webhook "ungated.deferredquota.io" denied the request: '
 
 
 def test_they_are_charged_their_number_and_nothing_else(tenant: Tenant) -> None:
@@ -60,7 +60,7 @@ def test_they_have_to_name_what_a_quota_limits(tenant: Tenant) -> None:
     refused = tenant.create("web", "", *containers)
     assert (refused.code, refused.reason) == (403, "Forbidden")
     assert refused.message == (
-        f"{SHAPE}failed quota: p1: must specify limits.memory for: a,b; requests.cpu for: b"
+        f"{UNGATED}failed quota: p1: must specify limits.memory for: a,b; requests.cpu for: b"
     )
 
 
@@ -74,7 +74,7 @@ def test_a_forged_quality_of_service_is_refused(tenant: Tenant) -> None:
     refused = tenant.create("web", "5", status={"qosClass": "BestEffort"})
     assert (refused.code, refused.reason) == (403, "Forbidden")
     assert refused.message == (
-        f"{SHAPE}status.qosClass: BestEffort is not what the pod's resources make it: Burstable"
+        f"{UNGATED}status.qosClass: BestEffort is not what the pod's resources make it: Burstable"
     )
     assert tenant.create("web", "5", status={"qosClass": "Burstable"}).code == 201
 

@@ -218,7 +218,7 @@ def entry(name: str) -> Any:
 
 bind, resize, shape, stamp = entry("bind"), entry("resize"), entry("shape"), entry("stamp")
 quotas, gate, marks = entry("quotas"), entry("gate"), entry("marks")
-marked = entry("marked")
+ungated = entry("ungated")
 
 
 def expressions(one: Any) -> Any:
@@ -458,7 +458,7 @@ def test_the_registration_goes_with_the_configured_pacing() -> None:
     odd = ["registration.not-selecting", "registration.pacing"]
     assert sorted(ids(serious(examined(cluster, pacing="none")))) == odd
     edit(cluster, MUTATING_WEBHOOKS, REGISTRATION, asking(gate, "In"))
-    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, asking(marked, "NotIn"))
+    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, asking(ungated, "NotIn"))
     assert serious(examined(cluster, pacing="none")) == []
     for value, findings in {"gate": [], "typo": ["namespace.pacing"]}.items():
         labels = {"metadata": {"labels": {"deferredquota.io/pacing": value}}}

@@ -40,9 +40,9 @@ from webhook.quota.pods import usage_of
 from webhook.state.names import (
     AUTO_PACING,
     GATE,
-    JUDGED,
-    JUDGED_LABEL,
     LET_THROUGH_ANNOTATION,
+    UNJUDGED,
+    UNJUDGED_LABEL,
 )
 from webhook.state.pacing import pacing_of
 from webhook.state.view import QuotasSeen
@@ -71,8 +71,7 @@ class _Verdict:
 def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) -> Answer:
     """Gate a new pod that takes some of what a quota defers; take marks away that are not its own.
 
-    Nobody may say of a pod that it was judged or let through where it was not: the rules for new
-    pods would not be asked about then.
+    Nobody may say of a pod that it was let through where it was not.
 
     Raises:
         InvalidFieldError: The pod cannot be read.
@@ -102,15 +101,15 @@ def in_doubt(request: AdmissionRequest) -> Allowed:
     if raw is None:
         return NOT_GATED
     try:
-        stripped = marks.untrue_taken_away(raw)
+        patch = (*marks.untrue_taken_away(raw), *_unjudged(raw))
     except PatchTargetError:
         return NOT_GATED  # no API server stores it
     try:
         pod = Pod.from_object(raw)
-        decision, patch = _gated(raw, pod)
+        decision, gate = _gated(raw, pod)
     except (InvalidFieldError, PatchTargetError):
-        return Allowed(decision=NOT_GATED.decision, patch=stripped)  # others say what is wrong
-    return NOT_GATED if pod.is_assigned else Allowed(decision=decision, patch=(*stripped, *patch))
+        return Allowed(decision=NOT_GATED.decision, patch=patch)  # others say what is wrong
+    return NOT_GATED if pod.is_assigned else Allowed(decision=decision, patch=(*patch, *gate))
 
 
 def _is_concerned(quotas: QuotasSeen, pod: Pod) -> bool:
@@ -128,35 +127,28 @@ def _is_concerned(quotas: QuotasSeen, pod: Pod) -> bool:
 def _verdict(context: DoorContext, request: AdmissionRequest, pod: Pod) -> _Verdict:
     """Decide on a pod without a node, and say of it what the door for new pods would say.
 
-    That door refuses, and this one does not: what is to be refused is left unjudged, for it.
+    That door refuses, and this one does not: what is to be refused gets a label, and only pods with
+    the label come to that door.
     """
     raw = request.object or {}
     quotas = context.view.quotas(request.namespace)
     is_concerned = _is_concerned(quotas, pod)
-    if not is_concerned and pod.labels.get(JUDGED_LABEL) != JUDGED:
-        return _Verdict(NOT_GATED.decision)
     said = _judged(context, request, pod, quotas)
-    if not is_concerned:
-        return _claimed(said)
     if said is None:
-        return _Verdict(*_gated(raw, pod))
-    judged = set_keys(raw, ("metadata", "labels"), {JUDGED_LABEL: JUDGED})
+        decision, gate = _gated(raw, pod) if is_concerned else (NOT_GATED.decision, ())
+        return _Verdict(decision, (*_unjudged(raw), *gate), frozenset({UNJUDGED_LABEL}))
+    if not is_concerned:
+        return _Verdict(NOT_GATED.decision, warnings=said.warnings)
     token = "" if said.warnings else _passing(context, request, pod, quotas)
     if token:
-        let_through = set_keys(raw, ("metadata", "annotations"), {LET_THROUGH_ANNOTATION: token})
-        return _Verdict("let-through", (*judged, *let_through), marks.GATE_DOOR_MARKS)
+        patch = set_keys(raw, ("metadata", "annotations"), {LET_THROUGH_ANNOTATION: token})
+        return _Verdict("let-through", patch, frozenset({LET_THROUGH_ANNOTATION}))
     decision, gate = _gated(raw, pod)
-    return _Verdict(decision, (*judged, *gate), frozenset({JUDGED_LABEL}), said.warnings)
+    return _Verdict(decision, gate, warnings=said.warnings)
 
 
-def _claimed(said: Allowed | None) -> _Verdict:
-    """Let a pod that no quota concerns, but that says that it was judged, say so if it is true.
-
-    A controller may select its pods by the label, and would go on making them without it.
-    """
-    if said is None:
-        return _Verdict(NOT_GATED.decision)
-    return _Verdict(NOT_GATED.decision, marks=frozenset({JUDGED_LABEL}), warnings=said.warnings)
+def _unjudged(raw: Object) -> tuple[PatchOperation, ...]:
+    return set_keys(raw, ("metadata", "labels"), {UNJUDGED_LABEL: UNJUDGED})
 
 
 def _judged(

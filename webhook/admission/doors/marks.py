@@ -8,8 +8,7 @@ that the pod never passed.
 A manifest that was copied from a running pod carries them too. From a pod without a node they are
 taken away, which harms nobody: it gets its own in time. Labels stay on a pod that belongs to a
 controller, because the selector of that controller may name them, and it would go on making pods
-for ever; they are written anew in time. Only that a pod was judged may nobody say where it is not
-true: the rules for new pods would not be asked about.
+for ever; they are written anew in time.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from webhook.quota.refusals import Cause
 from webhook.state.names import (
     CAPACITY_LABEL,
     GATE,
-    JUDGED_LABEL,
     LET_THROUGH_ANNOTATION,
     MARK_PREFIX,
     OWN_USERS,
+    UNJUDGED_LABEL,
 )
 
 GATES_FIELD: Final = "spec.schedulingGates"
 _LABELS: Final = "metadata.labels"
 _ANNOTATIONS: Final = "metadata.annotations"
-GATE_DOOR_MARKS: Final = frozenset({JUDGED_LABEL, LET_THROUGH_ANNOTATION})
+GATE_DOOR_MARKS: Final = frozenset({UNJUDGED_LABEL, LET_THROUGH_ANNOTATION})
 """What the gate door writes on new pods, and vouches for."""
 _MOST: Final = 5
 """Fields that a message names; people can write any number."""
@@ -53,13 +52,13 @@ def changed(old: Pod, new: Pod) -> list[str]:
     """Return the paths of our marks that an update adds, changes or removes.
 
     That our gate is added is not among them: the API server lets gates only go. Nor is that the
-    label of a judged pod goes: it says nothing any more, and a manifest without it may replace the
-    pod.
+    label of an unjudged pod goes: it says nothing any more, and a manifest without it may replace
+    the pod.
     """
     removed = [GATES_FIELD] if GATE in old.scheduling_gates and not is_gated(new) else []
     labels = _differing(old.labels, new.labels)
-    if JUDGED_LABEL not in new.labels:
-        labels = [one for one in labels if one != JUDGED_LABEL]
+    if UNJUDGED_LABEL not in new.labels:
+        labels = [one for one in labels if one != UNJUDGED_LABEL]
     annotations = _differing(old.annotations, new.annotations)
     return [*removed, *_paths(labels, annotations)]
 
@@ -91,11 +90,13 @@ def taken_away(
         PatchTargetError: The pod has something else where labels or annotations have to be.
     """
     annotations = [one for one in _ours(pod.annotations) if one not in kept]
-    labels = [one for one in _ours(pod.labels) if one not in kept]
-    if _has_controller(raw):
-        labels = [one for one in labels if one == JUDGED_LABEL]
+    of_nobody = [] if _has_controller(raw) else _ours(pod.labels)
+    labels = [one for one in of_nobody if one not in kept]
     told = [[one for one in keys if one not in GATE_DOOR_MARKS] for keys in (labels, annotations)]
-    return _paths(*told), _removed(raw, labels, annotations)
+    return _paths(*told), (
+        *remove_keys(raw, ("metadata", "labels"), labels),
+        *remove_keys(raw, ("metadata", "annotations"), annotations),
+    )
 
 
 def untrue_taken_away(raw: Object, *, kept: Collection[str] = ()) -> tuple[PatchOperation, ...]:
@@ -106,11 +107,10 @@ def untrue_taken_away(raw: Object, *, kept: Collection[str] = ()) -> tuple[Patch
         kept: Those of `GATE_DOOR_MARKS` that are true.
 
     Raises:
-        PatchTargetError: The pod has something else where labels or annotations have to be.
+        PatchTargetError: The pod has something else where annotations have to be.
     """
-    labels = [JUDGED_LABEL] if JUDGED_LABEL not in kept else []
-    annotations = [LET_THROUGH_ANNOTATION] if LET_THROUGH_ANNOTATION not in kept else []
-    return _removed(raw, labels, annotations)
+    annotations = [] if LET_THROUGH_ANNOTATION in kept else [LET_THROUGH_ANNOTATION]
+    return remove_keys(raw, ("metadata", "annotations"), annotations)
 
 
 def refused_update(
@@ -151,15 +151,6 @@ def _who(configuration: Configuration) -> str:
 def _has_controller(raw: Object) -> bool:
     owners = Node(raw).child("metadata").children("ownerReferences")
     return any(owner.boolean("controller") for owner in owners)
-
-
-def _removed(
-    raw: Object, labels: Iterable[str], annotations: Iterable[str]
-) -> tuple[PatchOperation, ...]:
-    return (
-        *remove_keys(raw, ("metadata", "labels"), labels),
-        *remove_keys(raw, ("metadata", "annotations"), annotations),
-    )
 
 
 def _ours(keys: Iterable[str]) -> list[str]:

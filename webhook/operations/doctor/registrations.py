@@ -26,10 +26,10 @@ from webhook.operations.findings import (
 )
 from webhook.operations.names import (
     GATE_ENTRY,
-    MARKED_ENTRY,
     MASK_ENTRY,
     MUTATING,
     MUTATING_LAST,
+    UNGATED_ENTRY,
     VALIDATING,
     Entry,
 )
@@ -116,7 +116,7 @@ def _entry(
         yield judge("webhooks.rules", subject, message, APPLY)
     selector = LabelSelector.read(node.child("namespaceSelector"))
     field = f"webhook {name}: namespaceSelector"
-    by_pacing = {GATE_ENTRY: gate_findings, MARKED_ENTRY: ungated_findings}.get(name)
+    by_pacing = {GATE_ENTRY: gate_findings, UNGATED_ENTRY: ungated_findings}.get(name)
     if by_pacing is not None:
         pacing = scene.settings.pacing
         yield from by_pacing(selector, subject, field, opted_in, pacing=pacing)
