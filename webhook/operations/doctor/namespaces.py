@@ -44,17 +44,10 @@ def modes(scene: Scene) -> Iterator[Finding]:
         if name not in names:
             message = "there is no such namespace"
             yield error("namespace.missing", Subject("Namespace", name), message, "Correct it.")
-    yield from scene.judged(NAMESPACES, _wanted(scene), _strangers)
+    yield from scene.judged(NAMESPACES, scene.wanted(), _strangers)
     for namespace in scene.namespaces():
         yield from _mode(namespace)
         yield from _pacing(namespace, scene.settings.pacing)
-
-
-def _wanted(scene: Scene) -> Iterator[Object]:
-    only = scene.settings.namespaces
-    for raw in scene.objects(NAMESPACES):
-        if not only or subject_of(NAMESPACES, raw).name in only:
-            yield raw
 
 
 def _strangers(node: Node, subject: Subject) -> Iterator[Finding]:

@@ -140,7 +140,7 @@ def rights(scene: Scene) -> Iterator[Finding]:
     holders: dict[str, dict[str, None]] = {power.id: {} for power in (*_POWERS, _EVERYTHING)}
     for kind in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
         for raw in scene.objects(kind):
-            if not _counts(subject_of(kind, raw).namespace, scene.settings.namespaces):
+            if not _counts(scene, subject_of(kind, raw).namespace):
                 continue
             try:
                 _note(raw, roles, holders)
@@ -153,9 +153,9 @@ def rights(scene: Scene) -> Iterator[Finding]:
             yield Finding(power.id, power.severity, None, _sum(found, power), power.remedy, found)
 
 
-def _counts(namespace: str, only: tuple[str, ...]) -> bool:
+def _counts(scene: Scene, namespace: str) -> bool:
     """Say whether a binding in a namespace, or in none, says something of what is looked at."""
-    return not only or namespace in {"", SYSTEM_NAMESPACE, *only}
+    return namespace in {"", SYSTEM_NAMESPACE} or scene.looks_at(namespace)
 
 
 def _sum(found: tuple[str, ...], power: _Power, most: int = 3) -> str:

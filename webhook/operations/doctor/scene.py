@@ -244,8 +244,8 @@ class Scene:
         return None
 
     def namespaces(self) -> list[Namespace]:
-        """Return the namespaces that are looked at; odd ones are left to `odd_namespaces`."""
-        return [one for one in map(self._namespace, self._wanted()) if one is not None]
+        """Return the namespaces that are looked at and can be read."""
+        return [one for one in map(self._namespace, self.wanted()) if one is not None]
 
     def every_namespace(self) -> list[Namespace]:
         """Return all namespaces of the cluster that can be read, looked at or not."""
@@ -260,11 +260,14 @@ class Scene:
         """Return the namespaces that are only watched."""
         return [one for one in self.namespaces() if one.is_shadow and not one.is_ending]
 
-    def _wanted(self) -> Iterator[Object]:
-        only = self.settings.namespaces
-        for raw in self.objects(NAMESPACES):
-            if not only or subject_of(NAMESPACES, raw).name in only:
-                yield raw
+    def wanted(self) -> list[Object]:
+        """Return the Namespaces that are looked at as they are, also those that cannot be read."""
+        every = self.objects(NAMESPACES)
+        return [raw for raw in every if self.looks_at(subject_of(NAMESPACES, raw).name)]
+
+    def looks_at(self, namespace: str) -> bool:
+        """Say whether a namespace is one of those that are looked at."""
+        return not self.settings.namespaces or namespace in self.settings.namespaces
 
     def _namespace(self, raw: Object) -> Namespace | None:
         try:
