@@ -1,6 +1,9 @@
-"""A mode label that means nothing is told of, by the process that leads."""
+"""A label for mode or pacing that means nothing is told of, by the process that leads."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 
@@ -9,14 +12,49 @@ from webhook.cluster.api import EVENTS, NAMESPACES
 from webhook.cluster.informer import Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.controllers.events import EventRecorder
-from webhook.controllers.modes import ModeWatch
+from webhook.controllers.modes import LabelWatch
+from webhook.state.names import MODE_LABEL, PACING_LABEL
 
 _QUICK = Timing(first_pause=0.01, longest_pause=0.05)
 
 
 def told(cluster: MemoryCluster) -> dict[str, str]:
     found = MemoryClient(cluster).list(EVENTS).items
-    return {str(one["involvedObject"]["name"]): str(one["message"]) for one in found}  # type: ignore[index]
+    return {
+        str(one["involvedObject"]["name"]): f"{one['reason']}: {one['message']}"  # type: ignore[index]
+        for one in found
+    }
+
+
+def labelled(cluster: MemoryCluster, name: str, labels: Mapping[str, str | None]) -> None:
+    patch = {"metadata": {"labels": dict(labels)}}
+    MemoryClient(cluster).patch(NAMESPACES, name, patch)
+
+
+@contextmanager
+def watched(
+    cluster: MemoryCluster, is_leader: Callable[[], int] = lambda: 1
+) -> Iterator[LabelWatch]:
+    """Tell of the labels of a cluster; what is configured is `auto`, and `team-x` is exempt."""
+    client = MemoryClient(cluster)
+    events = EventRecorder(client)
+    watch = LabelWatch(
+        client,
+        events,
+        pacing=lambda: "auto",
+        exempt=lambda: frozenset({"team-x"}),
+        is_leader=is_leader,
+        timing=_QUICK,
+    )
+    events.start()
+    watch.start()
+    try:
+        for informer in watch.informers.values():
+            assert informer.wait_for_sync(30)
+        yield watch
+    finally:
+        watch.stop()
+        events.stop()
 
 
 @pytest.mark.parametrize("is_there_before", [True, False])
@@ -28,14 +66,9 @@ def test_unknown_modes_are_told_of_and_known_ones_not(is_there_before: bool) -> 
         for name, mode in modes.items():
             MemoryClient(cluster).create(NAMESPACES, a_namespace(name, mode=mode))
 
-    events = EventRecorder(MemoryClient(cluster))
-    watch = ModeWatch(MemoryClient(cluster), events, is_leader=lambda: term[0], timing=_QUICK)
-    events.start()
     if is_there_before:
         create()
-    watch.start()
-    try:
-        assert watch.informer.wait_for_sync(30)
+    with watched(cluster, lambda: term[0]) as watch:
         if is_there_before:
             assert told(cluster) == {}
             term[0] = 1
@@ -43,8 +76,60 @@ def test_unknown_modes_are_told_of_and_known_ones_not(is_there_before: bool) -> 
             eventually(watch._terms.leads, "it leads")
             create()
         eventually(lambda: bool(told(cluster)), "it is told")
-        assert set(told(cluster)) == {"team-a"}
-        assert '"deferrd", which is none of deferred, shadow' in told(cluster)["team-a"]
-    finally:
-        watch.stop()
-        events.stop()
+        assert told(cluster) == {
+            "team-a": 'UnknownMode: label deferredquota.io/mode is "deferrd", which is none of'
+            " deferred, shadow: the namespace is not opted in"
+        }
+
+
+@pytest.mark.parametrize("is_there_before", [True, False])
+def test_unknown_pacings_are_told_of_where_pods_are_paced(is_there_before: bool) -> None:
+    cluster = MemoryCluster()
+    pacings = {"team-a": "gate", "team-b": "auto", "team-c": "none", "team-x": "nono"}
+
+    def create(name: str, pacing: str, mode: str = "deferred") -> None:
+        MemoryClient(cluster).create(NAMESPACES, a_namespace(name, mode=mode))
+        labelled(cluster, name, {PACING_LABEL: pacing})
+
+    def create_all() -> None:
+        for name, pacing in pacings.items():
+            create(name, pacing)
+        create("watched", "nono", mode="shadow")
+        create("free", "nono", mode="")
+        create("team-d", "nono")  # the last: when it is told of, the others would have been
+
+    if is_there_before:
+        create_all()
+    with watched(cluster) as watch:
+        eventually(watch._terms.leads, "it leads")
+        if not is_there_before:
+            create_all()
+        eventually(lambda: bool(told(cluster)), "it is told")
+        assert told(cluster) == {
+            "team-d": 'UnknownPacing: label deferredquota.io/pacing is "nono", which is none of'
+            " gate, auto, none: its pacing is auto, as configured"
+        }
+
+
+def test_a_pacing_that_means_nothing_is_told_of_when_the_namespace_opts_in() -> None:
+    cluster = MemoryCluster()
+    with watched(cluster) as watch:
+        eventually(watch._terms.leads, "it leads")
+        MemoryClient(cluster).create(NAMESPACES, a_namespace("team-a", mode=""))
+        labelled(cluster, "team-a", {PACING_LABEL: "nono"})
+        assert told(cluster) == {}
+        labelled(cluster, "team-a", {MODE_LABEL: "deferred"})
+        eventually(lambda: "team-a" in told(cluster), "it is told")
+
+
+def test_other_labels_of_the_namespace_repeat_nothing() -> None:
+    cluster = MemoryCluster()
+    with watched(cluster) as watch:
+        eventually(watch._terms.leads, "it leads")
+        MemoryClient(cluster).create(NAMESPACES, a_namespace("team-a"))
+        labelled(cluster, "team-a", {PACING_LABEL: "nono"})
+        eventually(lambda: "team-a" in told(cluster), "it is told")
+        labelled(cluster, "team-a", {"owner": "somebody"})
+        labelled(cluster, "team-a", {PACING_LABEL: "gaet"})
+        eventually(lambda: len(MemoryClient(cluster).list(EVENTS).items) == 2, "both are told")
+        assert [one["count"] for one in MemoryClient(cluster).list(EVENTS).items] == [1, 1]

@@ -1,13 +1,14 @@
-"""Tell people of namespaces whose mode label says something that means nothing.
+"""Tell people of namespaces with a label for mode or pacing whose value means nothing.
 
-A namespace with such a label is not opted in. Whoever wrote `deferrd` would otherwise wait in vain
-for pods to be admitted.
+A namespace whose mode label means nothing is not opted in. Whoever wrote `deferrd` would otherwise
+wait in vain for pods to be admitted. Where the pacing label means nothing, what is configured
+holds, and whoever wrote `nono` would wonder about gates.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,30 +19,59 @@ from webhook.controllers.events import About, EventRecorder
 from webhook.controllers.rounds import Rounds
 from webhook.controllers.terms import Terms, always
 from webhook.quota.fields import mapping, text
-from webhook.state.names import KNOWN_MODES, MODE_LABEL
+from webhook.state.names import DEFERRED_MODE, KNOWN_MODES, MODE_LABEL, PACING_LABEL
+from webhook.state.pacing import PACINGS
 
 _log = logging.getLogger(__name__)
 
-_OTHERS: Final = Scope(label_selector=f"{MODE_LABEL},{MODE_LABEL} notin ({','.join(KNOWN_MODES)})")
 _ROUND_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Mode:
-    """The mode that a namespace asks for, and the uid of the namespace."""
+class _Label:
+    """A label of which a namespace may have a value that means nothing.
+
+    Attributes:
+        key: The label.
+        known: The values that mean something.
+        reason: What an event about another value has for a reason.
+        among: Of which namespaces it is told, as a selector; empty is all.
+    """
+
+    key: str
+    known: tuple[str, ...]
+    reason: str
+    among: str = ""
+
+    @property
+    def scope(self) -> Scope:
+        """Those that have it with another value."""
+        odd = f"{self.key},{self.key} notin ({','.join(self.known)})"
+        return Scope(label_selector=f"{self.among},{odd}" if self.among else odd)
+
+
+_MODE: Final = _Label(MODE_LABEL, KNOWN_MODES, "UnknownMode")
+_PACING: Final = _Label(PACING_LABEL, PACINGS, "UnknownPacing", f"{MODE_LABEL}={DEFERRED_MODE}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Odd:
+    """The value of a label, and the uid of the namespace."""
 
     value: str
     uid: str
 
 
-class ModeWatch:
-    """Reports namespaces with an unknown mode, while it leads.
+class LabelWatch:
+    """Reports namespaces with an unknown mode or pacing, while it leads.
 
     Args:
         api: The API server.
         events: Where it is reported.
+        pacing: What is configured for namespaces that do not say it.
+        exempt: Namespaces that are never touched, whatever pacing they ask for.
         is_leader: As for the tracker.
-        timing: Clock and pauses of the informer, which only sees such namespaces.
+        timing: Clock and pauses of the informers, which only see such namespaces.
     """
 
     def __init__(
@@ -49,57 +79,78 @@ class ModeWatch:
         api: ClusterApi,
         events: EventRecorder,
         *,
+        pacing: Callable[[], str],
+        exempt: Callable[[], Set[str]] = frozenset,
         is_leader: Callable[[], int] = always,
         timing: Timing = Timing(),
     ) -> None:
         self._events = events
+        self._pacing = pacing
+        self._exempt = exempt
         self._terms = Terms(is_leader, self._say_all)
-        self.informer: Final = Informer(
+        self.informers: Final = {
+            each: self._informer(api, each, timing) for each in (_MODE, _PACING)
+        }
+        self._rounds = Rounds("labels", self._work, rest_seconds=_ROUND_SECONDS, rests_first=True)
+
+    def _informer(self, api: ClusterApi, label: _Label, timing: Timing) -> Informer[_Odd]:
+        informer = Informer(
             api,
             NAMESPACES,
-            transform=_read,
-            scope=_OTHERS,
+            transform=lambda raw: _read(raw, label.key),
+            scope=label.scope,
             timing=timing,
             decode=decode_namespace,
         )
-        self.informer.add_handler(self._on_change)
-        self._rounds = Rounds("modes", self._work, rest_seconds=_ROUND_SECONDS, rests_first=True)
+        informer.add_handler(lambda change: self._on_change(label, change))
+        return informer
 
     def start(self) -> None:
         """Begin to follow and report."""
-        self.informer.start()
+        for informer in self.informers.values():
+            informer.start()
         self._rounds.start()
 
     def stop(self) -> None:
         """Stop reporting."""
         self._rounds.stop(_ROUND_SECONDS * 2)
-        self.informer.stop()
+        for informer in self.informers.values():
+            informer.stop()
 
     def _work(self) -> float:
         self._terms.notice()
         return _ROUND_SECONDS
 
-    def _on_change(self, change: Change[_Mode]) -> None:
+    def _on_change(self, label: _Label, change: Change[_Odd]) -> None:
         if change.new is not None and change.new != change.old and self._terms.leads():
-            self._say(change.key, change.new)
+            self._say(label, change.key, change.new)
 
     def _say_all(self) -> None:
-        for namespace, mode in self.informer.items().items():
-            self._say(namespace, mode)
+        for label, informer in self.informers.items():
+            for namespace, odd in informer.items().items():
+                self._say(label, namespace, odd)
 
-    def _say(self, namespace: str, mode: _Mode) -> None:
-        _log.warning("unknown mode", extra={"namespace": namespace, "mode": mode.value})
+    def _say(self, label: _Label, namespace: str, odd: _Odd) -> None:
+        if label is _PACING and namespace in self._exempt():
+            return
+        holds = "the namespace is not opted in"
+        if label is _PACING:
+            holds = f"its pacing is {self._pacing()}, as configured"
+        known = ", ".join(label.known)
+        _log.warning(
+            "unknown label value",
+            extra={"namespace": namespace, "label": label.key, "value": odd.value},
+        )
         self._events.warning(
             # in the namespace itself, where its people look
-            About(NAMESPACES, namespace, namespace, mode.uid),
-            "UnknownMode",
-            f'label {MODE_LABEL} is "{mode.value}", which is none of {", ".join(KNOWN_MODES)}: '
-            "the namespace is not opted in",
+            About(NAMESPACES, namespace, namespace, odd.uid),
+            label.reason,
+            f'label {label.key} is "{odd.value}", which is none of {known}: {holds}',
         )
 
 
-def _read(namespace: Object) -> _Mode:
+def _read(namespace: Object, key: str) -> _Odd:
     metadata = mapping(namespace.get("metadata"), "metadata")
     labels = mapping(metadata.get("labels"), "metadata.labels")
-    value = labels.get(MODE_LABEL)
-    return _Mode(value if isinstance(value, str) else "", text(metadata.get("uid"), "metadata.uid"))
+    value = labels.get(key)
+    return _Odd(value if isinstance(value, str) else "", text(metadata.get("uid"), "metadata.uid"))

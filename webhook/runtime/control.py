@@ -16,7 +16,7 @@ from webhook.controllers.events import EventLimits, EventRecorder
 from webhook.controllers.guards import LiveGuard, standing
 from webhook.controllers.lines import Releasing
 from webhook.controllers.mask import MaskRepair
-from webhook.controllers.modes import ModeWatch
+from webhook.controllers.modes import LabelWatch
 from webhook.controllers.reasons import ReasonLimits, Reasons
 from webhook.controllers.shadow import ShadowTiming, ShadowWatch
 from webhook.controllers.terms import always
@@ -174,8 +174,13 @@ class Control:
             events=self._events,
             metrics=metrics,
         )
-        self._modes = ModeWatch(
-            known.api, self._events, is_leader=leads, timing=options.timing.informer
+        self._labels = LabelWatch(
+            known.api,
+            self._events,
+            pacing=lambda: current.configuration().pacing,
+            exempt=lambda: current.rules().exempt_namespaces,
+            is_leader=leads,
+            timing=options.timing.informer,
         )
 
         self._shadow = ShadowWatch(
@@ -202,7 +207,7 @@ class Control:
         self._reasons.start()
         self._waker.start()
         self._mask.start()
-        self._modes.start()
+        self._labels.start()
         self._shadow.start()
         if self._election is not None:
             self._election.start()
@@ -210,7 +215,7 @@ class Control:
     def stop(self) -> None:
         """Stop writing, and let another process lead."""
         self._shadow.stop()
-        self._modes.stop()
+        self._labels.stop()
         self._mask.stop()
         self._waker.stop()
         self._reasons.stop()
