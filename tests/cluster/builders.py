@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import count, islice
 
-from webhook.cluster.api import Object, WatchEvent
+from webhook.cluster.api import PODS, Kind, Object, WatchEvent
 from webhook.cluster.memory import MemoryCluster
+from webhook.cluster.memory.interception import Operation, WriteRequest
 
 NOW = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
+_SOMETHING: Object = {"metadata": {"name": "web-1"}}
 
 
 def a_config_map(
@@ -43,6 +45,30 @@ def a_ledger(
         "spec": {},
         **({} if status is None else {"status": status}),
     }
+
+
+def a_write(
+    operation: Operation = "CREATE",
+    kind: Kind = PODS,
+    new: Object | None = _SOMETHING,
+    old: Object | None = None,
+    *,
+    subresource: str = "",
+    namespace: str = "team-a",
+) -> WriteRequest:
+    """A write as whoever intercepts it sees it."""
+    return WriteRequest(
+        operation=operation,
+        resource=kind,
+        kind=kind,
+        subresource=subresource,
+        namespace=namespace,
+        name="web-1",
+        new=new,
+        old=old,
+        dry_run=False,
+        options={},
+    )
 
 
 def a_cluster(

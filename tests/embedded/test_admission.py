@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from tests.builders import a_binding, a_container, a_pod, a_quota
-from tests.cluster.builders import a_cluster, a_config_map, mapping, meta
+from tests.cluster.builders import a_cluster, a_config_map, a_write, mapping, meta
 from tests.embedded.hooks import Answering, Asked, HookServer, Reply, allow, answer, deny, patch
 from webhook.cluster.api import (
     BINDINGS,
@@ -31,7 +31,7 @@ from webhook.cluster.api import (
     TooManyRequestsError,
 )
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.cluster.memory.interception import Operation, WriteRequest
+from webhook.cluster.memory.interception import WriteRequest
 from webhook.embedded.admission import AdmissionChain, Hook, Passage, Rule
 from webhook.embedded.calls import WebhookCaller
 from webhook.embedded.reviews import Phase, UserInfo
@@ -445,48 +445,28 @@ class TestReviews:
         assert "'cpu': '1'" in str(mapping(request, "oldObject", "spec"))
 
 
-def a_request(
-    operation: Operation = "CREATE",
-    resource: Kind = PODS,
-    subresource: str = "",
-    namespace: str = "team-a",
-) -> WriteRequest:
-    return WriteRequest(
-        operation=operation,
-        kind=resource,
-        resource=resource,
-        subresource=subresource,
-        namespace=namespace,
-        name="x",
-        new={"metadata": {"name": "x", "labels": {"mode": "own"}}},
-        old=None,
-        dry_run=False,
-        options={},
-    )
-
-
 def rule(operations: str = "*", resources: str = "*", **fields: object) -> Rule:
     made = Rule(frozenset(operations.split()), frozenset(resources.split()))
     return replace(made, **fields)  # type: ignore[arg-type] # the table's
 
 
 MATCHES: dict[str, tuple[Rule, WriteRequest, bool]] = {
-    "anything": (rule("*", "*/*"), a_request(subresource="binding"), True),
-    "a star is not for subresources": (rule(), a_request(subresource="binding"), False),
-    "a star is for resources": (rule(), a_request(), True),
-    "pods": (rule(resources="pods jobs"), a_request(), True),
-    "pods are not their binding": (rule(resources="pods"), a_request(subresource="binding"), False),
-    "their binding": (rule(resources="pods/binding"), a_request(subresource="binding"), True),
-    "all of theirs": (rule(resources="pods/*"), a_request(subresource="resize"), True),
-    "any status": (rule(resources="*/status"), a_request(subresource="status"), True),
-    "the old bindings": (rule(resources="bindings"), a_request(resource=BINDINGS), True),
-    "another operation": (rule("UPDATE DELETE"), a_request(), False),
-    "another group": (rule(groups=frozenset({"batch"})), a_request(), False),
-    "the core group": (rule(groups=frozenset({""})), a_request(), True),
-    "another version": (rule(versions=frozenset({"v2"})), a_request(), False),
-    "namespaced": (rule(scope="Namespaced"), a_request(), True),
-    "not namespaced": (rule(scope="Namespaced"), a_request(resource=NODES, namespace=""), False),
-    "of the cluster": (rule(scope="Cluster"), a_request(resource=NODES, namespace=""), True),
+    "anything": (rule("*", "*/*"), a_write(subresource="binding"), True),
+    "a star is not for subresources": (rule(), a_write(subresource="binding"), False),
+    "a star is for resources": (rule(), a_write(), True),
+    "pods": (rule(resources="pods jobs"), a_write(), True),
+    "pods are not their binding": (rule(resources="pods"), a_write(subresource="binding"), False),
+    "their binding": (rule(resources="pods/binding"), a_write(subresource="binding"), True),
+    "all of theirs": (rule(resources="pods/*"), a_write(subresource="resize"), True),
+    "any status": (rule(resources="*/status"), a_write(subresource="status"), True),
+    "the old bindings": (rule(resources="bindings"), a_write(kind=BINDINGS), True),
+    "another operation": (rule("UPDATE DELETE"), a_write(), False),
+    "another group": (rule(groups=frozenset({"batch"})), a_write(), False),
+    "the core group": (rule(groups=frozenset({""})), a_write(), True),
+    "another version": (rule(versions=frozenset({"v2"})), a_write(), False),
+    "namespaced": (rule(scope="Namespaced"), a_write(), True),
+    "not namespaced": (rule(scope="Namespaced"), a_write(kind=NODES, namespace=""), False),
+    "of the cluster": (rule(scope="Cluster"), a_write(kind=NODES, namespace=""), True),
 }
 
 
@@ -495,17 +475,22 @@ def test_a_rule_is_about_some_requests(rule: Rule, request_: WriteRequest, expec
     assert rule.matches(request_) is expected
 
 
+OWN: Object = {"metadata": {"name": "team-a", "labels": {"mode": "own"}}}
 SELECTIONS: dict[str, tuple[str, WriteRequest, bool]] = {
-    "no selector": ("", a_request(namespace="other"), True),
-    "an opted-in namespace": ("mode in (deferred,shadow)", a_request(), True),
-    "another namespace": ("mode in (deferred,shadow)", a_request(namespace="other"), False),
-    "objects outside of namespaces": ("mode=x", a_request(resource=NODES, namespace=""), True),
+    "no selector": ("", a_write(namespace="other"), True),
+    "an opted-in namespace": ("mode in (deferred,shadow)", a_write(), True),
+    "another namespace": ("mode in (deferred,shadow)", a_write(namespace="other"), False),
+    "objects outside of namespaces": ("mode=x", a_write(kind=NODES, namespace=""), True),
     "a namespace by its own labels": (
         "mode=own",
-        a_request(resource=NAMESPACES, namespace=""),
+        a_write(kind=NAMESPACES, new=OWN, namespace=""),
         True,
     ),
-    "a namespace by other labels": ("mode=x", a_request(resource=NAMESPACES, namespace=""), False),
+    "a namespace by other labels": (
+        "mode=x",
+        a_write(kind=NAMESPACES, new=OWN, namespace=""),
+        False,
+    ),
 }
 
 
@@ -547,7 +532,7 @@ def test_an_object_selector_looks_at_the_object_as_it_was_and_becomes(
         None if labels is None else {"metadata": {"name": "x", "labels": labels}}
         for labels in (new, old)
     ]
-    request = replace(a_request(), new=states[0], old=states[1])
+    request = a_write(new=states[0], old=states[1])
     assert chain.concerned(request, "validating") == ([hook] if expected else [])
     chain.close()
 

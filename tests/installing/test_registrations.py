@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, cast
 import pytest
 
 from tests.builders import a_binding, a_pod
+from tests.cluster.builders import a_write
 from tests.installing.manifests import MASKS, SYSTEM, Manifest, entries, everything, of_kind
-from webhook.cluster.api import JOBS, PODS, Kind
-from webhook.cluster.memory.interception import WriteRequest
+from webhook.cluster.api import JOBS, PODS
 from webhook.cluster.selectors import parse_labels
 from webhook.embedded import registration
 from webhook.embedded.admission import Hook
@@ -97,27 +97,6 @@ def marked(field: str, key: str, value: str = "a") -> Manifest:
     return a_pod(metadata={field: {key: value}})
 
 
-def a_request(
-    operation: Literal["CREATE", "UPDATE"],
-    kind: Kind,
-    new: Manifest,
-    old: Manifest | None = None,
-    subresource: str = "",
-) -> WriteRequest:
-    return WriteRequest(
-        operation=operation,
-        resource=kind,
-        kind=kind,
-        subresource=subresource,
-        namespace="team-a",
-        name="web-1",
-        new=new,
-        old=old,
-        dry_run=False,
-        options={},
-    )
-
-
 GATED = [{"name": "example.com/x"}, {"name": GATE}]
 UPDATES: dict[str, tuple[Manifest, Manifest, bool]] = {
     "nothing": (a_pod(), a_pod(), False),
@@ -146,7 +125,7 @@ UPDATES: dict[str, tuple[Manifest, Manifest, bool]] = {
 def test_an_update_is_asked_about_when_it_touches_what_is_ours(
     old: Manifest, new: Manifest, is_asked: bool
 ) -> None:
-    request = a_request("UPDATE", PODS, new, old)
+    request = a_write("UPDATE", PODS, new, old)
     condition = hook_of("marks.deferredquota.io").condition
     assert condition is not None
     assert condition(request) is is_asked
@@ -184,7 +163,7 @@ def test_jobs_are_asked_about_when_they_are_new_or_their_spec_changes(
     is_asked: bool,
     phase: str,
 ) -> None:
-    request = a_request(operation, JOBS, new, old)
+    request = a_write(operation, JOBS, new, old)
     (condition,) = [
         hook.condition
         for hook in HOOKS
@@ -304,7 +283,7 @@ def hook_of(name: str) -> Hook:
 
 @pytest.mark.parametrize("node", ["", "node-0"])
 def test_a_new_pod_is_asked_about_at_one_of_two_doors(node: str) -> None:
-    request = a_request("CREATE", PODS, a_pod(node=node))
+    request = a_write("CREATE", PODS, a_pod(node=node))
     for name, with_node in {"assigned": True, "shape": False, "ungated": False}.items():
         is_asked = hook_of(f"{name}.deferredquota.io").condition
         assert is_asked is not None
@@ -363,7 +342,7 @@ def test_the_embedded_api_server_asks_to_pin_where_there_is_no_uid(
 ) -> None:
     (condition,) = [hook.condition for hook in HOOKS if hook.name == "stamp.deferredquota.io"]
     assert condition is not None
-    assert condition(a_request("CREATE", PODS, binding, subresource="binding")) is is_asked
+    assert condition(a_write("CREATE", PODS, binding, subresource="binding")) is is_asked
 
 
 def test_entries_are_complete_and_trust_nobody_yet() -> None:
