@@ -76,7 +76,7 @@ def all_ready(deployment: Any) -> None:
     deployment["status"] = {"observedGeneration": 1, **status}
 
 
-def a_lease(holder: str = "deferred-quota-controller-1_x", **spec: object) -> Object:
+def a_lease(holder: str = "deferred-quota-controller-1-7-0a1b2c3d", **spec: object) -> Object:
     """The Lease of the controller that leads."""
     return {
         "apiVersion": "coordination.k8s.io/v1",

@@ -11,6 +11,9 @@
    Cluster quotas are: the API server knows none. Each is told by name, and goes with its definition
    unless that is kept.
 
+Before all that it looks who leads: a controller that runs outside of the cluster would mask again
+what step 3 completes, for as long as it runs.
+
 Each step is done whether or not the others found something to do. None of them needs the webhook
 to answer: nothing that is written here is asked of it.
 """
@@ -35,6 +38,7 @@ from webhook.cluster.api import (
 )
 from webhook.installing.applying import current, describe, kind_of_object
 from webhook.installing.kustomizations import entries_of
+from webhook.installing.leading import CONTROLLER_PODS, leader_in_the_way
 from webhook.installing.readiness import wait_until_gone
 from webhook.installing.rendering import MANIFESTS, render
 from webhook.operations.gates import gated_pods
@@ -43,16 +47,14 @@ from webhook.operations.opting_out import opt_out, opted_in_namespaces
 from webhook.operations.patience import Patience, Report, silent
 from webhook.operations.together import in_each
 from webhook.quota.fields import mapping
-from webhook.state.names import SHADOW_ENTRY, SYSTEM_NAMESPACE
+from webhook.state.names import LEADER_LEASE, SHADOW_ENTRY, SYSTEM_NAMESPACE
 
-_CONTROLLER_PODS: Final = (
-    "app.kubernetes.io/name=deferred-quota,app.kubernetes.io/component=controller"
-)
 _GUARDS_STAY: Final = (
     "stopped here: the guards at the bind and the webhook stay, because without them quotas might"
     " be enforced by nobody. See to the above (a controller that runs outside of the cluster is"
     " yours to stop), and run this again; or go on all the same with --force"
 )
+_NOTHING_CHANGED: Final = "stopped here: nothing was changed; go on all the same with --force"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,8 @@ class _Uninstall:
     def run(self) -> tuple[str, ...]:
         objects = render(mask="policy", stamps=True, manifests=self._removal.manifests)
         concerned = self._concerned()
+        if self._is_undone_outside():
+            return tuple(self._problems)
         mutating, last, validating = objects.registrations
         self._delete((*reversed(objects.masks), last))
         self._reduce(mutating, lambda name: name == STAMP_ENTRY)
@@ -125,6 +129,28 @@ class _Uninstall:
             ledgers = ()  # their definition is gone
         found.update(_namespace(each) for each in ledgers)
         return sorted(found)
+
+    def _is_undone_outside(self) -> bool:
+        """Look for a controller outside of the cluster, which would mask for ever; and stop then.
+
+        Where labels go it masks no more.
+        """
+        if self._removal.removes_labels or self._removal.is_forced:
+            return False
+        found = leader_in_the_way(self._api, self._removal.patience)
+        if found is None:
+            return False
+        leader, namespaces = found
+        words = (
+            f"Lease {SYSTEM_NAMESPACE}/{LEADER_LEASE}: {leader} leads, and is no pod of"
+            f" {SYSTEM_NAMESPACE}: it would hide again what is completed in the opted-in namespaces"
+            f" {', '.join(namespaces)}. Stop it first, or opt them out with --remove-labels"
+        )
+        if self._removal.dry_run:
+            self._report(f"{words}; this would stop here")
+            return False
+        self._problems += [words, _NOTHING_CHANGED]
+        return True
 
     def _tell_of_cluster_quotas(self) -> None:
         """Name what nobody will enforce, before the guards go."""
@@ -201,7 +227,7 @@ class _Uninstall:
 
         def pods() -> Sequence[Object]:
             return self._api.list(
-                PODS, namespace=SYSTEM_NAMESPACE, label_selector=_CONTROLLER_PODS
+                PODS, namespace=SYSTEM_NAMESPACE, label_selector=CONTROLLER_PODS
             ).items
 
         while left := wait.persist(pods):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -78,6 +79,26 @@ def test_uninstalling_leaves_nothing_and_quotas_hold(
     labels = tenant.api.get(f"/api/v1/namespaces/{tenant.namespace}").body["metadata"]["labels"]
     assert labels[objects.MODE_LABEL] == "deferred"
     assert cluster.uninstall().splitlines()[-1] == "uninstalled"
+
+
+def test_a_controller_that_runs_beside_the_cluster_has_to_stop_first(
+    running: Product, cluster: Cluster, tenant: Tenant
+) -> None:
+    cluster.install("--mask", "policy", url=running.url)
+    is_hidden(tenant, running)
+    quota(tenant, "q", {"requests.cpu": "2", "pods": "5"})
+    becomes(lambda: counted(tenant, "q"), {"pods"}, "the quota controller has counted")
+    before, began = cluster.versions(), time.monotonic()
+    printed = cluster.uninstall(code=1)
+    assert time.monotonic() - began < 30
+    assert f"leads, and is no pod of {SYSTEM}" in printed
+    assert f"in the opted-in namespaces {tenant.namespace}. Stop it first" in printed
+    assert "stopped here: nothing was changed" in printed
+    assert cluster.versions() == before
+    assert "this would stop here" in cluster.uninstall("--dry-run")
+    running.stop()
+    assert cluster.uninstall().splitlines()[-1] == "uninstalled"
+    assert status(tenant, "q")["hard"] == {"requests.cpu": "2", "pods": "5"}
 
 
 def test_uninstalling_finishes_what_somebody_began(cluster: Cluster, tenant: Tenant) -> None:

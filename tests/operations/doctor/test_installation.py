@@ -658,9 +658,9 @@ def test_a_lease_that_is_not_renewed_is_found() -> None:
     found = examined(healthy(), lambda: None)
     finding = the(found, "leader.silent")
     assert finding.message == (
-        "its holder deferred-quota-controller-1_x has not renewed it for 15 seconds"
+        "its holder deferred-quota-controller-1-7-0a1b2c3d has not renewed it for 15 seconds"
     )
-    assert finding.remedy.endswith("deferred-quota-controller-1")
+    assert finding.remedy.endswith(" deferred-quota-controller-1")
 
 
 def test_a_lease_that_nobody_holds_is_found() -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.cluster.api import LEASES, Object
+from webhook.cluster.api import LEASES
 from webhook.operations.doctor.scene import Scene
 from webhook.operations.findings import Finding, Subject, error, warning
+from webhook.operations.leading import Holding, changed, holding_of
 from webhook.operations.names import CLUSTER_QUOTA_CRD, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
 from webhook.quota.reading import Node
 from webhook.state.names import LEADER_LEASE, SYSTEM_NAMESPACE
@@ -192,9 +193,8 @@ def leader(scene: Scene) -> Iterator[Finding]:
 
 
 def _lead(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
-    spec = node.child("spec")
-    holder = spec.text("holderIdentity")
-    if not holder:
+    found = holding_of(node)
+    if not found.holder:
         yield error(
             "leader.none",
             subject,
@@ -202,27 +202,21 @@ def _lead(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
             f"Look at the controller's pods: kubectl get pods -n {SYSTEM_NAMESPACE}",
         )
         return
-    seconds = min(float(spec.integer("leaseDurationSeconds") or 15), scene.settings.leader_seconds)
-    if not scene.settings.is_offline and not _is_renewed(scene, _renewal(node), seconds):
+    seconds = min(float(found.seconds), scene.settings.leader_seconds)
+    if not scene.settings.is_offline and not _is_renewed(scene, found, seconds):
         yield error(
             "leader.silent",
             subject,
-            f"its holder {holder} has not renewed it for {seconds:g} seconds",
-            f"Look at the pod's log: kubectl logs -n {SYSTEM_NAMESPACE} {holder.partition('_')[0]}",
+            f"its holder {found.holder} has not renewed it for {seconds:g} seconds",
+            f"Look at the pod's log: kubectl logs -n {SYSTEM_NAMESPACE} {found.host}",
         )
 
 
-def _is_renewed(scene: Scene, before: tuple[str, str], seconds: float) -> bool:
+def _is_renewed(scene: Scene, before: Holding, seconds: float) -> bool:
+    def look() -> Holding | None:
+        raw = scene.find(LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+        return None if raw is None else holding_of(Node(raw))
+
     settings = scene.settings
-    give_up = settings.clock() + seconds
-    while settings.clock() < give_up:
-        settings.sleep(min(0.5, seconds))
-        raw: Object | None = scene.find(LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
-        if raw is not None and _renewal(Node(raw)) != before:
-            return True
-    return False
-
-
-def _renewal(node: Node) -> tuple[str, str]:
-    spec = node.child("spec")
-    return spec.text("holderIdentity"), spec.text("renewTime")
+    found = changed(look, before, seconds, clock=settings.clock, sleep=settings.sleep)
+    return found is not None

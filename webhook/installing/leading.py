@@ -1,0 +1,88 @@
+"""What a controller that runs outside of the cluster would undo while we uninstall."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.cluster.api import (
+    LEASES,
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    ClusterApi,
+    ForbiddenError,
+    NotFoundError,
+)
+from webhook.operations.leading import Holding, changed, holding_of
+from webhook.operations.patience import Patience, Wait
+from webhook.operations.reading import parted, read_quota
+from webhook.quota.deferral import is_excluded
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.native_status import incomplete_keys
+from webhook.quota.objects import ResourceQuota
+from webhook.quota.reading import Node
+from webhook.state.names import DEFERRED_MODE, LEADER_LEASE, MODE_LABEL, SYSTEM_NAMESPACE
+
+CONTROLLER_PODS: Final = (
+    "app.kubernetes.io/name=deferred-quota,app.kubernetes.io/component=controller"
+)
+"""Which pods of the system namespace are controllers."""
+_LONGEST_SECONDS: Final = 20.0
+"""How long a Lease is looked at, whatever it says of itself."""
+
+
+def leader_in_the_way(api: ClusterApi, patience: Patience) -> tuple[str, tuple[str, ...]] | None:
+    """Return who leads outside of the cluster, and where it would hide again what is completed.
+
+    None where nobody does, where that may not be looked at, and where nothing is hidden: what comes
+    next finds out by itself.
+
+    Raises:
+        ApiError: The API server does not answer.
+    """
+    wait = patience.begin()
+    try:
+        hidden = _hidden(api, wait)
+        leader = _outside(api, patience, wait) if hidden else ""
+    except (ForbiddenError, InvalidFieldError):
+        return None
+    return (leader, hidden) if leader else None
+
+
+def _hidden(api: ClusterApi, wait: Wait) -> tuple[str, ...]:
+    """Return the namespaces that are opted in and have quotas of which something is hidden."""
+    label = f"{MODE_LABEL}={DEFERRED_MODE}"
+    found = wait.persist(lambda: api.list(NAMESPACES, label_selector=label)).items
+    opted_in = {Node(raw).child("metadata").text("name") for raw in found}
+    raws = wait.persist(lambda: api.list(RESOURCE_QUOTAS)).items if opted_in else ()
+    quotas, _ = parted(map(read_quota, raws), ResourceQuota)
+    masked = {each.namespace for each in quotas if incomplete_keys(each) and not is_excluded(each)}
+    return tuple(sorted(opted_in & masked))
+
+
+def _outside(api: ClusterApi, patience: Patience, wait: Wait) -> str:
+    """Return who holds the Lease, renews it, and is no pod of the cluster; empty where nobody."""
+
+    def look() -> Holding | None:
+        try:
+            lease = wait.persist(lambda: api.get(LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE))
+        except NotFoundError:
+            return None
+        return holding_of(Node(lease))
+
+    found = look()
+    if found is None or not found.holder or _is_pod(api, found, wait):
+        return ""
+    seconds = min(float(found.seconds), _LONGEST_SECONDS)
+    later = changed(look, found, seconds, clock=patience.clock, sleep=patience.rest)
+    if later is None or _is_pod(api, later, wait):
+        return ""
+    return later.holder
+
+
+def _is_pod(api: ClusterApi, holding: Holding, wait: Wait) -> bool:
+    def pods() -> set[str]:
+        found = api.list(PODS, namespace=SYSTEM_NAMESPACE, label_selector=CONTROLLER_PODS).items
+        return {Node(raw).child("metadata").text("name") for raw in found}
+
+    return holding.host in wait.persist(pods)
