@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 from tests.cluster.live.embedded import served
 from webhook.cluster.memory import MemoryCluster
+from webhook.embedded.apiserver import ApiServer
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
 
 
 @contextmanager
-def kubeconfig_of(cluster: MemoryCluster, directory: Path) -> Iterator[Path]:
-    """Serve a cluster in memory and give the kubeconfig of it."""
-    with served(cluster) as client:
+def kubeconfig_of(
+    cluster: MemoryCluster,
+    directory: Path,
+    app: Callable[[MemoryCluster], WSGIApplication] = ApiServer,
+) -> Iterator[Path]:
+    """Serve a cluster in memory, as an application that is made of it; give the kubeconfig."""
+    with served(cluster, app) as client:
         yield write_kubeconfig(directory, client.access.server)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from tests.builders import a_quota
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
-from tests.operations.healthy import NOW, Pulse, healthy, renewing
+from tests.operations.healthy import NOW, Guard, Pulse, guarded, healthy, renewing
 from tests.operations.scenes import Crowd, a_namespace, load
 from webhook.cli import ExitCode, cli
 from webhook.cli.doctor import examine_and_print
@@ -21,6 +22,8 @@ from webhook.cli.exits import InputError
 from webhook.cli.judging import configuration_of, read_bundle
 from webhook.cluster.api import CONFIG_MAPS
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.embedded.admission import AdmissionChain
+from webhook.embedded.apiserver import ApiServer
 from webhook.operations.doctor import CHECKS, Settings
 from webhook.operations.names import CONFIG_MAP
 from webhook.state.names import SYSTEM_NAMESPACE
@@ -31,7 +34,7 @@ def judge(cluster: MemoryCluster, *, fail_on: str = "error", output: str = "text
     settings = Settings(
         read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
     )
-    return examine_and_print(MemoryClient(cluster), settings, fail_on=fail_on, output=output)
+    return examine_and_print(guarded(cluster), settings, fail_on=fail_on, output=output)
 
 
 def test_a_healthy_cluster_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,13 +85,19 @@ def test_programs_get_all_of_it(output: str, capsys: pytest.CaptureFixture[str])
 
 def test_over_http_everything_is_read(tmp_path: Path) -> None:
     cluster = healthy()
-    renew = renewing(cluster)
+    renew, guard = renewing(cluster), Guard()
 
     def lead(_: int) -> None:
         threading.Event().wait(0.05)
         renew()
 
-    with kubeconfig_of(cluster, tmp_path) as kubeconfig, Crowd(lead):
+    def guarding(cluster: MemoryCluster) -> ApiServer:
+        return ApiServer(cluster, cast("AdmissionChain", SimpleNamespace(passage=passage)))
+
+    def passage(*_: object) -> Guard:
+        return guard
+
+    with kubeconfig_of(cluster, tmp_path, guarding) as kubeconfig, Crowd(lead):
         arguments = ["doctor", "--kubeconfig", str(kubeconfig), "--pause", "0", "-o", "json"]
         result = CliRunner().invoke(cli, arguments)
     found: Any = json.loads(result.stdout)
@@ -96,6 +105,7 @@ def test_over_http_everything_is_read(tmp_path: Path) -> None:
     assert serious <= {"webhooks.ca"}  # which is judged by the clock of this machine
     assert result.exit_code == (ExitCode.FINDINGS if serious else ExitCode.OK)
     assert found["checked"] == [check.name for check in CHECKS]
+    assert [each.dry_run for each in guard.asked] == [True]
 
 
 def run(*args: str) -> Result:

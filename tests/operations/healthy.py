@@ -11,10 +11,12 @@ from typing import Any, cast
 from tests.builders import a_pod
 from tests.operations.scenes import NAMESPACE, Object, a_cluster, a_masked_quota, a_namespace, load
 from webhook.cli.judging import read_bundle
-from webhook.cluster.api import LEASES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.cluster.api import LEASES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, NotFoundError
+from webhook.cluster.api import Object as ApiObject
 from webhook.cluster.files.documents import read_documents
 from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.cluster.memory.interception import WriteRequest
 from webhook.operations.counting import taken_at_bind
 from webhook.operations.doctor import Examination, Scene, Settings, examine
 from webhook.operations.findings import Finding
@@ -24,7 +26,7 @@ from webhook.quota.ledger import Account, Ledger
 from webhook.quota.ledger_codec import ledger_status
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
-from webhook.state.names import GUARDED_ANNOTATION, LEADER_LEASE, SYSTEM_NAMESPACE
+from webhook.state.names import BIND_ENTRY, GUARDED_ANNOTATION, LEADER_LEASE, SYSTEM_NAMESPACE
 from webhook.tls.issue import issue_ca
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -100,6 +102,40 @@ def a_guarded_pod(name: str = "web-1", cpu: str = "1", *, node: str = "node-1") 
         requests={"cpu": cpu},
         metadata={"annotations": {GUARDED_ANNOTATION: "7"}},
     )
+
+
+class Guard:
+    """Answers a bind as the webhook does where there is no such pod; of others it says nothing.
+
+    Attributes:
+        answer: What it says instead, if anything; it may raise.
+        asked: The binds that it was asked about.
+        warnings: What it warns of.
+    """
+
+    warnings: Sequence[str] = ()
+
+    def __init__(self, answer: Callable[[WriteRequest], None] | None = None) -> None:
+        self.answer = answer or self._missing
+        self.asked: list[WriteRequest] = []
+
+    def mutate(self, request: WriteRequest) -> ApiObject | None:
+        return request.new
+
+    def validate(self, request: WriteRequest) -> None:
+        if request.subresource == "binding":
+            self.asked.append(request)
+            self.answer(request)
+
+    @staticmethod
+    def _missing(request: WriteRequest) -> None:
+        words = f'pods "{request.name}" not found'
+        raise NotFoundError(f'admission webhook "{BIND_ENTRY}" denied the request: {words}')
+
+
+def guarded(cluster: MemoryCluster) -> MemoryClient:
+    """A client of a cluster where the webhook answers."""
+    return MemoryClient(cluster, admission=Guard())
 
 
 def healthy() -> MemoryCluster:
@@ -191,7 +227,7 @@ def examined(
     api: MemoryClient | MemoryCluster, *events: Callable[[], None], **settings: Any
 ) -> Examination:
     """Examine a cluster; `events` happen whenever the doctor waits."""
-    client = MemoryClient(api) if isinstance(api, MemoryCluster) else api
+    client = guarded(api) if isinstance(api, MemoryCluster) else api
     pulse = Pulse(*(events or (renewing(client.cluster),)))
     wanted = Settings(
         read_bundle=read_bundle,

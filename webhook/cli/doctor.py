@@ -80,8 +80,9 @@ def doctor(  # noqa: PLR0913, PLR0917 - one for each option
 
     Looks at the definitions of what is kept, the webhooks, their CA, the mask, the status of
     quotas, the controller, the ledgers against a recount of the pods, what namespaces hold of
-    quotas that they share, pods that wait, and who could go around all of it. Only reads. With
-    NAMESPACE, only what concerns these and the installation.
+    quotas that they share, pods that wait, and who could go around all of it. Changes nothing: it
+    reads, and tries the bind of a pod that does not exist, by a dry run. With NAMESPACE, only what
+    concerns these and the installation.
     """
     if snapshots:
         with snapshot_cluster(snapshots) as api:

@@ -135,7 +135,9 @@ def test_the_doctor_finds_nothing_wrong(
     tenant.quota(hard=HARD)
     tenant.pod("web", "1")
     becomes(lambda: tenant.bind("web").ok, True, "the pod is bound")
+    tenant.settles()
     result = run(plane, "doctor", namespace, "-o", "json")
+    assert (tenant.charged(), tenant.promised()) == ("1", []), "what it tries charges nothing"
     found = json.loads(result.stdout)
     serious = [one for one in found["findings"] if one["severity"] != "info"]
     assert serious == []
@@ -146,9 +148,15 @@ def test_the_doctor_finds_nothing_wrong(
     plane.kubectl("create", "role", "binder", "--verb=create", "--resource=pods/binding", where)
     plane.kubectl("create", "rolebinding", "binder", "--role=binder", "--user=eve", where)
     product.controller.pause()
+    for webhook in product.webhooks:
+        webhook.kill()
     sick = run(plane, "doctor", namespace, "-o", "json")
-    ids = {one["id"] for one in json.loads(sick.stdout)["findings"]}
-    assert {"leader.silent", "rights.bind"} <= ids
+    told = {one["id"]: one["message"] for one in json.loads(sick.stdout)["findings"]}
+    assert {"leader.silent", "rights.bind", "webhooks.silent"} <= told.keys()
+    begins = (
+        "bind.deferredquota.io does not answer: Internal error occurred: failed calling webhook"
+    )
+    assert told["webhooks.silent"].startswith(begins)
     assert sick.exit_code == ExitCode.FINDINGS
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.operations.healthy import Pulse, examined, healthy, ids, the
+from tests.operations.healthy import Guard, Pulse, examined, healthy, ids, the
 from tests.operations.scenes import a_cluster, a_masked_quota, a_namespace
 from webhook.cluster.api import (
     PODS,
@@ -29,7 +29,7 @@ class Refusing(MemoryClient):
     """Answers some reads with an error."""
 
     def __init__(self, cluster: MemoryCluster, error: ApiError, *kinds: Kind) -> None:
-        super().__init__(cluster)
+        super().__init__(cluster, admission=Guard())
         self._error = error
         self._kinds = kinds
 

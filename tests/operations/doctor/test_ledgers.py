@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.builders import a_pod
 from tests.operations.healthy import (
+    Guard,
     a_guarded_pod,
     count,
     examined,
@@ -232,6 +233,6 @@ class Busy(MemoryClient):
 def test_a_ledger_that_never_stands_still_is_not_compared() -> None:
     cluster: MemoryCluster = healthy()
     count(cluster, with_used("0"))
-    found = examined(Busy(cluster))
+    found = examined(Busy(cluster, admission=Guard()))
     assert the(found, "ledger.busy").severity == "info"
     assert serious(found) == []

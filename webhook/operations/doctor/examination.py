@@ -8,6 +8,7 @@ from typing import Final
 
 from webhook.cluster.api import NAMESPACES, ApiError, ForbiddenError, NotFoundError
 from webhook.operations.doctor import (
+    answering,
     cluster_quotas,
     installation,
     ledgers,
@@ -18,8 +19,9 @@ from webhook.operations.doctor import (
     stamps,
     workloads,
 )
-from webhook.operations.doctor.scene import NoRightError, NotInSnapshotError, Scene
-from webhook.operations.findings import Finding, Severity, error, information, warning
+from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
+from webhook.operations.doctor.scene import Scene
+from webhook.operations.findings import Finding, Severity, error, information
 from webhook.operations.patience import Report, silent
 from webhook.quota.fields import InvalidFieldError
 
@@ -53,6 +55,7 @@ def _pods_with_a_node(scene: Scene) -> Iterator[Finding]:
 CHECKS: Final = (
     Check("crd", "the definitions of ledgers and of cluster quotas", installation.definition),
     Check("webhooks", "the webhook configurations", registrations.registrations),
+    Check("answers", "whether the webhook answers", answering.answers),
     Check("stamp", "the mark of bound pods", stamps.stamps),
     Check("mask", "the mask", masks.masks),
     Check("namespaces", "the labels of namespaces", namespaces.modes),
@@ -142,9 +145,11 @@ def _run(check: Check, scene: Scene, found: Examination) -> None:
 def _no_right(check: Check, err: NoRightError) -> Finding:
     group = f" of {err.group}" if err.group else ""
     where = f" in namespace {err.namespace}" if err.namespace else ""
-    return warning(
+    return Finding(
         "check.forbidden",
+        err.severity,
         None,
         f"{check.title}: not looked at: you may not {err.verb} {err.resource}{group}{where}",
-        f"Grant the verb {err.verb} on {err.resource}, apiGroup {err.group or chr(34) * 2}.",
+        err.remedy
+        or f"Grant the verb {err.verb} on {err.resource}, apiGroup {err.group or chr(34) * 2}.",
     )

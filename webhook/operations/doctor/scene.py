@@ -22,6 +22,7 @@ from webhook.cluster.kinds import Kind
 from webhook.cluster.shapes import decode_pod
 from webhook.config import Configuration
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, read_shared
+from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.findings import Finding, Subject, error, subject_of
 from webhook.operations.names import POLICY_VERSIONS, policy_kinds
 from webhook.operations.reading import read_all, read_pod
@@ -41,32 +42,6 @@ _T = TypeVar("_T")
 
 Validity: TypeAlias = tuple[datetime, datetime]
 """From when to when a certificate is valid."""
-
-
-class NoRightError(Exception):
-    """Something may not be read.
-
-    Attributes:
-        verb: What was to be done.
-        resource: To which resource, as roles name it.
-        group: Its API group; empty is the core group.
-        namespace: Where; empty is everywhere.
-    """
-
-    def __init__(self, verb: str, kind: Kind, namespace: str, message: str) -> None:
-        super().__init__(message)
-        self.verb = verb
-        self.resource = kind.plural
-        self.group = kind.group
-        self.namespace = namespace
-
-
-class NotInSnapshotError(Exception):
-    """The snapshot has no object of a kind, so nothing can be said about it."""
-
-    def __init__(self, kind: Kind) -> None:
-        super().__init__(kind.resource)
-        self.resource = kind.resource
 
 
 def _no_certificates(_: bytes) -> Sequence[Validity]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.cluster.api import MUTATING_WEBHOOKS
+from webhook.operations.doctor.errors import NoRightError
 from webhook.operations.doctor.masks import policy_name
-from webhook.operations.doctor.scene import NoRightError, Scene
+from webhook.operations.doctor.scene import Scene
 from webhook.operations.doctor.selecting import APPLY
 from webhook.operations.findings import Finding, Subject, information, subject_of, warning
 from webhook.operations.names import HAS_NO_UID, STAMP_ENTRY, STAMP_POLICY

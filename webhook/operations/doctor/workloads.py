@@ -14,7 +14,8 @@ from webhook.operations.deployments import (
     asked_at,
     troubles_of,
 )
-from webhook.operations.doctor.scene import NoRightError, NotInSnapshotError, Scene
+from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
+from webhook.operations.doctor.scene import Scene
 from webhook.operations.findings import (
     Finding,
     Subject,

@@ -1,0 +1,202 @@
+"""Whether the webhook answers is tried by a bind that can come to nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.operations.healthy import Guard, edit, examined, healthy, ids, remove, the
+from tests.operations.scenes import NAMESPACE, a_namespace, load
+from webhook.cluster.api import (
+    NAMESPACES,
+    VALIDATING_WEBHOOKS,
+    ApiError,
+    ForbiddenError,
+    InternalError,
+    NotFoundError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+    UnreachableError,
+)
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.cluster.memory.interception import WriteRequest
+from webhook.operations.doctor import Examination
+from webhook.state.names import BIND_ENTRY, REGISTRATION
+
+DENIED = f'admission webhook "{BIND_ENTRY}" denied the request: '
+REFUSED = (
+    f'Internal error occurred: failed calling webhook "{BIND_ENTRY}": failed to call webhook: Post'
+    ' "https://127.0.0.1:1/validate?timeout=5s": dial tcp 127.0.0.1:1: connect: connection refused'
+)
+OTHERS = 'admission webhook "binds.example.com" denied the request: not today'
+NO_RIGHT = (
+    'pods "x" is forbidden: User "eve" cannot create resource "pods/binding" in API group "" in the'
+    ' namespace "team-a"'
+)
+CANNOT_DECIDE = "cannot decide about a bind in team-a"
+CANNOT_SEE = f"whether {BIND_ENTRY} answers cannot be seen, a bind comes to nothing"
+SUBJECT = "ValidatingWebhookConfiguration deferred-quota"
+
+
+def answering(error: ApiError) -> Guard:
+    def answer(_: WriteRequest) -> None:
+        raise error
+
+    return Guard(answer)
+
+
+def found_with(guard: Guard, cluster: MemoryCluster | None = None, **settings: Any) -> Examination:
+    return examined(MemoryClient(cluster or healthy(), admission=guard), **settings)
+
+
+def webhooks(found: Examination) -> list[str]:
+    return [name for name in ids(found) if name.startswith("webhooks.")]
+
+
+def test_a_webhook_that_looks_for_the_pod_answers() -> None:
+    guard = Guard()
+    found = found_with(guard)
+    assert webhooks(found) == []
+    assert "answers" in found.checked
+    assert len(guard.asked) == 1
+
+
+def test_what_is_tried_is_a_dry_run_of_a_pod_that_nobody_has() -> None:
+    guard = Guard()
+    found_with(guard)
+    found_with(guard)
+    first, second = guard.asked
+    assert first.dry_run
+    assert first.namespace == NAMESPACE
+    assert first.name != second.name
+    sent, other = (json.loads(json.dumps(each.new)) for each in (first, second))
+    assert sent["metadata"]["uid"] != other["metadata"]["uid"], "so nothing has to be pinned in it"
+
+
+FOUND: dict[str, tuple[ApiError, str, str, str]] = {
+    "it is not reached": (
+        InternalError(REFUSED),
+        "webhooks.silent",
+        "error",
+        f"{BIND_ENTRY} does not answer: {REFUSED}",
+    ),
+    "it is not reached where the uid is pinned": (
+        InternalError(REFUSED.replace("bind.", "stamp.")),
+        "webhooks.silent",
+        "error",
+        f"stamp.deferredquota.io does not answer: {REFUSED.replace('bind.', 'stamp.')}",
+    ),
+    "another webhook is not reached": (
+        InternalError(REFUSED.replace(BIND_ENTRY, "binds.example.com")),
+        "webhooks.unseen",
+        "warn",
+        f"{CANNOT_SEE}: {REFUSED.replace(BIND_ENTRY, 'binds.example.com')}",
+    ),
+    "it takes longer than we wait": (
+        RequestTimeoutError("POST https://api: no answer within 10 s"),
+        "webhooks.silent",
+        "error",
+        f"{BIND_ENTRY} does not answer: POST https://api: no answer within 10 s",
+    ),
+    "it cannot ask the API server": (
+        TooManyRequestsError(f"{DENIED}the API server does not answer: no"),
+        "webhooks.undecided",
+        "warn",
+        f"{BIND_ENTRY} answers, and {CANNOT_DECIDE}: the API server does not answer: no",
+    ),
+    "it has found another pod": (
+        NotFoundError(f'{DENIED}pods "x" not found'),
+        "webhooks.undecided",
+        "warn",
+        f'{BIND_ENTRY} answers, and {CANNOT_DECIDE}: pods "x" not found',
+    ),
+    "somebody else refuses": (
+        ForbiddenError(OTHERS),
+        "webhooks.unseen",
+        "warn",
+        f"{CANNOT_SEE}: {OTHERS}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("error", "name", "severity", "message"), FOUND.values(), ids=FOUND)
+def test_other_answers_are_told(error: ApiError, name: str, severity: str, message: str) -> None:
+    found = found_with(answering(error))
+    assert webhooks(found) == [name]
+    finding = the(found, name)
+    assert (finding.severity, finding.message, str(finding.subject)) == (
+        severity,
+        message,
+        SUBJECT,
+    )
+    assert finding.remedy
+    assert "answers" in found.checked
+
+
+def test_a_bind_that_passes_unseen_is_told() -> None:
+    """So it is where the registration does not select the namespace, or fails open."""
+    found = found_with(Guard(lambda _: None))
+    finding = the(found, "webhooks.unasked")
+    assert finding.severity == "error"
+    assert finding.message == (
+        f"{BIND_ENTRY} is not asked about a bind in team-a, or lets it pass unseen: the API server"
+        " looked for the pod itself"
+    )
+
+
+def test_who_may_not_bind_is_told_so_and_nothing_fails() -> None:
+    found = found_with(answering(ForbiddenError(NO_RIGHT)))
+    assert webhooks(found) == []
+    finding = the(found, "check.forbidden")
+    assert finding.severity == "info", "nobody needs that right to look a cluster over"
+    assert finding.message == (
+        "whether the webhook answers: not looked at: you may not create pods/binding in namespace"
+        " team-a"
+    )
+    assert "Do not grant" in finding.remedy
+    assert found.skipped == {"answers": NO_RIGHT}
+
+
+def test_an_api_server_that_does_not_answer_is_no_word_about_the_webhook() -> None:
+    found = found_with(answering(UnreachableError("connection reset")))
+    assert webhooks(found) == []
+    assert found.skipped == {"answers": "connection reset"}
+
+
+def opt_out(cluster: MemoryCluster) -> None:
+    edit(cluster, NAMESPACES, NAMESPACE, lambda raw: raw["metadata"].pop("labels"))
+
+
+def forget_the_bind(cluster: MemoryCluster) -> None:
+    def change(raw: Any) -> None:
+        raw["webhooks"] = [each for each in raw["webhooks"] if each["name"] != BIND_ENTRY]
+
+    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, change)
+
+
+NOT_TRIED: dict[str, tuple[Callable[[MemoryCluster], None], dict[str, Any]]] = {
+    "nobody has opted in": (opt_out, {}),
+    "it is not registered for binds": (forget_the_bind, {}),
+    "nothing is registered": (
+        lambda cluster: remove(cluster, VALIDATING_WEBHOOKS, REGISTRATION),
+        {},
+    ),
+    "the cluster is a snapshot": (lambda _: None, {"is_offline": True}),
+    "another namespace is looked at": (
+        lambda cluster: load(cluster, a_namespace("team-b", mode="shadow")),
+        {"namespaces": ("team-b",)},
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "settings"), NOT_TRIED.values(), ids=NOT_TRIED)
+def test_nothing_is_tried_where_nobody_has_to_answer(
+    change: Callable[[MemoryCluster], None], settings: dict[str, Any]
+) -> None:
+    cluster, guard = healthy(), Guard()
+    change(cluster)
+    found_with(guard, cluster, **settings)
+    assert guard.asked == []
