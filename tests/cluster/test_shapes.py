@@ -17,7 +17,7 @@ from webhook.cluster.errors import BadRequestError
 from webhook.cluster.shapes import Decode, decode_namespace, decode_pod, decode_quota
 from webhook.encoding import InvalidJsonError, NumberText, decode_json, encode_json
 from webhook.quota.objects import Pod, ResourceQuota
-from webhook.state.view import is_deferred
+from webhook.state.namespace_labels import is_deferred
 
 Read = Callable[[Object], object]
 

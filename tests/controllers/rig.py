@@ -34,10 +34,11 @@ from webhook.quota.objects import Pod
 from webhook.quota.resources import mask, to_text
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
 from webhook.state.reserver import Outcome, Reserver
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.shared_view import SharedQuotaCache
-from webhook.state.view import NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
 
 Object = dict[str, object]

@@ -52,9 +52,10 @@ from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.quantity import ZERO, Quantity
 from webhook.quota.settlement import Count, CountedQuota, Expiry, SeenPod, settle
 from webhook.state.ledgers import LEDGER_NAME, LedgerStore
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
 from webhook.state.reserver import Reserved, Reserver
 from webhook.state.shared_quotas import SharedQuotaStore
-from webhook.state.view import NamespaceCache, QuotaCache
 
 CPU: Final = "requests.cpu"
 KEYS: Final = frozenset({CPU})

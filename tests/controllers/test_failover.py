@@ -19,7 +19,8 @@ from webhook.controllers.tracker import Tracker
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.resources import to_text
 from webhook.state.ledgers import LedgerStore
-from webhook.state.view import NamespaceCache, QuotaCache
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
 
 NAMES = [f"team-{number}" for number in range(10)]
 _QUICK = Timing(first_pause=0.01, longest_pause=0.05)

@@ -31,7 +31,8 @@ from webhook.controllers.mask import MaskRepair
 from webhook.controllers.masking import MaskTiming
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import ResourceQuota
-from webhook.state.view import NamespaceCache, QuotaCache
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
 from webhook.telemetry.metrics import Metrics
 
 Object = dict[str, object]

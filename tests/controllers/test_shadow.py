@@ -24,7 +24,7 @@ from webhook.quota.keeping import kept_pod
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.shadow import ShadowRecord
 from webhook.quota.shadow_codec import shadow_from_status
-from webhook.state.view import QuotaCache
+from webhook.state.quota_cache import QuotaCache
 from webhook.telemetry.metrics import Metrics
 
 Object = dict[str, Any]

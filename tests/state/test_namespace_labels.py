@@ -1,4 +1,4 @@
-"""Labels of namespaces are asked for once in a while."""
+"""One label of a namespace opts in; all of them are asked for once in a while."""
 
 from __future__ import annotations
 
@@ -6,7 +6,26 @@ import pytest
 
 from webhook.cluster.api import NAMESPACES, NotFoundError
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.state.namespace_labels import NamespaceLabels
+from webhook.quota.fields import InvalidFieldError
+from webhook.state.namespace_labels import NamespaceLabels, is_deferred
+
+LABELS: dict[str, tuple[object, bool]] = {
+    "deferred": ({"deferredquota.io/mode": "deferred"}, True),
+    "shadow": ({"deferredquota.io/mode": "shadow"}, False),
+    "another word": ({"deferredquota.io/mode": "Deferred"}, False),
+    "none": ({}, False),
+    "null": (None, False),
+}
+
+
+@pytest.mark.parametrize(("labels", "expected"), LABELS.values(), ids=LABELS.keys())
+def test_one_label_opts_in(labels: object, expected: bool) -> None:
+    assert is_deferred({"metadata": {"labels": labels}}) == expected
+
+
+def test_labels_that_cannot_be_read_name_the_field() -> None:
+    with pytest.raises(InvalidFieldError, match=r"metadata\.labels"):
+        is_deferred({"metadata": {"labels": []}})
 
 
 def test_labels_are_believed_for_some_seconds_only() -> None:

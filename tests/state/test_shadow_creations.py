@@ -18,9 +18,9 @@ from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.quantity import Quantity
 from webhook.quota.shadow import Findings, QuotaUse, ShadowRecord, UseSpan
 from webhook.quota.shadow_codec import shadow_from_status
+from webhook.state.quota_cache import QuotaCache
 from webhook.state.shadow_books import ShadowBooks
 from webhook.state.shadow_creations import Attempt, Creations, CreationTiming
-from webhook.state.view import QuotaCache
 
 QUICK = Timing(first_pause=0.01, longest_pause=0.05)
 HARD = {"requests.cpu": "4"}

@@ -23,9 +23,11 @@ from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.quota.grants import raised
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.quantity import Quantity
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.shared_view import SharedQuotaCache
-from webhook.state.view import STALE_SECONDS, NamespaceCache, QuotaCache
+from webhook.state.staleness import STALE_SECONDS
 
 NS = "team-a"
 

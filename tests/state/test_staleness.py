@@ -17,7 +17,10 @@ from webhook.cluster.memory.watching import MemoryWatch
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.state.ledgers import LedgerStore
 from webhook.state.live_quotas import LiveQuotas
-from webhook.state.view import STALE_SECONDS, CachedView, NamespaceCache, QuotaCache
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
+from webhook.state.staleness import STALE_SECONDS
+from webhook.state.view import CachedView
 
 list_of = list  # a client's method has the name
 NS = "team-a"

@@ -16,8 +16,9 @@ from webhook.quota.objects import Pod
 from webhook.quota.quantity import ZERO, Quantity
 from webhook.quota.resources import ResourceList, add, to_text
 from webhook.state.names import GATE, LET_THROUGH_ANNOTATION
+from webhook.state.staleness import STALE_SECONDS
 from webhook.state.underway import LATE_SECONDS, Underway
-from webhook.state.view import STALE_SECONDS, WAITING_PODS
+from webhook.state.view import WAITING_PODS
 
 NAMESPACE = "team-a"
 OURS = [{"name": GATE}]

@@ -28,8 +28,9 @@ from webhook.quota.line import LineRules, Waiter
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.settlement import Expiry, settle
 from webhook.state.names import GATE
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_view import Specs
-from webhook.state.view import NamespaceCache, QuotaCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

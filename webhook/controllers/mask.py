@@ -59,7 +59,9 @@ from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.scopes import ScopeError
 from webhook.state.ledgers import LEDGER_NAME
 from webhook.state.names import DEFERRED_MODE, MODE_LABEL
-from webhook.state.view import NamespaceCache, QuotaCache, labels_of
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.namespace_labels import labels_of
+from webhook.state.quota_cache import QuotaCache
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)

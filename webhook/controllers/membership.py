@@ -14,7 +14,9 @@ from webhook.quota.deferral import deferred_part
 from webhook.quota.fields import InvalidFieldError, mapping, text
 from webhook.state.ledger_text import identity_of
 from webhook.state.names import DEFERRED_MODE, MODE_LABEL
-from webhook.state.view import NamespaceCache, QuotaCache, is_deferred, labels_of
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.namespace_labels import is_deferred, labels_of
+from webhook.state.quota_cache import QuotaCache
 
 
 class Membership:

@@ -29,8 +29,8 @@ from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.reading import Node
 from webhook.quota.shadow import Findings
 from webhook.state.names import MODE_LABEL, SHADOW_MODE, SYSTEM_NAMESPACE
+from webhook.state.quota_cache import QuotaCache
 from webhook.state.shadow_books import ShadowBooks, ShadowWriter, utc_now
-from webhook.state.view import QuotaCache
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)

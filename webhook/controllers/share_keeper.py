@@ -23,8 +23,9 @@ from webhook.quota.fields import InvalidFieldError
 from webhook.quota.grants import dropped
 from webhook.quota.quantity import ZERO
 from webhook.state.ledgers import LedgerStore
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedVersion
-from webhook.state.view import NamespaceCache, QuotaCache
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from webhook.quota.line import (
 )
 from webhook.quota.objects import Pod
 from webhook.state.names import GATE
-from webhook.state.view import QuotasSeen
+from webhook.state.quota_cache import QuotasSeen
 
 _EMPTY: Final[tuple[Waiter, ...]] = ()
 

@@ -18,9 +18,10 @@ from webhook.quota.escrow import shared_names
 from webhook.quota.ledger import Ledger, Undecided
 from webhook.quota.line import LineRules, Terms, Waiter
 from webhook.state.ledgers import LedgerStore
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedSeen
 from webhook.state.sharing import NOTHING_SHARED, SharedMap, closed, reason_of, with_others
-from webhook.state.view import NamespaceCache, QuotaCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,9 +28,10 @@ from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
 from webhook.state.names import AUTO_PACING, LEADER_LEASE
+from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.pacing import pacing_of
+from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaStore
-from webhook.state.view import NamespaceCache, QuotaCache
 from webhook.telemetry.metrics import Metrics
 
 _POD_EVENTS: Final = EventLimits(per_second=1000.0, burst=1000)

@@ -28,14 +28,16 @@ from webhook.config import Configuration, ConfigurationFile
 from webhook.runtime.control import Control, ControlOptions, Current, Known
 from webhook.state.job_gates import JobGates
 from webhook.state.ledgers import LedgerStore
+from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.namespace_labels import NamespaceLabels
+from webhook.state.quota_cache import QuotaCache
 from webhook.state.reserver import Reserver, ReserverStats
 from webhook.state.shadow_books import ShadowBooks
 from webhook.state.shadow_creations import Creations, CreationTiming
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.shared_view import SharedQuotaCache
 from webhook.state.underway import Underway
-from webhook.state.view import CachedView, NamespaceCache, QuotaCache
+from webhook.state.view import CachedView
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,9 @@
 - `names`, `label_selectors`: names in the cluster that more than one package goes by, and the
   LabelSelector objects of registrations.
 - `gates`: the write that takes our scheduling gate off a pod.
-- `view`: quotas, waiting pods and opted-in namespaces, from caches that follow the API server.
+- `quota_cache`, `namespace_cache`: quotas and opted-in namespaces, from caches that follow the API
+  server. `staleness` says how long those are believed; `live_quotas` and `namespace_labels` ask.
+- `view`: all of that and the pods that wait, as the doors look at it.
 
 No rule of quota stands here (see `webhook.quota`), and nothing of HTTP.
 """

@@ -1,6 +1,7 @@
-"""The labels of namespaces, asked for one at a time.
+"""The labels of namespaces: how they are read, and asked for where they are not kept.
 
-Only rules that select namespaces need them, so they are not kept for all namespaces.
+Labels of those that have opted in are kept (`namespace_cache`). Those of the others are needed only
+by rules that select namespaces, and asked for one at a time.
 """
 
 from __future__ import annotations
@@ -8,11 +9,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from webhook.cluster.api import NAMESPACES, ClusterApi
+from webhook.cluster.api import NAMESPACES, ClusterApi, Object
+from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
+from webhook.quota.fields import mapping, string_map
 from webhook.quota.reading import Node
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL
 
 _BELIEVED_SECONDS: Final = 5.0
 _MOST: Final = 1000
+
+
+def labels_of(namespace: Object, name: str) -> dict[str, str]:
+    """Return the labels of a Namespace object, with that of its name.
+
+    Raises:
+        InvalidFieldError: They cannot be read.
+    """
+    metadata = mapping(namespace.get("metadata"), "metadata")
+    return {NAMESPACE_NAME_LABEL: name, **string_map(metadata.get("labels"), "metadata.labels")}
+
+
+def is_deferred(namespace: Object) -> bool:
+    """Say whether a Namespace object asks to defer its quotas.
+
+    Raises:
+        InvalidFieldError: Its labels cannot be read.
+    """
+    metadata = mapping(namespace.get("metadata"), "metadata")
+    labels = mapping(metadata.get("labels"), "metadata.labels")
+    return labels.get(MODE_LABEL) == DEFERRED_MODE
 
 
 class NamespaceLabels:

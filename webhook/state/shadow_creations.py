@@ -41,8 +41,8 @@ from webhook.quota.shadow import (
     fate_of,
     native_refusal,
 )
+from webhook.state.quota_cache import QuotaCache, QuotasSeen
 from webhook.state.shadow_books import ShadowBooks, ShadowWriter, utc_now
-from webhook.state.view import QuotaCache, QuotasSeen
 
 _log = logging.getLogger(__name__)
 

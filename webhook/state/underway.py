@@ -23,7 +23,7 @@ from webhook.quota.objects import Pod
 from webhook.quota.pods import usage_of
 from webhook.quota.resources import ResourceList, add, equal, remove_zeros, subtract
 from webhook.state.names import GATE, LET_THROUGH_ANNOTATION
-from webhook.state.view import STALE_SECONDS
+from webhook.state.staleness import STALE_SECONDS
 
 LATE_SECONDS: Final = 5.0
 """How late a cache that hears of the API server is expected to show a new pod at most."""

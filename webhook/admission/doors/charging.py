@@ -32,8 +32,8 @@ from webhook.quota.ledger import Claim
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.refusals import MustSpecify, QuotaExceeded
 from webhook.quota.resources import render
+from webhook.state.quota_cache import QuotasSeen
 from webhook.state.reserver import Outcome, Reserved
-from webhook.state.view import QuotasSeen
 
 NOTHING_CHARGED = Allowed(decision="nothing-charged")
 

@@ -10,10 +10,11 @@ from webhook.admission.rules import Rules
 from webhook.config import Configuration
 from webhook.quota.ledger import Claim, Observed, Undecided
 from webhook.state.ledgers import LedgerVersion
+from webhook.state.quota_cache import QuotasSeen
 from webhook.state.reserver import Outcome
 from webhook.state.shadow_creations import Attempt
 from webhook.state.underway import Underway
-from webhook.state.view import PodSeen, QuotasSeen
+from webhook.state.view import PodSeen
 
 
 class ClusterView(Protocol):

@@ -45,7 +45,7 @@ from webhook.state.names import (
     UNJUDGED_LABEL,
 )
 from webhook.state.pacing import pacing_of
-from webhook.state.view import QuotasSeen
+from webhook.state.quota_cache import QuotasSeen
 
 NOT_GATED: Final = Allowed(decision="not-gated")
 _NO_ANSWER: Final = (ApiError, InvalidFieldError, QuotaScopeError)

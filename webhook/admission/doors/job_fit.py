@@ -30,7 +30,7 @@ from webhook.quota.quantity import ZERO
 from webhook.quota.refusals import QuotaExceeded
 from webhook.quota.resources import ResourceList, render, subtract
 from webhook.quota.workloads import PodSet
-from webhook.state.view import QuotasSeen
+from webhook.state.quota_cache import QuotasSeen
 
 _SHORTEST_NAME: Final = 8
 

@@ -35,7 +35,7 @@ from webhook.quota.pods import usage_of
 from webhook.quota.qos import qos_class
 from webhook.quota.resources import render
 from webhook.quota.scopes import is_terminating
-from webhook.state.view import QuotasSeen
+from webhook.state.quota_cache import QuotasSeen
 
 NODES_GROUP: Final = "system:nodes"
 """The group of kubelets."""

@@ -1,4 +1,4 @@
-"""By which version a namespace opted in, as the cache of namespaces knows it."""
+"""Which namespaces have opted in, and by which version, as the cache knows it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.admission.doors.desk import Line, a_namespace, eventually, new_cluster, opt_in, opt_out
-from webhook.cluster.api import NAMESPACES
+from webhook.cluster.api import NAMESPACES, ApiError
 from webhook.cluster.informer import Change, Timing
-from webhook.state.view import NamespaceCache
+from webhook.state.namespace_cache import NamespaceCache
 
 NS = "team-a"
 
@@ -46,6 +46,24 @@ def annotate(line: Line, value: str) -> None:
 def caught_up(line: Line, cache: NamespaceCache) -> NamespaceCache:
     assert cache.informer.wait_for_version(version(line), 30)
     return cache
+
+
+def test_a_namespace_that_is_not_in_the_cache_is_looked_up(
+    line: Line, cache: NamespaceCache
+) -> None:
+    assert cache.is_opted_in(NS)
+    assert not cache.is_opted_in("nowhere")
+    line.hold(NAMESPACES)
+    line.create(NAMESPACES, a_namespace("fresh"))
+    assert cache.is_opted_in("fresh")
+    line.broken.add(("get", "namespaces"))
+    with pytest.raises(ApiError):
+        cache.is_opted_in("unheard-of")
+
+
+def test_opting_out_is_seen(line: Line, cache: NamespaceCache) -> None:
+    opt_out(line, NS)
+    assert not caught_up(line, cache).is_opted_in(NS)
 
 
 def test_the_first_list_shows_no_more_than_the_present_version(

@@ -1,0 +1,228 @@
+"""The quotas of namespaces, their own and those that they share with others.
+
+They come from caches that follow the API server (`cluster.informer`). It is asked where a cache has
+not heard of it for longer than `STALE_SECONDS`, and where an absence of quotas has to be certain.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from webhook.cluster.api import (
+    NAMESPACES,
+    RESOURCE_QUOTAS,
+    ApiError,
+    ClusterApi,
+    NotFoundError,
+    split_key,
+)
+from webhook.cluster.informer import Change, Informer, Timing
+from webhook.cluster.shapes import decode_quota
+from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.objects import ResourceQuota
+from webhook.state.live_quotas import LiveQuotas, unreadable_quota
+from webhook.state.namespace_labels import labels_of
+from webhook.state.shared_view import NONE_SELECTED, Selected, SharedQuotaCache, selected
+from webhook.state.staleness import STALE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasSeen:
+    """The quotas of a namespace.
+
+    Attributes:
+        every: All that can be read.
+        deferred: Those with deferred resources, and the quotas that it shares with others.
+        unreadable: Why nothing can be decided: one sentence per quota that cannot be read.
+    """
+
+    every: tuple[ResourceQuota, ...]
+    deferred: NamespaceQuotas
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Derived:
+    """What was made of the quotas of a namespace, and of which."""
+
+    quotas: tuple[ResourceQuota, ...]
+    unreadable: Mapping[str, str]
+    keys: Set[str]
+    shared: Selected
+    seen: QuotasSeen
+
+
+_NO_ERRORS: Mapping[str, str] = MappingProxyType({})
+_NOT_LISTED: Final = QuotasSeen(
+    (), deferred_quotas((), frozenset()), ("the quotas have not been listed yet",)
+)
+
+
+class QuotaCache:
+    """The ResourceQuotas of all namespaces, as the core reads them, and what namespaces share.
+
+    Args:
+        api: The API server to follow, and to ask when nothing is heard of it.
+        deferred_keys: Tells which resources are deferred now.
+        shared: The quotas that namespaces share, if any do.
+        labels: Tells the labels of a namespace that has opted in; None if they are not known.
+        timing: Clock and pauses of the informer.
+        stale_seconds: How long the cache is believed without a word of the API server.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        deferred_keys: Callable[[], Set[str]],
+        *,
+        shared: SharedQuotaCache | None = None,
+        labels: Callable[[str], Mapping[str, str] | None] = lambda _namespace: None,
+        timing: Timing = Timing(),
+        stale_seconds: float = STALE_SECONDS,
+    ) -> None:
+        self.shared: Final = shared
+        self._api = api
+        self._labels = labels
+        self._selected: dict[str, tuple[object, Mapping[str, str], Selected]] = {}
+        self.informer: Final = Informer(
+            api,
+            RESOURCE_QUOTAS,
+            transform=ResourceQuota.from_object,
+            timing=timing,
+            decode=decode_quota,
+        )
+        self._stale_seconds = stale_seconds
+        self._live = LiveQuotas(api, timing.clock)
+        self._keys = deferred_keys
+        self._derived: dict[str, _Derived] = {}
+        self._errors: dict[str, Mapping[str, str]] = {}
+        self._lock = threading.Lock()
+        self.informer.add_handler(self._note_error)
+
+    def keys(self) -> Set[str]:
+        """Return which resources are deferred now."""
+        return self._keys()
+
+    def up_to_date(self, namespace: str) -> QuotasSeen:
+        """Return the quotas of a namespace as they were no longer ago than is believed.
+
+        Before the first list nobody knows which there are, so nothing can be decided.
+        """
+        seen = self._up_to_date(namespace)
+        if self.shared is None:
+            return seen
+        doubts = self.shared.doubt(self._stale_seconds)
+        if self.shared.specs and self._labels(namespace) is None:
+            doubts += ("the labels of the namespace have not been seen yet",)
+        return replace(seen, unreadable=(*seen.unreadable, *doubts)) if doubts else seen
+
+    def _up_to_date(self, namespace: str) -> QuotasSeen:
+        if not self.informer.has_synced:
+            return _NOT_LISTED
+        age = self.informer.last_event_age_seconds
+        # while no watch stands, a quota may come that is not known here
+        if self.informer.is_following and age <= self._stale_seconds:
+            return self.in_namespace(namespace)
+        try:
+            return self._listed(namespace, self._shared_by(namespace))
+        except ApiError as err:
+            return _unheard(age, err)
+
+    def live(self, namespace: str) -> QuotasSeen:
+        """Return the quotas of a namespace as the API server lists them.
+
+        An answer is used again for some seconds, but never one without deferred quotas. What
+        namespaces share is asked for every time, and so are the labels that it goes by.
+
+        Raises:
+            ApiError: It does not answer.
+        """
+        return self._listed(namespace, self._shared_now(namespace))
+
+    def _listed(self, namespace: str, shared: Selected) -> QuotasSeen:
+        quotas, unreadable = self._live.of(namespace, is_believed=self._has_deferred)
+        deferred = deferred_quotas((*quotas, *shared.quotas), self._keys())
+        return QuotasSeen(quotas, deferred, (*unreadable, *shared.unreadable))
+
+    def in_namespace(self, namespace: str) -> QuotasSeen:
+        """Return the quotas of a namespace; asked again, it costs nothing until they change."""
+        quotas = self.informer.in_namespace(namespace)
+        errors = self._errors.get(namespace, _NO_ERRORS)
+        keys = self._keys()
+        shared = self._shared_by(namespace)
+        if not quotas and not errors and shared is NONE_SELECTED:
+            self._derived.pop(namespace, None)  # namespaces come and go
+            return QuotasSeen((), deferred_quotas((), keys))
+        derived = self._derived.get(namespace)
+        if (
+            derived is None
+            or derived.quotas is not quotas
+            or derived.unreadable is not errors
+            or derived.keys is not keys
+            or derived.shared is not shared
+        ):
+            deferred = deferred_quotas((*quotas, *shared.quotas), keys)
+            seen = QuotasSeen(quotas, deferred, (*errors.values(), *shared.unreadable))
+            derived = _Derived(quotas, errors, keys, shared, seen)
+            self._derived[namespace] = derived
+        return derived.seen
+
+    def _shared_by(self, namespace: str) -> Selected:
+        """Return the shared quotas of a namespace; the same object until something changes."""
+        specs = () if self.shared is None else self.shared.specs
+        if self.shared is None or not specs:
+            return NONE_SELECTED
+        labels = self._labels(namespace)
+        if labels is None:  # it has not opted in
+            self._selected.pop(namespace, None)
+            return NONE_SELECTED
+        known = self._selected.get(namespace)
+        if known is None or known[0] is not specs or known[1] is not labels:
+            known = (specs, labels, self.shared.selected(labels))
+            self._selected[namespace] = known
+        return known[2]
+
+    def _shared_now(self, namespace: str) -> Selected:
+        """Ask the API server for the shared quotas of a namespace.
+
+        Raises:
+            ApiError: It does not answer.
+        """
+        if self.shared is None:
+            return NONE_SELECTED
+        try:
+            specs = self.shared.newest()
+            found = self._api.get(NAMESPACES, namespace) if specs else {}
+            return selected(specs, labels_of(found, namespace)) if specs else NONE_SELECTED
+        except NotFoundError:
+            return NONE_SELECTED
+        except InvalidFieldError as err:
+            return Selected(unreadable=(f"the shared quotas cannot be read: {err}",))
+
+    def _has_deferred(self, quotas: tuple[ResourceQuota, ...]) -> bool:
+        return bool(deferred_quotas(quotas, self._keys()).quotas)
+
+    def _note_error(self, change: Change[ResourceQuota]) -> None:
+        namespace, name = split_key(change.key)
+        with self._lock:
+            errors = dict(self._errors.get(namespace, _NO_ERRORS))
+            errors.pop(name, None)
+            if change.error is not None:
+                errors[name] = unreadable_quota(name, change.error)
+            if errors:
+                self._errors[namespace] = MappingProxyType(errors)
+            else:
+                self._errors.pop(namespace, None)
+
+
+def _unheard(age_seconds: float, err: ApiError) -> QuotasSeen:
+    reason = (
+        f"the API server was last heard of {age_seconds:.0f} seconds ago, and the quotas cannot be "
+        f"listed: {err.message}"
+    )
+    return QuotasSeen((), deferred_quotas((), frozenset()), (reason,))
