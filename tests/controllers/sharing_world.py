@@ -575,6 +575,11 @@ class _CountsOfWorld:
         self.actor: TrackerActor | None = None
         self.lock = threading.Lock()
         self.had_ledger: set[str] = set()
+        self.opted = SimpleNamespace(
+            shared_specs=self._shared_specs,
+            wanted_version=lambda _namespace: 0,
+            quotas_of=lambda _namespace: SimpleNamespace(unreadable=()),
+        )
 
     @property
     def tracked(self) -> dict[str, object]:
@@ -582,7 +587,7 @@ class _CountsOfWorld:
         opted_in = self._world.views[self.actor.view].opted_in
         return {name: one for name, one in self.actor.tracked.items() if name in opted_in}
 
-    def shared_specs(self) -> tuple[ClusterQuota, ...]:
+    def _shared_specs(self) -> tuple[ClusterQuota, ...]:
         assert self.actor is not None
         quota = self._world.views[self.actor.view].quota
         return () if quota is None else (quota,)
@@ -598,17 +603,11 @@ class _CountsOfWorld:
     def leave_again(self, _namespace: str) -> None:
         """The world does that too."""
 
-    def wanted_version(self, _namespace: str) -> int:
-        return 0
-
     def is_from_before(self, _namespace: str, _tracked: object, _ledger: Ledger) -> bool:
         return False
 
     def complete_version(self, _tracked: object) -> int:
         return self._world.cluster.resource_version
-
-    def unreadable_quotas(self, _namespace: str) -> tuple[str, ...]:
-        return ()
 
     def line(self, _namespace: str, _tracked: object) -> tuple[Waiter, ...]:
         return ()

@@ -166,7 +166,7 @@ def test_updates_of_a_pod_that_is_being_deleted_do_not_pile_up() -> None:
                 PODS, "web", {"metadata": {"labels": {"n": str(number)}}}, namespace=NAMESPACE
             )
             rig.catch_up()
-        assert len(rig.tracker._counts._stuck) == 1
+        assert len(rig.tracker._counts._terminating) == 1
 
 
 def test_a_ledger_is_not_made_from_a_cache_that_has_not_seen_all_pods() -> None:

@@ -1,6 +1,8 @@
 """Loops that keep the ledger true: read caches, take one idempotent step, come again.
 
-- `counting`: what the pods of a namespace use, kept up to date pod by pod.
+- `opted`: which namespaces are to be counted, and by which quotas; `counts`: those that are.
+- `counting`: what the pods of a namespace use, kept up to date pod by pod; `terminating`: which of
+  them are not charged any more though they are there.
 - `expiry`: which reservations nobody can be using any more.
 - `tracked`: one namespace, and when something is to be done about it.
 - `tracker`: has what was counted written into each namespace's ledger, while it leads;

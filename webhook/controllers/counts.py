@@ -6,11 +6,9 @@ counted whether this process leads or not, so that a standby can take over at on
 
 from __future__ import annotations
 
-import heapq
-import math
 import threading
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from webhook.cluster.api import PODS, ClusterApi
@@ -18,9 +16,10 @@ from webhook.cluster.informer import Change, Informer
 from webhook.cluster.shapes import decode_pod
 from webhook.controllers.counting import NamespaceCount
 from webhook.controllers.expiry import ReservationWatch
+from webhook.controllers.opted import Opted
 from webhook.controllers.promises import kept_until, may_go
+from webhook.controllers.terminating import TerminatingPods
 from webhook.controllers.tracked import Tracked, TrackerTiming
-from webhook.controllers.waiting import following_terms
 from webhook.quota.deferral import deferred_quotas
 from webhook.quota.keeping import kept_pod
 from webhook.quota.ledger import Ledger
@@ -28,26 +27,6 @@ from webhook.quota.line import LineRules, Waiter
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.settlement import Expiry, settle
 from webhook.state.names import GATE
-from webhook.state.namespace_cache import NamespaceCache
-from webhook.state.quota_cache import QuotaCache
-from webhook.state.shared_view import Specs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opted:
-    """What decides whether and how a namespace is counted.
-
-    Attributes:
-        quotas: The cached quotas.
-        namespaces: The cached namespaces.
-        keys: Tells which resources are deferred now.
-        exempt: Tells which namespaces are never touched.
-    """
-
-    quotas: QuotaCache
-    namespaces: NamespaceCache
-    keys: Callable[[], Set[str]]
-    exempt: Callable[[], Set[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +72,7 @@ class Counts:
         self._give_up_seconds = give_up_seconds
         self._lets_through = lets_through
         self.lock: Final = threading.Lock()
+        self.opted: Final = opted
         self.tracked: Final[dict[str, Tracked]] = {}
         self.had_ledger: Final[set[str]] = set()
         """Namespaces in which a ledger was seen or may have been: without one, it was lost."""
@@ -100,11 +80,10 @@ class Counts:
             api, PODS, transform=kept_pod, timing=timing.informer, decode=decode_pod
         )
         self._api = api
-        self._opted = opted
         self._timing = timing
         self._on_change = on_change
         self._newest_change = 0
-        self._stuck: list[tuple[float, str, str]] = []
+        self._terminating = TerminatingPods()
         self.pods.add_handler(self._on_pod)
         opted.quotas.informer.add_handler(self._on_quota)
         opted.namespaces.informer.add_handler(self._on_namespace)
@@ -114,13 +93,7 @@ class Counts:
     @property
     def are_synced(self) -> bool:
         """Whether all pods, quotas and namespaces have been listed."""
-        shared = self._opted.quotas.shared
-        return (
-            self.pods.has_synced
-            and (shared is None or shared.is_known)
-            and self._opted.quotas.informer.has_synced
-            and self._opted.namespaces.informer.has_synced
-        )
+        return self.pods.has_synced and self.opted.are_synced
 
     def recount(self) -> None:
         """Count everything again, because other resources are deferred, or others are exempt.
@@ -129,8 +102,8 @@ class Counts:
         not any more was not seen.
         """
         with self.lock:
-            exempt = self._opted.exempt()
-            for namespace, is_deferred in self._opted.namespaces.informer.items().items():
+            exempt = self.opted.exempt()
+            for namespace, is_deferred in self.opted.namespaces.informer.items().items():
                 tracked = self.tracked.get(namespace)
                 if not is_deferred or namespace in exempt:
                     if tracked is not None and not tracked.is_leaving:
@@ -141,39 +114,14 @@ class Counts:
                     self.refresh_quotas(namespace, tracked)
                     self.mark(namespace, tracked)
 
-    def is_tracked_now(self, namespace: str) -> bool:
-        """Tell whether a namespace is opted in, as far as is known, and not exempt."""
-        is_deferred = self._opted.namespaces.informer.get(namespace) is True
-        return is_deferred and namespace not in self._opted.exempt()
-
-    def wanted_version(self, namespace: str) -> int:
-        """Return up to which version pods have to have been counted in a ledger.
-
-        A door that has just started knows no better than that a namespace opted in by its present
-        version, and waits for a ledger that is not older.
-        """
-        entry = self._opted.namespaces.informer.entry(namespace)
-        known = 0 if entry is None else entry.resource_version
-        return max(known, self._opted.namespaces.opted_in_at(namespace))
-
-    def shared_specs(self) -> Specs:
-        """Return the quotas that namespaces share, as they are cached."""
-        shared = self._opted.quotas.shared
-        return () if shared is None else shared.specs
-
     def sharing(self, name: str) -> list[str]:
         """Return the namespaces that take part in a shared quota, as far as is known."""
         with self.lock:
             return [
                 namespace
                 for namespace, tracked in self.tracked.items()
-                if not tracked.is_leaving and self._shares(namespace, name)
+                if not tracked.is_leaving and self.opted.shares(namespace, name)
             ]
-
-    def _shares(self, namespace: str, name: str) -> bool:
-        """Tell what the cache says now: counts follow it a moment later."""
-        deferred = self._opted.quotas.in_namespace(namespace).deferred
-        return any(one.name == name for one in deferred.quotas)
 
     def leave_again(self, namespace: str) -> None:
         """Leave a namespace that is not tracked, and has a ledger that counts still."""
@@ -199,7 +147,7 @@ class Counts:
         It has whatever was reserved. What ran there since, and how waiting pods changed, nobody
         asked about.
         """
-        return tracked.is_back or ledger.barrier < self._opted.namespaces.opted_in_at(namespace)
+        return tracked.is_back or ledger.barrier < self.opted.opted_in_at(namespace)
 
     def refresh_quotas(self, namespace: str, tracked: Tracked) -> None:
         """Count for the quotas as they are cached; call with the lock held.
@@ -207,11 +155,7 @@ class Counts:
         What the cache showed when the namespace came may have been before its first list.
         """
         if not tracked.is_leaving:
-            tracked.count.set_quotas(self._opted.quotas.in_namespace(namespace).deferred)
-
-    def unreadable_quotas(self, namespace: str) -> tuple[str, ...]:
-        """Return why quotas of a namespace cannot be read."""
-        return self._opted.quotas.in_namespace(namespace).unreadable
+            tracked.count.set_quotas(self.opted.quotas_of(namespace).deferred)
 
     def following(
         self,
@@ -253,19 +197,16 @@ class Counts:
         return {
             pod.namespace
             for pod in self.pods.items().values()
-            if GATE in pod.scheduling_gates and not self.is_tracked_now(pod.namespace)
+            if GATE in pod.scheduling_gates and not self.opted.is_counted(pod.namespace)
         } - self.tracked.keys()
 
-    def release_stuck(self, now: float) -> float:
-        """Stop charging pods that have been terminating for too long; return when the next are."""
+    def release_stuck(self, now: float) -> None:
+        """Stop charging pods that have been terminating for too long."""
         with self.lock:
-            while self._stuck and self._stuck[0][0] <= now:
-                release, namespace, uid = heapq.heappop(self._stuck)
-                tracked = self.tracked.get(namespace)
-                if tracked is not None and tracked.release_at.get(uid) == release:
-                    tracked.count.release(uid)
-                    self.mark(namespace, tracked)
-            return self._stuck[0][0] if self._stuck else math.inf
+            for namespace, uid in self._terminating.take_due(self.tracked, now):
+                tracked = self.tracked[namespace]
+                tracked.count.release(uid)
+                self.mark(namespace, tracked)
 
     def look_at_lines(self) -> None:
         """Look again at every namespace in which pods wait: lines move by other rules."""
@@ -284,24 +225,12 @@ class Counts:
     # -- with the lock held --------------------------------------------------------------------
 
     def _line(self, namespace: str, tracked: Tracked) -> tuple[Waiter, ...]:
-        waiting = tracked.count.waiting
-        if not len(waiting):
+        if not len(tracked.count.waiting):
             return ()
-        seen = self._opted.quotas.in_namespace(namespace)
-        tracked.terms = following_terms(tracked.terms, tracked.count.quotas, seen, self._rules())
-        if tracked.is_leaving:  # nothing is held here any more: every gate goes
-            line = waiting.line(tracked.terms)
-            return tuple(replace(one, claim=None, hindrance=None) for one in line)
-        if not self._lets_through(namespace):
-            return waiting.line(tracked.terms)
-        earliest = self._timing.clock() - self._give_up_seconds()
-        underway = {
-            uid
-            for times in (tracked.untried_since, tracked.unplaced_since)
-            for uid, since in times.items()
-            if since > earliest
-        }
-        return waiting.line_with(tracked.terms, underway)
+        earliest = None
+        if self._lets_through(namespace):
+            earliest = self._timing.clock() - self._give_up_seconds()
+        return tracked.line(self.opted.quotas_of(namespace), self._rules(), earliest=earliest)
 
     def mark(self, namespace: str, tracked: Tracked, *, within: float = 0.0) -> None:
         """Note that there is something to settle, and that it can wait for some seconds."""
@@ -327,7 +256,7 @@ class Counts:
         if former is not None:
             tracked.lost_since = former.lost_since
             tracked.is_back = former.is_leaving or former.is_back
-        tracked.count.set_quotas(self._opted.quotas.in_namespace(namespace).deferred)
+        tracked.count.set_quotas(self.opted.quotas_of(namespace).deferred)
         self.tracked[namespace] = tracked
         for pod in self.pods.in_namespace(namespace):
             self.put(namespace, tracked, pod)
@@ -341,7 +270,7 @@ class Counts:
     def leave(self, namespace: str, tracked: Tracked) -> None:
         """Leave a namespace with a ledger in which nothing is counted."""
         tracked.is_leaving = True
-        tracked.count.set_quotas(deferred_quotas((), self._opted.keys()))
+        tracked.count.set_quotas(deferred_quotas((), self.opted.keys()))
         self.mark(namespace, tracked)
 
     def put(self, namespace: str, tracked: Tracked, pod: Pod) -> None:
@@ -349,15 +278,9 @@ class Counts:
         # a cache can be ahead of its handlers, so what is counted may be newer than any change
         self._newest_change = max(self._newest_change, int(pod.resource_version or 0))
         tracked.count.put(pod)
-        tracked.note_unplaced(pod, self._timing.clock())
-        grace = pod.deletion_grace_period_seconds
-        if pod.is_deleting and grace is not None:
-            # The deletion was asked for no later than now, and the platform stops charging when
-            # twice the grace period has passed since. Measured here, no clock has to agree.
-            release = self._timing.clock() + 2 * max(grace, 0) + 1
-            if release < tracked.release_at.get(pod.uid, math.inf):
-                tracked.release_at[pod.uid] = release
-                heapq.heappush(self._stuck, (release, namespace, pod.uid))
+        now = self._timing.clock()
+        tracked.note_unplaced(pod, now)
+        self._terminating.note(namespace, tracked, pod, now)
 
     # -- events, on the informers' threads -----------------------------------------------------
 
@@ -380,10 +303,7 @@ class Counts:
     def _count_pod(self, namespace: str, tracked: Tracked, change: Change[Pod]) -> None:
         tracked.unreadable_pods.pop(change.uid, None)
         if change.type == "DELETED":
-            tracked.count.remove(change.uid)
-            tracked.release_at.pop(change.uid, None)
-            tracked.unplaced_since.pop(change.uid, None)
-            tracked.untried_since.pop(change.uid, None)
+            tracked.remove(change.uid)
         elif change.new is None:
             tracked.unreadable_pods[change.uid] = f"{change.key}: {change.error}"
         else:
@@ -406,7 +326,7 @@ class Counts:
                     continue
                 former = tracked.count.quotas
                 self.refresh_quotas(namespace, tracked)
-                is_unreadable = bool(self._opted.quotas.in_namespace(namespace).unreadable)
+                is_unreadable = bool(self.opted.quotas_of(namespace).unreadable)
                 if is_unreadable or tracked.count.quotas is not former:
                     self.mark(namespace, tracked)
 
@@ -421,7 +341,7 @@ class Counts:
                     self.leave(change.key, tracked)
             elif tracked is not None and not tracked.is_leaving:
                 self.mark(change.key, tracked)  # doors wait for a ledger that is not older
-            elif change.key not in self._opted.exempt():
+            elif change.key not in self.opted.exempt():
                 self.track(change.key)
 
 

@@ -165,7 +165,7 @@ class Recounter:
         if drift is None or drift:
             return False
         # no more than has to be said: other replicas wait until their caches have come as far
-        wanted = min(listed.version, self._counts.wanted_version(namespace))
+        wanted = min(listed.version, self._counts.opted.wanted_version(namespace))
         tracked.confirmed = max(tracked.confirmed, wanted)
         return True
 

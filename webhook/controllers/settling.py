@@ -150,7 +150,7 @@ class Settler:
             version = version or self._create(namespace, term)
             if version is None or version.ledger is not None:
                 return self._timing.settle_seconds
-        wanted = 0 if tracked.is_leaving else self._counts.wanted_version(namespace)
+        wanted = 0 if tracked.is_leaving else self._counts.opted.wanted_version(namespace)
         is_behind = self._counts.complete_version(tracked) < wanted
         if (is_behind or self._is_first(tracked, version)) and not self._confirms(
             namespace, tracked
@@ -390,7 +390,7 @@ class Settler:
             pods, unmatchable = dict(tracked.unreadable_pods), tracked.count.unmatchable
         if tracked.is_leaving:
             return conditions_of(Trouble({}, (), {}))
-        quotas = self._counts.unreadable_quotas(namespace)
+        quotas = self._counts.opted.quotas_of(namespace).unreadable
         return conditions_of(Trouble(pods, quotas, unmatchable))
 
     def _say_uncounted(

@@ -75,7 +75,7 @@ class ShareKeeper:
         if not self._is_due.is_set():
             return
         self._is_due.clear()
-        for quota in self._shares.counts.shared_specs():
+        for quota in self._shares.counts.opted.shared_specs():
             try:
                 if isinstance(quota, UnreadableClusterQuota):
                     self._tell(quota)

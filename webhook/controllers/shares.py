@@ -52,7 +52,8 @@ class Shares:
 
     def naming(self, namespace: str) -> list[str]:
         """Return the quotas that name a namespace, as far as is known."""
-        known = [self.store.known(ledger_name(one.name)) for one in self.counts.shared_specs()]
+        specs = self.counts.opted.shared_specs()
+        known = [self.store.known(ledger_name(one.name)) for one in specs]
         return [one.name for one in known if one is not None and namespace in one.grants.namespaces]
 
     def write(self, version: SharedVersion, grants: Grants, term: int) -> SharedVersion:

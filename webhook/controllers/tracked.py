@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from webhook.cluster.informer import Timing
 from webhook.controllers.arrivals import Arrivals
 from webhook.controllers.counting import NamespaceCount
 from webhook.controllers.expiry import ReservationWatch
+from webhook.controllers.waiting import following_terms
 from webhook.quota.ledger import Account, Ledger
-from webhook.quota.line import Passed, Terms
+from webhook.quota.line import LineRules, Passed, Terms, Waiter
 from webhook.quota.objects import Pod
 from webhook.quota.resources import ResourceList
+from webhook.state.quota_cache import QuotasSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,38 @@ class Tracked:
                 times.setdefault(pod.uid, now)
             else:
                 times.pop(pod.uid, None)
+
+    def remove(self, uid: str) -> None:
+        """Stop counting a pod that was deleted."""
+        self.count.remove(uid)
+        for times in (self.release_at, self.unplaced_since, self.untried_since):
+            times.pop(uid, None)
+
+    def line(
+        self, seen: QuotasSeen, rules: LineRules, *, earliest: float | None
+    ) -> tuple[Waiter, ...]:
+        """Return the pods that wait, in their order.
+
+        Args:
+            seen: The quotas as they are cached.
+            rules: How lines move.
+            earliest: Room is kept for a pod without a gate that is without a node since later than
+                this moment; None where every pod gets a gate.
+        """
+        waiting = self.count.waiting
+        self.terms = following_terms(self.terms, self.count.quotas, seen, rules)
+        if self.is_leaving:  # nothing is held here any more: every gate goes
+            line = waiting.line(self.terms)
+            return tuple(replace(one, claim=None, hindrance=None) for one in line)
+        if earliest is None:
+            return waiting.line(self.terms)
+        underway = {
+            uid
+            for times in (self.untried_since, self.unplaced_since)
+            for uid, since in times.items()
+            if since > earliest
+        }
+        return waiting.line_with(self.terms, underway)
 
     def next_moment(self, resync_seconds: float) -> float:
         """Return when it is to be settled if nothing changes."""

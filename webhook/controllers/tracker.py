@@ -26,11 +26,12 @@ from webhook.cluster.api import ApiError, ClusterApi
 from webhook.cluster.informer import Change, Informer
 from webhook.cluster.kinds import split_key
 from webhook.controllers.agenda import Agenda
-from webhook.controllers.counts import Counts, Opted
+from webhook.controllers.counts import Counts
 from webhook.controllers.events import EventRecorder
 from webhook.controllers.gates import GateRemover
 from webhook.controllers.lines import Lines, Releasing
 from webhook.controllers.membership import Membership
+from webhook.controllers.opted import Opted
 from webhook.controllers.reconciling import Reconciler
 from webhook.controllers.recounting import Recounter
 from webhook.controllers.rounds import Rounds
@@ -273,7 +274,7 @@ class Tracker:
             namespace
             for namespace in map(_namespace_of, self._followed.items())
             if self._namespaces.get(namespace) is not None
-            and not self._counts.is_tracked_now(namespace)
+            and not self._counts.opted.is_counted(namespace)
             and namespace not in self._counts.tracked
             and (known := self._ledgers.known(namespace)) is not None
             and known.ledger is not None

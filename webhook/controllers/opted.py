@@ -1,0 +1,72 @@
+"""What is to be counted: the opted-in namespaces and their quotas, as caches show them now.
+
+What is counted (`counts`) follows a moment later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache, QuotasSeen
+from webhook.state.shared_view import Specs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opted:
+    """What decides whether and how a namespace is counted. Safe to use from several threads.
+
+    Attributes:
+        quotas: The cached quotas.
+        namespaces: The cached namespaces.
+        keys: Tells which resources are deferred now.
+        exempt: Tells which namespaces are never touched.
+    """
+
+    quotas: QuotaCache
+    namespaces: NamespaceCache
+    keys: Callable[[], Set[str]]
+    exempt: Callable[[], Set[str]]
+
+    @property
+    def are_synced(self) -> bool:
+        """Whether all quotas and namespaces have been listed."""
+        shared = self.quotas.shared
+        return (
+            (shared is None or shared.is_known)
+            and self.quotas.informer.has_synced
+            and self.namespaces.informer.has_synced
+        )
+
+    def is_counted(self, namespace: str) -> bool:
+        """Tell whether a namespace is opted in, as far as is known, and not exempt."""
+        is_deferred = self.namespaces.informer.get(namespace) is True
+        return is_deferred and namespace not in self.exempt()
+
+    def opted_in_at(self, namespace: str) -> int:
+        """Return the version of the Namespace by which it opted in; 0 if that was never seen."""
+        return self.namespaces.opted_in_at(namespace)
+
+    def wanted_version(self, namespace: str) -> int:
+        """Return up to which version pods have to have been counted in a ledger.
+
+        A door that has just started knows no better than that a namespace opted in by its present
+        version, and waits for a ledger that is not older.
+        """
+        entry = self.namespaces.informer.entry(namespace)
+        known = 0 if entry is None else entry.resource_version
+        return max(known, self.opted_in_at(namespace))
+
+    def quotas_of(self, namespace: str) -> QuotasSeen:
+        """Return the quotas of a namespace."""
+        return self.quotas.in_namespace(namespace)
+
+    def shared_specs(self) -> Specs:
+        """Return the quotas that namespaces share."""
+        shared = self.quotas.shared
+        return () if shared is None else shared.specs
+
+    def shares(self, namespace: str, name: str) -> bool:
+        """Tell whether a namespace takes part in a shared quota."""
+        return any(one.name == name for one in self.quotas_of(namespace).deferred.quotas)
