@@ -6,7 +6,8 @@
 - `expiry`: which reservations nobody can be using any more.
 - `tracked`: one namespace, and when something is to be done about it.
 - `tracker`: has what was counted written into each namespace's ledger, while it leads;
-  `reconciling` takes one namespace after the other, and `settling` writes.
+  `reconciling` takes one namespace after the other, and `settling` puts together what is written:
+  `ledger_reader` knows what is there, or lost, and `ledger_writer` writes under a leadership.
 - `shares`: what namespaces hold of quotas that they share. `share_turn` keeps it true while one is
   settled, `share_keeper` besides, and `completeness` says whether all are counted.
 - `rounds`: the thread that such a loop runs on; `terms`: the leadership that it works under.
