@@ -24,6 +24,7 @@ from webhook.cluster.informer import Change, Informer, Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.controllers.events import EventRecorder
 from webhook.controllers.lines import Releasing
+from webhook.controllers.opted import Opted
 from webhook.controllers.tracked import Tracked, TrackerTiming
 from webhook.controllers.tracker import Tracker
 from webhook.quota.deferral import claim_of_assignment, claim_of_update
@@ -112,13 +113,13 @@ class Rig:
         self.events = EventRecorder(self.api, metrics=self.metrics)
         self.ledgers = LedgerStore(self.line)
         self.followed = self.ledgers.follow(_QUICK) if self.follows else None
+        self.opted = Opted(
+            quotas=self.quotas, namespaces=self.namespaces, exempt=lambda: self.exempt
+        )
         self.tracker = Tracker(
             self.line,
             self.ledgers,
-            self.quotas,
-            self.namespaces,
-            lambda: DEFERRED_KEYS,
-            exempt=lambda: self.exempt,
+            self.opted,
             timing=timing,
             is_leader=lambda: self.term[0],
             events=self.events,

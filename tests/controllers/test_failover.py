@@ -14,6 +14,7 @@ from webhook.cluster.api import LEASES, NAMESPACES, PODS, QUOTA_LEDGERS, RESOURC
 from webhook.cluster.informer import Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.controllers.election import Election, ElectionTiming
+from webhook.controllers.opted import Opted
 from webhook.controllers.tracked import TrackerTiming
 from webhook.controllers.tracker import Tracker
 from webhook.quota.names import DEFERRED_KEYS
@@ -70,9 +71,7 @@ def a_controller(cluster: MemoryCluster, name: str, lease: ElectionTiming) -> It
     tracker = Tracker(
         client,
         ledgers,
-        quotas,
-        namespaces,
-        lambda: DEFERRED_KEYS,
+        Opted(quotas=quotas, namespaces=namespaces),
         timing=TrackerTiming(
             settle_seconds=0.01, waits_at_start=True, expire_seconds=0.5, informer=_QUICK
         ),

@@ -29,6 +29,7 @@ from webhook.controllers.events import EventRecorder
 from webhook.controllers.guards import STANDING, Guard
 from webhook.controllers.mask import MaskRepair
 from webhook.controllers.masking import MaskTiming
+from webhook.controllers.opted import Opted
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import ResourceQuota
 from webhook.state.namespace_cache import NamespaceCache
@@ -67,10 +68,7 @@ class Board:
         self.events = EventRecorder(self.api)
         self.repair = MaskRepair(
             self.line,
-            self.quotas,
-            self.namespaces,
-            lambda: self.keys[0],
-            exempt=lambda: self.exempt,
+            Opted(quotas=self.quotas, namespaces=self.namespaces, exempt=lambda: self.exempt),
             guard=lambda: self.guard,
             is_leader=lambda: self.term[0],
             events=self.events,

@@ -14,6 +14,7 @@ from tests.builders import a_binding, a_pod, a_quota
 from tests.cluster.faults import Call, FlakyClient
 from webhook.cluster.api import NAMESPACES, PODS, RESOURCE_QUOTAS, UnavailableError
 from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.controllers.opted import Opted
 from webhook.controllers.tracked import TrackerTiming
 from webhook.controllers.tracker import Tracker
 from webhook.quota.names import DEFERRED_KEYS
@@ -52,9 +53,7 @@ class Crowd:
         self.tracker = Tracker(
             self.line,
             LedgerStore(self.line),
-            self.quotas,
-            self.namespaces,
-            lambda: DEFERRED_KEYS,
+            Opted(quotas=self.quotas, namespaces=self.namespaces),
             timing=TrackerTiming(settle_seconds=0.02),
         )
 

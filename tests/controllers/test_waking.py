@@ -47,10 +47,8 @@ class Bell:
             Wakes(
                 is_enabled=lambda: self.enabled,
                 ledgers=self.rig.ledgers,
-                quotas=self.rig.quotas,
-                namespaces=self.rig.namespaces,
+                opted=self.rig.opted,
                 rules=lambda: self.rig.rules,
-                exempt=lambda: self.rig.exempt,
             ),
             is_leader=lambda: self.rig.term[0],
             limits=WakeLimits(

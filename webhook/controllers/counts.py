@@ -49,7 +49,7 @@ class Counts:
 
     Args:
         api: The API server.
-        opted: What is counted.
+        opted: Which namespaces are to be counted, and by which quotas.
         timing: When to act.
         on_change: Told, with the lock held, of a namespace that is to be settled, and when.
         rules: How lines of waiting pods move.
@@ -197,7 +197,7 @@ class Counts:
         return {
             pod.namespace
             for pod in self.pods.items().values()
-            if GATE in pod.scheduling_gates and not self.opted.is_counted(pod.namespace)
+            if GATE in pod.scheduling_gates and not self.opted.has(pod.namespace)
         } - self.tracked.keys()
 
     def release_stuck(self, now: float) -> None:

@@ -43,6 +43,7 @@ from webhook.controllers.agenda import Agenda
 from webhook.controllers.events import About, EventRecorder
 from webhook.controllers.guards import Guard, GuardWatch, standing
 from webhook.controllers.masking import HiddenAgainError, MaskTiming
+from webhook.controllers.opted import Opted
 from webhook.controllers.rounds import Rounds
 from webhook.controllers.terms import Terms, always
 from webhook.quota.deferral import is_excluded
@@ -59,9 +60,7 @@ from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.scopes import ScopeError
 from webhook.state.ledgers import LEDGER_NAME
 from webhook.state.names import DEFERRED_MODE, MODE_LABEL
-from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.namespace_labels import labels_of
-from webhook.state.quota_cache import QuotaCache
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -75,10 +74,7 @@ class MaskRepair:
 
     Args:
         api: The API server.
-        quotas: The cached quotas; not started yet.
-        namespaces: The cached namespaces; not started yet.
-        deferred_keys: Tells which resources are deferred now.
-        exempt: Tells which namespaces defer nothing, whatever their labels say.
+        opted: The opted-in namespaces and their quotas; the caches are not started yet.
         guard: Tells whether the guard at the bind stands; the API server is asked.
         is_leader: As for the tracker.
         events: Where it is told that a quota is the platform's again.
@@ -86,14 +82,11 @@ class MaskRepair:
         timing: When to look.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
+    def __init__(
         self,
         api: ClusterApi,
-        quotas: QuotaCache,
-        namespaces: NamespaceCache,
-        deferred_keys: Callable[[], Set[str]],
+        opted: Opted,
         *,
-        exempt: Callable[[], Set[str]] = frozenset,
         guard: Callable[[], Guard] = standing,
         is_leader: Callable[[], int] = always,
         events: EventRecorder | None = None,
@@ -101,10 +94,9 @@ class MaskRepair:
         timing: MaskTiming | None = None,
     ) -> None:
         self._api = api
-        self._quotas = quotas.informer
-        self._namespaces = namespaces.informer
-        self._keys = deferred_keys
-        self._exempt = exempt
+        self._opted = opted
+        self._quotas = opted.quotas.informer
+        self._namespaces = opted.namespaces.informer
         self._terms = Terms(is_leader, self.recheck)
         self._events = events
         self._metrics = metrics
@@ -145,17 +137,17 @@ class MaskRepair:
         if change.new is None:
             return
         is_incomplete = bool(incomplete_keys(change.new))
-        if self._is_opted_in(change.new.namespace):
+        if self._opted.has(change.new.namespace):
             was_excluded = change.old is not None and is_excluded(change.old)
             is_odd = is_excluded(change.new) or was_excluded
             # what is hidden is looked at as well: whether it may be
-            if is_odd or is_incomplete or visible_keys(change.new, self._keys()):
+            if is_odd or is_incomplete or visible_keys(change.new, self._opted.keys()):
                 self._plan(change.key, 0.0)
         elif is_incomplete:
             self._plan(change.key, self._timing.patience)
 
     def _on_namespace(self, change: Change[bool]) -> None:
-        if change.new is True and change.key not in self._exempt():
+        if change.new is True and change.key not in self._opted.exempt():
             self._were_in.add(change.key)
         if change.type == "DELETED":
             self._were_in.discard(change.key)
@@ -226,9 +218,9 @@ class MaskRepair:
             self._half_done.discard(key)
             self._waited_for.discard(key)
             return None
-        keys = self._keys()
+        keys = self._opted.keys()
         self._ever = self._ever | keys
-        if self._is_opted_in(quota.namespace) and not is_excluded(quota):
+        if self._opted.has(quota.namespace) and not is_excluded(quota):
             gap = self._gap(quota, keys)
             return self._mask(quota, keys) if not gap else self._unmask(quota, gap)
         if key in self._half_done or (incomplete_keys(quota) and self._was_deferred(quota)):
@@ -327,9 +319,6 @@ class MaskRepair:
         self._count(what)
         _log.info("quota status written", extra={"quota": quota.key, "what": what})
         return written
-
-    def _is_opted_in(self, namespace: str) -> bool:
-        return namespace not in self._exempt() and self._namespaces.get(namespace) is True
 
     def _count(self, result: str) -> None:
         if self._metrics is not None:

@@ -6,17 +6,16 @@ harm; what it would take away, a grant or an account, has to be true now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 
 from webhook.cluster.api import NAMESPACES, ClusterApi, NotFoundError, Object, UnavailableError
+from webhook.controllers.opted import Opted
 from webhook.quota.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.quota.deferral import deferred_part
 from webhook.quota.fields import InvalidFieldError, mapping, text
 from webhook.state.ledger_text import identity_of
 from webhook.state.names import DEFERRED_MODE, MODE_LABEL
-from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.namespace_labels import is_deferred, labels_of
-from webhook.state.quota_cache import QuotaCache
 
 
 class Membership:
@@ -24,27 +23,17 @@ class Membership:
 
     Args:
         api: The API server.
-        quotas: The cached quotas.
-        namespaces: The cached namespaces.
-        exempt: Tells which namespaces are never touched.
+        opted: What caches show.
     """
 
-    def __init__(
-        self,
-        api: ClusterApi,
-        quotas: QuotaCache,
-        namespaces: NamespaceCache,
-        exempt: Callable[[], Set[str]],
-    ) -> None:
+    def __init__(self, api: ClusterApi, opted: Opted) -> None:
         self._api = api
-        self._quotas = quotas
-        self._namespaces = namespaces
-        self._exempt = exempt
+        self._opted = opted
 
     def counted(self, quota: ClusterQuota | UnreadableClusterQuota) -> ClusterQuota | None:
         """Return a quota if it can be read and limits something that is deferred now."""
         if isinstance(quota, ClusterQuota):
-            return quota if deferred_part(quota.quota.hard, self._quotas.keys()) else None
+            return quota if deferred_part(quota.quota.hard, self._opted.keys()) else None
         return None
 
     def has_left(self, namespace: str, quota: ClusterQuota) -> bool:
@@ -53,7 +42,7 @@ class Membership:
         Raises:
             ApiError: The API server does not answer.
         """
-        if namespace in self._exempt():
+        if namespace in self._opted.exempt():
             return True
         try:
             found = self._api.get(NAMESPACES, namespace)
@@ -75,7 +64,7 @@ class Membership:
             found = self._api.get(NAMESPACES, namespace)
         except NotFoundError:
             return False
-        entry = self._namespaces.informer.entry(namespace)
+        entry = self._opted.namespaces.informer.entry(namespace)
         return entry is not None and (entry.uid, entry.resource_version) == identity_of(found)
 
     def check_caches(self) -> Set[str] | None:
@@ -87,7 +76,7 @@ class Membership:
         Raises:
             ApiError: They do not yet, or the API server does not answer.
         """
-        shared = self._quotas.shared
+        shared = self._opted.quotas.shared
         if shared is None:
             return None
         try:
@@ -115,7 +104,7 @@ class Membership:
                 name, version, is_in = _name_of(raw), identity_of(raw)[1], is_deferred(raw)
             except InvalidFieldError:
                 continue
-            entry = self._namespaces.informer.entry(name)
+            entry = self._opted.namespaces.informer.entry(name)
             if entry is None or entry.resource_version < version:
                 raise UnavailableError("the cache of namespaces is behind")
             if is_in:

@@ -1,6 +1,6 @@
-"""What is to be counted: the opted-in namespaces and their quotas, as caches show them now.
+"""The namespaces that are opted in, and their quotas, as caches show them now.
 
-What is counted (`counts`) follows a moment later.
+What is counted (`counts`) and what is masked (`mask`) follows a moment later.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from webhook.state.shared_view import Specs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opted:
-    """What decides whether and how a namespace is counted. Safe to use from several threads.
+    """What decides whether and how a namespace is deferred. Safe to use from several threads.
 
     Attributes:
         quotas: The cached quotas.
         namespaces: The cached namespaces.
-        keys: Tells which resources are deferred now.
         exempt: Tells which namespaces are never touched.
     """
 
     quotas: QuotaCache
     namespaces: NamespaceCache
-    keys: Callable[[], Set[str]]
-    exempt: Callable[[], Set[str]]
+    exempt: Callable[[], Set[str]] = frozenset
 
     @property
     def are_synced(self) -> bool:
@@ -39,10 +37,14 @@ class Opted:
             and self.namespaces.informer.has_synced
         )
 
-    def is_counted(self, namespace: str) -> bool:
+    def has(self, namespace: str) -> bool:
         """Tell whether a namespace is opted in, as far as is known, and not exempt."""
         is_deferred = self.namespaces.informer.get(namespace) is True
         return is_deferred and namespace not in self.exempt()
+
+    def keys(self) -> Set[str]:
+        """Return which resources are deferred now."""
+        return self.quotas.keys()
 
     def opted_in_at(self, namespace: str) -> int:
         """Return the version of the Namespace by which it opted in; 0 if that was never seen."""

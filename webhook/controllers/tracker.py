@@ -44,8 +44,6 @@ from webhook.controllers.voice import Voice
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
-from webhook.state.namespace_cache import NamespaceCache
-from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.telemetry.metrics import Metrics
 
@@ -65,10 +63,7 @@ class Tracker:
     Args:
         api: The API server.
         ledgers: Where ledgers are read and written; doors in the same process share it.
-        quotas: The cached quotas.
-        namespaces: The cached namespaces.
-        deferred_keys: Tells which resources are deferred now.
-        exempt: Tells which namespaces are never touched.
+        opted: Which namespaces are to be counted, and by which quotas.
         timing: When to act.
         is_leader: Tells whether this process may write: 0 for no, else a number that is another
             one in every leadership (`Election.term`).
@@ -84,11 +79,8 @@ class Tracker:
         self,
         api: ClusterApi,
         ledgers: LedgerStore,
-        quotas: QuotaCache,
-        namespaces: NamespaceCache,
-        deferred_keys: Callable[[], Set[str]],
+        opted: Opted,
         *,
-        exempt: Callable[[], Set[str]] = frozenset,
         timing: TrackerTiming | None = None,
         is_leader: Callable[[], int] = always,
         events: EventRecorder | None = None,
@@ -102,7 +94,6 @@ class Tracker:
         self._is_leader = is_leader
         self._terms = Terms(is_leader, self._take_over, self._tell_term)
         self._metrics = metrics
-        opted = Opted(quotas=quotas, namespaces=namespaces, keys=deferred_keys, exempt=exempt)
         self._agenda: Agenda[str] = Agenda(self._timing.clock)
         self._counts = Counts(
             api,
@@ -131,7 +122,7 @@ class Tracker:
             metrics=metrics,
         )
         self._lines = Lines(releasing, self._gates, clock=self._timing.clock, metrics=metrics)
-        self._membership = Membership(api, quotas, namespaces, opted.exempt)
+        self._membership = Membership(api, opted)
         self._shares = Shares(
             shared or SharedQuotaStore(api),
             self._counts,
@@ -139,7 +130,9 @@ class Tracker:
             leads=self._still_leads,
             membership=self._membership,
         )
-        self._keeper = ShareKeeper(self._shares, ledgers, quotas, namespaces, self._voice)
+        self._keeper = ShareKeeper(
+            self._shares, ledgers, opted.quotas, opted.namespaces, self._voice
+        )
         settler = Settler(
             ledgers,
             self._counts,
@@ -167,7 +160,7 @@ class Tracker:
             voice=self._voice,
         )
         self._ledgers = ledgers
-        self._namespaces = namespaces.informer
+        self._namespaces = opted.namespaces.informer
         self._followed = ledger_informer
         if ledger_informer is not None:
             ledger_informer.add_handler(self._on_ledger)
@@ -274,7 +267,7 @@ class Tracker:
             namespace
             for namespace in map(_namespace_of, self._followed.items())
             if self._namespaces.get(namespace) is not None
-            and not self._counts.opted.is_counted(namespace)
+            and not self._counts.opted.has(namespace)
             and namespace not in self._counts.tracked
             and (known := self._ledgers.known(namespace)) is not None
             and known.ledger is not None

@@ -111,7 +111,7 @@ class UnguardedBinds:
             return False
         with self._counts.lock:
             is_same = self._counts.tracked.get(namespace) is tracked
-            return is_as_cached and is_same and self._counts.opted.is_counted(namespace)
+            return is_as_cached and is_same and self._counts.opted.has(namespace)
 
     @staticmethod
     def _found(tracked: Tracked, former: Ledger | None, taken: set[str]) -> list[Pod]:

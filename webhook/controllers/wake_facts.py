@@ -7,10 +7,11 @@ that nothing may be granted of now, nobody is woken: a bind could not be decided
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from webhook.controllers.opted import Opted
 from webhook.controllers.waiting import following_terms
 from webhook.quota.cluster_quotas import own_name
 from webhook.quota.deferral import NamespaceQuotas
@@ -18,7 +19,6 @@ from webhook.quota.escrow import shared_names
 from webhook.quota.ledger import Ledger, Undecided
 from webhook.quota.line import LineRules, Terms, Waiter
 from webhook.state.ledgers import LedgerStore
-from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedSeen
 from webhook.state.sharing import NOTHING_SHARED, SharedMap, closed, reason_of, with_others
@@ -31,23 +31,14 @@ class Wakes:
     Attributes:
         is_enabled: Tells whether schedulers are told of quotas at all.
         ledgers: What is known of ledgers.
-        quotas: The cached quotas.
-        namespaces: The cached namespaces.
+        opted: The opted-in namespaces and their quotas.
         rules: How lines move.
-        exempt: Tells which namespaces are never touched.
     """
 
     is_enabled: Callable[[], bool]
     ledgers: LedgerStore
-    quotas: QuotaCache
-    namespaces: NamespaceCache
+    opted: Opted
     rules: Callable[[], LineRules]
-    exempt: Callable[[], Set[str]] = frozenset
-
-    def is_deferred(self, namespace: str) -> bool:
-        """Tell whether a namespace is opted in, as far as is known, and not exempt."""
-        is_deferred = self.namespaces.informer.get(namespace) is True
-        return is_deferred and namespace not in self.exempt()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +88,12 @@ def facts_of(wakes: Wakes, namespace: str, former: Terms | None) -> Facts | None
         namespace: The namespace.
         former: What its pods were judged by last.
     """
-    version, seen = wakes.ledgers.known(namespace), wakes.quotas.in_namespace(namespace)
+    version, seen = wakes.ledgers.known(namespace), wakes.opted.quotas_of(namespace)
     ledger = None if version is None else version.ledger
     if version is None or ledger is None or ledger.observed != seen.deferred.observed:
         return None
     terms = following_terms(former, seen.deferred, seen, wakes.rules())
-    shared = _shared(wakes.quotas, ledger)
+    shared = _shared(wakes.opted.quotas, ledger)
     versions = tuple([(name, _number(one)) for name, one in shared.items()])
     state = (version.uid, version.resource_version, id(terms), versions)
     return Facts(namespace, ledger, terms, shared, state)

@@ -222,7 +222,7 @@ class Waker:
 
     def _facts(self, namespace: str, now: float) -> Facts | None:
         """Return what to judge by; None where nobody can, or nothing is new."""
-        is_deferred = self._wakes.is_deferred(namespace)
+        is_deferred = self._wakes.opted.has(namespace)
         with self._lock:
             space = self._spaces.get(namespace)
             if space is None:

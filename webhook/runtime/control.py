@@ -17,6 +17,7 @@ from webhook.controllers.guards import LiveGuard, standing
 from webhook.controllers.lines import Releasing
 from webhook.controllers.mask import MaskRepair
 from webhook.controllers.modes import LabelWatch
+from webhook.controllers.opted import Opted
 from webhook.controllers.reasons import ReasonLimits, Reasons
 from webhook.controllers.shadow import ShadowTiming, ShadowWatch
 from webhook.controllers.terms import always
@@ -111,6 +112,11 @@ class Control:
         self._election = None if candidate is None else _election(candidate)
         leads = always if self._election is None else self._election.term
         instance = "" if candidate is None else candidate.identity
+        opted = Opted(
+            quotas=known.quotas,
+            namespaces=known.namespaces,
+            exempt=lambda: current.rules().exempt_namespaces,
+        )
         self._events = EventRecorder(known.api, instance=instance, metrics=metrics)
         self._pod_events = EventRecorder(
             known.api, instance=instance, limits=_POD_EVENTS, metrics=metrics
@@ -131,10 +137,8 @@ class Control:
             Wakes(
                 is_enabled=lambda: current.configuration().extender.enabled,
                 ledgers=known.ledgers,
-                quotas=known.quotas,
-                namespaces=known.namespaces,
+                opted=opted,
                 rules=current.line_rules,
-                exempt=lambda: current.rules().exempt_namespaces,
             ),
             is_leader=leads,
         )
@@ -144,10 +148,7 @@ class Control:
         self.tracker: Final = Tracker(
             known.api,
             known.ledgers,
-            known.quotas,
-            known.namespaces,
-            lambda: current.rules().deferred_keys,
-            exempt=lambda: current.rules().exempt_namespaces,
+            opted,
             timing=replace(options.timing, expire_seconds=expire),
             is_leader=leads,
             events=self._events,
@@ -166,10 +167,7 @@ class Control:
         self.tracker.pods.add_handler(self._waker.on_pod)
         self._mask = MaskRepair(
             known.api,
-            known.quotas,
-            known.namespaces,
-            lambda: current.rules().deferred_keys,
-            exempt=lambda: current.rules().exempt_namespaces,
+            opted,
             guard=standing if candidate is None else LiveGuard(known.api),
             is_leader=leads,
             events=self._events,
@@ -189,7 +187,7 @@ class Control:
             self.tracker.pods,
             known.quotas,
             name=f"controller-{uuid4().hex[:8]}",
-            exempt=lambda: current.rules().exempt_namespaces,
+            exempt=opted.exempt,
             is_leader=leads,
             metrics=metrics,
             timing=replace(options.shadow, informer=options.timing.informer),
