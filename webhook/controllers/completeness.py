@@ -15,11 +15,11 @@ from typing import Final
 
 from webhook.controllers.conditions import with_conditions
 from webhook.controllers.counts import Counts
-from webhook.controllers.times import time_text
 from webhook.quota.escrow import Shared
 from webhook.quota.grants import Grants, completed, uncompleted
 from webhook.quota.ledger import Condition, Observed
 from webhook.state.shared_quotas import SharedVersion
+from webhook.state.times import time_text
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from webhook.cluster.api import EVENTS, ApiError, ClusterApi, ConflictError, Kind, NotFoundError
-from webhook.controllers.times import time_text
+from webhook.state.times import time_text
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ from webhook.cluster.api import ApiError, ConflictError, NotFoundError
 from webhook.controllers.conditions import Trouble, conditions_of, rebuilt, with_conditions
 from webhook.controllers.counts import Counts
 from webhook.controllers.terms import NotLeadingError
-from webhook.controllers.times import time_text
 from webhook.controllers.tracked import Tracked, TrackerTiming, Written
 from webhook.controllers.voice import Voice
 from webhook.quota.ledger import Condition, Ledger
 from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.times import time_text
 
 _log = logging.getLogger(__name__)
 

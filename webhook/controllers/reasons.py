@@ -45,7 +45,6 @@ from webhook.controllers.events import About, EventRecorder
 from webhook.controllers.reason_queue import Reason, ReasonQueue
 from webhook.controllers.rounds import Rounds
 from webhook.controllers.terms import always
-from webhook.controllers.times import time_text
 from webhook.quota.line import Held, Waits
 from webhook.quota.objects import Pod
 from webhook.quota.pod_conditions import (
@@ -59,6 +58,7 @@ from webhook.quota.pod_conditions import (
     waiting,
 )
 from webhook.state.names import GATE
+from webhook.state.times import time_text
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)

@@ -30,7 +30,8 @@ from webhook.quota.reading import Node
 from webhook.quota.shadow import Findings
 from webhook.state.names import MODE_LABEL, SHADOW_MODE, SYSTEM_NAMESPACE
 from webhook.state.quota_cache import QuotaCache
-from webhook.state.shadow_books import ShadowBooks, ShadowWriter, utc_now
+from webhook.state.shadow_books import ShadowBooks, ShadowWriter
+from webhook.state.times import utc_now
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)

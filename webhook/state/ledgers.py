@@ -33,7 +33,7 @@ from webhook.quota.ledger import Ledger, Reservation
 from webhook.quota.ledger_codec import ledger_status
 from webhook.state.ledger_text import LedgerText, LedgerVersion, identity_of, read_ledger
 
-__all__ = ["LEDGER_NAME", "LedgerStore", "LedgerVersion", "read_ledger"]
+__all__ = ["LEDGER_NAME", "LedgerStore", "LedgerVersion", "empty_ledger", "read_ledger"]
 
 LEDGER_NAME: Final = "ledger"
 _TOO_LARGE_TEXTS: Final = ("request is too large", "message larger than max")
@@ -152,16 +152,8 @@ class LedgerStore:
 
     def create(self, namespace: str) -> LedgerVersion | None:
         """Create an empty ledger object, or read the one that somebody else created."""
-        metadata = {"name": LEDGER_NAME, "namespace": namespace}
         try:
-            created = self._api.create(
-                QUOTA_LEDGERS,
-                {
-                    "apiVersion": QUOTA_LEDGERS.api_version,
-                    "kind": QUOTA_LEDGERS.kind,
-                    "metadata": metadata,
-                },
-            )
+            created = self._api.create(QUOTA_LEDGERS, empty_ledger(namespace))
         except AlreadyExistsError:
             return self.fetch(namespace)
         return self._keep(namespace, _version_of(created, None))
@@ -217,6 +209,15 @@ class LedgerStore:
             known = self._known(namespace)
             if known is not None and (known.uid == uid or known.resource_version < version):
                 del self._places[namespace]
+
+
+def empty_ledger(namespace: str) -> dict[str, object]:
+    """Return the ledger object of a namespace, as it is created: nothing is counted in it."""
+    return {
+        "apiVersion": QUOTA_LEDGERS.api_version,
+        "kind": QUOTA_LEDGERS.kind,
+        "metadata": {"name": LEDGER_NAME, "namespace": namespace},
+    }
 
 
 def _undecoded(data: bytes) -> Object:

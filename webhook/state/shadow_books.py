@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from webhook.cluster.api import (
@@ -33,18 +32,14 @@ from webhook.quota.shadow_codec import (
     shadow_status,
     shadow_summary,
 )
-from webhook.state.ledgers import LEDGER_NAME
+from webhook.state.ledgers import LEDGER_NAME, empty_ledger
+from webhook.state.times import utc_now
 
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 6
 _PASSING: Final = frozenset({408, 409, 429})
 """Codes of refusals that another attempt may not meet."""
-
-
-def utc_now() -> str:
-    """Return the time of day, RFC 3339 in UTC, in whole seconds."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class ShadowBooks:
@@ -124,13 +119,8 @@ class ShadowBooks:
         except NotFoundError:
             if not makes:
                 return None
-        blank = {
-            "apiVersion": QUOTA_LEDGERS.api_version,
-            "kind": QUOTA_LEDGERS.kind,
-            "metadata": {"name": LEDGER_NAME, "namespace": namespace},
-        }
         with suppress(AlreadyExistsError):
-            self._api.create(QUOTA_LEDGERS, blank)
+            self._api.create(QUOTA_LEDGERS, empty_ledger(namespace))
         return self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
 
     def _following(

@@ -42,7 +42,8 @@ from webhook.quota.shadow import (
     native_refusal,
 )
 from webhook.state.quota_cache import QuotaCache, QuotasSeen
-from webhook.state.shadow_books import ShadowBooks, ShadowWriter, utc_now
+from webhook.state.shadow_books import ShadowBooks, ShadowWriter
+from webhook.state.times import utc_now
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from webhook.controllers.times import time_text
+from webhook.state.times import time_text
 
 MOMENTS = {
     "utc": (datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC), "2026-03-04T05:06:07Z"),
