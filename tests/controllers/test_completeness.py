@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.admission.doors.desk import a_namespace
-from tests.builders import a_quota
+from tests.builders import a_pod, a_quota
 from tests.controllers.rig import NAMESPACE, a_rig
 from tests.controllers.sharers import (
     HIGH,
@@ -21,11 +21,16 @@ from tests.controllers.sharers import (
     status_of,
     steps,
 )
-from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, RESOURCE_QUOTAS
+from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, RESOURCE_QUOTAS
 from webhook.quota.ledger import Undecided
 from webhook.quota.refusals import QuotaExceeded
 from webhook.state.ledgers import LedgerStore
+from webhook.state.names import MODE_LABEL
 from webhook.state.reserver import Reserved
+
+
+def an_unreadable_pod(namespace: str) -> dict[str, object]:
+    return a_pod(name="odd", namespace=namespace, node="node-1", requests={"cpu": "two"})
 
 
 def test_doors_wait_until_all_who_take_part_are_counted() -> None:
@@ -42,6 +47,30 @@ def test_doors_wait_until_all_who_take_part_are_counted() -> None:
         steps(rig)
         assert is_complete(rig)
         assert isinstance(rig.reserve("one"), Reserved)
+
+
+def test_one_is_complete_soon_when_the_last_that_was_not_counted_is_gone() -> None:
+    with a_rig(a_namespace(OTHER), shared_quota("4"), follows=True) as rig:
+        steps(rig)
+        rig.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}})
+        rig.catch_up()
+        for _ in range(3):
+            settle(rig, NAMESPACE)
+        assert not is_complete(rig)
+        rig.api.delete(NAMESPACES, OTHER)
+        steps(rig)
+        assert granted(rig) == {NAMESPACE: "0"}
+        assert is_complete(rig)
+
+
+def test_one_that_cannot_be_counted_is_not_waited_for_when_it_opts_out() -> None:
+    with a_rig(a_namespace(OTHER), shared_quota("4"), follows=True) as rig:
+        rig.cluster.load([(PODS, an_unreadable_pod(OTHER))])
+        steps(rig)
+        assert not is_complete(rig)
+        rig.api.patch(NAMESPACES, OTHER, {"metadata": {"labels": {MODE_LABEL: None}}})
+        steps(rig)
+        assert is_complete(rig)
 
 
 def test_one_that_nobody_shares_is_complete() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Set
 from typing import Final
 
 from webhook.cluster.api import ApiError
@@ -17,10 +18,11 @@ from webhook.cluster.informer import Change
 from webhook.controllers.shares import EXCESS_SECONDS, Shares
 from webhook.controllers.voice import Voice
 from webhook.quota.cluster_quotas import ClusterQuota, UnreadableClusterQuota
-from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.deferral import deferred_quotas
 from webhook.quota.escrow import Shared, is_within
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.grants import dropped
+from webhook.quota.ledger import Observed
 from webhook.quota.quantity import ZERO
 from webhook.state.ledgers import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
@@ -57,6 +59,8 @@ class ShareKeeper:
         self._voice = voice
         self._is_due = threading.Event()
         self._told: set[tuple[str, str]] = set()
+        self._taking_part: dict[str, Set[str]] = {}
+        """Quota → the namespaces that took part in it when it was looked at last."""
         if quotas.shared is not None:
             quotas.shared.informer.add_handler(self._on_quota)
             namespaces.informer.add_handler(self._on_namespace)
@@ -64,6 +68,7 @@ class ShareKeeper:
     def begin_term(self) -> None:
         """Look at everything anew."""
         self._told.clear()
+        self._taking_part.clear()
         self._is_due.set()
 
     def look(self, term: int) -> None:
@@ -116,6 +121,17 @@ class ShareKeeper:
                 self._drop(namespace, name, term)
         if not sharing:
             self._complete(quota, term)
+        elif self._has_lost_one(name, sharing | named.keys()) and not self._is_complete(
+            quota, shared
+        ):
+            for namespace in sharing:  # that one may have been the last that was not counted
+                self._shares.counts.look_again(namespace, 0.0)
+
+    def _has_lost_one(self, name: str, taking_part: Set[str]) -> bool:
+        """Tell whether a namespace took part in a quota at the last look, and does not now."""
+        former = self._taking_part.get(name, frozenset())
+        self._taking_part[name] = taking_part
+        return not former <= taking_part
 
     def _look_for_excess(self, namespace: str, name: str, shared: Shared) -> None:
         """Have a namespace settled that may hold more than its ledger says, or less."""
@@ -155,16 +171,21 @@ class ShareKeeper:
 
     def _complete(self, quota: ClusterQuota, term: int) -> None:
         """Say of a quota that nobody shares that all who take part are named."""
-        chosen = self._counted_as(quota).quotas
+        observed = self._observed(quota)
         with self._shares.store.held(
             [quota.quota.name], until=time.monotonic() + _WAIT_SECONDS
         ) as is_held:
             version = self._shares.store.known(quota.quota.name) if is_held else None
-            if version is not None and chosen and quota.is_same(version.quota):
-                self._shares.completeness.say(chosen[0].observed, version, term)
+            if version is not None and observed and quota.is_same(version.quota):
+                self._shares.completeness.say(observed, version, term)
 
-    def _counted_as(self, quota: ClusterQuota) -> NamespaceQuotas:
-        return deferred_quotas([quota.quota], self._quotas.keys())
+    def _observed(self, quota: ClusterQuota) -> Observed | None:
+        """Return what a quota is counted for now; None when nothing of it is deferred."""
+        chosen = deferred_quotas([quota.quota], self._quotas.keys()).quotas
+        return chosen[0].observed if chosen else None
+
+    def _is_complete(self, quota: ClusterQuota, shared: Shared) -> bool:
+        return shared.grants.observed == self._observed(quota)
 
     def _tell(self, quota: UnreadableClusterQuota) -> None:
         said = (quota.uid, quota.fault)
