@@ -73,6 +73,51 @@ def test_one_that_cannot_be_counted_is_not_waited_for_when_it_opts_out() -> None
         assert is_complete(rig)
 
 
+def test_it_is_told_which_are_being_counted_still() -> None:
+    with a_rig(a_namespace(OTHER), shared_quota("4"), follows=True) as rig:
+        told = ["usage is being counted for quota: cdq/both"]
+        rig.step()
+        assert rig.tracker.not_ready() == []
+        assert not is_complete(rig)
+        assert rig.tracker.uncounted() == told
+        steps(rig)
+        assert rig.tracker.uncounted() == []
+        rig.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}})
+        rig.catch_up()
+        assert rig.tracker.uncounted() == told
+        settle(rig, NAMESPACE)
+        settle(rig, NAMESPACE)
+        assert rig.tracker.uncounted() == told  # the other one is not counted yet
+        steps(rig)
+        assert rig.tracker.uncounted() == []
+
+
+def test_one_that_says_more_than_is_true_is_being_counted() -> None:
+    """It stands in a snapshot as it was in its cluster, and a namespace has come since."""
+    with a_rig(a_namespace(OTHER), shared_quota("4"), follows=True) as rig:
+        steps(rig)
+        rig.create(a_namespace("new"))
+        rig.catch_up()
+        assert is_complete(rig)
+        assert rig.tracker.uncounted() == ["usage is being counted for quota: cdq/both"]
+        steps(rig)
+        assert rig.tracker.uncounted() == []
+
+
+def test_one_that_waiting_does_not_complete_is_not_being_counted() -> None:
+    with a_rig(
+        a_namespace(OTHER),
+        shared_quota("4"),
+        shared_quota("4", "nobody", namespaceSelector=TEAM),
+        shared_quota("4x", "odd"),
+        follows=True,
+    ) as rig:
+        rig.cluster.load([(PODS, an_unreadable_pod(OTHER))])
+        steps(rig)
+        assert not is_complete(rig)
+        assert rig.tracker.uncounted() == []
+
+
 def test_one_that_nobody_shares_is_complete() -> None:
     with a_rig(shared_quota(namespaceSelector=TEAM), follows=True) as rig:
         steps(rig)

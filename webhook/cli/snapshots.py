@@ -77,7 +77,7 @@ def running_engine(
     )
     engine.start()
     try:
-        missing = engine.wait_until_ready(READY_SECONDS)
+        missing = engine.wait_until_counted(READY_SECONDS)
         if missing:
             raise InputError(missing)
         yield engine

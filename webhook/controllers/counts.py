@@ -123,6 +123,14 @@ class Counts:
                 if not tracked.is_leaving and self.opted.shares(namespace, name)
             ]
 
+    def is_one_failing(self, namespaces: Set[str]) -> bool:
+        """Tell whether one of these namespaces could not be settled when it was tried last."""
+        with self.lock:
+            return any(
+                tracked.failures and namespace in namespaces
+                for namespace, tracked in self.tracked.items()
+            )
+
     def leave_again(self, namespace: str) -> None:
         """Leave a namespace that is not tracked, and has a ledger that counts still."""
         with self.lock:

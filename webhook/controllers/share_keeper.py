@@ -35,7 +35,7 @@ _WAIT_SECONDS: Final = 1.0
 
 
 class ShareKeeper:
-    """Looks after shared quotas, on one thread (`look`).
+    """Looks after shared quotas, on one thread (`look`); `uncounted` may be asked by any.
 
     Args:
         shares: The shared quotas.
@@ -89,6 +89,29 @@ class ShareKeeper:
             except (ApiError, InvalidFieldError) as err:
                 _log.info("shared quota not kept", extra={"quota": quota.name, "error": str(err)})
                 self._is_due.set()
+
+    def uncounted(self) -> list[str]:
+        """Name the quotas, as ledgers do, that somebody shares and that are being counted still.
+
+        Without those that no wait makes complete: they cannot be read, or one of the namespaces
+        that take part cannot be settled.
+        """
+        return [
+            quota.quota.name
+            for quota in self._shares.counts.shared_specs()
+            if isinstance(quota, ClusterQuota) and self._is_being_counted(quota)
+        ]
+
+    def _is_being_counted(self, quota: ClusterQuota) -> bool:
+        sharing = set(self._shares.counts.sharing(quota.quota.name))
+        version = self._shares.store.known(quota.quota.name)
+        shared = None if version is None else version.shared
+        if not sharing or shared is None:
+            return False
+        named = shared.grants.namespaces.keys()
+        if self._is_complete(quota, shared) and sharing <= named:
+            return False
+        return not self._shares.counts.is_one_failing(sharing | named)
 
     # -- events, on the informers' threads -----------------------------------------------------
 

@@ -222,6 +222,15 @@ class Tracker:
         self._has_been_ready = not waiting
         return [f"the ledger of namespace {name} has not been counted yet" for name in waiting]
 
+    def uncounted(self) -> list[str]:
+        """Say which quotas that namespaces share are being counted still; nothing when none is.
+
+        Binds that concern them are answered 429 until then. That keeps no process from doing its
+        work, and one that lasts is said on the quota itself. What waiting does not cure is left
+        out, see `ShareKeeper.uncounted`.
+        """
+        return [f"usage is being counted for quota: {name}" for name in self._keeper.uncounted()]
+
     # -- leadership ----------------------------------------------------------------------------
 
     def _still_leads(self, term: int) -> bool:

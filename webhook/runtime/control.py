@@ -242,6 +242,10 @@ class Control:
         """Say what keeps the ledgers from being true; nothing when they are."""
         return self.tracker.not_ready()
 
+    def uncounted(self) -> list[str]:
+        """Say which quotas that namespaces share are being counted still; nothing when none is."""
+        return self.tracker.uncounted()
+
 
 def _election(candidate: Candidate) -> Election:
     return Election(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
@@ -197,10 +197,14 @@ class Engine:
 
     def wait_until_ready(self, seconds: float) -> list[str]:
         """Wait until requests can be decided; return what is still missing when time is up."""
-        give_up = time.monotonic() + seconds
-        while (reasons := self.not_ready()) and time.monotonic() < give_up:
-            time.sleep(0.005)
-        return reasons
+        return _wait_while(self.not_ready, seconds)
+
+    def wait_until_counted(self, seconds: float) -> list[str]:
+        """Wait until they can be decided by quotas that namespaces share too; return the same.
+
+        This process has to be the one that counts.
+        """
+        return _wait_while(lambda: self.not_ready() or self._uncounted(), seconds)
 
     def decide(self, request: AdmissionRequest, deadline: Deadline) -> Answer:
         """Answer one admission request.
@@ -272,6 +276,9 @@ class Engine:
     def _deferred_keys(self) -> Set[str]:
         return self._rules.deferred_keys
 
+    def _uncounted(self) -> list[str]:
+        return [] if self.control is None else self.control.uncounted()
+
     def _is_not_installed(self, name: str) -> bool:
         """Tell whether a kind that need not be there is not."""
         return name == CLUSTER_DEFERRED_QUOTAS.plural and self._shared.is_absent
@@ -323,6 +330,14 @@ class Engine:
             self._relists[kind] = informer.relists
             if informer.has_synced:
                 cache.age_seconds.labels(kind).set(informer.last_event_age_seconds)
+
+
+def _wait_while(reasons: Callable[[], list[str]], seconds: float) -> list[str]:
+    """Wait until there are no reasons to; return those that are left when time is up."""
+    give_up = time.monotonic() + seconds
+    while (found := reasons()) and time.monotonic() < give_up:
+        time.sleep(0.005)
+    return found
 
 
 def _not_listed(name: str, informer: Follower) -> str:
