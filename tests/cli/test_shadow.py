@@ -169,24 +169,26 @@ def test_a_record_that_says_nothing_is_advice_too(tmp_path: Path) -> None:
 
 SINCE = "2026-05-04T08:00:00Z"
 EARLY = (
-    "=> too early for a conclusion: watched for {}, and a day at least tells of its night and of"
+    "=> too early for a conclusion: watched for {}{}, and a day at least tells of its night and of"
     " what runs by a timetable; look again then"
 )
+LATE = " (creations are added some 15 s late)"
 WATCHED = {
-    "seconds": ("2026-05-04T08:00:40Z", "40 s"),
-    "nearly a day": ("2026-05-05T07:59:59Z", "23 h 59 m"),
-    "nobody knows how long": ("soon", "0 s"),
-    "backwards": ("2026-05-04T07:00:00Z", "0 s"),
+    "seconds": ("2026-05-04T08:00:40Z", "40 s", LATE),
+    "a minute": ("2026-05-04T08:01:00Z", "1 m 0 s", ""),
+    "nearly a day": ("2026-05-05T07:59:59Z", "23 h 59 m", ""),
+    "nobody knows how long": ("soon", "0 s", LATE),
+    "backwards": ("2026-05-04T07:00:00Z", "0 s", LATE),
 }
 
 
-@pytest.mark.parametrize(("until", "time"), WATCHED.values(), ids=WATCHED)
-def test_before_a_day_it_is_too_early(tmp_path: Path, until: str, time: str) -> None:
+@pytest.mark.parametrize(("until", "time", "late"), WATCHED.values(), ids=WATCHED)
+def test_before_a_day_it_is_too_early(tmp_path: Path, until: str, time: str, late: str) -> None:
     cluster = a_cluster(a_namespace(mode="shadow"))
     record(MemoryClient(cluster), {"since": SINCE, "until": until})
     head, *_, early, conclusion = run(cluster, tmp_path, "report").stdout.splitlines()
     assert head.endswith(f", last written {until}, watched for {time}")
-    assert early == EARLY.format(time)
+    assert early == EARLY.format(time, late)
     assert conclusion == "=> so far opting in would have changed nothing that was seen here"
 
 
@@ -197,11 +199,30 @@ def test_what_counts_is_for_how_long_quotas_were_watched(tmp_path: Path) -> None
     record(MemoryClient(cluster), {**RECORD, "quotas": [{**quota, "milliseconds": 90_000}]})
     lines = run(cluster, tmp_path, "report").stdout.splitlines()
     assert lines[0].endswith("watched for 1 m 30 s")
-    assert EARLY.format("1 m 30 s") in lines
+    assert EARLY.format("1 m 30 s", "") in lines
     assert lines[-1].startswith("=> so far opting in pays: pods of 4 workloads")
     found: Any = yaml.safe_load(run(cluster, tmp_path, "report", "-o", "json").stdout)
     (entry,) = found["namespaces"]
     assert (entry["watchedSeconds"], entry["tooEarly"]) == (90, True)
+
+
+UNSEEN = {
+    "none yet": ({"created": 3}, "  3 pods more came: "),
+    "some": ({"created": 3, "stored": 2, "refused": 4, "attempts": 6}, "  1 pod more came: "),
+    "not found out": ({"created": 3, "stored": 2, "unexplained": 1, "attempts": 3}, None),
+    "seen before the controller began": ({"created": 1, "stored": 2, "attempts": 2}, None),
+}
+
+
+@pytest.mark.parametrize(("counts", "told"), UNSEEN.values(), ids=UNSEEN)
+def test_pods_whose_creation_is_not_added_are_told(
+    tmp_path: Path, counts: dict[str, int], told: str | None
+) -> None:
+    cluster = a_cluster(a_namespace(mode="shadow"))
+    record(MemoryClient(cluster), {"since": SINCE, "until": SINCE, "counts": counts})
+    lines = run(cluster, tmp_path, "report").stdout.splitlines()
+    rest = "no webhook has added the creation yet, or none was there to see it"
+    assert [one for one in lines if "more came" in one] == ([told + rest] if told else [])
 
 
 def test_a_snapshot_can_be_reported_on(tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ _NUMBERS = (2, 3, 4, 5, 6, 7, 8, 9)
 _MOST_NAMED = 5
 _ENOUGH_MILLISECONDS: Final = 24 * 3600 * 1000
 """For how long to watch before a conclusion: a day has its night, and what runs by a timetable."""
+_LAG_MATTERS_MILLISECONDS: Final = 60 * 1000
+"""Up to when it is told that creations come late: webhooks wait two seconds for what becomes of
+one, and add what they found every ten."""
 _FATES = {
     Fate.RUNS: "would be admitted, and quota would be free for them at once",
     Fate.WAITS: "would be admitted, and wait for quota",
@@ -136,6 +139,12 @@ def _creations(record: ShadowRecord) -> Iterator[str]:
         f" refused by quota {refused}, without effect for another reason"
         f" {record.count(UNEXPLAINED)}"
     )
+    missing = _unseen(record)
+    if missing:
+        yield (
+            f"  {_several(missing, 'pod')} more came: no webhook has added the creation yet, or"
+            " none was there to see it"
+        )
     for fate, words in _FATES.items():
         if record.count(fate):
             by = _several(len(_named(record, fate)), "workload")
@@ -146,6 +155,14 @@ def _creations(record: ShadowRecord) -> Iterator[str]:
         yield f"  who was refused: {_workloads(record)}"
     if REFUSED in record.examples:
         yield f"  last refusal: {record.examples[REFUSED]}"
+
+
+def _unseen(record: ShadowRecord) -> int:
+    """Return how many of the pods that came the controller saw, and no webhook, as far as is known.
+
+    Those of which a webhook could not find out what became are taken for pods that came.
+    """
+    return max(0, record.count(CREATED) - record.count(STORED) - record.count(UNEXPLAINED))
 
 
 def _named(record: ShadowRecord, *fates: Fate) -> set[str]:
@@ -182,8 +199,12 @@ def advice(record: ShadowRecord) -> Iterator[str]:
     so_far = ""
     if _is_too_early(record):
         so_far = "so far "
+        watched = _watched(record)
+        late = (
+            " (creations are added some 15 s late)" if watched < _LAG_MATTERS_MILLISECONDS else ""
+        )
         yield (
-            f"too early for a conclusion: watched for {_time(_watched(record))}, and a day at least"
+            f"too early for a conclusion: watched for {_time(watched)}{late}, and a day at least"
             " tells of its night and of what runs by a timetable; look again then"
         )
     for name, use in record.quotas.items():
