@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -19,6 +18,7 @@ from webhook.cluster.api import (
 from webhook.cluster.shapes import decode_pod
 from webhook.operations.patience import Report, Wait
 from webhook.operations.reading import name_of, read_all
+from webhook.operations.side_by_side import side_by_side
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.reading import Node
 from webhook.state.gates import gate_removal
@@ -126,8 +126,9 @@ def strip_gates(api: ClusterApi, namespace: str | None, wait: Wait, report: Repo
 
 def _strip(api: ClusterApi, gated: list[GatedPod], wait: Wait) -> tuple[int, list[str]]:
     """Remove the gates of some pods; return how many went, and why others did not."""
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="gates") as workers:
-        outcomes = list(workers.map(lambda pod: _remove(api, pod, wait), gated))
+    outcomes = side_by_side(
+        lambda pod: _remove(api, pod, wait), gated, workers=WORKERS, name="gates"
+    )
     problems = [outcome for outcome in outcomes if isinstance(outcome, str)]
     return sum(outcome is _Outcome.REMOVED for outcome in outcomes), problems
 

@@ -7,7 +7,6 @@ the pods of the Job as they are now, and not one over time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +21,7 @@ from webhook.cluster.api import (
     UnavailableError,
 )
 from webhook.operations.reading import read_all
+from webhook.operations.side_by_side import side_by_side
 from webhook.quota.jobs.resizing import Wanted
 from webhook.quota.quantity import Format, Quantity
 from webhook.quota.reading import Node
@@ -67,8 +67,9 @@ def usage_of_job(api: ClusterApi, namespace: str, name: str) -> Usage:
     pods = [each for each in found if each]
     if not pods:
         raise NoUsageError(f"{title}: has no pods that run, so nothing is known of their usage")
-    with ThreadPoolExecutor(_WORKERS, thread_name_prefix="usage") as workers:
-        samples = list(workers.map(lambda pod: _sample(api, namespace, pod), pods))
+    samples = side_by_side(
+        lambda pod: _sample(api, namespace, pod), pods, workers=_WORKERS, name="usage"
+    )
     containers: dict[str, list[ResourceList]] = {}
     for sample in samples:
         for container, usage in (sample or {}).items():
