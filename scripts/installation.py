@@ -47,6 +47,12 @@ class _NotInstalledError(CommandError):
     exit_code = int(ExitCode.FINDINGS)
 
 
+class _NotConfirmedError(CommandError):
+    """Somebody was asked, and did not say yes."""
+
+    exit_code = int(ExitCode.FINDINGS)
+
+
 @contextmanager
 def _client(kubeconfig: Path | None, context: str | None) -> Iterator[LiveClient]:
     access = read_access(kubeconfig, context)
@@ -207,12 +213,30 @@ def uninstall(
         namespaces = opted_in_namespaces(client)
         click.echo(f"opted-in namespaces: {', '.join(namespaces) or 'none'}")
         if not (yes or dry_run):
-            click.confirm("Take deferred-quota out of this cluster?", abort=True)
+            _confirm("Take deferred-quota out of this cluster?")
         problems = run_uninstall(client, removal, click.echo)
     if problems:
         raise _NotInstalledError([*problems, "not finished: run it again"])
     click.echo("dry run: nothing was changed" if dry_run else "uninstalled")
     return ExitCode.OK
+
+
+def _confirm(question: str) -> None:
+    """Ask, and go on with a yes only; an input that ends is none.
+
+    Raises:
+        _NotConfirmedError: It was none.
+        Abort: The keyboard ended it.
+    """
+    try:
+        is_confirmed = click.confirm(question)
+    except click.Abort as err:
+        if not isinstance(err.__context__, EOFError):  # which is all that tells it from Ctrl-C
+            raise
+        click.echo()  # below the question
+        raise _NotConfirmedError("no answer, nothing was changed; --yes does not ask") from err
+    if not is_confirmed:
+        raise _NotConfirmedError("not confirmed, nothing was changed")
 
 
 def _certificates(path: Path) -> bytes:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.cli.clusters import kubeconfig_of
 from tests.controlplane.ports import free_ports
+from tests.operations.scenes import a_cluster, a_namespace
+from webhook.cli import ExitCode
+from webhook.cluster.memory import MemoryCluster
 
 SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "installation.py"
 
 
-def run(*arguments: str | Path, code: int) -> str:
-    """Run a command without any cluster; return what it said on standard error."""
+ENVIRONMENT: Final = {"HOME": "/nowhere", "PATH": "/usr/bin:/bin"}
+QUESTION: Final = "Take deferred-quota out of this cluster? [y/N]: "
+
+
+def run(*arguments: str | Path, code: int, given: str = "") -> str:
+    """Run a command; return what it said on standard error."""
     done = subprocess.run(
         [sys.executable, SCRIPT, *arguments],
+        input=given,
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
-        env={"HOME": "/nowhere", "PATH": "/usr/bin:/bin"},
+        env=ENVIRONMENT,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stderr
@@ -74,3 +85,57 @@ current-context: c
 """
     )
     assert "the cluster does not answer" in run(command, "--kubeconfig", kubeconfig, code=4)
+
+
+# -- whoever takes it out is asked -------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return a_cluster(a_namespace())
+
+
+@pytest.fixture
+def kubeconfig(cluster: MemoryCluster, tmp_path: Path) -> Iterator[Path]:
+    with kubeconfig_of(cluster, tmp_path) as path:
+        yield path
+
+
+NO = {
+    "no": ("n\n", "Error: not confirmed, nothing was changed\n"),
+    "nothing": ("\n", "Error: not confirmed, nothing was changed\n"),
+    "the end": ("", "Error: no answer, nothing was changed; --yes does not ask\n"),
+}
+
+
+@pytest.mark.parametrize(("given", "told"), NO.values(), ids=NO)
+def test_without_a_yes_nothing_is_changed(
+    cluster: MemoryCluster, kubeconfig: Path, given: str, told: str
+) -> None:
+    before = cluster.resource_version
+    said = run("uninstall", "--kubeconfig", kubeconfig, given=given, code=ExitCode.FINDINGS)
+    assert said == told
+    assert cluster.resource_version == before
+
+
+def test_the_keyboard_is_no_answer(cluster: MemoryCluster, kubeconfig: Path) -> None:
+    before = cluster.resource_version
+    with subprocess.Popen(
+        [sys.executable, SCRIPT, "uninstall", "--kubeconfig", kubeconfig],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    ) as asked:
+        assert asked.stdout is not None
+        said = ""
+        while not said.endswith(QUESTION):
+            one = asked.stdout.read(1)
+            assert one, said
+            said += one
+        asked.send_signal(signal.SIGINT)
+        asked.wait(60)  # its input stays open: the end of it would be an answer
+        _, err = asked.communicate()
+    assert (asked.returncode, err.strip()) == (ExitCode.INTERRUPTED, "Interrupted")
+    assert cluster.resource_version == before
