@@ -7,7 +7,7 @@ counted whether this process leads or not, so that a standby can take over at on
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 

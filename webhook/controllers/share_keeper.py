@@ -98,7 +98,7 @@ class ShareKeeper:
         """
         return [
             quota.quota.name
-            for quota in self._shares.counts.shared_specs()
+            for quota in self._shares.counts.opted.shared_specs()
             if isinstance(quota, ClusterQuota) and self._is_being_counted(quota)
         ]
 
