@@ -8,12 +8,15 @@ from typing import cast
 import pytest
 
 from tests.admission.doors.desk import a_namespace
+from tests.builders import a_quota
 from tests.controllers.rig import NAMESPACE, Rig, a_rig, another_rig
 from tests.controllers.sharers import (
     NAME,
     OTHER,
+    TEAM,
     granted,
     is_complete,
+    label,
     shared_quota,
     status_of,
     steps,
@@ -192,6 +195,22 @@ def test_a_pod_that_waits_goes_when_another_namespace_has_given_back(rig: Rig) -
     assert granted(rig) == {NAMESPACE: "0", OTHER: "2"}
     stored = cast("Mapping[str, object]", rig.api.get(PODS, "other", namespace=OTHER)["spec"])
     assert not stored.get("schedulingGates")
+
+
+def test_a_pod_that_waits_goes_when_its_namespace_has_joined_a_quota_that_was_complete() -> None:
+    objects = [a_namespace(OTHER), a_quota("p1"), shared_quota(namespaceSelector=TEAM)]
+    with a_rig(*objects, follows=True) as rig:
+        label(rig, OTHER)
+        rig.pod("one", "2", node="node-1")
+        rig.pod("web", "1", schedulingGates=[{"name": GATE}])
+        steps(rig)
+        assert granted(rig) == {OTHER: "0"}
+        label(rig, NAMESPACE)
+        rig.finish("one")
+        steps(rig)
+        assert granted(rig) == {NAMESPACE: "1", OTHER: "0"}
+        stored = cast("Mapping[str, object]", rig.api.get(PODS, "web", namespace=NAMESPACE)["spec"])
+        assert not stored.get("schedulingGates")
 
 
 def test_a_quota_that_cannot_be_read_is_told_and_nothing_is_decided_by_it(rig: Rig) -> None:

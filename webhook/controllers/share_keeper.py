@@ -117,7 +117,7 @@ class ShareKeeper:
 
     def _on_quota(self, change: Change[SharedVersion]) -> None:
         self._is_due.set()
-        if change.old is not None and change.new is not None and _gave_back(change.old, change.new):
+        if change.old is not None and change.new is not None and _lets_go(change.old, change.new):
             self._shares.counts.look_at_waiting(change.new.name)
 
     def _on_namespace(self, _change: Change[bool]) -> None:
@@ -222,11 +222,16 @@ class ShareKeeper:
             )
 
 
-def _gave_back(old: SharedVersion, new: SharedVersion) -> bool:
-    """Tell whether less is granted than before, so that others may have it."""
+def _lets_go(old: SharedVersion, new: SharedVersion) -> bool:
+    """Tell whether pods may go that could not before.
+
+    All are counted now, a namespace takes part now, or less is granted, so that others may have it.
+    """
     if old.shared is None or new.shared is None:
         return True
-    if old.shared.grants.observed != new.shared.grants.observed:
+    former, present = old.shared.grants, new.shared.grants
+    if former.observed != present.observed:
         return True
-    before, now = old.shared.grants.total, new.shared.grants.total
-    return any(amount > now.get(name, ZERO) for name, amount in before.items())
+    if present.namespaces.keys() - former.namespaces.keys():
+        return True
+    return any(amount > present.total.get(name, ZERO) for name, amount in former.total.items())
