@@ -19,6 +19,7 @@ from tests.controllers.rig import (
 )
 from tests.controllers.sharers import granted, shared_quota, steps
 from webhook.cluster.api import (
+    NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
@@ -27,6 +28,7 @@ from webhook.cluster.api import (
     Revision,
 )
 from webhook.controllers import gates as gates_module
+from webhook.controllers.counts import LATE_SECONDS
 from webhook.quota.ledger import Door
 from webhook.quota.line import LineRules, Order, Waits
 from webhook.quota.refusals import QuotaExceeded
@@ -331,6 +333,36 @@ def test_it_is_not_left_before_every_gate_is_off(rig: Rig) -> None:
     assert released(rig) == names
     rig.step()
     assert NAMESPACE not in rig.tracker._counts.tracked
+
+
+def test_a_gate_that_comes_after_that_is_taken_off_a_little_later(rig: Rig) -> None:
+    opt_out(rig.api, NAMESPACE)
+    rig.step()
+    rig.step()
+    gated(rig, "web")  # it was on its way
+    rig.step()
+    assert gates(rig, "web") == [GATE]
+    rig.pass_time(LATE_SECONDS)
+    rig.step()
+    assert gates(rig, "web") == []
+    rig.step()
+    assert NAMESPACE not in rig.tracker._counts.tracked
+
+
+def test_a_pod_that_is_seen_before_the_opt_in_keeps_its_gate_and_its_place() -> None:
+    with a_rig(a_quota("p1"), mode="") as rig:
+        rig.step()
+        gated(rig, "huge", "2")
+        gated(rig, "web")
+        rig.step()
+        rig.api.patch(
+            NAMESPACES, NAMESPACE, {"metadata": {"labels": {"deferredquota.io/mode": "deferred"}}}
+        )
+        rig.step()
+        rig.pass_time(LATE_SECONDS)
+        rig.step()
+        assert released(rig) == ["huge"]
+        assert set(rig.held()) == {"huge"}
 
 
 def test_gates_that_were_left_behind_are_taken_off_by_the_next_leader(rig: Rig) -> None:

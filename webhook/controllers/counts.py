@@ -28,6 +28,9 @@ from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.settlement import Expiry, settle
 from webhook.state.names import GATE
 
+LATE_SECONDS: Final = 5.0
+"""By how much what is shown of namespaces is expected to lag behind what is shown of pods."""
+
 
 @dataclass(frozen=True, slots=True)
 class Following:
@@ -249,8 +252,11 @@ class Counts:
         tracked.wanted = min(tracked.wanted, now + within)
         self._on_change(namespace, max(tracked.due, tracked.wanted))
 
-    def track(self, namespace: str) -> Tracked:
-        """Begin to count a namespace from what the caches hold; later changes follow."""
+    def track(self, namespace: str, *, due: float = 0.0) -> Tracked:
+        """Begin to count a namespace from what the caches hold; later changes follow.
+
+        It is not settled before `due`.
+        """
         watch = ReservationWatch(
             self._api,
             seconds=self._timing.expire_seconds,
@@ -260,7 +266,7 @@ class Counts:
             ),
         )
         former = self.tracked.get(namespace)
-        tracked = Tracked(NamespaceCount(), watch)
+        tracked = Tracked(NamespaceCount(), watch, due=due)
         if former is not None:
             tracked.lost_since = former.lost_since
             tracked.is_back = former.is_leaving or former.is_back
@@ -298,6 +304,8 @@ class Counts:
             self._newest_change = max(self._newest_change, change.resource_version)
             tracked = self.tracked.get(namespace)
             if tracked is None:
+                if change.new is not None and GATE in change.new.scheduling_gates:
+                    self._leave_later(namespace)
                 return
             try:
                 self._count_pod(namespace, tracked, change)
@@ -307,6 +315,17 @@ class Counts:
             finally:
                 can_wait = _frees_nothing(change) and not may_go(tracked, change.uid)
                 self.mark(namespace, tracked, within=self._timing.fold_seconds * can_wait)
+
+    def _leave_later(self, namespace: str) -> None:
+        """Leave a namespace that is not tracked, and in which a pod has come with our gate.
+
+        The pod was on its way when the namespace opted out, or it brings the gate with it. Perhaps
+        the namespace has opted in a moment ago, which another watch shows: there is time for that.
+        """
+        is_known = self.opted.namespaces.informer.has_synced
+        if is_known and not self.opted.has(namespace):
+            due = self._timing.clock() + LATE_SECONDS
+            self.leave(namespace, self.track(namespace, due=due))
 
     def _count_pod(self, namespace: str, tracked: Tracked, change: Change[Pod]) -> None:
         tracked.unreadable_pods.pop(change.uid, None)
