@@ -654,6 +654,7 @@ class _CountsOfWorld:
                 cast("Pod", SimpleNamespace(uid=pod.uid, name=pod.uid)),
                 (0, _NO_TIME, int(pod.uid[1:]), pod.uid),
                 Claim(pod.uid, pod.uid, Door.RELEASE, cpus(pod.cpu), names, seen=NEWEST),
+                names,
             )
             for pod in pods
             if not pod.is_assigned and pod.uid not in self._world.asked and names

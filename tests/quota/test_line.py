@@ -229,8 +229,38 @@ def test_a_held_pod_holds_those_behind_it_in_the_quotas_that_it_fails_itself() -
     assert reasons(run(terms, *pods, ledger=used)) == {
         "first": (Waits.QUOTA_EXCEEDED, 1, ""),
         "both": (Waits.BEHIND, 2, "first"),
-        "behind": (Waits.BEHIND, 3, "first"),
+        "behind": (Waits.BEHIND, 3, "both"),
     }
+
+
+@pytest.mark.parametrize("order", Order)
+def test_a_pod_that_takes_nothing_of_what_a_quota_limits_does_not_wait_for_it(order: Order) -> None:
+    rules = LineRules(order=order, most_overtakes=0, must_specify=False)
+    terms = terms_of(
+        a_quota("cpu", uid="1", hard={"requests.cpu": "4"}),
+        a_quota("memory", uid="2", hard={"requests.memory": "4"}),
+        rules=rules,
+    )
+    pods = [
+        gated("large", age=9, requests={"cpu": "1", "memory": "2"}),
+        gated("none", age=8, requests={"cpu": "1", "memory": "0"}),
+        gated("silent", age=7, requests={"cpu": "1"}),
+        gated("some", age=6, requests={"cpu": "1", "memory": "1"}),
+    ]
+    passed = run(terms, *pods, ledger=ledger_of(terms, memory={"requests.memory": "3"}))
+    assert names(passed.released) == ["none", "silent"]
+    assert reasons(passed) == {
+        "large": (Waits.QUOTA_EXCEEDED, 1, ""),
+        "some": (Waits.BEHIND, 2, "large"),
+    }
+    assert passed.overtaken == {}
+
+
+def test_a_pod_that_takes_nothing_that_is_limited_needs_no_reservation() -> None:
+    terms = terms_of(a_quota("p1"), rules=LineRules(must_specify=False))
+    passed = run(terms, gated("web", requests={"memory": "1Gi"}))
+    assert (names(passed.free), names(passed.may_go)) == (["web"], ["web"])
+    assert passed.released == ()
 
 
 def test_a_pod_that_can_never_fit_holds_nobody() -> None:
@@ -280,7 +310,7 @@ def test_a_pod_that_does_not_say_what_it_takes_waits_where_it_has_to() -> None:
     assert passed.held["uid-a"].reason is Waits.MUST_SPECIFY
     assert passed.held["uid-a"].message == "failed quota: p1: must specify requests.cpu for: main"
     free = LineRules(must_specify=False)
-    assert names(run(terms_of(a_quota("p1"), rules=free), pod).released) == ["a"]
+    assert names(run(terms_of(a_quota("p1"), rules=free), pod).may_go) == ["a"]
 
 
 def test_quotas_that_cannot_be_read_or_evaluated_hold_every_pod() -> None:
@@ -465,9 +495,7 @@ def _check_who_waits(
         failing = {one.quota for one in exceeded(passed.ledger, waiter.claim)}
         assert failing, "it fits and waits"
         passing = [
-            one
-            for one in line[index + 1 :]
-            if one in passed.released and one.claim is not None and held.quota in one.claim.quotas
+            one for one in line[index + 1 :] if one in passed.released and held.quota in one.quotas
         ]
         waited = history.get(waiter.uid, Waited())
         is_starved = waited.seconds >= rules.longest_wait_seconds

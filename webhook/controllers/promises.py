@@ -41,7 +41,8 @@ def may_go(tracked: Tracked, uid: str) -> bool:
     claim = waiter.claim
     if waiter.hindrance is not None or claim is None or uid in passed.ledger.reservations:
         return False
-    if any(name in passed.holders and passed.holders[name] < waiter.place for name in claim.quotas):
+    holders = [passed.holders[name] for name in waiter.quotas if name in passed.holders]
+    if any(place < waiter.place for place in holders):
         return False
     if not passed.ledger.accounts.keys() >= set(claim.quotas):
         return True  # counted for other quotas

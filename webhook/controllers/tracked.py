@@ -181,7 +181,7 @@ class Tracked:
         self.terms = following_terms(self.terms, self.count.quotas, seen, rules)
         if self.is_leaving:  # nothing is held here any more: every gate goes
             line = waiting.line(self.terms)
-            return tuple(replace(one, claim=None, hindrance=None) for one in line)
+            return tuple(replace(one, claim=None, quotas=(), hindrance=None) for one in line)
         if earliest is None:
             return waiting.line(self.terms)
         underway = {

@@ -80,8 +80,8 @@ class WaitingPods:
         line = self.line(terms)
         last: dict[str, Place] = {}
         for one in line:
-            if one.waits_for_room and one.claim is not None:
-                last.update(dict.fromkeys(one.claim.quotas, one.place))
+            if one.waits_for_room:
+                last.update(dict.fromkeys(one.quotas, one.place))
         if not last:
             return line
         judged = [
@@ -119,8 +119,7 @@ class WaitingPods:
 
 def _is_before(waiter: Waiter, last: Mapping[str, Place]) -> bool:
     """Say whether somebody stands behind a pod in one of its quotas."""
-    quotas = () if waiter.claim is None else waiter.claim.quotas
-    return any(name in last and waiter.place < last[name] for name in quotas)
+    return any(name in last and waiter.place < last[name] for name in waiter.quotas)
 
 
 def _place(waiter: Waiter) -> Place:

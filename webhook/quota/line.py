@@ -113,7 +113,8 @@ class Waiter:
     Attributes:
         pod: The pod.
         place: Its order.
-        claim: What is reserved for it; None when it takes nothing that is limited.
+        claim: What is reserved for it; None when it takes nothing that is deferred.
+        quotas: Those that are about it: they select it and limit some of what it takes.
         hindrance: Why it cannot be released now, if so.
         is_gated: Whether it waits behind our gate. One that does not was let through: what it
             takes is reserved for it in its turn, so that it is not given to those behind it.
@@ -122,6 +123,7 @@ class Waiter:
     pod: Pod
     place: Place
     claim: Claim | None
+    quotas: tuple[str, ...] = ()
     hindrance: Hindrance | None = None
     is_gated: bool = True
 
@@ -133,11 +135,7 @@ class Waiter:
     @property
     def is_free(self) -> bool:
         """Whether it takes nothing of any quota, so that nothing has to be reserved."""
-        return self.hindrance is None and (
-            self.claim is None
-            or not self.claim.quotas
-            or not any(amount > ZERO for amount in self.claim.usage.values())
-        )
+        return self.hindrance is None and not self.quotas
 
     @property
     def waits_for_room(self) -> bool:
@@ -262,8 +260,14 @@ def waiter_of(pod: Pod, gate: str, *, since: int, terms: Terms) -> Waiter:
         hindrance = _hindrance(pod, gate, applying, claim, terms)
     except ScopeError as err:
         unknown = Hindrance(Waits.NOT_COUNTED, str(err))
-        return Waiter(pod, place, None, unknown, is_gated)
-    return Waiter(pod, place, claim, hindrance, is_gated)
+        return Waiter(pod, place, None, hindrance=unknown, is_gated=is_gated)
+    about = () if claim is None else _about(claim, applying)
+    return Waiter(pod, place, claim, about, hindrance, is_gated)
+
+
+def _about(claim: Claim, applying: Sequence[DeferredQuota]) -> tuple[str, ...]:
+    taken = {name for name, amount in claim.usage.items() if amount > ZERO}
+    return tuple([quota.name for quota in applying if not taken.isdisjoint(quota.hard)])
 
 
 def _hindrance(

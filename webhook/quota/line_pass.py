@@ -8,7 +8,8 @@ Laws:
 
 1. Order. Of two pods that both fit, the earlier one in the line is reserved for first.
 2. Strict. With `StrictFIFO` a pod that does not fit holds every later pod that one of its
-   failing quotas is about, whatever fits.
+   failing quotas is about, whatever fits. A quota is about the pods that it selects and that take
+   some of what it limits.
 3. Bound. With `BestEffortFIFO` later pods pass it, until `most_overtakes` have or it has waited
    for `longest_wait_seconds`; then it holds them as in law 2.
 4. Nobody waits for the impossible. A pod that cannot be released whatever the others do (it asks
@@ -115,12 +116,12 @@ class _Pass:
         if self._running is None:
             self._wait(waiter, Hindrance(Waits.NOT_COUNTED, "usage is being counted"))
             return
-        held_in = next((name for name in claim.quotas if name in self._holders), "")
-        failing = self._failing(self._running, claim)
+        held_in = next((name for name in waiter.quotas if name in self._holders), "")
+        failing = self._failing(self._running, waiter, claim)
         if not held_in and not failing and self._room > 0:
             self._running, verdict = admit(self._running, claim)
             if isinstance(verdict, Admitted):
-                self._release(waiter, claim)
+                self._release(waiter)
                 return
         if held_in:
             self._wait(waiter, Hindrance(Waits.BEHIND, quota=held_in), self._holders[held_in])
@@ -130,19 +131,19 @@ class _Pass:
             self._wait(
                 waiter, Hindrance(Waits.LEDGER_FULL, "the quota ledger has no room for more now")
             )
-            failing = frozenset(claim.quotas)  # nobody behind it may take its room
+            failing = frozenset(waiter.quotas)  # nobody behind it may take its room
         self._hold(waiter, failing)
 
-    def _release(self, waiter: Waiter, claim: Claim) -> None:
+    def _release(self, waiter: Waiter) -> None:
         self._released.append(waiter)
         self._room -= 1
         self._fails.clear()
-        for starved, failing in self._overtaking.passed_by(claim.quotas):
+        for starved, failing in self._overtaking.passed_by(waiter.quotas):
             self._hold_all(starved, failing)
 
-    def _failing(self, running: Ledger, claim: Claim) -> frozenset[str]:
+    def _failing(self, running: Ledger, waiter: Waiter, claim: Claim) -> frozenset[str]:
         """Return the quotas that it does not fit; those that are held already do not matter."""
-        if all(name in self._holders for name in claim.quotas):
+        if all(name in self._holders for name in waiter.quotas):
             return frozenset()
         if claim.uid in running.reservations:
             return _failed(running, claim)

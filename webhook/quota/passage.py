@@ -61,9 +61,7 @@ def stands_before(waiting: Pod, newcomer: Waiter, gate: str, terms: Terms) -> bo
     It has not while it waits for something else than room, nor if no quota is about both.
     """
     first = waiter_of(waiting, gate, since=0, terms=terms)
-    if not first.waits_for_room or first.claim is None or newcomer.claim is None:
-        return False
-    return not set(first.claim.quotas).isdisjoint(newcomer.claim.quotas)
+    return first.waits_for_room and not set(first.quotas).isdisjoint(newcomer.quotas)
 
 
 def _has_counted(ledger: Ledger, terms: Terms) -> bool:

@@ -65,5 +65,4 @@ def _fitting(ledger: Ledger | None, passed: Passed) -> list[Waiter]:
 
 
 def _is_held(waiter: Waiter, holders: Mapping[str, Place]) -> bool:
-    quotas = () if waiter.claim is None else waiter.claim.quotas
-    return any(name in holders and holders[name] < waiter.place for name in quotas)
+    return any(name in holders and holders[name] < waiter.place for name in waiter.quotas)

@@ -178,7 +178,7 @@ class TrackerActor(Replica):
     def _waiter(self, pod: PodState) -> Waiter:
         place = (0, _NO_TIME, int(pod.uid.removeprefix("uid-")), pod.uid)
         claim = replace(self.claim(pod, Door.RELEASE), seen=NEWEST)
-        return Waiter(cast("Pod", pod), place, claim)
+        return Waiter(cast("Pod", pod), place, claim, claim.quotas)
 
     def _expired(self) -> dict[str, Expiry]:
         """Ask storage about reservations watched long enough; it and the cache must agree."""
