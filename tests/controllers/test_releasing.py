@@ -241,6 +241,24 @@ def test_with_best_effort_a_pod_that_waited_too_long_is_passed_no_more(rig: Rig)
     assert why(rig)["small"] is Waits.BEHIND
 
 
+def test_what_it_has_waited_is_not_forgotten_because_it_could_never_fit_for_a_while(
+    rig: Rig,
+) -> None:
+    rig.rules = LineRules(order=Order.BEST_EFFORT, longest_wait_seconds=30)
+    rig.pod("busy", "1", node="node-1")
+    gated(rig, "large", "2")
+    rig.step()
+    rig.pass_time(20)
+    for cpu in ("1", "2"):
+        patch = {"spec": {"hard": {"requests.cpu": cpu}}}
+        rig.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
+        rig.step()
+    rig.pass_time(20)
+    gated(rig, "small", "1")
+    rig.step()
+    assert why(rig) == {"large": Waits.QUOTA_EXCEEDED, "small": Waits.BEHIND}
+
+
 def test_other_rules_take_effect_without_a_restart(rig: Rig) -> None:
     rig.pod("old", "1", node="node-1")
     gated(rig, "large", "2")

@@ -124,7 +124,7 @@ class Lines:
         tracked.history = {
             uid: (tracked.history.get(uid, (now, 0))[0], passed.overtaken.get(uid, 0))
             for uid, held in passed.held.items()
-            if held.place
+            if held.place or uid in tracked.history  # it may wait for something else for a while
         }
         self._gates.want(namespace, [one.pod for one in passed.may_go], since=since, may=may)
         self._count(namespace, passed)
