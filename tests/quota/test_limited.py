@@ -126,6 +126,18 @@ STRICT_CASES: dict[str, tuple[Object, str]] = {
         {"resource": "pods", "matchScopes": [{"scopeName": "Priority", "operator": "Exists"}]},
         "limitedResources[2].matchScopes[0].scopeName",
     ),
+    "a resource that is misspelt": (
+        {"resource": "pod", "matchContains": ["cpu"]},
+        "limitedResources[2].resource",
+    ),
+    "a resource that is judged elsewhere": (
+        {"resource": "persistentvolumeclaims", "matchContains": ["storage"]},
+        "limitedResources[2].resource",
+    ),
+    "pods of another group": (
+        {"resource": "pods", "apiGroup": "apps", "matchContains": ["cpu"]},
+        "limitedResources[2].resource",
+    ),
 }
 
 

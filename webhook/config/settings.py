@@ -235,9 +235,9 @@ class Configuration:
     limited_resources: tuple[PlainObject, ...] = ()
     """`limitedResources`: what may be used only where a quota covers it. Plain objects in the
     shape of the API server's ResourceQuotaConfiguration: `resource`, and optionally `apiGroup`,
-    `matchContains` (texts) and `matchScopes` (expressions). Keys that are deferred are asked about
-    where the pod is charged, others at its creation; scopes are counted as the API server does,
-    whatever `coverage` says. Left to the core: operators, values."""
+    `matchContains` (texts; for pods only) and `matchScopes` (expressions). Keys that are deferred
+    are asked about where the pod is charged, others at its creation; scopes are counted as the API
+    server does, whatever `coverage` says. Left to the core: operators, values."""
 
     require_quota_for_priority: tuple[PlainObject, ...] = ()
     """`requireQuotaForPriority`: scope expressions (`scopeName`, `operator`, `values`), usually

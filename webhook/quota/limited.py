@@ -69,7 +69,8 @@ class LimitedResource:
             field: Its YAML path, for messages.
             strict: Refuse what the API server takes and then, at the first pod it concerns,
                 gives up on all quotas for: an expression that cannot be evaluated. Also
-                unknown fields and an entry without a resource.
+                unknown fields, an entry without a resource, and substrings of what is no pod:
+                nobody would look at those.
 
         Raises:
             InvalidFieldError: A field has the wrong type or, when strict, is not legal.
@@ -87,6 +88,7 @@ class LimitedResource:
         if strict:
             _require_known_fields(members, field)
             _require_resource(entry, field)
+            _require_pods(entry, field)
         return entry
 
 
@@ -179,3 +181,13 @@ def _require_known_fields(raw: Mapping[str, object], field: str) -> None:
 def _require_resource(entry: LimitedResource, field: str) -> None:
     if not entry.resource:
         raise InvalidFieldError(child(field, "resource"), "must name a resource, such as pods")
+
+
+def _require_pods(entry: LimitedResource, field: str) -> None:
+    if entry.match_contains and not entry.is_about_pods:
+        named = f"{entry.api_group}/{entry.resource}".removeprefix("/")
+        raise InvalidFieldError(
+            child(field, "resource"),
+            f"must be pods, without apiGroup, where matchContains is given, not {named}:"
+            " nothing else is judged here; leave it to the API server's own configuration",
+        )
