@@ -73,6 +73,8 @@ class Rig:
     """Whether `round` lets gates be removed that may go."""
     told_lines: list[tuple[str, dict[str, Held], list[str]]] = field(default_factory=list)
     """What was told of lines: namespace, who waits and why, who may go."""
+    told_given_up: list[tuple[str, list[str]]] = field(default_factory=list)
+    """What was told of reservations that were given up: namespace, whose."""
     line: Line = field(init=False)
     api: MemoryClient = field(init=False)
     ledgers: LedgerStore = field(init=False)
@@ -133,6 +135,9 @@ class Rig:
                 lets_through=lambda _namespace: self.lets_through,
                 on_line=lambda namespace, held, may_go: self.told_lines.append(
                     (namespace, dict(held), list(may_go))
+                ),
+                on_given_up=lambda namespace, uids: self.told_given_up.append(
+                    (namespace, list(uids))
                 ),
             ),
         )

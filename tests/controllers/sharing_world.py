@@ -518,6 +518,7 @@ class World:
         lines = SimpleNamespace(
             pass_line=lambda _tracked, ledger, line: pass_line(ledger, line, LineRules(), room=2),
             note=self._note_line,
+            note_given_up=lambda *_given: None,
         )
         membership = SimpleNamespace(
             has_left=lambda namespace, _quota: not self.views[-1].shares(namespace),

@@ -468,6 +468,42 @@ def test_a_pod_whose_gate_a_person_removed_loses_the_condition(waiting: Pen) -> 
     assert waiting.run(60) == []
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_pod_that_no_node_has_taken_for_too_long_says_no_more_that_quota_is_reserved(
+    waiting: Pen, *, is_known: bool
+) -> None:
+    waiting.tell({}, "web")
+    waiting.ungate("web")
+    waiting.run(RELEASED_SECONDS + 1)
+    assert waiting.said("web") == RESERVED
+    if not is_known:
+        waiting.term[0] += 1  # another leader
+    waiting.reasons.on_given_up(NAMESPACE, ["uid-web"])
+    waiting.tell({})
+    waiting.write()
+    assert waiting.said("web") is None
+    assert waiting.write(after=100) == []
+
+
+def test_that_is_taken_away_also_if_it_was_not_said_yet(waiting: Pen) -> None:
+    waiting.tell({}, "web")
+    waiting.ungate("web")
+    waiting.write()
+    waiting.reasons.on_given_up(NAMESPACE, ["uid-web"])
+    waiting.run(RELEASED_SECONDS + 1)
+    assert waiting.said("web") is None
+
+
+def test_who_has_a_node_by_then_keeps_what_it_says(waiting: Pen) -> None:
+    waiting.tell({}, "web")
+    waiting.ungate("web")
+    waiting.run(RELEASED_SECONDS + 1)
+    waiting.reasons.on_given_up(NAMESPACE, ["uid-web"])
+    waiting.bind("web")
+    waiting.run(RELEASED_SECONDS + 1)
+    assert waiting.said("web") == RESERVED
+
+
 def test_before_the_line_is_looked_at_again_such_a_pod_says_nothing_new(waiting: Pen) -> None:
     waiting.run(40)
     waiting.ungate("web")

@@ -636,6 +636,7 @@ def test_a_released_pod_that_no_node_takes_gives_its_quota_to_the_next(stuck: Ri
     assert set(stuck.held()) == {"next"}
     assert gates(stuck, "next") == []
     assert isinstance(stuck.reserve("web"), QuotaExceeded)
+    assert stuck.told_given_up == [(NAMESPACE, ["uid-web"])]
 
 
 def test_one_that_no_scheduler_tries_gives_it_back_in_the_end(stuck: Rig) -> None:
@@ -733,6 +734,7 @@ def test_a_released_pod_that_is_no_more_leaves_its_quota_at_once(stuck: Rig, end
         stuck.delete("web")
     stuck.step()
     assert set(stuck.held()) == {"next"}
+    assert stuck.told_given_up == []
     if end == "delete":
         with pytest.raises(NotFoundError):
             stuck.api.get(PODS, "web", namespace=NAMESPACE)

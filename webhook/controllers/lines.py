@@ -36,7 +36,16 @@ the namespace opts out. It must not block, and may be called from several thread
 namespaces."""
 
 
+OnGivenUp: TypeAlias = Callable[[str, Collection[str]], None]
+"""Told of a namespace's name, and of the uids of pods without a node for which nothing is reserved
+any more. It must not block either."""
+
+
 def _nobody(_namespace: str, _held: Mapping[str, Held], _may_go: Collection[str]) -> None:
+    """Listen to nothing."""
+
+
+def _no_one(_namespace: str, _uids: Collection[str]) -> None:
     """Listen to nothing."""
 
 
@@ -51,6 +60,7 @@ class Releasing:
         lets_through: Tells whether pods of a namespace may do without a gate while there is room.
         workers: How many gates are removed at the same time.
         on_line: Told why pods wait.
+        on_given_up: Told for whom nothing is reserved any more.
     """
 
     rules: Callable[[], LineRules] = LineRules
@@ -59,6 +69,7 @@ class Releasing:
     lets_through: Callable[[str], bool] = lambda _namespace: False
     workers: int = 16
     on_line: OnLine = _nobody
+    on_given_up: OnGivenUp = _no_one
 
 
 class Lines:
@@ -140,6 +151,13 @@ class Lines:
         # who goes because the namespace has opted out has left the line, with nothing reserved
         may_go = [] if tracked.is_leaving else [one.uid for one in passed.may_go]
         self._releasing.on_line(namespace, passed.held, may_go)
+
+    def note_given_up(self, namespace: str, tracked: Tracked, uids: Collection[str]) -> None:
+        """Hand on what was given up, as the ledger says by now."""
+        pods = {uid: tracked.count.pod(uid) for uid in uids}
+        left = [uid for uid, pod in pods.items() if pod is not None and not pod.is_assigned]
+        if left:
+            self._releasing.on_given_up(namespace, left)
 
     def forget(self, namespace: str) -> None:
         """Forget a namespace that is not tracked any more, or by somebody else."""

@@ -31,6 +31,7 @@ class Reason:
         name: Its name.
         uid: Its uid.
         is_released: Quota is reserved for it.
+        is_given_up: Nothing is reserved for it any more, and it may say otherwise.
         is_over: Nothing more is to be said of it.
         found: Its condition, as it was read or written last; None before.
         must_read: It may say something else by now.
@@ -47,6 +48,7 @@ class Reason:
     name: str
     uid: str
     is_released: bool = False
+    is_given_up: bool = False
     is_over: bool = False
     found: Found | None = None
     must_read: bool = False
@@ -150,6 +152,27 @@ class ReasonQueue:
         if not space.reasons:
             del self._spaces[namespace]
 
+    def give_up(
+        self, namespace: str, uids: Collection[str], *, names: Callable[[], Mapping[str, str]]
+    ) -> None:
+        """Take in that nothing is reserved for some pods any more; those that wait say that anyway.
+
+        Args:
+            namespace: The namespace.
+            uids: Their uids.
+            names: Gives the names of the namespace's pods by uid.
+        """
+        space = self._spaces.setdefault(namespace, _Space())
+        named = names()
+        for uid in uids:
+            if uid in named and uid not in space.held:
+                reason = space.reasons.setdefault(uid, Reason(namespace, named[uid], uid))
+                reason.is_released = reason.is_over = False
+                reason.is_given_up = True
+                self._put(reason)
+        if not space.reasons:
+            del self._spaces[namespace]
+
     def _add_new(
         self,
         namespace: str,
@@ -187,10 +210,11 @@ class ReasonQueue:
 
     def _leave(self, space: _Space, reason: Reason) -> None:
         """Take in that a pod is not in the line any more."""
-        if reason.is_over or not (reason.is_released or reason.says_that_it_waits):
+        is_stale = reason.is_released or reason.is_given_up or reason.says_that_it_waits
+        if reason.is_over or not is_stale:
             self.drop(reason)
             del space.reasons[reason.uid]
-        elif not reason.is_released:
+        elif not (reason.is_released or reason.is_given_up):
             self._put(reason)
 
     # -- turns ---------------------------------------------------------------------------------

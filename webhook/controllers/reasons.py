@@ -10,7 +10,8 @@ late, by minutes where thousands of pods wait; it is never older than what it wa
 - Pods that say nothing yet come first. A pod that is released before its turn has come, and
   has its node, says nothing at all; one that said that it waits is put right, node or not.
 - A pod that has left the line otherwise, because a person took its gate off or the namespace has
-  opted out, loses the condition.
+  opted out, loses the condition. So does one that no node has taken for so long that what was
+  reserved for it has been given up.
 
 A condition is read from the API server before it is written for the first time: another leader
 may have written it, and `lastTransitionTime` is to be kept. The cache of pods holds none.
@@ -150,6 +151,7 @@ class Reasons:
         self._metrics = metrics
         self._lock = threading.Lock()
         self._news: dict[str, _News] = {}
+        self._given_up: dict[str, set[str]] = {}
         self._queue = ReasonQueue(self._limits.pod_seconds)
         rate, clock = self._limits.per_second, self._limits.clock
         self._writes = Budget(rate, clock)
@@ -167,6 +169,11 @@ class Reasons:
                 news = self._news[namespace] = _News(held)
             news.held = held
             news.released.update(dict.fromkeys(may_go))
+
+    def on_given_up(self, namespace: str, uids: Collection[str]) -> None:
+        """Hear for whom nothing is reserved any more, see `lines.OnGivenUp`."""
+        with self._lock:
+            self._given_up.setdefault(namespace, set()).update(uids)
 
     def start(self) -> None:
         """Begin to write."""
@@ -201,6 +208,7 @@ class Reasons:
         """Take in what was heard; tell whether this process leads."""
         with self._lock:
             news, self._news = self._news, {}
+            given_up, self._given_up = self._given_up, {}
         term = int(self._is_leader())  # asked after: what is heard in a new one is not lost
         if term != self._term:
             self._queue.clear()  # others may have written since
@@ -208,6 +216,8 @@ class Reasons:
         for namespace, one in news.items() if term else ():
             names = partial(self._names, namespace)
             self._queue.hear(namespace, one.held, one.released, names=names, now=now)
+        for namespace, uids in given_up.items() if term else ():
+            self._queue.give_up(namespace, uids, names=partial(self._names, namespace))
         return term != 0
 
     def _names(self, namespace: str) -> Mapping[str, str]:

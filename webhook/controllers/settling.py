@@ -211,6 +211,8 @@ class Settler:
             if written is None:
                 raise _LostRaceError(version.resource_version)
             self._writer.tell_edited(namespace, version.uid, edited)
+            given_up = expired.keys() - ledger.reservations.keys()
+            self._lines.note_given_up(namespace, tracked, given_up)
             version = written
         else:
             self._voice.settled("unchanged")

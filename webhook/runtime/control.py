@@ -162,6 +162,7 @@ class Control:
                 lets_through=lambda name: current.lets_through(known.namespaces.labels(name)),
                 workers=options.gate_workers,
                 on_line=self._on_line,
+                on_given_up=self._reasons.on_given_up,
             ),
         )
         self.tracker.pods.add_handler(self._waker.on_pod)
