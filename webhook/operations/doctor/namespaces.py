@@ -165,7 +165,7 @@ def gates(scene: Scene) -> Iterator[Finding]:
             "gates.stuck",
             Subject("Namespace", namespace),
             f"{len(names)} pods wait behind the scheduling gate {GATE}, and the namespace has not"
-            " opted in: nobody removes it",
+            " opted in: no controller has removed it",
             f"Run: deferred-quota disable {namespace}",
             tuple(sorted(names)),
         )
