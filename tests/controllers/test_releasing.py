@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tests.admission.doors.desk import a_namespace, opt_out
+from tests.admission.doors.desk import a_namespace, eventually, opt_out
 from tests.builders import a_quota, an_expression
 from tests.controllers.rig import (
     EXPIRE_SECONDS,
@@ -378,6 +378,33 @@ def test_a_pod_that_is_seen_before_the_opt_in_keeps_its_gate_and_its_place() -> 
         )
         rig.step()
         rig.pass_time(LATE_SECONDS)
+        rig.step()
+        assert released(rig) == ["huge"]
+        assert set(rig.held()) == {"huge"}
+
+
+def opt_in(rig: Rig) -> None:
+    labels = {"deferredquota.io/mode": "deferred"}
+    rig.api.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": labels}})
+
+
+@pytest.mark.parametrize("is_new_leader", [False, True])
+def test_nor_does_it_lose_them_while_that_opt_in_is_not_seen_for_long(
+    *, is_new_leader: bool
+) -> None:
+    with a_rig(a_quota("p1"), mode="") as rig:
+        rig.step()
+        rig.line.hold(NAMESPACES)
+        opt_in(rig)
+        gated(rig, "huge", "2")
+        gated(rig, "web")
+        eventually(lambda: len(rig.tracker.pods) == 2, "the pods are seen")
+        rig.term[0] += is_new_leader
+        for _ in range(3):
+            rig.pass_time(LATE_SECONDS)
+            rig.round()
+        assert released(rig) == []
+        rig.line.resume()
         rig.step()
         assert released(rig) == ["huge"]
         assert set(rig.held()) == {"huge"}

@@ -53,6 +53,20 @@ class Membership:
         except InvalidFieldError:
             return False
 
+    def is_opted_in(self, namespace: str) -> bool:
+        """Tell whether a namespace is opted in now, and not exempt.
+
+        Raises:
+            ApiError: The API server does not answer.
+            InvalidFieldError: The namespace cannot be read.
+        """
+        if namespace in self._opted.exempt():
+            return False
+        try:
+            return is_deferred(self._api.get(NAMESPACES, namespace))
+        except NotFoundError:
+            return False
+
     def is_as_cached(self, namespace: str) -> bool:
         """Tell whether the cache shows a namespace as it is now.
 

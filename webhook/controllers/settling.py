@@ -102,6 +102,8 @@ class Settler:
             ApiError: The API server does not do it.
             InvalidFieldError: The pods of the namespace cannot be counted.
         """
+        if tracked.is_leaving and len(tracked.count.waiting) and self._is_back(namespace):
+            return RETRY_SECONDS
         if tracked.is_leaving and self._holds_nothing(namespace):
             self._let_go(namespace, tracked, term)
             return None
@@ -224,6 +226,13 @@ class Settler:
         turn.finish(ledger)
         self._note_passed(namespace, tracked, passed, term)
         return None
+
+    def _is_back(self, namespace: str) -> bool:
+        """Tell whether a namespace that is left has opted in by now.
+
+        Gates go for good, so what a cache shows does not suffice: its watch may be silent.
+        """
+        return self._shares.membership.is_opted_in(namespace)
 
     def _holds_nothing(self, namespace: str) -> bool:
         """Tell whether no ledger counts anything in a namespace, and no shared quota names it.
