@@ -866,6 +866,17 @@ def test_pods_of_the_past_are_not_remembered(pen: Pen) -> None:
     assert pen.reasons._news == {}
 
 
+def test_nor_are_those_for_which_nothing_is_reserved_any_more(pen: Pen) -> None:
+    for number in range(5):
+        name = f"w{number}"
+        pen.pods(name)
+        pen.ungate(name)
+        pen.reasons.on_given_up(NAMESPACE, [f"uid-{name}"])
+        pen.run(5)
+    assert pen.reads == [f"w{number}" for number in range(5)]
+    assert pen.reasons._queue._spaces == {}
+
+
 @pytest.fixture(autouse=True)
 def _no_threads() -> Iterator[None]:
     yield

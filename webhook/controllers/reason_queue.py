@@ -149,8 +149,7 @@ class ReasonQueue:
             self._leave(space, space.reasons[uid])
         for uid in [uid for uid in held if space.reasons[uid].is_released]:
             self._take_back(space.reasons[uid], now)
-        if not space.reasons:
-            del self._spaces[namespace]
+        self._forget_if_empty(namespace)
 
     def give_up(
         self, namespace: str, uids: Collection[str], *, names: Callable[[], Mapping[str, str]]
@@ -170,8 +169,7 @@ class ReasonQueue:
                 reason.is_released = reason.is_over = False
                 reason.is_given_up = True
                 self._put(reason)
-        if not space.reasons:
-            del self._spaces[namespace]
+        self._forget_if_empty(namespace)
 
     def _add_new(
         self,
@@ -213,9 +211,14 @@ class ReasonQueue:
         is_stale = reason.is_released or reason.is_given_up or reason.says_that_it_waits
         if reason.is_over or not is_stale:
             self.drop(reason)
-            del space.reasons[reason.uid]
+            space.reasons.pop(reason.uid, None)
         elif not (reason.is_released or reason.is_given_up):
             self._put(reason)
+
+    def _forget_if_empty(self, namespace: str) -> None:
+        space = self._spaces.get(namespace)
+        if space is not None and not space.reasons:
+            del self._spaces[namespace]
 
     # -- turns ---------------------------------------------------------------------------------
 
@@ -251,6 +254,10 @@ class ReasonQueue:
         self._withdraw(reason)
         self._plan(reason, None)
         reason.is_over = True
+        space = self._spaces.get(reason.namespace)
+        if reason.is_given_up and space is not None and reason.uid not in space.held:
+            space.reasons.pop(reason.uid, None)  # no line will be heard of that it has left
+            self._forget_if_empty(reason.namespace)
 
     def _put(self, reason: Reason) -> None:
         """Give a pod its turn as soon as those before it had theirs."""
