@@ -410,6 +410,20 @@ def test_nor_does_it_lose_them_while_that_opt_in_is_not_seen_for_long(
         assert set(rig.held()) == {"huge"}
 
 
+def test_a_standby_does_not_keep_a_namespace_for_a_gate_that_came_and_went() -> None:
+    with a_rig(a_quota("p1"), mode="") as rig, another_rig(rig, term=[0]) as standby:
+        rig.step()
+        gated(rig, "web")
+        standby.step()
+        assert NAMESPACE in standby.tracker._counts.tracked
+        rig.step()
+        rig.pass_time(LATE_SECONDS)
+        rig.step()
+        assert gates(rig, "web") == []
+        standby.step()
+        assert NAMESPACE not in standby.tracker._counts.tracked
+
+
 def test_gates_that_were_left_behind_are_taken_off_by_the_next_leader(rig: Rig) -> None:
     opt_out(rig.api, NAMESPACE)
     rig.step()

@@ -105,14 +105,24 @@ class Reconciler:
             return tracked
 
     def _stand_by(self, namespace: str) -> None:
-        """Settle nothing, and let deleted pods not pile up: few of them have a reservation."""
+        """Settle nothing, and let nothing pile up.
+
+        Few of the deleted pods have a reservation. What has left leaves nothing to be done for who
+        leads next, where no ledger counts anything and no pod is behind our gate.
+        """
         with self._counts.lock:
             tracked = self._counts.tracked.get(namespace)
-            if tracked is None or tracked.count.gone < _MOST_GONE:
+            if tracked is None:
+                return
+            may_go = tracked.is_leaving and not len(tracked.count.waiting)
+            if not may_go and tracked.count.gone < _MOST_GONE:
                 return
             known = self._ledgers.known(namespace)
             ledger = None if known is None else known.ledger
-            tracked.count.forget_gone(() if ledger is None else ledger.reservations)
+            if may_go and (ledger is None or not ledger.accounts):
+                del self._counts.tracked[namespace]
+            else:
+                tracked.count.forget_gone(() if ledger is None else ledger.reservations)
 
     def _note_failure(
         self, namespace: str, tracked: Tracked | None, err: ApiError | InvalidFieldError
