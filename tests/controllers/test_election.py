@@ -15,7 +15,7 @@ from tests.cluster.faults import Call, Fault, always, at_random, in_turn, never
 from tests.controllers.candidates import NAME, NAMESPACE, NOON, Candidate, Voting
 from webhook.cluster.api import LEASES
 from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.controllers.election import Election, ElectionTiming, new_identity
+from webhook.controllers.election import Election, ElectionTiming
 from webhook.controllers.lease import LeaseTerm
 
 MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -178,11 +178,6 @@ def test_a_lost_answer_to_the_first_write_is_found_out(voting: Voting) -> None:
     one.election.step()
     assert one.election.is_leader()
     assert voting.spec()["leaseTransitions"] == 0
-
-
-def test_a_restarted_process_does_not_take_itself_for_its_predecessor() -> None:
-    assert new_identity("pod-1") != new_identity("pod-1")
-    assert new_identity("pod-1").startswith("pod-1_")
 
 
 # -- clocks --------------------------------------------------------------------------------

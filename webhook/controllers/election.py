@@ -22,9 +22,7 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import random
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,14 +53,6 @@ def steady_clock() -> float:
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
-
-
-def new_identity(pod_name: str = "") -> str:
-    """Return a name for this very process: its pod or machine, and a random part.
-
-    A restarted container keeps the name of its pod and must not take itself for its predecessor.
-    """
-    return f"{pod_name or os.uname().nodename}_{secrets.token_hex(4)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +96,7 @@ class Election:
         api: The API server; requests should end well before `renew_seconds`.
         namespace: Of the Lease.
         name: Of the Lease.
-        identity: Who this process is (`new_identity`).
+        identity: Who this process is; a restarted one is another.
         timing: Durations and clocks.
         on_started: Called when a leadership begins, on the election's thread.
         on_lost: Called when it ends, also by `stop`; with a paused process or an API server that
