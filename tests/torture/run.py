@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import http.client
 import json
 import secrets
 import ssl
@@ -39,6 +40,7 @@ from tests.torture.world import World
 
 _JSON_IN_ETCD: Final = "--storage-media-type=application/json"
 _SAY_SECONDS: Final = 15.0
+_TOUCH_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def _run(
         began = time.monotonic()
         load.start()
         driver.start()
-        _wait(options, load, driver, recording, say)
+        _wait(options, load, driver, _followed(recording, plane, world.spaces[0].path), say)
         load.stop()
         driver.stop()
         report.seconds = time.monotonic() - began
@@ -152,7 +154,7 @@ def _wait(
     options: Options,
     load: Load,
     driver: FaultDriver,
-    recording: Recording,
+    check: Callable[[], None],
     say: Callable[[str], None],
 ) -> None:
     """Wait for the time and the binds, at most twice the time."""
@@ -160,7 +162,7 @@ def _wait(
     said = began
     while True:
         time.sleep(0.5)
-        recording.check()
+        check()
         now = time.monotonic()
         passed = (now - began) / 60
         if now - said >= _SAY_SECONDS:
@@ -169,6 +171,26 @@ def _wait(
         enough = load.tally.tried >= options.binds and driver.begun >= options.faults
         if (passed >= options.minutes and enough) or passed >= 2 * options.minutes:
             return
+
+
+def _followed(recording: Recording, plane: ControlPlane, path: str) -> Callable[[], None]:
+    """Return what checks the recording, and sees to it that namespaces have a history too.
+
+    Etcd forgets after some minutes. A watch that has seen nothing for so long, as nobody has
+    changed a namespace, could not go on when it is begun again.
+    """
+    touched = 0.0
+
+    def check() -> None:
+        nonlocal touched
+        recording.check()
+        if time.monotonic() - touched >= _TOUCH_SECONDS:
+            touched = time.monotonic()
+            annotations = {"example.com/touched": f"{touched:.0f}"}
+            with contextlib.suppress(OSError, http.client.HTTPException, RestError):
+                plane.rest.patch(path, {"metadata": {"annotations": annotations}})
+
+    return check
 
 
 def _ended_by_themselves(world: World) -> list[str]:
