@@ -25,6 +25,7 @@ from webhook.installing.removal import uninstall as run_uninstall
 from webhook.installing.rendering import IMAGE
 from webhook.operations.opting_out import opted_in_namespaces
 from webhook.operations.patience import Patience
+from webhook.state.names import DEFAULT_NAMESPACE
 
 _URL = re.compile(r"https://[^/?#@\s]+/?")
 
@@ -74,10 +75,18 @@ def _client(kubeconfig: Path | None, context: str | None) -> Iterator[LiveClient
 Examples:
   scripts/install
   scripts/install --image registry.example/deferred-quota:0.1.0 --context staging
+  scripts/install --namespace quota-system
   scripts/install --url https://192.0.2.7:9443 --ca certs/generated/ca.crt
 """,
 )
 @cluster_options
+@click.option(
+    "--namespace",
+    default="",
+    metavar="NAME",
+    help="Namespace to install into, of its own; without it, where it is installed, else"
+    f" {DEFAULT_NAMESPACE}.",
+)
 @click.option(
     "--mask",
     type=click.Choice(("auto", "policy", "webhook")),
@@ -125,6 +134,7 @@ Examples:
 def install(  # noqa: PLR0917 - one for each option
     kubeconfig: Path | None,
     context: str | None,
+    namespace: str,
     mask: MaskChoice,
     stamps: bool,
     image: str,
@@ -145,6 +155,7 @@ def install(  # noqa: PLR0917 - one for each option
     if url and not _URL.fullmatch(url):
         raise InputError(f"--url: {url!r} is not https://HOST:PORT")
     wish = Wish(
+        namespace=namespace,
         mask=mask,
         stamps=stamps,
         image=image,
@@ -176,6 +187,13 @@ Examples:
 """,
 )
 @cluster_options
+@click.option(
+    "--namespace",
+    default="",
+    metavar="NAME",
+    help="Namespace to take it out of; without it, where it is installed, else"
+    f" {DEFAULT_NAMESPACE}.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--remove-labels", is_flag=True, help="Opt all namespaces out, too.")
@@ -190,9 +208,10 @@ Examples:
     help="Remove the guards although something went wrong before. Quotas may then be enforced by"
     " nobody until the API server's quota controller has completed them.",
 )
-def uninstall(
+def uninstall(  # noqa: PLR0917 - one for each option
     kubeconfig: Path | None,
     context: str | None,
+    namespace: str,
     yes: bool,
     dry_run: bool,
     remove_labels: bool,
@@ -207,7 +226,11 @@ def uninstall(
     are deleted: save them before, with kubectl get cdq -o yaml.
     """
     removal = Removal(
-        removes_labels=remove_labels, keeps_ledgers=keep_crds, is_forced=force, dry_run=dry_run
+        namespace=namespace,
+        removes_labels=remove_labels,
+        keeps_ledgers=keep_crds,
+        is_forced=force,
+        dry_run=dry_run,
     )
     with _client(kubeconfig, context) as client:
         namespaces = opted_in_namespaces(client)

@@ -15,7 +15,7 @@ from webhook.installing import MANIFESTS
 from webhook.installing.kustomizations import read_file
 from webhook.installing.rendering import Mask
 from webhook.operations.names import LEDGER_CRD, MASK_POLICY, STAMP_POLICY
-from webhook.state.names import LAST_REGISTRATION, REGISTRATION, SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE, LAST_REGISTRATION, REGISTRATION
 
 FILES: Final = sorted(MANIFESTS.rglob("*.yaml"))
 KUSTOMIZATIONS: Final = [path for path in FILES if path.name == "kustomization.yaml"]
@@ -78,7 +78,7 @@ def test_the_version_is_that_of_the_program() -> None:
 def test_names_are_those_that_the_commands_look_for() -> None:
     found = {(each["kind"], each["metadata"]["name"]) for each in everything("policy")}
     assert {
-        ("Namespace", SYSTEM_NAMESPACE),
+        ("Namespace", DEFAULT_NAMESPACE),
         ("MutatingWebhookConfiguration", REGISTRATION),
         ("MutatingWebhookConfiguration", LAST_REGISTRATION),
         ("ValidatingWebhookConfiguration", REGISTRATION),

@@ -11,6 +11,7 @@ from webhook.quota.fields import InvalidFieldError
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import ScopeExpression
 from webhook.runtime import check_configuration
+from webhook.state.names import DEFAULT_NAMESPACE
 
 GOLD = {"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}
 
@@ -35,7 +36,7 @@ def test_every_setting_becomes_a_rule() -> None:
     assert (rules.must_specify, rules.enforces_mirror_pods) == (MustSpecify.BIND, True)
     assert rules.limited[0].match_contains == ("cpu",)
     assert rules.priority == (ScopeExpression("PriorityClass", "In", ("gold",)),)
-    assert rules.exempt_namespaces == {"infra"}
+    assert rules.exempt_namespaces == {"infra", DEFAULT_NAMESPACE}
     assert rules.ledger_seconds == pytest.approx(7)
     assert rules.job_gates == {"MutableSchedulingDirectivesForSuspendedJobs"}
 

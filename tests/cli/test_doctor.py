@@ -26,7 +26,7 @@ from webhook.embedded.admission import AdmissionChain
 from webhook.embedded.apiserver import ApiServer
 from webhook.operations.doctor import CHECKS, Settings
 from webhook.operations.names import CONFIG_MAP
-from webhook.state.names import SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE
 
 
 def judge(cluster: MemoryCluster, *, fail_on: str = "error", output: str = "text") -> ExitCode:
@@ -131,12 +131,12 @@ def test_whom_the_webhook_trusts_stands_in_the_configuration(tmp_path: Path) -> 
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "mine", "namespace": SYSTEM_NAMESPACE, "labels": labels},
+        "metadata": {"name": "mine", "namespace": DEFAULT_NAMESPACE, "labels": labels},
         "spec": {"template": {"spec": {"serviceAccountName": "mine"}}},
     }
     snapshot.write_text(yaml.safe_dump(deployment), encoding="utf-8")
     head = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
-    user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:mine"
+    user = f"system:serviceaccount:{DEFAULT_NAMESPACE}:mine"
     trusting = (
         "",
         f"trustedUsers: [{user}]",
@@ -172,14 +172,16 @@ def test_the_configuration_of_the_cluster_is_read() -> None:
         "deferredResources: [requests.nvidia.com/gpu]\n"
     )
     patch = {"data": {"config.yaml": text}}
-    api.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace=SYSTEM_NAMESPACE)
-    assert configuration_of(api, None).deferred_resources == ("requests.nvidia.com/gpu",)
+    api.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace=DEFAULT_NAMESPACE)
+    assert configuration_of(api, None, DEFAULT_NAMESPACE).deferred_resources == (
+        "requests.nvidia.com/gpu",
+    )
     patch = {"data": {"config.yaml": "kind: Nonsense"}}
-    api.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace=SYSTEM_NAMESPACE)
+    api.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace=DEFAULT_NAMESPACE)
     with pytest.raises(InputError, match="ConfigMap deferred-quota-system/deferred-quota-config"):
-        configuration_of(api, None)
-    api.delete(CONFIG_MAPS, CONFIG_MAP, namespace=SYSTEM_NAMESPACE)
-    assert configuration_of(api, None).deferred_resources == ()
+        configuration_of(api, None, DEFAULT_NAMESPACE)
+    api.delete(CONFIG_MAPS, CONFIG_MAP, namespace=DEFAULT_NAMESPACE)
+    assert configuration_of(api, None, DEFAULT_NAMESPACE).deferred_resources == ()
 
 
 def test_a_configuration_file_comes_first(tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_a_configuration_file_comes_first(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     api = MemoryClient(healthy())
-    assert configuration_of(api, path).exempt_namespaces == frozenset({"x"})
+    assert configuration_of(api, path, DEFAULT_NAMESPACE).exempt_namespaces == frozenset({"x"})
 
 
 def test_help_has_examples() -> None:

@@ -37,7 +37,7 @@ from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.config import Configuration
 from webhook.operations.doctor import Settings
 from webhook.operations.patience import Patience
-from webhook.state.names import LEADER_LEASE, MODE_LABEL, SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL
 
 IMPATIENT = Patience(seconds=0.0, pause_seconds=0.001)
 
@@ -111,7 +111,7 @@ def test_a_controller_that_is_slow_ends_with_3(capsys: pytest.CaptureFixture[str
 
 def test_a_missing_controller_stands_in_the_way(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = a_cluster_with_a_candidate()
-    remove(cluster, LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    remove(cluster, LEASES, LEADER_LEASE, namespace=DEFAULT_NAMESPACE)
     code = opting(cluster).run(["team-b"], dry_run=False, force=False, output="text")
     told = capsys.readouterr()
     assert code == ExitCode.FINDINGS
@@ -146,7 +146,7 @@ def run(cluster: MemoryCluster, directory: Path, *args: str) -> Result:
 
 def test_over_http_programs_get_all_of_it(tmp_path: Path) -> None:
     cluster = a_cluster_with_a_candidate()
-    remove(cluster, LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    remove(cluster, LEASES, LEADER_LEASE, namespace=DEFAULT_NAMESPACE)
     result = run(cluster, tmp_path, "team-b", "--dry-run", "--force", "-o", "yaml")
     assert result.exit_code == ExitCode.OK, result.output
     found: Any = yaml.safe_load(result.stdout)

@@ -10,7 +10,7 @@ from webhook.operations.leading import Holding
 
 def test_a_restarted_process_does_not_take_itself_for_its_predecessor() -> None:
     first, second = (unique_identity("here", "pod-1") for _ in range(2))
-    assert first.lease_namespace == second.lease_namespace == "here"
+    assert first.namespace == second.namespace == "here"
     assert first.name != second.name
 
 

@@ -17,6 +17,7 @@ from webhook.installing.certificates import (
     certificates,
     certificates_only,
 )
+from webhook.state.names import DEFAULT_NAMESPACE
 from webhook.tls.bootstrap import Made
 from webhook.tls.pair import covers, is_issued_by
 
@@ -34,12 +35,12 @@ def pem(secret: object, key: str = "tls.crt") -> list[x509.Certificate]:
 
 
 def again(before: Certificates, now: datetime) -> Certificates:
-    return certificates(before.ca, before.tls, now=now)
+    return certificates(before.ca, before.tls, namespace=DEFAULT_NAMESPACE, now=now)
 
 
 @pytest.fixture(scope="module")
 def made() -> Certificates:
-    return certificates(None, None, now=NOW)
+    return certificates(None, None, namespace=DEFAULT_NAMESPACE, now=NOW)
 
 
 def test_the_first_ones_are_what_the_api_server_calls(made: Certificates) -> None:
@@ -85,13 +86,13 @@ def test_a_ca_is_renewed_and_the_old_one_is_trusted_until_it_ends(made: Certific
 def test_a_lost_secret_of_the_ca_is_made_anew_and_the_old_ca_still_trusted(
     made: Certificates,
 ) -> None:
-    found = certificates(None, made.tls, now=NOW + DAY)
+    found = certificates(None, made.tls, namespace=DEFAULT_NAMESPACE, now=NOW + DAY)
     assert found.made is Made.EVERYTHING
     assert pem(found.tls, "ca.crt") == [pem(found.ca)[0], pem(made.ca)[0]]
 
 
 def test_a_lost_serving_certificate_is_made_anew_with_the_same_ca(made: Certificates) -> None:
-    found = certificates(made.ca, None, now=NOW + DAY)
+    found = certificates(made.ca, None, namespace=DEFAULT_NAMESPACE, now=NOW + DAY)
     assert found.made is Made.SERVING
     assert found.ca == made.ca
 
@@ -103,7 +104,7 @@ def test_what_cannot_be_served_is_replaced_and_named(
 ) -> None:
     broken = {**cast("Any", made.tls)}
     broken["data"] = {**broken["data"], key: base64.b64encode(content).decode()}
-    found = certificates(made.ca, broken, now=NOW + DAY)
+    found = certificates(made.ca, broken, namespace=DEFAULT_NAMESPACE, now=NOW + DAY)
     assert found.made is Made.SERVING
     assert any(f"Secret deferred-quota-tls, {key}" in reason for reason in found.reasons)
 
@@ -115,7 +116,7 @@ def test_a_secret_of_somebody_else_is_refused(made: Certificates, which: str) ->
     foreign["metadata"] = {**foreign["metadata"], "labels": {"made-by": "somebody"}}
     found[which] = foreign
     with pytest.raises(InstallError, match=rf"Secret .*/deferred-quota-{which} was not made by"):
-        certificates(found["ca"], found["tls"], now=NOW)
+        certificates(found["ca"], found["tls"], namespace=DEFAULT_NAMESPACE, now=NOW)
 
 
 def test_of_a_file_with_a_key_only_the_certificates_are_taken(made: Certificates) -> None:

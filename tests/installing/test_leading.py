@@ -23,7 +23,7 @@ from webhook.cluster.api import (
 from webhook.installing.leading import leader_in_the_way
 from webhook.installing.removal import Removal, uninstall
 from webhook.operations.patience import Patience
-from webhook.state.names import LEADER_LEASE, SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE, LEADER_LEASE
 
 OUTSIDE = "my.host-name-4711-0a1b2c3d"
 FOUND = (OUTSIDE, ("team-a",))
@@ -51,7 +51,7 @@ def without_status(quota: Object) -> Object:
 
 
 def write_lease(twin: Twin, **spec: object) -> None:
-    twin.api.patch(LEASES, LEADER_LEASE, {"spec": spec}, namespace=SYSTEM_NAMESPACE)
+    twin.api.patch(LEASES, LEADER_LEASE, {"spec": spec}, namespace=DEFAULT_NAMESPACE)
 
 
 def add_controller(twin: Twin, name: str) -> None:
@@ -59,7 +59,7 @@ def add_controller(twin: Twin, name: str) -> None:
         "app.kubernetes.io/name": "deferred-quota",
         "app.kubernetes.io/component": "controller",
     }
-    pod = a_pod(name=name, namespace=SYSTEM_NAMESPACE, uid="", metadata={"labels": labels})
+    pod = a_pod(name=name, namespace=DEFAULT_NAMESPACE, uid="", metadata={"labels": labels})
     twin.api.create(PODS, pod)
 
 
@@ -70,7 +70,7 @@ def patient(pulse: Pulse) -> Patience:
 def looked(twin: Twin, pulse: Pulse | None = None) -> tuple[str, tuple[str, ...]] | None:
     """Look, while whoever holds the Lease renews it."""
     patience = patient(pulse or Pulse(renewing(twin.api.cluster)))
-    return leader_in_the_way(cast("ClusterApi", twin), patience)
+    return leader_in_the_way(cast("ClusterApi", twin), DEFAULT_NAMESPACE, patience)
 
 
 def removed(twin: Twin, **removal: Any) -> tuple[tuple[str, ...], list[str]]:
@@ -158,7 +158,7 @@ def test_pods_that_stand_by_do_not_hide_who_leads_outside(twin: Twin) -> None:
 def test_without_a_lease_or_a_holder_nobody_leads(twin: Twin) -> None:
     write_lease(twin, holderIdentity="")
     assert looked(twin) is None
-    twin.api.delete(LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    twin.api.delete(LEASES, LEADER_LEASE, namespace=DEFAULT_NAMESPACE)
     assert looked(twin) is None
 
 

@@ -23,13 +23,14 @@ from webhook.quota.reading import Node
 from webhook.state.label_selectors import LabelSelector
 from webhook.state.names import (
     CAPACITY_LABEL,
-    CONTROLLER_USER,
+    DEFAULT_NAMESPACE,
     GATE,
     LAST_REGISTRATION,
     MARK_PREFIX,
     SHADOW_ENTRY,
     UNJUDGED,
     UNJUDGED_LABEL,
+    controller_user,
 )
 
 HOOKS: Final = registration.hooks("https://here")
@@ -208,7 +209,7 @@ def test_our_own_releases_are_not_asked_about() -> None:
         if each["name"] == "is-not-the-controller"
     ]
     assert " ".join(condition.split()) == (
-        f'request.?userInfo.?username.orValue("") != "{CONTROLLER_USER}"'
+        f'request.?userInfo.?username.orValue("") != "{controller_user(DEFAULT_NAMESPACE)}"'
     )
 
 

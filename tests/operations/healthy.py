@@ -26,7 +26,7 @@ from webhook.quota.ledger import Account, Ledger
 from webhook.quota.ledger_codec import ledger_status
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
-from webhook.state.names import BIND_ENTRY, GUARDED_ANNOTATION, LEADER_LEASE, SYSTEM_NAMESPACE
+from webhook.state.names import BIND_ENTRY, DEFAULT_NAMESPACE, GUARDED_ANNOTATION, LEADER_LEASE
 from webhook.tls.issue import issue_ca
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -83,7 +83,7 @@ def a_lease(holder: str = "deferred-quota-controller-1-7-0a1b2c3d", **spec: obje
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": LEADER_LEASE, "namespace": SYSTEM_NAMESPACE},
+        "metadata": {"name": LEADER_LEASE, "namespace": DEFAULT_NAMESPACE},
         "spec": {
             "holderIdentity": holder,
             "leaseDurationSeconds": 15,
@@ -218,7 +218,7 @@ def renewing(cluster: MemoryCluster) -> Callable[[], None]:
     def renew() -> None:
         patch = {"spec": {"renewTime": f"2026-06-01T00:00:01.{next(turns):06}Z"}}
         if api.list(LEASES).items:
-            api.patch(LEASES, LEADER_LEASE, patch, namespace=SYSTEM_NAMESPACE)
+            api.patch(LEASES, LEADER_LEASE, patch, namespace=DEFAULT_NAMESPACE)
 
     return renew
 

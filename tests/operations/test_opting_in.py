@@ -45,7 +45,7 @@ from webhook.operations.opting_out import opt_out
 from webhook.operations.patience import Patience
 from webhook.operations.plan import Plan
 from webhook.runtime import ControlOptions, Engine, EngineOptions
-from webhook.state.names import LEADER_LEASE, MODE_LABEL, REGISTRATION, SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL, REGISTRATION
 from webhook.telemetry.metrics import Metrics
 
 _AT_ONCE = Patience(seconds=0.0, pause_seconds=0.001, settle_seconds=0.001)
@@ -172,13 +172,15 @@ def test_others_who_manage_the_namespace_are_told() -> None:
 NEVER = {
     "missing": ("nowhere", "namespace.missing"),
     "exempt": ("kube-public", "namespace.exempt"),
-    "ours": (SYSTEM_NAMESPACE, "namespace.own"),
+    "ours": (DEFAULT_NAMESPACE, "namespace.own"),
 }
 
 
 @pytest.mark.parametrize(("name", "finding"), NEVER.values(), ids=NEVER)
 def test_some_namespaces_are_never_opted_in(name: str, finding: str) -> None:
-    cluster = a_cluster(a_namespace("kube-public", mode=""), a_namespace(SYSTEM_NAMESPACE, mode=""))
+    cluster = a_cluster(
+        a_namespace("kube-public", mode=""), a_namespace(DEFAULT_NAMESPACE, mode="")
+    )
     plan = plan_for(MemoryClient(cluster), Settings(), name, must_specify=True)
     assert ids(obstacles(plan.findings, force=True)) == [finding]
 
@@ -198,7 +200,7 @@ def test_a_good_installation_is_no_obstacle() -> None:
 PARTS = {
     "the definition": (CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD, "", "crd.missing", False),
     "the doors": (VALIDATING_WEBHOOKS, REGISTRATION, "", "webhooks.missing", True),
-    "the controller": (LEASES, LEADER_LEASE, SYSTEM_NAMESPACE, "leader.missing", True),
+    "the controller": (LEASES, LEADER_LEASE, DEFAULT_NAMESPACE, "leader.missing", True),
 }
 
 
@@ -217,7 +219,7 @@ def test_a_webhook_without_a_replica_is_an_obstacle() -> None:
     cluster = healthy()
     load(cluster, a_namespace("team-b", mode=""))
     name = "deferred-quota-webhook"
-    edit(cluster, DEPLOYMENTS, name, lambda raw: raw.pop("status"), namespace=SYSTEM_NAMESPACE)
+    edit(cluster, DEPLOYMENTS, name, lambda raw: raw.pop("status"), namespace=DEFAULT_NAMESPACE)
     assert obstacles_of(cluster, force=False) == ["deployment.unavailable"]
     assert obstacles_of(cluster, force=True) == []
 

@@ -22,6 +22,7 @@ from webhook.quota.line import LineRules, Order
 from webhook.quota.names import DEFERRED_KEYS, is_pod_quota_key
 from webhook.quota.objects import ScopeExpression
 from webhook.quota.scope_rules import read_legal_expressions
+from webhook.state.names import DEFAULT_NAMESPACE, own_users
 
 _REQUESTS: Final = "requests."
 
@@ -36,7 +37,8 @@ class Rules:
         enforces_mirror_pods: Whether mirror pods are refused like others.
         limited: What may be used only where a quota limits it.
         priority: Which pods need a quota with a PriorityClass scope.
-        exempt_namespaces: Never touched.
+        exempt_namespaces: Never touched; the namespace of the installation is one of them.
+        own_users: User names of the processes of this installation.
         job_gates: Feature gates of the API server that are on, or of which nobody knows.
         unsure_job_gates: Those of which nobody knows.
         jobs: What is allowed of which Jobs; the first that is about a Job decides.
@@ -49,8 +51,9 @@ class Rules:
     limited: tuple[LimitedResource, ...] = ()
     priority: tuple[ScopeExpression, ...] = ()
     exempt_namespaces: frozenset[str] = field(
-        default_factory=lambda: Configuration().exempt_namespaces
+        default_factory=lambda: Configuration().exempt_namespaces | {DEFAULT_NAMESPACE}
     )
+    own_users: frozenset[str] = own_users(DEFAULT_NAMESPACE)
     job_gates: frozenset[str] = frozenset(JobGate)
     unsure_job_gates: frozenset[str] = frozenset()
     jobs: tuple[JobRule, ...] = ()
@@ -68,6 +71,7 @@ class Rules:
 def rules_of(
     configuration: Configuration,
     *,
+    system_namespace: str = DEFAULT_NAMESPACE,
     found_gates: frozenset[str] = frozenset(JobGate),
     unknown_gates: frozenset[str] = frozenset(),
 ) -> Rules:
@@ -75,6 +79,7 @@ def rules_of(
 
     Args:
         configuration: The settings.
+        system_namespace: Namespace of the installation.
         found_gates: The feature gates that the API server was found to have on, and those of
             which nothing could be found out.
         unknown_gates: The latter.
@@ -93,7 +98,8 @@ def rules_of(
         priority=read_legal_expressions(
             configuration.require_quota_for_priority, "requireQuotaForPriority"
         ),
-        exempt_namespaces=configuration.exempt_namespaces,
+        exempt_namespaces=configuration.exempt_namespaces | {system_namespace},
+        own_users=own_users(system_namespace),
         job_gates=configuration.job_gates.enabled_of(found_gates),
         unsure_job_gates=configuration.job_gates.unsure_of(unknown_gates),
         jobs=tuple(

@@ -44,7 +44,7 @@ def controller(  # noqa: PLR0913, PLR0917 - one for each option
     kubeconfig: Path | None,
     context: str | None,
     ops: ListenAddress,
-    lease_namespace: str,
+    system_namespace: str,
     identity: str,
     announce: Path | None,
     log_level: str,
@@ -56,7 +56,7 @@ def controller(  # noqa: PLR0913, PLR0917 - one for each option
         run_controller(
             read_access(kubeconfig, context),
             read_configuration(config),
-            unique_identity(lease_namespace, identity),
+            unique_identity(system_namespace, identity),
             ops=ops,
             announce=announce,
         )

@@ -21,10 +21,12 @@ from webhook.cli.judging import (
     finding_lines,
     installed_config_option,
     read_bundle,
+    system_namespace_option,
 )
 from webhook.cli.options import Command, output_option
 from webhook.cli.reports import FORMATS, print_structured
 from webhook.cluster.api import ClusterApi
+from webhook.operations.deployments import system_namespace_of
 from webhook.operations.doctor import CHECKS, Examination, Scene, Settings, examine
 from webhook.operations.findings import Severity
 from webhook.quota.names import DEFERRED_KEYS
@@ -48,6 +50,7 @@ Exit status: 0 no errors, 1 errors, 3 warnings with --fail-on warn,
 @click.argument("namespaces", nargs=-1, metavar="[NAMESPACE]...")
 @cluster_options
 @snapshot_option
+@system_namespace_option
 @installed_config_option
 @click.option(
     "--pause",
@@ -71,6 +74,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - one for each option
     kubeconfig: Path | None,
     context: str | None,
     snapshots: tuple[Path, ...],
+    system_namespace: str | None,
     config: Path | None,
     pause_seconds: float,
     fail_on: str,
@@ -86,25 +90,30 @@ def doctor(  # noqa: PLR0913, PLR0917 - one for each option
     """
     if snapshots:
         with snapshot_cluster(snapshots) as api:
-            settings = _settings(api, namespaces, config, pause_seconds, is_offline=True)
+            settings = _settings(
+                api, namespaces, system_namespace, config, pause_seconds, is_offline=True
+            )
             return examine_and_print(api, settings, fail_on=fail_on, output=output)
     with live_cluster(kubeconfig, context) as api:
-        settings = _settings(api, namespaces, config, pause_seconds)
+        settings = _settings(api, namespaces, system_namespace, config, pause_seconds)
         return examine_and_print(api, settings, fail_on=fail_on, output=output)
 
 
 def _settings(
     api: ClusterApi,
     namespaces: tuple[str, ...],
+    system_namespace: str | None,
     config: Path | None,
     pause_seconds: float,
     *,
     is_offline: bool = False,
 ) -> Settings:
-    configuration = configuration_of(api, config)
+    place = system_namespace or system_namespace_of(api)
+    configuration = configuration_of(api, config, place)
     return Settings(
         deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
         exempt=configuration.exempt_namespaces,
+        system_namespace=place,
         pacing=configuration.pacing,
         trusted_users=configuration.trusted_users,
         glass_breakers=configuration.break_glass_groups,

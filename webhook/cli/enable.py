@@ -22,12 +22,14 @@ from webhook.cli.judging import (
     configuration_of,
     installed_config_option,
     read_bundle,
+    system_namespace_option,
 )
 from webhook.cli.options import Command, output_option
 from webhook.cli.reports import FORMATS, print_structured
 from webhook.cluster.api import ClusterApi, ForbiddenError, UnauthorizedError
 from webhook.config import Configuration, MustSpecify
 from webhook.operations.cluster_quotas import Company, company_of
+from webhook.operations.deployments import system_namespace_of
 from webhook.operations.doctor import Settings
 from webhook.operations.findings import Finding
 from webhook.operations.opting_in import (
@@ -43,7 +45,7 @@ from webhook.operations.plan import Plan
 from webhook.operations.shadowing import still_unwatched, watching_plan
 from webhook.operations.together import NO_ANSWER, in_each
 from webhook.quota.names import DEFERRED_KEYS
-from webhook.state.names import DEFERRED_MODE, SHADOW_MODE
+from webhook.state.names import DEFAULT_NAMESPACE, DEFERRED_MODE, SHADOW_MODE
 
 _NO_ANSWER: Final = (*NO_ANSWER, UnauthorizedError)
 
@@ -88,6 +90,7 @@ Exit status: 0 opted in and in force, 1 refused: something stands in the way,
 )
 @cluster_options
 @snapshot_option
+@system_namespace_option
 @installed_config_option
 @output_option(*FORMATS)
 def enable(  # noqa: PLR0913, PLR0917 - one for each option
@@ -99,6 +102,7 @@ def enable(  # noqa: PLR0913, PLR0917 - one for each option
     kubeconfig: Path | None,
     context: str | None,
     snapshots: tuple[Path, ...],
+    system_namespace: str | None,
     config: Path | None,
     output: str,
 ) -> ExitCode:
@@ -114,11 +118,15 @@ def enable(  # noqa: PLR0913, PLR0917 - one for each option
         raise click.UsageError("--snapshot can only be looked at: add --dry-run")
     if snapshots:
         with snapshot_cluster(snapshots) as api:
-            opting = Opting(api, configuration_of(api, config), is_offline=True, mode=mode)
+            place = system_namespace or system_namespace_of(api)
+            configuration = configuration_of(api, config, place)
+            opting = Opting(api, configuration, system_namespace=place, is_offline=True, mode=mode)
             return opting.run(wanted, dry_run=True, force=force, output=output)
     with live_cluster(kubeconfig, context) as api:
         patience = Patience(seconds=seconds)
-        opting = Opting(api, configuration_of(api, config), patience=patience, mode=mode)
+        place = system_namespace or system_namespace_of(api)
+        configuration = configuration_of(api, config, place)
+        opting = Opting(api, configuration, system_namespace=place, patience=patience, mode=mode)
         return opting.run(wanted, dry_run=dry_run, force=force, output=output)
 
 
@@ -130,6 +138,7 @@ class Opting:
         api: ClusterApi,
         configuration: Configuration,
         *,
+        system_namespace: str = DEFAULT_NAMESPACE,
         patience: Patience = Patience(),  # noqa: B008 - frozen
         is_offline: bool = False,
         settings: Settings | None = None,
@@ -143,6 +152,7 @@ class Opting:
         self._settings = settings or Settings(
             deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
             exempt=configuration.exempt_namespaces,
+            system_namespace=system_namespace,
             pacing=configuration.pacing,
             trusted_users=configuration.trusted_users,
             glass_breakers=configuration.break_glass_groups,

@@ -15,6 +15,7 @@ from webhook.cli.judging import configuration_of, installed_config_option
 from webhook.cli.options import Command, output_option
 from webhook.cli.reports import FORMATS
 from webhook.cluster.api import CONFIG_MAPS, JOBS, ClusterApi, ForbiddenError, NotFoundError
+from webhook.operations.deployments import system_namespace_of
 from webhook.operations.job_planning import Order, ResizeRefusedError, check_on_server, plan_resize
 from webhook.operations.job_resizing import ResizeFailedError, resize
 from webhook.operations.job_rules import ClusterRules
@@ -25,7 +26,6 @@ from webhook.quota.fields import InvalidFieldError
 from webhook.quota.jobs.resizing import Wanted, container_names
 from webhook.quota.quantity import InvalidQuantityError, Quantity
 from webhook.quota.resources import ResourceList
-from webhook.state.names import SYSTEM_NAMESPACE
 
 _PERCENTILE = re.compile(r"p([1-9]\d?|100)", flags=re.ASCII)
 
@@ -201,9 +201,10 @@ def rules_for(api: ClusterApi, config: Path | None) -> ClusterRules:
 
     about = "rules of the cluster for Jobs"
     try:
+        place = system_namespace_of(api)
         if config is None:  # which counts as none where it may not be read
-            api.get(CONFIG_MAPS, CONFIG_MAP, namespace=SYSTEM_NAMESPACE)
-        rules = rules_of(configuration_of(api, config))
+            api.get(CONFIG_MAPS, CONFIG_MAP, namespace=place)
+        rules = rules_of(configuration_of(api, config, place), system_namespace=place)
     except NotFoundError:
         return ClusterRules()
     except ForbiddenError as err:

@@ -14,7 +14,7 @@ from webhook.config import Configuration, ConfigurationError, load_configuration
 from webhook.operations.doctor.scene import Validity
 from webhook.operations.findings import Finding, Severity
 from webhook.operations.names import CONFIG_KEY, CONFIG_MAP
-from webhook.state.names import SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _COLORS: Final[Mapping[Severity, str]] = {Severity.ERROR: "red", Severity.WARN: "yellow"}
@@ -30,8 +30,19 @@ def installed_config_option(command: _F) -> _F:
     )(command)
 
 
-def configuration_of(api: ClusterApi, path: Path | None) -> Configuration:
-    """Return the configuration of a file, or of the cluster.
+def system_namespace_option(command: _F) -> _F:
+    """Add `--namespace`, by default where the registration of the webhook says."""
+    return click.option(
+        "--namespace",
+        "system_namespace",
+        metavar="NAME",
+        help="Namespace of the installation; else the one that the webhook's registration names,"
+        f" else {DEFAULT_NAMESPACE}.",
+    )(command)
+
+
+def configuration_of(api: ClusterApi, path: Path | None, namespace: str) -> Configuration:
+    """Return the configuration of a file, or of the cluster as installed in `namespace`.
 
     Raises:
         InputError: It cannot be used; the text has the field.
@@ -45,14 +56,14 @@ def configuration_of(api: ClusterApi, path: Path | None) -> Configuration:
         given = read_configuration(path)
         return Configuration() if given is None else given.current
     try:
-        raw = api.get(CONFIG_MAPS, CONFIG_MAP, namespace=SYSTEM_NAMESPACE)
+        raw = api.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
     except (NotFoundError, ForbiddenError):
         return Configuration()
     data = raw.get("data")
     text = data.get(CONFIG_KEY) if isinstance(data, Mapping) else None
     if not isinstance(text, str):
         return Configuration()
-    source = f"ConfigMap {SYSTEM_NAMESPACE}/{CONFIG_MAP}, {CONFIG_KEY}"
+    source = f"ConfigMap {namespace}/{CONFIG_MAP}, {CONFIG_KEY}"
     try:
         return load_configuration(text, source, check=check_configuration)
     except ConfigurationError as err:

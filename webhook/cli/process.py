@@ -13,7 +13,7 @@ import click
 
 from webhook.admission.serving.settings import ListenAddress
 from webhook.runtime.live import Identity
-from webhook.state.names import SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -65,14 +65,17 @@ def log_level_option(command: _F) -> _F:
 
 
 def candidate_options(command: _F) -> _F:
-    """Add `--lease-namespace` and `--identity`."""
+    """Add `--namespace` and `--identity`."""
     namespace = click.option(
+        "--namespace",
         "--lease-namespace",
+        "system_namespace",
         envvar="POD_NAMESPACE",
-        default=SYSTEM_NAMESPACE,
+        default=DEFAULT_NAMESPACE,
         show_default=True,
         show_envvar=True,
-        help="Where the Lease is with which controllers elect a leader.",
+        help="Namespace of the installation; the Lease is there with which controllers elect a"
+        " leader.",
     )
     identity = click.option(
         "--identity",
@@ -85,6 +88,6 @@ def candidate_options(command: _F) -> _F:
     return namespace(identity(command))
 
 
-def unique_identity(lease_namespace: str, name: str) -> Identity:
+def unique_identity(namespace: str, name: str) -> Identity:
     """Make of the options as whom this process stands for election."""
-    return Identity(lease_namespace, f"{name}-{os.getpid()}-{secrets.token_hex(4)}")
+    return Identity(namespace, f"{name}-{os.getpid()}-{secrets.token_hex(4)}")

@@ -99,7 +99,7 @@ def serve(  # noqa: PLR0913, PLR0917 - one for each option
     embedded_api: ListenAddress | None,
     directory: Path | None,
     with_controller: bool,
-    lease_namespace: str,
+    system_namespace: str,
     identity: str,
     announce: Path | None,
     log_level: str,
@@ -121,8 +121,10 @@ def serve(  # noqa: PLR0913, PLR0917 - one for each option
             )
         else:
             certificates = _given(directory, embedded_api)
-            candidate = unique_identity(lease_namespace, identity) if with_controller else None
-            build = _live(read_access(kubeconfig, context), configuration, candidate)
+            candidate = unique_identity(system_namespace, identity) if with_controller else None
+            build = _live(
+                read_access(kubeconfig, context), configuration, candidate, system_namespace
+            )
         settings = ServerSettings(
             tls=CertificateFiles(certificates.certificate, certificates.key),
             webhook=listen,
@@ -173,9 +175,14 @@ def _embedded(
 
 
 def _live(
-    access: Access, configuration: ConfigurationFile | None, candidate: Identity | None
+    access: Access,
+    configuration: ConfigurationFile | None,
+    candidate: Identity | None,
+    system_namespace: str,
 ) -> Build:
-    return lambda _urls: live_server(access, configuration, candidate)
+    return lambda _urls: live_server(
+        access, configuration, candidate, system_namespace=system_namespace
+    )
 
 
 def _settings(configuration: ConfigurationFile | None) -> Configuration:

@@ -28,7 +28,7 @@ from webhook.controllers.terms import always
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.reading import Node
 from webhook.quota.shadow import Findings
-from webhook.state.names import MODE_LABEL, SHADOW_MODE, SYSTEM_NAMESPACE
+from webhook.state.names import MODE_LABEL, SHADOW_MODE
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shadow_books import ShadowBooks, ShadowWriter
 from webhook.state.times import utc_now
@@ -194,7 +194,7 @@ class ShadowWatch:
         self._leads = leads
 
     def _keep_up(self) -> None:
-        wanted = self.informer.items().keys() - self._exempt() - {SYSTEM_NAMESPACE}
+        wanted = self.informer.items().keys() - self._exempt()
         for namespace in wanted - self._places.keys():
             self._begin(namespace)
         for namespace in self._places.keys() - wanted:

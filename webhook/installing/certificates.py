@@ -25,7 +25,6 @@ from cryptography.hazmat.primitives import serialization
 from webhook.cluster.api import Object
 from webhook.installing.kustomizations import InstallError
 from webhook.quota.fields import mapping, string_map
-from webhook.state.names import SYSTEM_NAMESPACE
 from webhook.tls.bootstrap import CertificateDirectory, Made, Wanted, bootstrap
 from webhook.tls.files import KEY_MODE, write_file
 from webhook.tls.issue import service_names
@@ -41,9 +40,6 @@ _OWNER: Final = {
     "app.kubernetes.io/part-of": "deferred-quota",
     "app.kubernetes.io/component": "certificates",
 }
-_WANTED: Final = Wanted(
-    dns_names=service_names(SERVICE, SYSTEM_NAMESPACE), ip_addresses=(), lifetime=LEAF_LIFETIME
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +61,39 @@ class Certificates:
     reasons: tuple[str, ...] = ()
 
 
-def certificates(ca: Object | None, tls: Object | None, *, now: datetime) -> Certificates:
+def certificates(
+    ca: Object | None, tls: Object | None, *, namespace: str, now: datetime
+) -> Certificates:
     """Return the Secrets for the webhook's Service; those that are there if they are good.
 
     Args:
         ca: The Secret with the CA as it is; None when there is none.
         tls: The Secret of the webhook as it is; None when there is none.
+        namespace: Namespace of the installation.
         now: The time.
 
     Raises:
         InstallError: A Secret of that name is not ours.
     """
+    wanted = Wanted(
+        dns_names=service_names(SERVICE, namespace), ip_addresses=(), lifetime=LEAF_LIFETIME
+    )
     held, served = _data_of(ca, CA_SECRET), _data_of(tls, TLS_SECRET)
     with tempfile.TemporaryDirectory(prefix="deferred-quota-certs-") as made:
         files = CertificateDirectory(Path(made))
         _lay_out(files, held, served)
         reasons = _remove_outdated(files, now)
-        outcome = bootstrap(files, _WANTED, now=now)
+        outcome = bootstrap(files, wanted, now=now)
         bundle = _bundle(files.ca_certificate.read_bytes(), served.get("ca.crt", b""), now)
         return Certificates(
             ca=_secret(
                 CA_SECRET,
+                namespace,
                 {"tls.crt": files.ca_certificate.read_bytes(), "tls.key": _read(files.ca_key)},
             ),
             tls=_secret(
                 TLS_SECRET,
+                namespace,
                 {
                     "ca.crt": bundle,
                     "tls.crt": files.certificate.read_bytes(),
@@ -110,12 +114,13 @@ def bundle_of(tls: Object) -> bytes:
 def _data_of(secret: Object | None, name: str) -> Mapping[str, bytes]:
     if secret is None:
         return {}
-    labels = mapping(mapping(secret.get("metadata"), "metadata").get("labels"), "metadata.labels")
+    metadata = mapping(secret.get("metadata"), "metadata")
+    labels = mapping(metadata.get("labels"), "metadata.labels")
     if any(labels.get(label) != value for label, value in _OWNER.items()):
         raise InstallError(
-            f"Secret {SYSTEM_NAMESPACE}/{name} was not made by deferred-quota (it lacks the label"
-            f" app.kubernetes.io/component=certificates): it is not touched. Delete it, and run"
-            f" this again"
+            f"Secret {metadata.get('namespace')}/{name} was not made by deferred-quota (it lacks"
+            f" the label app.kubernetes.io/component=certificates): it is not touched. Delete it,"
+            " and run this again"
         )
     data = string_map(secret.get("data"), "data")
     return {key: base64.b64decode(value) for key, value in data.items()}
@@ -178,12 +183,12 @@ def _bundle(ca: bytes, former: bytes, now: datetime) -> bytes:
     return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in trusted)
 
 
-def _secret(name: str, data: Mapping[str, bytes]) -> Object:
+def _secret(name: str, namespace: str, data: Mapping[str, bytes]) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "kubernetes.io/tls",
-        "metadata": {"name": name, "namespace": SYSTEM_NAMESPACE, "labels": dict(_OWNER)},
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(_OWNER)},
         "data": {key: base64.b64encode(value).decode("ascii") for key, value in data.items()},
     }
 

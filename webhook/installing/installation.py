@@ -31,6 +31,7 @@ from webhook.installing.applying import Applier, ApplyApi, current, describe, ki
 from webhook.installing.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
 from webhook.installing.kustomizations import InstallError, entries_of
 from webhook.installing.moving import moves
+from webhook.installing.place import chosen_namespace
 from webhook.installing.policies import MaskChoice, check_stamps, choose_mask, remove_policies
 from webhook.installing.readiness import (
     CONFIGURATION_ANNOTATION,
@@ -41,7 +42,6 @@ from webhook.installing.readiness import (
 from webhook.installing.rendering import IMAGE, MANIFESTS, Mask, Rendered, left_out, render
 from webhook.operations.patience import Patience, Report
 from webhook.quota.fields import mapping, string_map
-from webhook.state.names import SYSTEM_NAMESPACE
 from webhook.tls.bootstrap import Made
 
 CONFIG_MAP: Final = "deferred-quota-config"
@@ -76,6 +76,7 @@ class Wish:
     """What to install.
 
     Attributes:
+        namespace: Where to install; empty is where it is already, else the default.
         mask: Which form of the mask; "auto" takes what the API server has.
         stamps: Whether Bindings are marked, so that pods show that they came through the guard.
         image: What the Deployments run.
@@ -88,6 +89,7 @@ class Wish:
         manifests: Directory of the manifests.
     """
 
+    namespace: str = ""
     mask: MaskChoice = "auto"
     stamps: bool = False
     image: str = IMAGE
@@ -108,17 +110,19 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         ApiError: The API server refused something, or does not answer.
     """
     _check_version(api)
+    wish = replace(wish, namespace=chosen_namespace(api, wish.namespace))
     mask = choose_mask(api, wish.mask)
     if wish.stamps:
         check_stamps(api)
     report(f"mask: {_MASK_WORDS[mask]}")
-    installed = _installed_configuration(api)
+    installed = _installed_configuration(api, wish.namespace)
     kept = _NO_CONFIGURATION if installed is None else installed
     configuration = kept if wish.configuration is None else wish.configuration
     settings = _read(configuration)
     for line in moves(
         api,
         wish.url,
+        namespace=wish.namespace,
         manifests=wish.manifests,
         dry_run=wish.dry_run,
         is_configured=wish.configuration is not None or installed is not None,
@@ -133,7 +137,7 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
             wait_until_established(api, definition, wish.patience)
     if not wish.url:
-        bundle = _certify(api, applier, parts, report)
+        bundle = _certify(api, applier, parts, report, namespace=wish.namespace)
         parts = _render(replace(wish, ca_pem=bundle), mask, settings)
     narrowed = _narrowed_masks(api, wish, installed, settings)
     applier.apply_all(narrowed)
@@ -164,10 +168,10 @@ def _check_version(api: InstallApi) -> None:
         )
 
 
-def _installed_configuration(api: ClusterApi) -> str | None:
+def _installed_configuration(api: ClusterApi, namespace: str) -> str | None:
     """Return the text of the configuration that is installed; None when there is none."""
     try:
-        installed = api.get(CONFIG_MAPS, CONFIG_MAP, namespace=SYSTEM_NAMESPACE)
+        installed = api.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
     except NotFoundError:
         return None
     return string_map(installed.get("data"), "data").get(CONFIG_KEY)
@@ -182,6 +186,7 @@ def _read(text: str) -> Configuration:
 
 def _render(wish: Wish, mask: Mask, configuration: Configuration) -> Rendered:
     return render(
+        namespace=wish.namespace,
         url=wish.url,
         ca_pem=wish.ca_pem,
         mask=mask,
@@ -196,7 +201,9 @@ def _render(wish: Wish, mask: Mask, configuration: Configuration) -> Rendered:
 
 def _unwanted(wish: Wish, mask: Mask) -> list[Object]:
     """Return the policies that an earlier installation may have left, and this one has not."""
-    every = render(url="-", mask="policy", stamps=True, manifests=wish.manifests)
+    every = render(
+        namespace=wish.namespace, url="-", mask="policy", stamps=True, manifests=wish.manifests
+    )
     stamps = () if wish.stamps else every.stamps
     return [*stamps, *(() if mask == "policy" else every.masks)]
 
@@ -267,10 +274,12 @@ def _annotated(deployment: Object, digest: str) -> Object:
     return {**deployment, "spec": {**spec, "template": template}}
 
 
-def _certify(api: ApplyApi, applier: Applier, parts: Rendered, report: Report) -> bytes:
+def _certify(
+    api: ApplyApi, applier: Applier, parts: Rendered, report: Report, *, namespace: str
+) -> bytes:
     """See to good certificates; return what the API server has to trust."""
-    ca, tls = (_secret(api, name) for name in (CA_SECRET, TLS_SECRET))
-    wanted = certificates(ca, tls, now=datetime.now(UTC))
+    ca, tls = (_secret(api, name, namespace) for name in (CA_SECRET, TLS_SECRET))
+    wanted = certificates(ca, tls, namespace=namespace, now=datetime.now(UTC))
     for reason in wanted.reasons:
         report(f"not kept: {reason}")
     report(f"certificates: {'kept' if wanted.made is Made.NOTHING else f'new {wanted.made}'}")
@@ -281,7 +290,7 @@ def _certify(api: ApplyApi, applier: Applier, parts: Rendered, report: Report) -
     if applier.dry_run:
         return wanted.bundle
     # another installation may have been at work: what counts is what the webhook will serve
-    return bundle_of(api.get(SECRETS, TLS_SECRET, namespace=SYSTEM_NAMESPACE))
+    return bundle_of(api.get(SECRETS, TLS_SECRET, namespace=namespace))
 
 
 def _trust(applier: Applier, api: ApplyApi, registrations: Sequence[Object], bundle: bytes) -> None:
@@ -301,9 +310,9 @@ def _trust(applier: Applier, api: ApplyApi, registrations: Sequence[Object], bun
         api.patch(kind, name, patch, dry_run=applier.dry_run)
 
 
-def _secret(api: ClusterApi, name: str) -> Object | None:
+def _secret(api: ClusterApi, name: str, namespace: str) -> Object | None:
     try:
-        return api.get(SECRETS, name, namespace=SYSTEM_NAMESPACE)
+        return api.get(SECRETS, name, namespace=namespace)
     except NotFoundError:
         return None
 

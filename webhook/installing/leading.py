@@ -21,7 +21,7 @@ from webhook.quota.fields import InvalidFieldError
 from webhook.quota.native_status import incomplete_keys
 from webhook.quota.objects import ResourceQuota
 from webhook.quota.reading import Node
-from webhook.state.names import DEFERRED_MODE, LEADER_LEASE, MODE_LABEL, SYSTEM_NAMESPACE
+from webhook.state.names import DEFERRED_MODE, LEADER_LEASE, MODE_LABEL
 
 CONTROLLER_PODS: Final = (
     "app.kubernetes.io/name=deferred-quota,app.kubernetes.io/component=controller"
@@ -31,7 +31,9 @@ _LONGEST_SECONDS: Final = 20.0
 """How long a Lease is looked at, whatever it says of itself."""
 
 
-def leader_in_the_way(api: ClusterApi, patience: Patience) -> tuple[str, tuple[str, ...]] | None:
+def leader_in_the_way(
+    api: ClusterApi, namespace: str, patience: Patience
+) -> tuple[str, tuple[str, ...]] | None:
     """Return who leads outside of the cluster, and where it would hide again what is completed.
 
     None where nobody does, where that may not be looked at, and where nothing is hidden: what comes
@@ -43,7 +45,7 @@ def leader_in_the_way(api: ClusterApi, patience: Patience) -> tuple[str, tuple[s
     wait = patience.begin()
     try:
         hidden = _hidden(api, wait)
-        leader = _outside(api, patience, wait) if hidden else ""
+        leader = _outside(api, namespace, patience, wait) if hidden else ""
     except (ForbiddenError, InvalidFieldError):
         return None
     return (leader, hidden) if leader else None
@@ -60,29 +62,29 @@ def _hidden(api: ClusterApi, wait: Wait) -> tuple[str, ...]:
     return tuple(sorted(opted_in & masked))
 
 
-def _outside(api: ClusterApi, patience: Patience, wait: Wait) -> str:
+def _outside(api: ClusterApi, namespace: str, patience: Patience, wait: Wait) -> str:
     """Return who holds the Lease, renews it, and is no pod of the cluster; empty where nobody."""
 
     def look() -> Holding | None:
         try:
-            lease = wait.persist(lambda: api.get(LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE))
+            lease = wait.persist(lambda: api.get(LEASES, LEADER_LEASE, namespace=namespace))
         except NotFoundError:
             return None
         return holding_of(Node(lease))
 
     found = look()
-    if found is None or not found.holder or _is_pod(api, found, wait):
+    if found is None or not found.holder or _is_pod(api, namespace, found, wait):
         return ""
     seconds = min(float(found.seconds), _LONGEST_SECONDS)
     later = changed(look, found, seconds, clock=patience.clock, sleep=patience.rest)
-    if later is None or _is_pod(api, later, wait):
+    if later is None or _is_pod(api, namespace, later, wait):
         return ""
     return later.holder
 
 
-def _is_pod(api: ClusterApi, holding: Holding, wait: Wait) -> bool:
+def _is_pod(api: ClusterApi, namespace: str, holding: Holding, wait: Wait) -> bool:
     def pods() -> set[str]:
-        found = api.list(PODS, namespace=SYSTEM_NAMESPACE, label_selector=CONTROLLER_PODS).items
+        found = api.list(PODS, namespace=namespace, label_selector=CONTROLLER_PODS).items
         return {Node(raw).child("metadata").text("name") for raw in found}
 
     return holding.host in wait.persist(pods)

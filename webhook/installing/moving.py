@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
 
 from webhook.cluster.api import VALIDATING_WEBHOOKS, ClusterApi, NotFoundError
@@ -13,19 +12,24 @@ from webhook.installing.certificates import SERVICE
 from webhook.installing.rendering import render
 from webhook.operations.deployments import asked_at
 from webhook.quota.fields import mapping
-from webhook.state.names import REGISTRATION, SYSTEM_NAMESPACE
-
-_INSIDE: Final = f"the cluster (Service {SYSTEM_NAMESPACE}/{SERVICE})"
+from webhook.state.names import REGISTRATION
 
 
 def moves(
-    api: ClusterApi, url: str, *, manifests: Path, dry_run: bool, is_configured: bool
+    api: ClusterApi,
+    url: str,
+    *,
+    namespace: str,
+    manifests: Path,
+    dry_run: bool,
+    is_configured: bool,
 ) -> Iterator[str]:
     """Say what an installation changes about where the webhook is; nothing if it stays there.
 
     Args:
         api: The cluster as it is before.
         url: Where the webhook is to be, outside of the cluster; empty is inside.
+        namespace: Namespace of the installation.
         manifests: Directory of the manifests.
         dry_run: Whether nothing will change.
         is_configured: The installation has a configuration: it is given, or there already.
@@ -37,14 +41,15 @@ def moves(
     before, after = _asked_now(api), _base(url)
     if before is None or before == after:
         return
+    inside = f"the cluster (Service {namespace}/{SERVICE})"
     verb = "would move" if dry_run else "moves"
-    yield f"webhook: {verb} from {before or _INSIDE} to {after or _INSIDE}"
+    yield f"webhook: {verb} from {before or inside} to {after or inside}"
     if after:
         yield (
             f"webhook: the API server asks {after} from then on: a webhook has to answer there, and"
             " a controller has to run"
         )
-        yield from _left_behind(api, manifests)
+        yield from _left_behind(api, namespace, manifests)
         return
     yield (
         f"webhook: what runs at {before} is asked no more: stop it when this is done, and a"
@@ -70,9 +75,9 @@ def _base(url: str) -> str:
     return f"{place.scheme}://{place.netloc}" if url else ""
 
 
-def _left_behind(api: ClusterApi, manifests: Path) -> Iterator[str]:
+def _left_behind(api: ClusterApi, namespace: str, manifests: Path) -> Iterator[str]:
     """Name the Deployments that go on without being asked."""
-    inside = render(manifests=manifests).workloads
+    inside = render(namespace=namespace, manifests=manifests).workloads
     found = [
         str(mapping(each.get("metadata"), "metadata")["name"])
         for each in inside
@@ -81,5 +86,5 @@ def _left_behind(api: ClusterApi, manifests: Path) -> Iterator[str]:
     if found:
         yield (
             "Deployments: stay, and the webhook among them is asked no more; when all runs outside:"
-            f" kubectl delete deployments -n {SYSTEM_NAMESPACE} {' '.join(found)}"
+            f" kubectl delete deployments -n {namespace} {' '.join(found)}"
         )

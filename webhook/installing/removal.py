@@ -21,7 +21,7 @@ to answer: nothing that is written here is asked of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +39,7 @@ from webhook.cluster.api import (
 from webhook.installing.applying import current, describe, kind_of_object
 from webhook.installing.kustomizations import entries_of
 from webhook.installing.leading import CONTROLLER_PODS, leader_in_the_way
+from webhook.installing.place import chosen_namespace
 from webhook.installing.readiness import wait_until_gone
 from webhook.installing.rendering import MANIFESTS, render
 from webhook.operations.gates import gated_pods
@@ -47,7 +48,7 @@ from webhook.operations.opting_out import opt_out, opted_in_namespaces
 from webhook.operations.patience import Patience, Report, silent
 from webhook.operations.together import in_each
 from webhook.quota.fields import mapping
-from webhook.state.names import LEADER_LEASE, SHADOW_ENTRY, SYSTEM_NAMESPACE
+from webhook.state.names import LEADER_LEASE, SHADOW_ENTRY
 
 _GUARDS_STAY: Final = (
     "stopped here: the guards at the bind and the webhook stay, because without them quotas might"
@@ -62,6 +63,7 @@ class Removal:
     """What to take out.
 
     Attributes:
+        namespace: Where it is installed; empty is where the registration says, else the default.
         removes_labels: Whether namespaces are opted out, too.
         keeps_ledgers: Whether the definitions of ledgers and of cluster quotas stay, and all of
             both with them.
@@ -71,6 +73,7 @@ class Removal:
         manifests: Directory of the manifests.
     """
 
+    namespace: str = ""
     removes_labels: bool = False
     keeps_ledgers: bool = False
     is_forced: bool = False
@@ -83,8 +86,10 @@ def uninstall(api: ClusterApi, removal: Removal, report: Report) -> tuple[str, .
     """Take deferred-quota out; return what is not done, and why: run it again.
 
     Raises:
+        InstallError: The namespace is not that of an installation.
         ApiError: The API server does not answer, or lets nobody look. What was done stays done.
     """
+    removal = replace(removal, namespace=chosen_namespace(api, removal.namespace))
     return _Uninstall(api, removal, report).run()
 
 
@@ -96,7 +101,12 @@ class _Uninstall:
         self._problems: list[str] = []
 
     def run(self) -> tuple[str, ...]:
-        objects = render(mask="policy", stamps=True, manifests=self._removal.manifests)
+        objects = render(
+            namespace=self._removal.namespace,
+            mask="policy",
+            stamps=True,
+            manifests=self._removal.manifests,
+        )
         concerned = self._concerned()
         if self._is_undone_outside():
             return tuple(self._problems)
@@ -137,14 +147,15 @@ class _Uninstall:
         """
         if self._removal.removes_labels or self._removal.is_forced:
             return False
-        found = leader_in_the_way(self._api, self._removal.patience)
+        found = leader_in_the_way(self._api, self._removal.namespace, self._removal.patience)
         if found is None:
             return False
         leader, namespaces = found
         words = (
-            f"Lease {SYSTEM_NAMESPACE}/{LEADER_LEASE}: {leader} leads, and is no pod of"
-            f" {SYSTEM_NAMESPACE}: it would hide again what is completed in the opted-in namespaces"
-            f" {', '.join(namespaces)}. Stop it first, or opt them out with --remove-labels"
+            f"Lease {self._removal.namespace}/{LEADER_LEASE}: {leader} leads, and is no pod of"
+            f" {self._removal.namespace}: it would hide again what is completed in the opted-in"
+            f" namespaces {', '.join(namespaces)}. Stop it first, or opt them out with"
+            " --remove-labels"
         )
         if self._removal.dry_run:
             self._report(f"{words}; this would stop here")
@@ -227,7 +238,7 @@ class _Uninstall:
 
         def pods() -> Sequence[Object]:
             return self._api.list(
-                PODS, namespace=SYSTEM_NAMESPACE, label_selector=CONTROLLER_PODS
+                PODS, namespace=self._removal.namespace, label_selector=CONTROLLER_PODS
             ).items
 
         while left := wait.persist(pods):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from webhook.installing.kustomizations import (
 )
 from webhook.quota.fields import mapping, sequence
 from webhook.quota.names import DEFERRED_KEYS
-from webhook.state.names import AUTO_PACING, GATE_PACING, NO_PACING, PACING_LABEL
+from webhook.state.names import AUTO_PACING, DEFAULT_NAMESPACE, GATE_PACING, NO_PACING, PACING_LABEL
 
 MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
 """Where the manifests are in a checkout; they are not part of the Python package."""
@@ -36,6 +37,7 @@ _COMPONENTS: Final[dict[Mask, tuple[str, ...]]] = {
     "webhook": ("mask-webhook",),
     "none": (),
 }
+_DEFAULT: Final = re.compile(rf"(?<![\w-]){DEFAULT_NAMESPACE}(?![\w-])")
 _STAMPS: Final = "stamp-policy"
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
@@ -77,6 +79,7 @@ class Rendered:
 
 def render(  # noqa: PLR0913 - what installations differ in
     *,
+    namespace: str = DEFAULT_NAMESPACE,
     url: str = "",
     ca_pem: bytes = b"",
     mask: Mask = "policy",
@@ -90,6 +93,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     """Return the objects of an installation, by what they are for.
 
     Args:
+        namespace: Where they are installed; the files name the default one.
         url: Where the webhook serves, as `https://HOST:PORT`, if it runs outside of the cluster:
             then there are no Deployments. Empty: behind its Service.
         ca_pem: What the API server trusts at that address; empty leaves the registrations without.
@@ -112,6 +116,11 @@ def render(  # noqa: PLR0913 - what installations differ in
     rest = read_directory(manifests / "base/registrations")
     for component in (*_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
         rest = add_component(manifests / "components" / component, rest)
+    if namespace != DEFAULT_NAMESPACE:
+        cluster, workloads, rest = (
+            [cast("Manifest", _moved(each, namespace)) for each in some]
+            for some in (cluster, workloads, rest)
+        )
     for each in rest:
         if each["kind"] in _CONFIGURATIONS:
             _direct(each, url, ca_pem)
@@ -131,6 +140,21 @@ def render(  # noqa: PLR0913 - what installations differ in
         registrations=tuple(each for each in rest if _component(each) == "registration"),
         masks=tuple(each for each in rest if _component(each) == "mask"),
     )
+
+
+def _moved(value: object, namespace: str) -> object:
+    """Return a value of a manifest with another namespace wherever the default one is named.
+
+    Besides metadata these are the Services of webhooks, subjects of bindings, selectors that leave
+    the namespace out by name, and the user names in expressions.
+    """
+    if isinstance(value, str):
+        return _DEFAULT.sub(namespace, value)
+    if isinstance(value, dict):
+        return {name: _moved(item, namespace) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_moved(item, namespace) for item in value]
+    return value
 
 
 def _component(obj: Object) -> object:

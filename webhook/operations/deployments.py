@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-from webhook.cluster.api import PODS, ClusterApi, Kind, Object, kind_of
-from webhook.quota.fields import mapping, sequence
+from webhook.cluster.api import (
+    NAMESPACES,
+    PODS,
+    VALIDATING_WEBHOOKS,
+    ClusterApi,
+    ForbiddenError,
+    Kind,
+    NotFoundError,
+    Object,
+    kind_of,
+)
+from webhook.quota.fields import InvalidFieldError, mapping, sequence
 from webhook.quota.reading import Node
+from webhook.state.names import DEFAULT_NAMESPACE, REGISTRATION
 
 DEPLOYMENTS: Final[Kind] = kind_of("apps/v1", "Deployment", namespaced=True)
 NAME_LABEL: Final = "app.kubernetes.io/name"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+_OWN: Final = f"{NAME_LABEL}=deferred-quota,{COMPONENT_LABEL}=namespace"
+"""The labels of the namespace of an installation."""
 
 
 def asked_at(registration: Object) -> str | None:
@@ -29,6 +43,38 @@ def asked_at(registration: Object) -> str | None:
         place = urlsplit(entry.child("clientConfig").text("url"))
         return f"{place.scheme}://{place.netloc}" if place.netloc else ""
     return None
+
+
+def system_namespace_of(api: ClusterApi) -> str:
+    """Return the namespace of the installation; the default one where there is none.
+
+    Raises:
+        ApiError: The cluster does not answer.
+    """
+    return installed_namespace(api) or DEFAULT_NAMESPACE
+
+
+def installed_namespace(api: ClusterApi) -> str:
+    """Return the namespace of the installation; empty where there is none, or it may not be seen.
+
+    The registration names the Service of the webhook. One outside of the cluster has none, and an
+    uninstallation that was interrupted may have left none: then the label of the namespace says it.
+
+    Raises:
+        ApiError: The cluster does not answer.
+    """
+    with suppress(NotFoundError, ForbiddenError, InvalidFieldError):
+        for entry in Node(api.get(VALIDATING_WEBHOOKS, REGISTRATION)).children("webhooks"):
+            named = entry.child("clientConfig").child("service").text("namespace")
+            if named:
+                return named
+    with suppress(ForbiddenError, InvalidFieldError):
+        found = [
+            Node(raw).child("metadata") for raw in api.list(NAMESPACES, label_selector=_OWN).items
+        ]
+        names = [each.text("name") for each in found if not each.has("deletionTimestamp")]
+        return names[0] if len(names) == 1 else ""
+    return ""
 
 
 def conditions_of(obj: Object) -> dict[str, tuple[str, str]]:

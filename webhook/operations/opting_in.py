@@ -38,7 +38,7 @@ from webhook.quota.native_status import visible_keys
 from webhook.quota.objects import ResourceQuota
 from webhook.quota.reading import Node
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
-from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SHADOW_MODE, SYSTEM_NAMESPACE
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SHADOW_MODE
 
 _INSTALLATION: Final = frozenset({"crd", "webhooks", "stamp", "mask", "workloads", "leader"})
 """The checks of the doctor that say whether an installation can serve a namespace."""
@@ -123,7 +123,7 @@ def plan_for(
 
 
 def _never(subject: Subject, settings: Settings) -> tuple[Finding, ...]:
-    if subject.name == SYSTEM_NAMESPACE:
+    if subject.name == settings.system_namespace:
         message = "is the namespace of this product: its own pods would wait for themselves"
         return (error("namespace.own", subject, message, "Leave it as it is."),)
     if subject.name in settings.exempt:

@@ -28,6 +28,7 @@ from webhook.config import Configuration, ConfigurationFile
 from webhook.runtime.control import Control, ControlOptions, Current, Known
 from webhook.state.job_gates import JobGates
 from webhook.state.ledgers import LedgerStore
+from webhook.state.names import DEFAULT_NAMESPACE
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.namespace_labels import NamespaceLabels
 from webhook.state.quota_cache import QuotaCache
@@ -91,6 +92,7 @@ class EngineOptions:
         configuration: The file to keep up with; None means the defaults.
         with_doors: Whether this process answers admission requests.
         control: How this process also counts pods and writes ledgers; None if another one does.
+        system_namespace: Namespace of the installation.
         follow_ledgers: Whether other processes write ledgers too, so that they have to be watched.
         informer: Clock and pauses of all informers.
         creations: When creations in namespaces in shadow mode are looked at.
@@ -99,6 +101,7 @@ class EngineOptions:
     configuration: ConfigurationFile | None = None
     with_doors: bool = True
     control: ControlOptions | None = field(default_factory=ControlOptions)
+    system_namespace: str = DEFAULT_NAMESPACE
     follow_ledgers: bool = False
     informer: Timing = field(default_factory=Timing)
     creations: CreationTiming = field(default_factory=CreationTiming)
@@ -119,7 +122,7 @@ class Engine:
         options = options or EngineOptions()
         self._options = options
         self._metrics = metrics
-        self._job_gates = JobGates(api, time.monotonic)
+        self._job_gates = JobGates(api, time.monotonic, namespace=options.system_namespace)
         self._rules = self._read_rules()
         ledgers = LedgerStore(api)
         followed = ledgers.follow(options.informer) if options.follow_ledgers else None
@@ -318,7 +321,10 @@ class Engine:
     def _read_rules(self) -> Rules:
         gates = self._job_gates.found
         return rules_of(
-            self._configuration(), found_gates=gates.enabled, unknown_gates=gates.unsure
+            self._configuration(),
+            system_namespace=self._options.system_namespace,
+            found_gates=gates.enabled,
+            unknown_gates=gates.unsure,
         )
 
     def _show_caches(self) -> None:

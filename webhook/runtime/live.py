@@ -23,6 +23,7 @@ from webhook.encoding import encode_json
 from webhook.runtime.control import Candidate, ControlOptions
 from webhook.runtime.engine import Engine, EngineOptions
 from webhook.runtime.parts import server_parts, start
+from webhook.state.names import DEFAULT_NAMESPACE
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -34,14 +35,18 @@ _ELECTION_SECONDS: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """As whom a process stands for election: the Lease's namespace, and its own name there."""
+    """As whom a process stands for election: the installation's namespace, and its name there."""
 
-    lease_namespace: str
+    namespace: str
     name: str
 
 
 def live_server(
-    access: Access, configuration: ConfigurationFile | None, identity: Identity | None
+    access: Access,
+    configuration: ConfigurationFile | None,
+    identity: Identity | None,
+    *,
+    system_namespace: str = DEFAULT_NAMESPACE,
 ) -> ServerParts:
     """Build what the admission server of a cluster runs.
 
@@ -49,10 +54,13 @@ def live_server(
         access: How to reach the API server.
         configuration: The file to keep up with; None means the defaults.
         identity: As whom this process is the controller as well; None if another one is.
+        system_namespace: Namespace of the installation.
     """
     metrics = Metrics()
     control = None if identity is None else _control(access, identity)
-    options = EngineOptions(configuration, control=control, follow_ledgers=True)
+    options = EngineOptions(
+        configuration, control=control, system_namespace=system_namespace, follow_ledgers=True
+    )
     engine = Engine(LiveClient(access, user_agent=_USER_AGENT), metrics, options)
     return server_parts(engine, metrics)
 
@@ -83,7 +91,13 @@ def run_controller(
     listener = listen("ops", ops)
     metrics = Metrics()
     control = _control(access, identity)
-    options = EngineOptions(configuration, with_doors=False, control=control, follow_ledgers=True)
+    options = EngineOptions(
+        configuration,
+        with_doors=False,
+        control=control,
+        system_namespace=identity.namespace,
+        follow_ledgers=True,
+    )
     engine = Engine(LiveClient(access, user_agent=_USER_AGENT), metrics, options)
     server = OpsServer(
         listener,
@@ -104,7 +118,7 @@ def run_controller(
 
 def _control(access: Access, identity: Identity) -> ControlOptions:
     client = LiveClient(access, user_agent=_USER_AGENT, timeout_seconds=_ELECTION_SECONDS)
-    candidate = Candidate(client, identity.lease_namespace, identity.name)
+    candidate = Candidate(client, identity.namespace, identity.name)
     return ControlOptions(candidate, TrackerTiming(waits_at_start=True))
 
 

@@ -31,7 +31,7 @@ from webhook.cluster.api import JOBS, ApiError, ClusterApi, InvalidError, JsonPa
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.jobs import JobGate, job_state
 from webhook.quota.reading import Node
-from webhook.state.names import SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE
 
 _log = logging.getLogger(__name__)
 
@@ -134,6 +134,7 @@ class JobGates:
     Args:
         api: The API server; one that does not say its version is as 1.36.
         clock: A monotonic clock.
+        namespace: Namespace of the installation, where the probe is.
         pause_seconds: How long to wait until the next look where all gates are on.
         short_pause_seconds: The same where one is off or not known: then somebody waits for it
             to be turned on.
@@ -145,12 +146,14 @@ class JobGates:
         api: ClusterApi,
         clock: Callable[[], float],
         *,
+        namespace: str = DEFAULT_NAMESPACE,
         pause_seconds: float = 300.0,
         short_pause_seconds: float = 60.0,
         stale_seconds: float = 900.0,
     ) -> None:
         self._api = api
         self._clock = clock
+        self._namespace = namespace
         self._pauses = {True: pause_seconds, False: short_pause_seconds}
         self._stale_seconds = stale_seconds
         self._lock = threading.Lock()
@@ -204,7 +207,7 @@ class JobGates:
     def _gates_of(self, version: tuple[int, int] | None) -> frozenset[str]:
         if version is not None and version < _FIRST:
             return _NONE
-        return tried_gates(self._api)
+        return tried_gates(self._api, self._namespace)
 
 
 def version_of(answer: Object) -> tuple[int, int] | None:
@@ -217,7 +220,7 @@ def version_of(answer: Object) -> tuple[int, int] | None:
     return (numbers[0], numbers[1]) if len(numbers) == len(parts) else None
 
 
-def tried_gates(api: ClusterApi) -> frozenset[str]:
+def tried_gates(api: ClusterApi, namespace: str) -> frozenset[str]:
     """Find out by trying which gates are on. All that is written is the status of the probe, once.
 
     Raises:
@@ -226,8 +229,8 @@ def tried_gates(api: ClusterApi) -> frozenset[str]:
         ApiError: A try is not answered, for want of rights or of the probe for example.
     """
     ran = {"status": _RAN}
-    _check(api.patch(JOBS, PROBE, ran, namespace=SYSTEM_NAMESPACE, subresource="status").object)
-    return frozenset(gate for gate, patch in _TRIES.items() if _is_taken(api, patch))
+    _check(api.patch(JOBS, PROBE, ran, namespace=namespace, subresource="status").object)
+    return frozenset(gate for gate, patch in _TRIES.items() if _is_taken(api, namespace, patch))
 
 
 def _check(probe: Object) -> None:
@@ -241,9 +244,9 @@ def _check(probe: Object) -> None:
         raise UntriableError(f"job {PROBE}: is not as it was installed: delete it, install it anew")
 
 
-def _is_taken(api: ClusterApi, patch: JsonPatch) -> bool:
+def _is_taken(api: ClusterApi, namespace: str, patch: JsonPatch) -> bool:
     try:
-        answer = api.patch(JOBS, PROBE, patch, namespace=SYSTEM_NAMESPACE, dry_run=True)
+        answer = api.patch(JOBS, PROBE, patch, namespace=namespace, dry_run=True)
     except InvalidError as err:
         # webhooks and policies may answer 422 too, in other words
         if err.message.startswith(f'{JOBS.qualified_kind} "{PROBE}" is invalid: spec.template'):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-SYSTEM_NAMESPACE: Final = "deferred-quota-system"
+DEFAULT_NAMESPACE: Final = "deferred-quota-system"
+"""Where it is installed unless an administrator chooses another namespace."""
 LEADER_LEASE: Final = "deferred-quota-controller"
 """The Lease with which controllers elect a leader."""
 REGISTRATION: Final = "deferred-quota"
@@ -46,7 +47,17 @@ MARK_PREFIX: Final = "deferredquota.io/"
 CAPACITY_LABEL: Final = "nos.nebuly.com/capacity"
 """A label of pods that is ours to write, by the name that others know it by."""
 
-CONTROLLER_USER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:deferred-quota-controller"
-WEBHOOK_USER: Final = f"system:serviceaccount:{SYSTEM_NAMESPACE}:deferred-quota-webhook"
-OWN_USERS: Final = frozenset({CONTROLLER_USER, WEBHOOK_USER})
-"""What the API server calls the product's processes that run in the cluster."""
+
+def controller_user(namespace: str) -> str:
+    """Return the user name of the controller of an installation in `namespace`."""
+    return f"system:serviceaccount:{namespace}:deferred-quota-controller"
+
+
+def webhook_user(namespace: str) -> str:
+    """Return the user name of the webhook of an installation in `namespace`."""
+    return f"system:serviceaccount:{namespace}:deferred-quota-webhook"
+
+
+def own_users(namespace: str) -> frozenset[str]:
+    """Return the user names of the processes of an installation in `namespace`."""
+    return frozenset({controller_user(namespace), webhook_user(namespace)})

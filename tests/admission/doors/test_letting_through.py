@@ -11,7 +11,12 @@ from tests.admission.doors.desk import NAMESPACE, Desk, Reply, a_review, eventua
 from tests.admission.doors.test_gates import FOREIGN, OURS, asked, gates_of
 from tests.builders import a_pod, a_quota, an_expression
 from webhook.cluster.api import NAMESPACES
-from webhook.state.names import CONTROLLER_USER, GUARDED_ANNOTATION, LET_THROUGH_ANNOTATION
+from webhook.state.names import (
+    DEFAULT_NAMESPACE,
+    GUARDED_ANNOTATION,
+    LET_THROUGH_ANNOTATION,
+    controller_user,
+)
 
 MARKED = {LET_THROUGH_ANNOTATION: "true"}
 FORGED = {"annotations": MARKED}
@@ -243,7 +248,7 @@ def test_nor_do_those_who_may_write_marks_keep_one_that_is_not_true(
     desk = opened(open_desk)
     labelled(desk, "gate")
     pod = a_pod(requests={"cpu": "1"}, metadata=FORGED)
-    reply = desk.mutate(a_review("CREATE", "pods", pod, user=CONTROLLER_USER))
+    reply = desk.mutate(a_review("CREATE", "pods", pod, user=controller_user(DEFAULT_NAMESPACE)))
     assert (gates_of(reply), annotations_of(reply)) == ([OURS], {})
 
 

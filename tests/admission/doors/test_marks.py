@@ -10,12 +10,13 @@ from tests.admission.doors.conftest import OpenDesk
 from tests.admission.doors.desk import Desk, Reply, a_review
 from tests.builders import a_pod, a_quota
 from webhook.state.names import (
-    CONTROLLER_USER,
+    DEFAULT_NAMESPACE,
     GATE,
     GUARDED_ANNOTATION,
     UNJUDGED,
     UNJUDGED_LABEL,
-    WEBHOOK_USER,
+    controller_user,
+    webhook_user,
 )
 
 OURS, FOREIGN = {"name": GATE}, {"name": "example.com/hold"}
@@ -150,8 +151,8 @@ def test_whoever_touches_none_is_not_hindered(desk: Desk, old: Any, new: Any) ->
 
 
 WHO = {
-    "the controller": (CONTROLLER_USER, (), True),
-    "the webhook": (WEBHOOK_USER, (), True),
+    "the controller": (controller_user(DEFAULT_NAMESPACE), (), True),
+    "the webhook": (webhook_user(DEFAULT_NAMESPACE), (), True),
     "an administrator": ("root", ("system:masters",), True),
     "a user that the configuration names": ("quota-bot", (), True),
     "somebody": ("alice", ("devs", "system:authenticated"), False),
@@ -161,7 +162,7 @@ WHO = {
         (),
         False,
     ),
-    "a group that is called like us": ("alice", (CONTROLLER_USER,), False),
+    "a group that is called like us": ("alice", (controller_user(DEFAULT_NAMESPACE),), False),
     "a user that is called like the group": ("system:masters", (), False),
 }
 
@@ -186,7 +187,7 @@ def test_who_may_is_charged_for_a_deadline_all_the_same(open_desk: OpenDesk) -> 
     desk.settle()
     new = {**old, "spec": {**cast("Any", old["spec"]), "activeDeadlineSeconds": 5}}
     new["metadata"] = {**cast("Any", old["metadata"]), "annotations": GUARDED}
-    reply = asked(desk, old, new, user=CONTROLLER_USER)
+    reply = asked(desk, old, new, user=controller_user(DEFAULT_NAMESPACE))
     assert str(reply.message).startswith("exceeded quota: short")
 
 

@@ -10,7 +10,7 @@ import yaml
 from webhook.admission.extender.endpoint import EXTENDER_PATHS
 from webhook.installing import MANIFESTS
 from webhook.installing.certificates import SERVICE
-from webhook.state.names import SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE
 from webhook.tls.issue import service_names
 
 
@@ -34,7 +34,7 @@ def test_the_certificate_is_checked_and_for_the_right_name(extender: dict[str, A
     assert extender["urlPrefix"].startswith("https://")
     assert extender["enableHTTPS"] is True
     assert extender["tlsConfig"]["caFile"]
-    assert extender["tlsConfig"]["serverName"] in service_names(SERVICE, SYSTEM_NAMESPACE)
+    assert extender["tlsConfig"]["serverName"] in service_names(SERVICE, DEFAULT_NAMESPACE)
 
 
 def test_it_asks_for_all_pods_by_names_and_never_stops_the_scheduler(

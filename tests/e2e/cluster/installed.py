@@ -16,6 +16,7 @@ from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
+from webhook.state.names import DEFAULT_NAMESPACE
 
 ROOT: Final = Path(__file__).parents[3]
 NOWHERE: Final = "https://127.0.0.1:1"
@@ -99,10 +100,19 @@ def a_tenant(cluster: Cluster) -> Iterator[Tenant]:
 
 
 @contextmanager
-def a_product(cluster: Cluster, directory: Path) -> Iterator[Product]:
+def a_product(
+    cluster: Cluster, directory: Path, namespace: str = DEFAULT_NAMESPACE
+) -> Iterator[Product]:
     """Give a webhook and a controller with the rights of an installation that asks nobody yet."""
-    cluster.install()
-    product = Product(cluster.plane, directory, webhooks=1, controllers=1, configuration={})
+    cluster.install("--namespace", namespace)
+    product = Product(
+        cluster.plane,
+        directory,
+        webhooks=1,
+        controllers=1,
+        configuration={},
+        namespace=namespace,
+    )
     cluster.ca = product.certificates / "ca.crt"
     try:
         product._start()

@@ -31,10 +31,9 @@ from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
 from webhook.installing import Mask, render
-from webhook.state.names import LEADER_LEASE
+from webhook.state.names import DEFAULT_NAMESPACE, LEADER_LEASE
 
-SYSTEM: Final = "deferred-quota-system"
-_LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
+SYSTEM: Final = DEFAULT_NAMESPACE
 _PROBE: Final = "deferred-quota-probe"
 _CONFIGURATION: Final = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
 
@@ -86,15 +85,16 @@ class Product:
         controllers: int,
         configuration: Mapping[str, Any],
         direct: bool = False,
+        namespace: str = SYSTEM,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.plane, self.directory = plane, directory
+        self.plane, self.directory, self.namespace = plane, directory, namespace
         self.certificates = make_certificates(directory / "certs")
         self._configuration = directory / "config.yaml"
         self._configuration.write_text(json.dumps({**_CONFIGURATION, **configuration}))
-        self._webhook_access = plane.service_account_kubeconfig(SYSTEM, "deferred-quota-webhook")
+        self._webhook_access = plane.service_account_kubeconfig(namespace, "deferred-quota-webhook")
         self._controller_access = plane.service_account_kubeconfig(
-            SYSTEM, "deferred-quota-controller"
+            namespace, "deferred-quota-controller"
         )
         self._admin = plane.kubeconfig()
         self.webhooks = [self._webhook(number, controllers == 0) for number in range(webhooks)]
@@ -227,14 +227,15 @@ class Product:
             [*command, "--ops", f"127.0.0.1:{ops_port}"],
             self.directory / f"{name}.log",
             _is_ready(ops_port),
-            {"POD_NAME": name, "POD_NAMESPACE": SYSTEM},
+            {"POD_NAME": name, "POD_NAMESPACE": self.namespace},
             port=port,
             ops_port=ops_port,
         )
 
     def _start(self) -> None:
         # of a product that was killed here: the next one would wait until it is over
-        Api(self.plane.rest).delete(_LEASE)
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+        Api(self.plane.rest).delete(f"{leases}/{LEADER_LEASE}")
         for process in self.processes:
             process.start(waits=False)
         for process in self.processes:

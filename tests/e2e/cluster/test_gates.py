@@ -23,11 +23,12 @@ from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import ExitCode, cli
 from webhook.quota.pod_conditions import QUOTA_RESERVED
 from webhook.state.names import (
-    CONTROLLER_USER,
+    DEFAULT_NAMESPACE,
     GATE,
     GUARDED_ANNOTATION,
     LET_THROUGH_ANNOTATION,
     UNJUDGED_LABEL,
+    controller_user,
 )
 
 OURS, FOREIGN = {"name": GATE}, {"name": "example.com/hold"}
@@ -321,7 +322,7 @@ def test_the_controller_takes_it_off_without_a_call(
         {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE},
         {"op": "remove", "path": "/spec/schedulingGates/0"},
     ]
-    where = ("--namespace", team.namespace, f"--as={CONTROLLER_USER}")
+    where = ("--namespace", team.namespace, f"--as={controller_user(DEFAULT_NAMESPACE)}")
     plane.kubectl("patch", "pod", "web", *where, "--type=json", "-p", json.dumps(patch))
     assert not gates(team.seen("web"))
     assert plane.kubectl("auth", "can-i", "patch", "pods/status", *where).strip() == "yes"

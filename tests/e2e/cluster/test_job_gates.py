@@ -48,6 +48,7 @@ from webhook.cluster.api import JOBS, ForbiddenError
 from webhook.cluster.live import LiveClient, load_access
 from webhook.quota.jobs import JobGate, job_update_errors
 from webhook.state.job_gates import PROBE, tried_gates
+from webhook.state.names import DEFAULT_NAMESPACE
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -168,7 +169,7 @@ def knows(gated: Gated) -> bool:
 def test_the_rights_of_the_webhook_suffice_and_are_no_more(gated: Gated) -> None:
     client = gated.webhook()
     try:
-        assert tried_gates(client) == gated.on
+        assert tried_gates(client, DEFAULT_NAMESPACE) == gated.on
         other = {"metadata": {"name": "other", "namespace": SYSTEM}, "spec": {}}
         with pytest.raises(ForbiddenError):
             client.create(JOBS, other, dry_run=True)
@@ -220,7 +221,7 @@ def test_both_gates_are_found_to_be_on(
 ) -> None:
     client = Gated(plane, product, tenant, frozenset()).webhook()
     try:
-        assert tried_gates(client) == {RESOURCES, SCHEDULING}
+        assert tried_gates(client, DEFAULT_NAMESPACE) == {RESOURCES, SCHEDULING}
     finally:
         client.close()
 

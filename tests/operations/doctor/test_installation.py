@@ -42,11 +42,11 @@ from webhook.quota.ledger import Account, Condition, Door, Ledger, Observed, Res
 from webhook.quota.ledger_codec import ledger_status
 from webhook.quota.resources import parse_resource_list
 from webhook.state.names import (
+    DEFAULT_NAMESPACE,
     LAST_REGISTRATION,
     LEADER_LEASE,
     MODE_LABEL,
     REGISTRATION,
-    SYSTEM_NAMESPACE,
 )
 
 
@@ -665,7 +665,7 @@ def test_a_lease_that_is_not_renewed_is_found() -> None:
 
 def test_a_lease_that_nobody_holds_is_found() -> None:
     cluster = healthy()
-    remove(cluster, LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    remove(cluster, LEASES, LEADER_LEASE, namespace=DEFAULT_NAMESPACE)
     assert the(examined(cluster), "leader.missing").severity == "error"
     load(cluster, a_lease(holder=""))
     assert the(examined(cluster), "leader.none").severity == "error"

@@ -15,7 +15,7 @@ from tests.operations.scenes import (
 )
 from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.cluster.memory import MemoryClient
-from webhook.state.names import SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE
 
 MODES = {
     "a typo": ("team-b", "defered", "namespace.mode", "warn"),
@@ -115,7 +115,7 @@ def test_what_looks_like_ours_and_means_nothing_is_told(where: str, name: str, w
 def test_the_product_does_not_opt_itself_in() -> None:
     cluster = healthy()
     patch = {"metadata": {"labels": {"deferredquota.io/mode": "deferred"}}}
-    MemoryClient(cluster).patch(NAMESPACES, SYSTEM_NAMESPACE, patch)
+    MemoryClient(cluster).patch(NAMESPACES, DEFAULT_NAMESPACE, patch)
     assert ids(serious(examined(cluster))) == ["namespace.own"]
 
 

@@ -14,13 +14,13 @@ from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.operations.deployments import DEPLOYMENTS
 from webhook.operations.findings import Finding
-from webhook.state.names import REGISTRATION, SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE, REGISTRATION
 
 
 def changed(component: str, change: Change) -> MemoryCluster:
     cluster = healthy()
     name = f"deferred-quota-{component}"
-    edit(cluster, DEPLOYMENTS, name, change, namespace=SYSTEM_NAMESPACE)
+    edit(cluster, DEPLOYMENTS, name, change, namespace=DEFAULT_NAMESPACE)
     return cluster
 
 
@@ -101,7 +101,7 @@ def test_replicas_that_are_missing_are_told(
 ) -> None:
     (found,) = serious(examined(changed(component, change)))
     assert (found.id, found.severity, found.message) == told
-    assert str(found.subject) == f"Deployment {SYSTEM_NAMESPACE}/deferred-quota-{component}"
+    assert str(found.subject) == f"Deployment {DEFAULT_NAMESPACE}/deferred-quota-{component}"
 
 
 def test_what_keeps_the_pods_is_told() -> None:
@@ -113,7 +113,7 @@ def test_what_keeps_the_pods_is_told() -> None:
     }
     pod = a_pod(
         name="webhook-1",
-        namespace=SYSTEM_NAMESPACE,
+        namespace=DEFAULT_NAMESPACE,
         metadata={"labels": labels},
         status={"containerStatuses": [{"name": "webhook", "state": {"waiting": waiting}}]},
     )
@@ -140,7 +140,7 @@ def test_a_webhook_that_nobody_asks_is_worth_knowing() -> None:
 def test_processes_may_run_elsewhere() -> None:
     cluster = healthy()
     for component in (WEBHOOK, CONTROLLER):
-        remove(cluster, DEPLOYMENTS, f"deferred-quota-{component}", namespace=SYSTEM_NAMESPACE)
+        remove(cluster, DEPLOYMENTS, f"deferred-quota-{component}", namespace=DEFAULT_NAMESPACE)
     found = examined(cluster)
     assert serious(found) == []
     assert "workloads" in found.checked
@@ -164,7 +164,7 @@ def test_who_may_not_see_them_is_told_so() -> None:
     found = examined(Blind(healthy()))
     assert the(found, "check.forbidden").message == (
         "the Deployments: not looked at: you may not list deployments of apps in namespace"
-        f" {SYSTEM_NAMESPACE}"
+        f" {DEFAULT_NAMESPACE}"
     )
 
 
@@ -191,7 +191,7 @@ def test_a_controller_that_the_webhook_does_not_know_is_told(
     account: str | None, user: str
 ) -> None:
     (found,) = untrusted(CONTROLLER, account)
-    name = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{user}"
+    name = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{user}"
     assert found.severity == "error"
     assert found.message.startswith(f"runs as {name}, which the webhook does not take for the")
     assert f"Add {name} to trustedUsers" in found.remedy
@@ -200,9 +200,9 @@ def test_a_controller_that_the_webhook_does_not_know_is_told(
 TRUSTED: dict[str, tuple[str, dict[str, Any]]] = {
     "by its name": (
         "other",
-        {"trusted_users": {f"system:serviceaccount:{SYSTEM_NAMESPACE}:other"}},
+        {"trusted_users": {f"system:serviceaccount:{DEFAULT_NAMESPACE}:other"}},
     ),
-    "by its group": ("other", {"glass_breakers": {f"system:serviceaccounts:{SYSTEM_NAMESPACE}"}}),
+    "by its group": ("other", {"glass_breakers": {f"system:serviceaccounts:{DEFAULT_NAMESPACE}"}}),
     "as the shipped one": ("deferred-quota-controller", {}),
     "as the shipped webhook": ("deferred-quota-webhook", {}),
 }

@@ -30,7 +30,7 @@ from webhook.quota.names import is_standard_quota_name
 from webhook.quota.quantity import ZERO
 from webhook.quota.reading import Node
 from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SYSTEM_NAMESPACE
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL
 
 _NAMED: Final = 5
 """How many namespaces are named."""
@@ -92,7 +92,7 @@ def _warnings(context: DoorContext, wanted: Mapping[str, object], keys: Set[str]
         known = context.namespaces()
     except (ApiError, InvalidFieldError):
         return  # a quota may be written although nobody can tell whom it is for
-    exempt = {*context.current_rules().exempt_namespaces, SYSTEM_NAMESPACE}
+    exempt = context.current_rules().exempt_namespaces
     selected = sorted(name for name, labels in known.items() if selector.selects(labels))
     outside = [
         name

@@ -83,7 +83,7 @@ def create(context: DoorContext, request: AdmissionRequest, _deadline: Deadline)
         return NOT_GATED
     verdict = _verdict(context, request, pod)
     fields: list[str] = []
-    if marks.may_write(request, context.current_configuration()):
+    if marks.may_write(request, context.current_configuration(), context.current_rules().own_users):
         stripped = marks.untrue_taken_away(raw, kept=verdict.marks)
     else:
         fields, stripped = marks.taken_away(raw, pod, kept=verdict.marks)

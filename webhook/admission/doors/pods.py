@@ -116,7 +116,8 @@ def update(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     new = Pod.from_object(request.object or {})
     touched = marks.changed(old, new)
     configuration = context.current_configuration()
-    if touched and not marks.may_write(request, configuration):
+    own_users = context.current_rules().own_users
+    if touched and not marks.may_write(request, configuration, own_users):
         return marks.refused_update(touched, request, configuration)
     if is_terminating(old) == is_terminating(new):
         return Allowed(decision="marked" if touched else "not-charged")
@@ -187,7 +188,8 @@ def _static_refusal(
     """
     configuration = context.current_configuration()
     forged = marks.written(pod) if pod.is_assigned else []
-    if forged and not marks.may_write(request, configuration):
+    own_users = context.current_rules().own_users
+    if forged and not marks.may_write(request, configuration, own_users):
         return marks.refused_creation(forged, configuration)
     return charging.lacking(context, request, pod, quotas, applying, gets_node=pod.is_assigned)
 

@@ -31,7 +31,7 @@ from webhook.operations.doctor.scene import Scene
 from webhook.operations.findings import Finding, Severity, Subject, error, warning
 from webhook.operations.names import STAMP_ENTRY
 from webhook.quota.reading import Node
-from webhook.state.names import BIND_ENTRY, REGISTRATION, SYSTEM_NAMESPACE
+from webhook.state.names import BIND_ENTRY, REGISTRATION
 
 _SUBJECT: Final = Subject(VALIDATING_WEBHOOKS.kind, REGISTRATION)
 _PREFIX: Final = "deferred-quota-doctor-"
@@ -40,10 +40,6 @@ _NOT_CALLED: Final = "failed calling webhook"
 _ASKED: Final = (BIND_ENTRY, STAMP_ENTRY)
 """The entries that may be asked about a bind. The second one is not, where its condition stands."""
 _NO_RIGHT: Final = 'cannot create resource "pods/binding"'
-_LOOK: Final = (
-    f"Is it running, and can the API server reach it there? kubectl get pods -n {SYSTEM_NAMESPACE};"
-    " outside of the cluster, wherever it was started."
-)
 
 
 def answers(scene: Scene) -> Iterator[Finding]:
@@ -62,7 +58,7 @@ def answers(scene: Scene) -> Iterator[Finding]:
     except UnavailableError:
         raise
     except ApiError as err:
-        yield from _judged(err, namespace, pod)
+        yield from _judged(scene, err, namespace, pod)
 
 
 def _is_registered(scene: Scene) -> bool:
@@ -82,7 +78,7 @@ def _binding(namespace: str, pod: str) -> Object:
     }
 
 
-def _judged(err: ApiError, namespace: str, pod: str) -> Iterator[Finding]:
+def _judged(scene: Scene, err: ApiError, namespace: str, pod: str) -> Iterator[Finding]:
     missing = f'pods "{pod}" not found'
     words = err.message
     if words == _DENIED + missing:
@@ -90,7 +86,7 @@ def _judged(err: ApiError, namespace: str, pod: str) -> Iterator[Finding]:
     silent = [name for name in _ASKED if f'{_NOT_CALLED} "{name}"' in words]
     if silent or isinstance(err, RequestTimeoutError):
         message = f"{silent[0] if silent else BIND_ENTRY} does not answer: {words}"
-        yield error("webhooks.silent", _SUBJECT, message, _LOOK)
+        yield error("webhooks.silent", _SUBJECT, message, _look(scene))
     elif _DENIED in words:
         decided = words.partition(_DENIED)[2]
         message = f"{BIND_ENTRY} answers, and cannot decide about a bind in {namespace}: {decided}"
@@ -118,3 +114,10 @@ def _judged(err: ApiError, namespace: str, pod: str) -> Iterator[Finding]:
     else:
         message = f"whether {BIND_ENTRY} answers cannot be seen, a bind comes to nothing: {words}"
         yield warning("webhooks.unseen", _SUBJECT, message, "See to whoever says so.")
+
+
+def _look(scene: Scene) -> str:
+    return (
+        "Is it running, and can the API server reach it there? kubectl get pods -n"
+        f" {scene.settings.system_namespace}; outside of the cluster, wherever it was started."
+    )

@@ -12,9 +12,8 @@ from webhook.operations.findings import Finding, Subject, error, warning
 from webhook.operations.leading import Holding, changed, holding_of
 from webhook.operations.names import CLUSTER_QUOTA_CRD, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
 from webhook.quota.reading import Node
-from webhook.state.names import LEADER_LEASE, SYSTEM_NAMESPACE
+from webhook.state.names import LEADER_LEASE
 
-_LEASE: Final = Subject("Lease", LEADER_LEASE, SYSTEM_NAMESPACE)
 _VERSION: Final = "v1alpha1"
 _APPLY_CRD: Final = "Apply the CustomResourceDefinition of this release."
 
@@ -180,26 +179,26 @@ def leader(scene: Scene) -> Iterator[Finding]:
 
     Clocks are not compared: the Lease has to change while it is looked at.
     """
-    raw = scene.find(LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    raw = scene.find(LEASES, LEADER_LEASE, namespace=scene.settings.system_namespace)
     if raw is None:
         yield error(
             "leader.missing",
-            _LEASE,
+            Subject("Lease", LEADER_LEASE, scene.settings.system_namespace),
             "does not exist: no controller has ever led, so no ledger is counted",
-            f"Look at the controller's pods: kubectl get pods -n {SYSTEM_NAMESPACE}",
+            f"Look at the controller's pods: kubectl get pods -n {scene.settings.system_namespace}",
         )
         return
     yield from scene.judged(LEASES, [raw], lambda node, subject: _lead(scene, node, subject))
 
 
 def _lead(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
-    found = holding_of(node)
+    found, place = holding_of(node), scene.settings.system_namespace
     if not found.holder:
         yield error(
             "leader.none",
             subject,
             "nobody holds it: ledgers are not counted and reservations do not expire",
-            f"Look at the controller's pods: kubectl get pods -n {SYSTEM_NAMESPACE}",
+            f"Look at the controller's pods: kubectl get pods -n {scene.settings.system_namespace}",
         )
         return
     seconds = min(float(found.seconds), scene.settings.leader_seconds)
@@ -208,13 +207,13 @@ def _lead(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
             "leader.silent",
             subject,
             f"its holder {found.holder} has not renewed it for {seconds:g} seconds",
-            f"Look at the pod's log: kubectl logs -n {SYSTEM_NAMESPACE} {found.host}",
+            f"Look at the pod's log: kubectl logs -n {place} {found.host}",
         )
 
 
 def _is_renewed(scene: Scene, before: Holding, seconds: float) -> bool:
     def look() -> Holding | None:
-        raw = scene.find(LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+        raw = scene.find(LEASES, LEADER_LEASE, namespace=scene.settings.system_namespace)
         return None if raw is None else holding_of(Node(raw))
 
     settings = scene.settings

@@ -22,7 +22,6 @@ from webhook.state.names import (
     MODE_LABEL,
     PACING_LABEL,
     SHADOW_MODE,
-    SYSTEM_NAMESPACE,
 )
 from webhook.state.pacing import PACINGS
 
@@ -46,7 +45,7 @@ def modes(scene: Scene) -> Iterator[Finding]:
             yield error("namespace.missing", Subject("Namespace", name), message, "Correct it.")
     yield from scene.judged(NAMESPACES, scene.wanted(), _strangers)
     for namespace in scene.namespaces():
-        yield from _mode(namespace)
+        yield from _mode(namespace, scene.settings.system_namespace)
         yield from _pacing(namespace, scene.settings.pacing)
 
 
@@ -87,11 +86,11 @@ def _pacing(namespace: Namespace, default: str) -> Iterator[Finding]:
         )
 
 
-def _mode(namespace: Namespace) -> Iterator[Finding]:
+def _mode(namespace: Namespace, system_namespace: str) -> Iterator[Finding]:
     mode, subject = namespace.mode, namespace.subject
     if mode is None:
         return
-    if namespace.name == SYSTEM_NAMESPACE:
+    if namespace.name == system_namespace:
         yield error(
             "namespace.own",
             subject,

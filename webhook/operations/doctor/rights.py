@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,9 +12,8 @@ from webhook.operations.findings import Finding, Severity, subject_of
 from webhook.operations.names import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.reading import Node
-from webhook.state.names import SYSTEM_NAMESPACE
 
-_TRUSTED_NAMESPACES: Final = frozenset({"kube-system", SYSTEM_NAMESPACE})
+_PLATFORM_NAMESPACE: Final = "kube-system"
 _LEDGERS: Final = "deferredquota.io"
 _WRITE: Final = ("update", "patch")
 
@@ -138,12 +137,13 @@ def rights(scene: Scene) -> Iterator[Finding]:
     odd: list[Finding] = []
     roles = {**_roles(scene, CLUSTER_ROLES, odd), **_roles(scene, ROLES, odd)}
     holders: dict[str, dict[str, None]] = {power.id: {} for power in (*_POWERS, _EVERYTHING)}
+    trusted = {_PLATFORM_NAMESPACE, scene.settings.system_namespace}
     for kind in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
         for raw in scene.objects(kind):
             if not _counts(scene, subject_of(kind, raw).namespace):
                 continue
             try:
-                _note(raw, roles, holders)
+                _note(raw, roles, holders, trusted)
             except InvalidFieldError as err:
                 odd.append(unreadable(subject_of(kind, raw), err))
     yield from odd
@@ -155,7 +155,7 @@ def rights(scene: Scene) -> Iterator[Finding]:
 
 def _counts(scene: Scene, namespace: str) -> bool:
     """Say whether a binding in a namespace, or in none, says something of what is looked at."""
-    return namespace in {"", SYSTEM_NAMESPACE} or scene.looks_at(namespace)
+    return namespace in {"", scene.settings.system_namespace} or scene.looks_at(namespace)
 
 
 def _sum(found: tuple[str, ...], power: _Power, most: int = 3) -> str:
@@ -185,7 +185,12 @@ def _roles(
     return found
 
 
-def _note(raw: Object, roles: _Roles, holders: dict[str, dict[str, None]]) -> None:
+def _note(
+    raw: Object,
+    roles: _Roles,
+    holders: dict[str, dict[str, None]],
+    trusted: Set[str],
+) -> None:
     """Note what a binding gives to whom."""
     node = Node(raw)
     namespace = node.child("metadata").text("namespace")
@@ -198,19 +203,19 @@ def _note(raw: Object, roles: _Roles, holders: dict[str, dict[str, None]]) -> No
     if not given:
         return
     for one in node.children("subjects"):
-        holder = _holder(one, namespace)
+        holder = _holder(one, namespace, trusted)
         if holder:
             words = f"{holder} ({name}{f' in {namespace}' if namespace else ''})"
             for power in given:
                 holders[power.id][words] = None
 
 
-def _holder(subject: Node, namespace: str) -> str:
+def _holder(subject: Node, namespace: str, trusted: Set[str]) -> str:
     """Name a subject; empty if it belongs to the platform or to this product."""
     kind, name = subject.text("kind"), subject.text("name")
     home = subject.text("namespace") or namespace
     if kind == "ServiceAccount":
-        return "" if home in _TRUSTED_NAMESPACES else f"ServiceAccount {home}/{name}"
+        return "" if home in trusted else f"ServiceAccount {home}/{name}"
     return "" if name.startswith("system:") and name not in _EVERYBODY else f"{kind} {name}"
 
 

@@ -31,11 +31,11 @@ from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.reading import Node
 from webhook.state.names import (
+    DEFAULT_NAMESPACE,
     DEFERRED_MODE,
     GATE_PACING,
     MODE_LABEL,
     SHADOW_MODE,
-    SYSTEM_NAMESPACE,
 )
 
 _T = TypeVar("_T")
@@ -55,6 +55,7 @@ class Settings:
     Attributes:
         deferred_keys: Quota keys that are charged at the bind.
         exempt: Namespaces that are never touched.
+        system_namespace: Namespace of the installation.
         pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
         trusted_users: Users that the webhook takes for the product's own processes, besides its
             service accounts.
@@ -75,6 +76,7 @@ class Settings:
 
     deferred_keys: Set[str] = DEFERRED_KEYS
     exempt: Set[str] = field(default_factory=lambda: Configuration().exempt_namespaces)
+    system_namespace: str = DEFAULT_NAMESPACE
     pacing: str = GATE_PACING
     trusted_users: Set[str] = frozenset()
     glass_breakers: Set[str] = field(default_factory=lambda: Configuration().break_glass_groups)
@@ -253,7 +255,7 @@ class Scene:
             return Namespace(
                 name,
                 {**meta.string_map("labels"), **opted_in},
-                is_exempt=name in self.settings.exempt or name == SYSTEM_NAMESPACE,
+                is_exempt=name in self.settings.exempt or name == self.settings.system_namespace,
                 is_ending=meta.has("deletionTimestamp"),
             )
         except InvalidFieldError:

@@ -25,14 +25,11 @@ from webhook.operations.findings import (
 )
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.reading import Node
-from webhook.state.names import OWN_USERS, REGISTRATION, SYSTEM_NAMESPACE
+from webhook.state.names import REGISTRATION, own_users
 
 _PRODUCT: Final = "deferred-quota"
 _WEBHOOK: Final = "webhook"
 _CONTROLLER: Final = "controller"
-_LOOK: Final = (
-    f"Look at its pods: kubectl describe pods -n {SYSTEM_NAMESPACE} -l {COMPONENT_LABEL}="
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ def workloads(scene: Scene) -> Iterator[Finding]:
     who leads in the Lease.
     """
     place = _place(scene)
-    for raw in scene.objects(DEPLOYMENTS, namespace=SYSTEM_NAMESPACE):
+    for raw in scene.objects(DEPLOYMENTS, namespace=scene.settings.system_namespace):
         labels = _labels_of(raw)
         part = _PARTS.get(labels.get(COMPONENT_LABEL, ""))
         if labels.get(NAME_LABEL) == _PRODUCT and part is not None:
@@ -117,16 +114,21 @@ def _judge(
             "deployment.unavailable",
             subject,
             f"{what}{_troubles(scene, raw)}: {part.without}",
-            f"{_LOOK}{part.component}",
+            _look(subject, part),
         )
         return
     updated = status.integer("updatedReplicas") or 0
     if available < wanted:
         message = f"{available} of {wanted} replicas are available{_troubles(scene, raw)}"
-        yield warning("deployment.incomplete", subject, message, f"{_LOOK}{part.component}")
+        yield warning("deployment.incomplete", subject, message, _look(subject, part))
     elif updated < wanted or _is_unseen(node):
         message = f"is being replaced: {updated} of {wanted} replicas are as it says"
         yield warning("deployment.incomplete", subject, message, "Wait for it, and look again.")
+
+
+def _look(subject: Subject, part: _Part) -> str:
+    pods = f"-n {subject.namespace} -l {COMPONENT_LABEL}={part.component}"
+    return f"Look at its pods: kubectl describe pods {pods}"
 
 
 def _is_unseen(node: Node) -> bool:
@@ -142,7 +144,7 @@ def _user(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
     user = f"system:serviceaccount:{subject.namespace}:{account}"
     groups = {"system:serviceaccounts", f"system:serviceaccounts:{subject.namespace}"}
     settings = scene.settings
-    is_trusted = user in OWN_USERS or user in settings.trusted_users
+    is_trusted = user in own_users(settings.system_namespace) or user in settings.trusted_users
     if not is_trusted and groups.isdisjoint(settings.glass_breakers):
         yield error(
             "deployment.untrusted",

@@ -1,0 +1,138 @@
+"""An installation in a namespace of the administrator's choice, on a control plane of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import CliRunner
+
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.installed import Cluster, a_cluster, a_product, a_tenant, quota
+from tests.e2e.cluster.objects import a_namespace
+from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.test_install import by_name
+from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.cli import cli
+from webhook.cluster.files.documents import read_documents
+from webhook.installing import MANIFESTS, render
+from webhook.state.names import DEFAULT_NAMESPACE, GATE
+
+HOME: Final = "quota-home"
+KINDS: Final = (
+    "mutatingwebhookconfigurations,validatingwebhookconfigurations,mutatingadmissionpolicies,"
+    "mutatingadmissionpolicybindings,clusterrolebindings"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with a_cluster(tmp_path_factory.mktemp("elsewhere")) as made:
+        yield made
+
+
+def doctor(cluster: Cluster, *arguments: str) -> dict[str, Any]:
+    """Return what `doctor` finds."""
+    command = ("doctor", "--kubeconfig", str(cluster.plane.kubeconfig()), "--pause", "0")
+    done = CliRunner().invoke(cli, [*command, *arguments, "-o", "json"])
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_an_installation_elsewhere_guards_reports_and_goes(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with a_product(cluster, tmp_path, HOME) as running:
+        # where it is installed is found again
+        cluster.install("--mask", "policy", "--stamps", url=running.url)
+        assert "it is installed in quota-home" in cluster.install(
+            "--namespace", "other", url=running.url, code=1
+        )
+        with a_tenant(cluster) as tenant:
+            guarded(tenant)
+            found = doctor(cluster)
+            assert found["summary"]["error"] == 0, found
+            assert found["summary"]["warn"] == 0, found
+            assert "rights" in found["checked"]
+            assert not found["skipped"]
+            everything = cluster.plane.kubectl("get", KINDS, "-o", "json")
+            assert DEFAULT_NAMESPACE not in everything
+            api = tenant.api
+            assert api.get(f"/api/v1/namespaces/{DEFAULT_NAMESPACE}").code == 404
+            # its own namespace is left out, whatever its label says
+            opted_in = {"metadata": {"labels": {objects.MODE_LABEL: "deferred"}}}
+            assert api.patch(f"/api/v1/namespaces/{HOME}", opted_in).ok
+            ids = [one["id"] for one in doctor(cluster)["findings"]]
+            assert "namespace.own" in ids
+            assert api.get(objects.ledger(HOME)).code == 404
+            gone = {"metadata": {"labels": {objects.MODE_LABEL: None}}}
+            assert api.patch(f"/api/v1/namespaces/{HOME}", gone).ok
+            running.stop()
+            printed = cluster.uninstall("--remove-labels")
+            assert printed.splitlines()[-1] == "uninstalled"
+            assert cluster.versions() == {}
+            assert api.get(f"/api/v1/namespaces/{HOME}").code == 404
+
+
+def guarded(tenant: Tenant) -> None:
+    """See that pods wait at a gate, are let go by the controller, and are charged at the bind."""
+    label = {"metadata": {"labels": {"deferredquota.io/pacing": "gate"}}}
+    place = f"/api/v1/namespaces/{tenant.namespace}"
+    assert tenant.api.patch(place, label).ok
+    quota(tenant, "q", {"requests.cpu": "2"})
+    ledger = objects.ledger(tenant.namespace)
+    becomes(lambda: tenant.api.get(ledger).code, 200, "there is a ledger")
+    eventually(lambda: gated(tenant, "first"), "new pods are gated")
+    eventually(lambda: not gates(tenant, "first"), "the controller takes the gate off")
+    eventually(lambda: tenant.bind("first").ok, "the bind is admitted")
+    # a gate that a tenant takes off is put back by nobody, and the guard stands at the bind
+    assert tenant.create("second", "1").ok
+    refused = tenant.bind("second")
+    eventually(lambda: not tenant.bind("second").ok, "the bind is refused")
+    assert not refused.ok
+
+
+def gated(tenant: Tenant, name: str) -> bool:
+    made = tenant.create(name, "2")
+    if not made.ok:
+        return False
+    if made.body["spec"].get("schedulingGates"):
+        return True
+    tenant.api.call("DELETE", objects.pods(tenant.namespace, name), {"gracePeriodSeconds": 0})
+    return False
+
+
+def gates(tenant: Tenant, name: str) -> list[str]:
+    found = tenant.api.get(objects.pods(tenant.namespace, name)).body["spec"]
+    return [one["name"] for one in found.get("schedulingGates", ()) if one["name"] == GATE]
+
+
+def test_a_namespace_that_is_somebody_elses_is_left_alone(cluster: Cluster) -> None:
+    api = cluster.plane.rest
+    tenant = Tenant(api, "team-a")
+    assert tenant.api.create("/api/v1/namespaces", a_namespace("team-a")).ok
+    for name in ("team-a", "kube-system"):
+        assert "--namespace" in cluster.install("--namespace", name, code=1)
+        assert "--namespace" in cluster.uninstall("--namespace", name, code=1)
+    assert cluster.versions() == {}
+    assert tenant.api.get("/api/v1/namespaces/team-a").ok
+
+
+def test_kustomize_moves_it_with_the_overlay_of_the_readme(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    overlay = MANIFESTS / "overlays/another-namespace"
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    text = (overlay / "kustomization.yaml").read_text()
+    base = os.path.relpath(MANIFESTS / "overlays/default", mine.resolve())
+    text = re.sub(r"namespace: quota-system\b", f"namespace: {HOME}", text)
+    (mine / "kustomization.yaml").write_text(text.replace("../default", base))
+    printed = cluster.plane.kubectl("kustomize", str(mine))
+    made = [each.value for each in read_documents("mine", printed.encode())]
+    assert by_name(made) == by_name(render(namespace=HOME, mask="webhook").objects)
