@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.cluster.live.fake import FakeServer, a_note, answering, reply, status
+from tests.cluster.live.fake import CHUNKED, FakeServer, a_note, answering, chunk, reply, status
 from webhook.cluster.api import (
     CONFIG_MAPS,
     PODS,
@@ -221,6 +221,42 @@ class TestLists:
             f"{base}&continue=token+1%2F%3D",
             f"{base}&continue=token-2",
         ]
+
+    @pytest.mark.parametrize("is_chunked", [False, True], ids=["with a length", "in chunks"])
+    def test_a_part_that_is_too_long_is_asked_for_with_fewer_objects(
+        self, is_chunked: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("webhook.cluster.live.client.PAGE_BYTES", 1000)
+        p, q, r, t = (bare(name) for name in "pqrt")
+        for one in (p, q, r):
+            one["metadata"] |= {"labels": {"a": "x" * 300}}  # type: ignore[operator]
+        whole = a_list(p, q, r, version="9")
+        _, _, body = whole.partition(b"\r\n\r\n")
+        too_long = CHUNKED + chunk(body) + chunk(b"") if is_chunked else whole
+        parts = (
+            a_list(p, q, more="1", version="9"),
+            a_list(t, more="2", version="9"),
+            a_list(r, version="9"),
+        )
+        with FakeServer(answering(too_long), answering(*parts)) as server:
+            pages = list(server.client().pages(PODS, limit=8))
+        assert [item.key for page in pages for item in page.items] == ["a/p", "a/q", "a/t", "a/r"]
+        assert [asked.target.partition("?")[2] for asked in server.requests] == [
+            "limit=8",
+            "limit=2",
+            "limit=2&continue=1",
+            "limit=4&continue=2",
+        ]
+
+    def test_a_single_object_is_read_however_long_it_is(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("webhook.cluster.live.client.PAGE_BYTES", 10)
+        alone = a_list(bare("p"), version="9")
+        with FakeServer(answering(alone), answering(alone)) as server:
+            (page,) = server.client().pages(PODS, limit=4)
+        assert [item.key for item in page.items] == ["a/p"]
+        assert [asked.target[-8:] for asked in server.requests] == ["?limit=4", "?limit=1"]
 
     def test_a_list_that_cannot_be_continued_is_expired(self) -> None:
         gone = reply(410, status(410, "Expired", "The provided continue parameter is too old"))

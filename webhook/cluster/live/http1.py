@@ -29,6 +29,10 @@ def seconds_until(deadline: float) -> float:
     return seconds
 
 
+class BodyTooLongError(Exception):
+    """The body of an answer is longer than its reader takes."""
+
+
 class ConnectionBrokenError(Exception):
     """The connection ended, or what came is not HTTP.
 
@@ -129,16 +133,29 @@ class Connection:
                 )
         return self._take(end + 4)[:end]
 
-    def read_body(self, head: Head, deadline: float) -> bytes:
+    def read_body(self, head: Head, deadline: float, *, most_bytes: int = 0) -> bytes:
         """Read the whole body of an answer.
+
+        Args:
+            head: Its head.
+            deadline: Until when, on the monotonic clock.
+            most_bytes: Of a longer one no more is read; 0 for no limit.
 
         Raises:
             ConnectionBrokenError: It ends too early.
+            BodyTooLongError: It is longer; the rest is still to come.
         """
         length = _content_length(head)
         if length is not None:
+            if most_bytes and length > most_bytes:
+                raise BodyTooLongError(f"the answer has {length} bytes")
             return self._read_exactly(length, deadline)
-        return b"".join(self.body_parts(head, deadline))
+        whole = bytearray()
+        for part in self.body_parts(head, deadline):
+            whole += part
+            if most_bytes and len(whole) > most_bytes:
+                raise BodyTooLongError(f"the answer has more than {most_bytes} bytes")
+        return bytes(whole)
 
     def body_parts(self, head: Head, deadline: float) -> Iterator[bytes]:
         """Read a body as it comes; `read_some` does the same against deadlines that move.

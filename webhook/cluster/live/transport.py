@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from webhook.cluster.api import RequestTimeoutError, UnreachableError
 from webhook.cluster.live.access import Access, AccessError
 from webhook.cluster.live.dialing import Dialer
-from webhook.cluster.live.http1 import Connection, ConnectionBrokenError, Head
+from webhook.cluster.live.http1 import BodyTooLongError, Connection, ConnectionBrokenError, Head
 from webhook.cluster.live.identity import Identity
 
 _KEPT_IDLE: Final = 32
@@ -31,13 +31,18 @@ _KEPT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent: method, path with query, body and its media type, and what is wanted back."""
+    """What is sent: method, path with query, body and its media type, and what is wanted back.
+
+    Attributes:
+        most_bytes: How long the body of an answer that says yes may be; 0 for no limit.
+    """
 
     method: str
     target: str
     body: bytes = b""
     media_type: str = "application/json"
     accept: str = "application/json"
+    most_bytes: int = 0
 
     @property
     def is_read(self) -> bool:
@@ -90,10 +95,15 @@ class Transport:
         Raises:
             RequestTimeoutError: The time was up first.
             UnreachableError: There is no connection, or it broke before the end of the answer.
+            BodyTooLongError: The answer is longer than asked for.
         """
         head, connection, deadline = self._begin(request, self._take_idle)
+        most_bytes = request.most_bytes if head.status == 200 else 0
         try:
-            body = connection.read_body(head, deadline)
+            body = connection.read_body(head, deadline, most_bytes=most_bytes)
+        except BodyTooLongError:
+            connection.close()
+            raise
         except (ConnectionBrokenError, TimeoutError) as err:
             connection.close()
             raise self._failure(request, err) from err
