@@ -13,11 +13,14 @@ from dataclasses import field as dataclass_field
 from datetime import datetime
 from hashlib import sha256
 
-from webhook.quota.reading import Node
+from webhook.quota.quantity import InvalidQuantityError
+from webhook.quota.reading import Node, StoredNode
 from webhook.quota.resources import ResourceList
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """Set by a kubelet on the API server's copy of a static pod."""
+LET_THROUGH_ANNOTATION = "deferredquota.io/let-through"
+"""Written on a new pod that needs no gate because there is room; its value is a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,28 @@ class Pod:
             InvalidFieldError: A field that is read has the wrong type.
             InvalidQuantityError: An amount is not a quantity.
         """
-        node = Node(raw, field)
+        return cls._read(Node(raw, field))
+
+    @classmethod
+    def from_stored(cls, raw: Mapping[str, object], *, field: str = "") -> Pod:
+        """Read a pod that the API server has stored, as `from_object` does.
+
+        An amount that cannot be read for its size is `UNCOUNTABLE`: the pod is there, and what it
+        asks of other resources has to be counted.
+
+        Raises:
+            InvalidFieldError: A field that is read has the wrong type.
+            InvalidQuantityError: An amount is not a quantity for the API server either.
+        """
+        try:
+            return cls.from_object(raw, field=field)
+        except InvalidQuantityError as err:
+            if not err.is_too_large:
+                raise
+        return cls._read(StoredNode(raw, field))
+
+    @classmethod
+    def _read(cls, node: Node) -> Pod:
         meta, spec, status = node.child("metadata"), node.child("spec"), node.child("status")
         return cls(
             namespace=meta.text("namespace"),
@@ -232,7 +256,20 @@ class ResourceQuota:
             InvalidFieldError: A field that is read has the wrong type.
             InvalidQuantityError: An amount is not a quantity.
         """
-        node = Node(raw, field)
+        return cls._read(Node(raw, field))
+
+    @classmethod
+    def from_stored(cls, raw: Mapping[str, object], *, field: str = "") -> ResourceQuota:
+        """Read a quota that the API server has stored, as `Pod.from_stored` reads a pod."""
+        try:
+            return cls.from_object(raw, field=field)
+        except InvalidQuantityError as err:
+            if not err.is_too_large:
+                raise
+        return cls._read(StoredNode(raw, field))
+
+    @classmethod
+    def _read(cls, node: Node) -> ResourceQuota:
         meta, spec, status = node.child("metadata"), node.child("spec"), node.child("status")
         selector = spec.child("scopeSelector")
         return cls(

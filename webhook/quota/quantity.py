@@ -29,7 +29,7 @@ from webhook.quota.quantity_text import (
     scan,
 )
 
-__all__ = ["ZERO", "Format", "InvalidQuantityError", "Quantity"]
+__all__ = ["COUNTABLE", "UNCOUNTABLE", "ZERO", "Format", "InvalidQuantityError", "Quantity"]
 
 _NANO_PER_MILLI: Final = 10**6
 _CACHED_LENGTH: Final = 32
@@ -54,6 +54,11 @@ class InvalidQuantityError(InvalidFieldError):
         self.text = str(value) if isinstance(value, str) else ""
         self.reason = reason
         super().__init__(field, f"{_shown(value)} is not a quantity: {reason}")
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it is a quantity for the API server, with more digits than are read here."""
+        return self.reason == SIZE_FAULT
 
 
 class Quantity:
@@ -225,6 +230,15 @@ class Quantity:
 
 
 ZERO: Final = Quantity(0)
+
+COUNTABLE: Final = Quantity.of_units(10**36, Format.EXP)
+"""The largest amount that is counted, far beyond what anybody has of anything."""
+
+UNCOUNTABLE: Final = Quantity.of_units(10**39, Format.EXP)
+"""What stands for every amount above `COUNTABLE`, and for one that cannot be read for its size.
+
+It is more than any limit, because limits are counted as `COUNTABLE` at most.
+"""
 
 
 def _read(text: str) -> Quantity | str:

@@ -11,7 +11,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from webhook.quota import fields
-from webhook.quota.resources import ResourceList, parse_resource_list
+from webhook.quota.resources import ResourceList, parse_resource_list, parse_stored_list
 
 _NO_FIELDS: Mapping[str, object] = MappingProxyType({})
 
@@ -104,7 +104,7 @@ class Node:
 
     def child(self, name: str) -> Node:
         """Return an object; absent is one without fields."""
-        return Node(self._raw.get(name), name, self)
+        return self.__class__(self._raw.get(name), name, self)
 
     def children(self, name: str) -> list[Node]:
         """Return the objects of a list; absent is none, a null item is one without fields."""
@@ -112,7 +112,7 @@ class Node:
         if value is None:
             return []
         items = value if type(value) is list else fields.sequence(value, self.path(name))
-        return [Node(item, name, self, index) for index, item in enumerate(items)]
+        return [self.__class__(item, name, self, index) for index, item in enumerate(items)]
 
     def _fields_of(self, raw: object) -> Mapping[str, object]:
         if raw is None and self._parent is None:
@@ -122,6 +122,20 @@ class Node:
     def _where(self) -> str:
         here = self._path if self._index is None else f"{self._path}[{self._index}]"
         return here if self._parent is None else self._parent.path(here)
+
+
+class StoredNode(Node):
+    """A node of an object that the API server has stored.
+
+    Amounts that it can store, and that cannot be read here for their size, are `UNCOUNTABLE`.
+    """
+
+    __slots__ = ()
+
+    def resource_list(self, name: str) -> ResourceList:
+        """Return an object of quantities; absent is empty."""
+        value = self._raw.get(name)
+        return {} if value is None else parse_stored_list(value, field=self.path(name))
 
 
 def _strings_of(value: object) -> dict[str, str] | None:

@@ -11,7 +11,13 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from webhook.quota.fields import key, mapping
-from webhook.quota.quantity import ZERO, InvalidQuantityError, Quantity
+from webhook.quota.quantity import (
+    COUNTABLE,
+    UNCOUNTABLE,
+    ZERO,
+    InvalidQuantityError,
+    Quantity,
+)
 
 ResourceList: TypeAlias = Mapping[str, Quantity]
 
@@ -36,6 +42,40 @@ def parse_resource_list(raw: object, *, field: str) -> ResourceList:
             name: Quantity.from_json(value, field=key(field, name))
             for name, value in amounts.items()
         }
+
+
+def parse_stored_list(raw: object, *, field: str) -> ResourceList:
+    """Read a resource map that the API server has stored; raises as `parse_resource_list`.
+
+    It stores amounts that cannot be read here for their size: they are read as `UNCOUNTABLE`.
+    """
+    return {
+        name: _stored_amount(value, key(field, name)) for name, value in mapping(raw, field).items()
+    }
+
+
+def _stored_amount(value: object, field: str) -> Quantity:
+    try:
+        return Quantity.from_json(value, field=field)
+    except InvalidQuantityError as err:
+        if err.is_too_large:
+            return UNCOUNTABLE
+        raise
+
+
+def counted(resources: ResourceList) -> ResourceList:
+    """Return the amounts as they are counted: those above `COUNTABLE` as `UNCOUNTABLE`."""
+    if not uncountable_names(resources):
+        return resources
+    return {
+        name: UNCOUNTABLE if amount > COUNTABLE else amount for name, amount in resources.items()
+    }
+
+
+def uncountable_names(resources: ResourceList) -> list[str]:
+    """Return the names of the amounts above `COUNTABLE`, sorted."""
+    most = COUNTABLE.nano
+    return sorted([name for name, amount in resources.items() if amount.nano > most])
 
 
 def add(left: ResourceList, right: ResourceList) -> ResourceList:
