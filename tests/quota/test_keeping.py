@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -12,11 +14,16 @@ from hypothesis import strategies as st
 from tests.builders import a_pod
 from tests.quota.oracle import pod_answers
 from tests.quota.pod_strategies import damaged, json_values, places, pods
+from webhook.cluster.shapes import decode_pod
 from webhook.encoding import InvalidJsonError, NumberText, decode_json, encode_json
-from webhook.quota.keeping import kept_pod
+from webhook.quota.constraints import missing_resources
+from webhook.quota.deferral import is_excluded
+from webhook.quota.keeping import kept_pod, kept_quota
+from webhook.quota.line import waits
 from webhook.quota.objects import Pod
 from webhook.quota.pods import usage_of
-from webhook.quota.qos import effective_qos_class
+from webhook.quota.qos import effective_qos_class, qos_class
+from webhook.state.names import GATE
 
 Object = Mapping[str, object]
 
@@ -52,7 +59,8 @@ def in_words(pod: Pod) -> Pod:
     """The whole pod without what is not kept."""
     mirror = {"kubernetes.io/config.mirror": ""} if pod.is_mirror else {}
     created = None if pod.is_assigned else pod.created
-    return replace(pod, generate_name="", created=created, labels={}, annotations=mirror)
+    prefix = "" if pod.is_assigned else pod.generate_name
+    return replace(pod, generate_name=prefix, created=created, labels={}, annotations=mirror)
 
 
 def read(reader: Callable[[Object], Pod], raw: Object) -> Pod | str:
@@ -154,6 +162,109 @@ def test_what_is_wrong_in_a_pod_that_waits_is_reported_as_for_the_whole_pod() ->
         if path and not {"labels", "generateName", "generation"}.intersection(path):
             for value in WRONG:
                 check(damaged(WAITING, path, value))  # type: ignore[arg-type]
+
+
+MANY = 6_000
+ROOM = 4096
+"""Bytes that one kept pod may take, however large the pod is."""
+TOKEN = {"deferredquota.io/let-through": "0123456789abcdef"}
+LARGE: Mapping[str, Object] = {
+    "labels": {"metadata": {"labels": {f"l{n}": "x" for n in range(MANY)}}},
+    "annotations": {"metadata": {"annotations": {f"a{n}": "x" * 40 for n in range(MANY)}}},
+    "one annotation": {"metadata": {"annotations": {"a": "x" * 250_000}}},
+    "a token that is none": {
+        "metadata": {"annotations": {"deferredquota.io/let-through": "x" * 250_000}}
+    },
+    "owners": {"metadata": {"ownerReferences": [{"name": f"o{n}"} for n in range(MANY)]}},
+    "managed fields": {"metadata": {"managedFields": [{"manager": f"m{n}"} for n in range(MANY)]}},
+    "tolerations": {"tolerations": [{"key": f"k{n}"} for n in range(MANY)]},
+    "gates": {
+        "schedulingGates": [
+            *({"name": f"example.com/g{n}"} for n in range(MANY)),
+            {"name": "deferredquota.io/quota"},
+        ]
+    },
+    "containers": {
+        "containers": [
+            {"name": f"c{n}", "resources": {"requests": {"cpu": f"{n + 1}m"}}} for n in range(MANY)
+        ]
+    },
+    "containers that state nothing": {"containers": [{"name": f"c{n}"} for n in range(MANY)]},
+    "init containers": {
+        "initContainers": [
+            {
+                "name": f"c{n}",
+                "restartPolicy": "Always",
+                "resources": {"limits": {"memory": str(n + 1)}},
+            }
+            for n in range(MANY)
+        ]
+    },
+    "conditions": {"status": {"conditions": [{"type": f"t{n}"} for n in range(MANY)]}},
+}
+
+
+@pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "assigned"])
+@pytest.mark.parametrize("extra", LARGE.values(), ids=LARGE.keys())
+def test_what_is_kept_of_a_pod_does_not_grow_with_the_pod(extra: Object, node: str) -> None:
+    raws = [
+        decode_pod(encode_json(a_pod(name=f"p{n}", uid=f"u{n}", node=node, **extra)))  # type: ignore[arg-type]
+        for n in range(4)
+    ]
+    tracemalloc.start()
+    try:
+        for raw in raws:
+            kept_pod(raw)  # which fills caches of texts that do not grow
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        kept = [kept_pod(raw) for raw in raws]
+        del raws
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken / len(kept) < ROOM
+
+
+@pytest.mark.parametrize("extra", LARGE.values(), ids=LARGE.keys())
+def test_a_large_pod_is_judged_as_a_whole(extra: Object) -> None:
+    whole = Pod.from_object(a_pod(requests={"cpu": "1"}, **extra))  # type: ignore[arg-type]
+    kept = kept_pod(a_pod(requests={"cpu": "1"}, **extra))  # type: ignore[arg-type]
+    assert usage_of(kept, now=None) == usage_of(whole, now=None)
+    assert qos_class(kept) == qos_class(whole)
+    keys = ("requests.cpu", "limits.cpu", "requests.memory", "limits.memory")
+    assert set(missing_resources(kept, keys)) == set(missing_resources(whole, keys))
+    assert kept.is_gated is whole.is_gated
+    assert (GATE in kept.scheduling_gates) is (GATE in whole.scheduling_gates)
+    assert waits(kept, GATE) is waits(whole, GATE)
+
+
+@given(pod=pods(), copies=st.integers(20, 40))
+def test_a_summary_of_containers_is_judged_as_all_of_them(pod: Object, copies: int) -> None:
+    spec = pod["spec"]
+    assert isinstance(spec, Mapping)
+    containers = [
+        {**one, "name": f"{one.get('name')}-{n}"}
+        for n in range(copies)
+        for one in spec.get("containers") or ()
+    ]
+    large = {**pod, "spec": {**spec, "containers": containers}}
+    whole, kept = Pod.from_object(large), kept_pod(large)
+    assert usage_of(kept, now=None) == usage_of(whole, now=None)
+    assert qos_class(kept) == qos_class(whole)
+    keys = ("requests.cpu", "limits.cpu", "requests.memory", "limits.memory")
+    assert set(missing_resources(kept, keys)) == set(missing_resources(whole, keys))
+
+
+def test_that_a_pod_was_let_through_is_kept_until_it_has_a_node() -> None:
+    assert kept_pod(a_pod(metadata={"annotations": {"a": "b", **TOKEN}})).annotations == TOKEN
+    assert not kept_pod(a_pod(node="n", metadata={"annotations": TOKEN})).annotations
+
+
+def test_of_the_annotations_of_a_quota_only_the_one_that_excludes_it_is_kept() -> None:
+    quota = {"metadata": {"annotations": {"a": "x" * 1000, "deferredquota.io/exclude": "true"}}}
+    assert kept_quota(quota).annotations == {"deferredquota.io/exclude": "true"}
+    assert is_excluded(kept_quota(quota))
 
 
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.admission.doors.desk import WAITING, Desk, a_desk, eventually
+from tests.admission.doors.desk import WAITING, Desk, a_desk, a_namespace, eventually
 from tests.builders import a_pod, a_quota
 from webhook.cluster.api import PODS
+from webhook.cluster.informer import Informer
 from webhook.quota.fields import InvalidFieldError
 from webhook.state.view import CachedView
 
@@ -65,3 +66,30 @@ def test_a_stored_pod_that_cannot_be_read_names_the_field(desk: Desk) -> None:
     desk.cluster.load([(PODS, a_pod(name="odd", requests={"cpu": "two"}))])
     with pytest.raises(InvalidFieldError, match=r"requests\.cpu"):
         view_of(desk).live_pod(NS, "odd")
+
+
+LARGE = {f"l{number}": "x" * 40 for number in range(3000)}
+"""Labels, or annotations, of about 150 KiB."""
+
+
+@pytest.mark.parametrize("namespace", [NS, "team-plain"], ids=["opted in", "not opted in"])
+@pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "assigned"])
+def test_no_cache_keeps_what_a_tenant_writes_on_pods(desk: Desk, namespace: str, node: str) -> None:
+    if namespace != NS:
+        desk.create(a_namespace(namespace, mode=""))
+    large = {"labels": LARGE, "annotations": LARGE}
+    desk.pod(name="large", namespace=namespace, node=node, metadata=large, requests={"cpu": "1"})
+    desk.catch_up()
+    kept = [repr(one.get(f"{namespace}/large")) for one in desk.informers()]
+    assert kept
+    assert max(map(len, kept)) < 2000
+
+
+def test_no_cache_keeps_what_is_written_on_quotas(desk: Desk) -> None:
+    quota = a_quota("large")
+    quota["metadata"] |= {"annotations": LARGE}  # type: ignore[operator]
+    desk.create(quota)
+    desk.catch_up()
+    kept = desk.engine.informers["resourcequotas"]
+    assert isinstance(kept, Informer)
+    assert len(repr(kept.get(f"{NS}/large"))) < 2000

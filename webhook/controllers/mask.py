@@ -48,6 +48,7 @@ from webhook.controllers.rounds import Rounds
 from webhook.controllers.terms import Terms, always
 from webhook.quota.deferral import is_excluded
 from webhook.quota.fields import InvalidFieldError
+from webhook.quota.keeping import kept_pod
 from webhook.quota.native_status import (
     Patch,
     incomplete_keys,
@@ -282,7 +283,7 @@ class MaskRepair:
     def _restore(self, quota: ResourceQuota, but: Set[str] = frozenset()) -> float | None:
         """Complete a status by the pods there are, except for some resources."""
         found = self._api.get(RESOURCE_QUOTAS, quota.name, namespace=quota.namespace)
-        present = ResourceQuota.from_object(found)
+        present = ResourceQuota.from_stored(found)
         counted = native_count(present, self._pods(quota.namespace))
         counted = {name: amount for name, amount in counted.items() if name not in but}
         patch = restoring_patch(present, counted)
@@ -290,7 +291,7 @@ class MaskRepair:
             written = self._write(present, patch, "restored")
             if written is None:
                 return None  # whoever leads now does it
-            left = incomplete_keys(ResourceQuota.from_object(written.object))
+            left = incomplete_keys(ResourceQuota.from_stored(written.object))
             if counted.keys() & left:
                 raise HiddenAgainError(present, counted.keys() & left)
         if quota.key in self._half_done:
@@ -308,7 +309,7 @@ class MaskRepair:
     def _pods(self, namespace: str) -> Iterable[Pod]:
         for page in whole_list(self._api, PODS, Scope(namespace), newest=0):
             for revision in page.items:
-                yield Pod.from_object(decode_pod(revision.data))
+                yield kept_pod(decode_pod(revision.data))
 
     def _write(self, quota: ResourceQuota, patch: Patch, what: str) -> Revision | None:
         if not self._terms.leads():

@@ -23,6 +23,7 @@ from webhook.controllers.counting import NamespaceCount
 from webhook.controllers.counts import Counts
 from webhook.controllers.tracked import Tracked, TrackerTiming
 from webhook.quota.fields import InvalidFieldError, mapping, text
+from webhook.quota.keeping import kept_pod
 from webhook.quota.ledger import excess
 from webhook.quota.objects import Pod
 from webhook.quota.settlement import CountedQuota
@@ -203,7 +204,7 @@ class Recounter:
             version = page.resource_version
             for revision in page.items:
                 try:
-                    pods[revision.uid] = Pod.from_object(decode_pod(revision.data))
+                    pods[revision.uid] = kept_pod(decode_pod(revision.data))
                 except InvalidFieldError:
                     unreadable.add(revision.uid)
         return Listed(version, pods, frozenset(unreadable))

@@ -4,6 +4,11 @@ Of a pod that waits for a node, what its place in the line depends on is kept as
 
 Pods of one template differ in name, node and a few times, and agree in all that they are charged
 for. That part is read once for all of them, which saves more time than memory.
+
+Caches hold the pods of every namespace, and whoever may create pods decides how large they are: a
+pod of 1.5 MiB must not take much more room here than any other. So labels are dropped and
+annotations, but for two of them; gates and containers beyond some number are kept as summaries that
+are judged like all of them; a large template is not remembered.
 """
 
 from __future__ import annotations
@@ -16,34 +21,89 @@ from types import MappingProxyType
 from typing import Final
 
 from webhook.encoding import InvalidJsonError, decode_json, encode_json
+from webhook.quota.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.objects import MIRROR_ANNOTATION, Pod, is_unplaced
-from webhook.quota.pods import usage_of
+from webhook.quota.objects import (
+    LET_THROUGH_ANNOTATION,
+    MIRROR_ANNOTATION,
+    Container,
+    Pod,
+    ResourceQuota,
+    is_unplaced,
+)
+from webhook.quota.pods import is_terminal, usage_of
+from webhook.quota.quantity import ZERO, Quantity
 from webhook.quota.reading import Node
+from webhook.quota.resources import ResourceList
 
+_OUR_PREFIX: Final = "deferredquota.io/"
 _TEMPLATES: Final = 2048
+_TEMPLATE_BYTES: Final = 8192
+"""Of the longest template that is remembered; those of usual pods have a few hundred."""
+_TOKEN_LENGTH: Final = 64
+_GATES: Final = 8
+"""Gates of others that are kept of a pod, by which it says why it waits."""
+_CONTAINERS: Final = 32
+"""A pod with more of them keeps summaries."""
+_STATED: Final = ("cpu", "memory")
 _OF_ITS_OWN: Final = {"conditions": None, "nominatedNodeName": None}
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _MIRROR: Final[Mapping[str, str]] = MappingProxyType({MIRROR_ANNOTATION: ""})
 
 
 def kept_pod(raw: Mapping[str, object]) -> Pod:
-    """Read a pod as `Pod.from_object` does, to be kept.
+    """Read a pod as `Pod.from_stored` does, to be kept.
 
-    Labels, annotations and the prefix of a generated name are left out, of a pod with a node also
-    the time of creation; that it is a mirror pod is not. What it is charged, and which scopes
-    select it, is the same.
+    Labels and annotations are left out, of a pod with a node also the prefix of a generated name
+    and the time of creation; that it is a mirror pod is not, nor that it was let through. What it
+    is charged, and which scopes select it, is the same.
 
     Raises:
         InvalidFieldError: A field that is read has the wrong type.
-        InvalidQuantityError: An amount is not a quantity.
+        InvalidQuantityError: An amount is not a quantity for the API server either.
     """
     key = _template_key(raw)
     try:
         shared = None if key is None else _template(key)
     except InvalidFieldError:
         shared = None  # the whole object says where the field is
-    return _without_words(Pod.from_object(raw)) if shared is None else _like(shared, raw)
+    return lean(Pod.from_stored(raw)) if shared is None else _like(shared, raw)
+
+
+def lean(pod: Pod) -> Pod:
+    """Return a pod that was read as a whole with no more than what is kept of one."""
+    usage = None if is_terminal(pod) else usage_of(pod, now=None)
+    kept = replace(
+        pod,
+        generate_name="" if pod.is_assigned else pod.generate_name,
+        created=None if pod.is_assigned else pod.created,
+        labels=_NOTHING,
+        annotations=_annotations_of(pod.annotations, is_assigned=pod.is_assigned),
+        scheduling_gates=_gates_of(pod.scheduling_gates),
+    )
+    # of a pod with news about a resize the sum depends on which container they are about
+    has_news = pod.statuses or pod.resize_infeasible or pod.resize_verdict_outdated
+    if not has_news and len(pod.containers) + len(pod.init_containers) > _CONTAINERS:
+        kept = replace(
+            kept,
+            containers=_summaries(pod.containers),
+            init_containers=_summaries(pod.init_containers),
+        )
+    if usage is not None:
+        object.__setattr__(kept, "_usage", usage)
+    return kept
+
+
+def kept_quota(raw: Mapping[str, object]) -> ResourceQuota:
+    """Read a quota as `ResourceQuota.from_stored` does; of its annotations only ours are kept.
+
+    Raises:
+        InvalidFieldError: A field that is read has the wrong type.
+        InvalidQuantityError: An amount is not a quantity for the API server either.
+    """
+    quota = ResourceQuota.from_stored(raw)
+    ours = quota.annotations.get(EXCLUDE_ANNOTATION)
+    return replace(quota, annotations=_NOTHING if ours != "true" else {EXCLUDE_ANNOTATION: ours})
 
 
 def _template_key(raw: Mapping[str, object]) -> bytes | None:
@@ -52,11 +112,10 @@ def _template_key(raw: Mapping[str, object]) -> bytes | None:
     if type(spec) is not dict or type(status) is not dict or _has_resize_news(status):
         return None
     try:
-        return encode_json(
-            {"spec": {**spec, "nodeName": None}, "status": {**status, **_OF_ITS_OWN}}
-        )
+        key = encode_json({"spec": {**spec, "nodeName": None}, "status": {**status, **_OF_ITS_OWN}})
     except InvalidJsonError:
         return None
+    return key if len(key) <= _TEMPLATE_BYTES else None
 
 
 def _has_resize_news(status: dict[str, object]) -> bool:
@@ -79,7 +138,7 @@ def _template(key: bytes) -> Pod:
     """Read a pod that has no metadata and no node, and what it would be charged."""
     raw = decode_json(key)
     assert isinstance(raw, dict)  # noqa: S101 - only this module makes keys
-    pod = Pod.from_object(raw)
+    pod = Pod.from_stored(raw)
     usage_of(pod, now=None)  # which the pod keeps
     return pod
 
@@ -92,12 +151,12 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
     pod = Pod(
         namespace=sys.intern(meta.text("namespace")),
         name=meta.text("name"),
-        generate_name="",
+        generate_name="" if node_name else sys.intern(meta.text("generateName")),
         uid=meta.text("uid"),
         resource_version=meta.text("resourceVersion"),
         created=None if node_name else meta.timestamp("creationTimestamp"),
         labels=_NOTHING,
-        annotations=_words(meta.string_map("annotations")),
+        annotations=_annotations_of(meta.string_map("annotations"), is_assigned=node_name != ""),
         deletion_timestamp=meta.timestamp("deletionTimestamp"),
         deletion_grace_period_seconds=meta.integer("deletionGracePeriodSeconds"),
         node_name=sys.intern(node_name),
@@ -121,15 +180,57 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
     return pod
 
 
-def _without_words(pod: Pod) -> Pod:
-    return replace(
-        pod,
-        generate_name="",
-        created=None if pod.is_assigned else pod.created,
-        labels=_NOTHING,
-        annotations=_words(pod.annotations),
+def _annotations_of(annotations: Mapping[str, str], *, is_assigned: bool) -> Mapping[str, str]:
+    """Return those that something is decided by; a pod with a node was seen long before."""
+    token = "" if is_assigned else annotations.get(LET_THROUGH_ANNOTATION, "")
+    is_mirror = MIRROR_ANNOTATION in annotations
+    if not token or len(token) > _TOKEN_LENGTH:
+        return _MIRROR if is_mirror else _NOTHING
+    return {**(_MIRROR if is_mirror else _NOTHING), LET_THROUGH_ANNOTATION: token}
+
+
+def _gates_of(gates: tuple[str, ...]) -> tuple[str, ...]:
+    """Return our gate, if it is among them, and some of the others; all where there are few."""
+    if len(gates) <= _GATES:
+        return gates
+    ours = [name for name in gates if name.startswith(_OUR_PREFIX)][:_GATES]
+    return (*ours, *[name for name in gates if name not in ours][:_GATES])
+
+
+def _summaries(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    """Return one container for all that state the same of cpu and memory, whatever the amounts.
+
+    The QoS class and what a container has to specify depend on what is stated, on what is above
+    zero, and on the sums; the charge of the pod is worked out before.
+    """
+    groups: dict[tuple[object, ...], list[Container]] = {}
+    for one in containers:
+        key = (_stated(one.requests), _stated(one.limits))
+        groups.setdefault(key, []).append(one)
+    return tuple([_summary(members) for members in groups.values()])
+
+
+def _stated(amounts: ResourceList) -> tuple[int | None, ...]:
+    return tuple(
+        [None if (amount := amounts.get(name)) is None else amount.sign for name in _STATED]
     )
 
 
-def _words(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    return _MIRROR if MIRROR_ANNOTATION in annotations else _NOTHING
+def _summary(members: list[Container]) -> Container:
+    first = members[0]
+    others = f" and {len(members) - 1} more" if len(members) > 1 else ""
+    return Container(
+        f"{first.name}{others}",
+        _total([one.requests for one in members]),
+        _total([one.limits for one in members]),
+        first.restartable,
+    )
+
+
+def _total(lists: list[ResourceList]) -> dict[str, Quantity]:
+    """Sum what all of these state, or none does."""
+    return {
+        name: sum((amounts[name] for amounts in lists), ZERO)
+        for name in _STATED
+        if name in lists[0]
+    }

@@ -8,6 +8,7 @@ from typing import Final
 
 from webhook.cluster.api import RESOURCE_QUOTAS, ClusterApi, Object
 from webhook.quota.fields import InvalidFieldError, mapping
+from webhook.quota.keeping import kept_quota
 from webhook.quota.objects import ResourceQuota
 
 _BELIEVED_SECONDS: Final = 5.0
@@ -63,7 +64,7 @@ class LiveQuotas:
         unreadable: list[str] = []
         for raw in self._api.list(RESOURCE_QUOTAS, namespace=namespace).items:
             try:
-                quotas.append(ResourceQuota.from_object(raw))
+                quotas.append(kept_quota(raw))
             except InvalidFieldError as err:
                 unreadable.append(unreadable_quota(_name_of(raw), err))
         return _Listed(tuple(quotas), tuple(unreadable), asked_at)

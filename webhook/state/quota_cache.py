@@ -24,6 +24,7 @@ from webhook.cluster.informer import Change, Informer, Timing
 from webhook.cluster.shapes import decode_quota
 from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.fields import InvalidFieldError
+from webhook.quota.keeping import kept_quota
 from webhook.quota.objects import ResourceQuota
 from webhook.state.live_quotas import LiveQuotas, unreadable_quota
 from webhook.state.namespace_labels import labels_of
@@ -92,7 +93,7 @@ class QuotaCache:
         self.informer: Final = Informer(
             api,
             RESOURCE_QUOTAS,
-            transform=ResourceQuota.from_object,
+            transform=kept_quota,
             timing=timing,
             decode=decode_quota,
         )

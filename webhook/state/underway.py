@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Final
 
 from webhook.cluster.informer import Change, Informer
+from webhook.quota.keeping import lean
 from webhook.quota.ledger import NOTHING
 from webhook.quota.line import is_underway, waits
 from webhook.quota.objects import Pod
@@ -36,7 +37,7 @@ class _Recent:
     """A pod that is not seen yet.
 
     Attributes:
-        pod: The pod as it came.
+        pod: The pod as it came, without what nothing is decided by.
         usage: What it takes.
         moment: When it came, on the monotonic clock.
     """
@@ -195,7 +196,7 @@ class Underway:
             space = self._spaces.setdefault(namespace, _Space())
             is_again = not is_dry_run and space.forget(token)
             may = space.has_room(fits, stands_before)
-            came = _Recent(pod, usage_of(pod, now=None), now)
+            came = _Recent(lean(pod), usage_of(pod, now=None), now)
             if not is_again:
                 token = secrets.token_hex(8)
             if may and not is_dry_run:

@@ -14,6 +14,7 @@ from typing import Final
 from webhook.cluster.api import PODS, ClusterApi, NotFoundError, object_key
 from webhook.cluster.informer import Informer, Scope, Timing
 from webhook.cluster.shapes import decode_pod
+from webhook.quota.keeping import kept_pod
 from webhook.quota.objects import Pod
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.namespace_cache import NamespaceCache
@@ -40,6 +41,9 @@ class PodSeen:
 
 class CachedView:
     """All that the doors look at. Safe to use from several threads.
+
+    A pod in the cache has no labels, and of its annotations only those that something is decided
+    by (`quota.keeping`): tenants decide how large the others are. One that is read live is whole.
 
     Args:
         api: The API server.
@@ -68,7 +72,7 @@ class CachedView:
         self.pods: Final = Informer(
             api,
             PODS,
-            transform=Pod.from_object,
+            transform=kept_pod,
             scope=WAITING_PODS,
             timing=timing,
             decode=decode_pod,
@@ -120,7 +124,7 @@ class CachedView:
             raw = self._api.get(PODS, name, namespace=namespace)
         except NotFoundError:
             return PodSeen(None, barrier, is_live=True)
-        return PodSeen(Pod.from_object(raw), barrier, is_live=True)
+        return PodSeen(Pod.from_stored(raw), barrier, is_live=True)
 
     def ledger(self, namespace: str) -> LedgerVersion | None:
         """Return the namespace's ledger as last known; None when none is."""

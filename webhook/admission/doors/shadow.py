@@ -10,20 +10,26 @@ A dry run stores nothing and counts for nothing.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from webhook.admission.doors import pods
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Denied, Object
+from webhook.quota.keeping import lean
 from webhook.quota.objects import Pod
 from webhook.quota.reading import Node
+from webhook.state.names import CAPACITY_LABEL, MARK_PREFIX
 from webhook.state.shadow_creations import Attempt
 
 _log = logging.getLogger(__name__)
 
 DOOR: Final = "shadow"
 _SEEN: Final = Allowed(decision="watched", door=DOOR)
+_SHOWN: Final = 253
 _UNSEEN: Final = Allowed(decision="not-watched", door=DOOR)
 
 
@@ -45,9 +51,24 @@ def _observe(context: DoorContext, request: AdmissionRequest) -> bool:
     pod = Pod.from_object(request.object)
     if not pod.uid or pod.namespace != request.namespace:
         return False
-    is_against_rules = partial(_is_against_rules, context, request, pod)
-    context.creations(Attempt(pod, workload_of(request.object, pod), is_against_rules))
+    workload = workload_of(request.object, pod)
+    pod = _kept(pod)
+    brief = replace(request, object=None, old_object=None)
+    is_against_rules = partial(_is_against_rules, context, brief, pod)
+    context.creations(Attempt(pod, workload, is_against_rules))
     return True
+
+
+def _kept(pod: Pod) -> Pod:
+    """Return no more of a pod than is judged of it later; one of our marks is as good as many."""
+    labels = dict(islice(_ours(pod.labels), 1))
+    annotations = dict(islice(_ours(pod.annotations), 1))
+    kept = lean(pod)
+    return replace(kept, labels=labels, annotations={**annotations, **kept.annotations})
+
+
+def _ours(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return ((name, "") for name in given if name.startswith(MARK_PREFIX) or name == CAPACITY_LABEL)
 
 
 def _is_against_rules(context: DoorContext, request: AdmissionRequest, pod: Pod) -> bool:
@@ -65,5 +86,6 @@ def workload_of(raw: Object, pod: Pod) -> str:
         return f"Pod/{pod.name}"
     for owner in Node(raw).child("metadata").children("ownerReferences"):
         if owner.boolean("controller"):
-            return f"{owner.text('kind')}/{owner.text('name')}"
+            kind, name = owner.text("kind"), owner.text("name")
+            return f"{kind[:_SHOWN]}/{name[:_SHOWN]}"  # which the API server does not limit
     return f"Pod/{pod.generate_name}*"

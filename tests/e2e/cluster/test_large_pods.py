@@ -1,0 +1,77 @@
+"""What tenants may write on pods without limit takes no memory of the product."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.product import Product, Server
+from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.waiting import becomes
+
+_LABELS: Final = {f"l{number:05}": "" for number in range(30_000)}
+"""About a megabyte of a stored pod, and two and a half of memory where it is kept."""
+_FIRST: Final = 8
+"""Pods until the memory has grown that is needed to read any."""
+_PODS: Final = 24
+_MOST_BYTES: Final = 400_000
+"""By how much a pod may let a process grow; the pod itself is larger."""
+
+
+def test_labels_of_pods_are_not_kept(
+    plane: ControlPlane, product: Product, tenant: Tenant, plain: Tenant
+) -> None:
+    tenant.quota(hard={"requests.cpu": "1"})
+    for where in (plain, tenant):
+        role = ("--clusterrole=edit", "--user=alice", f"--namespace={where.namespace}")
+        plane.kubectl("create", "rolebinding", "alice", *role)
+    for where in (plain, tenant):
+        alice = Tenant(plane.rest_as("alice", ("devs",)), where.namespace)
+        becomes(partial(may_create, alice), True, "whether alice may create pods")
+        for number in range(_FIRST):
+            make(alice, f"first-{number}")
+        catch_up(product, where)
+        before = {one.name: memory_of(one) for one in product.processes}
+        for number in range(_PODS):
+            make(alice, f"large-{number}")
+        catch_up(product, where)
+        grown = {one.name: memory_of(one) - before[one.name] for one in product.processes}
+        assert max(grown.values()) < _PODS * _MOST_BYTES, (where.namespace, grown)
+
+
+def may_create(alice: Tenant) -> bool:
+    return alice.create("may", "1", dry_run=True).ok
+
+
+def make(alice: Tenant, name: str) -> None:
+    alice.pod(name, "2", metadata={"labels": _LABELS})
+
+
+def catch_up(product: Product, where: Tenant) -> None:
+    """Wait until the processes have seen all pods that there are."""
+    pods = where.api.get("/api/v1/pods").body["items"]
+    waiting = sum(not one["spec"].get("nodeName") for one in pods)
+    for server in product.webhooks:
+        becomes(partial(objects_of, server, "pods"), waiting, server.name)
+    for server in product.controllers:
+        becomes(partial(objects_of, server, "pods of the controller"), len(pods), server.name)
+
+
+def objects_of(server: Server, kind: str) -> int:
+    return int(server.metric("cache_objects", kind=kind))
+
+
+def memory_of(server: Server) -> int:
+    """Resident bytes of all of its processes."""
+    total = 0
+    for status in Path("/proc").glob("[0-9]*/statm"):
+        try:
+            if os.getpgid(int(status.parent.name)) == server.pid:
+                total += int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (ProcessLookupError, FileNotFoundError):
+            continue
+    assert total
+    return total
