@@ -323,7 +323,7 @@ class Rig:
         )
 
     def _stored(self, name: str, namespace: str) -> Pod:
-        return Pod.from_object(self.api.get(PODS, name, namespace=namespace))
+        return Pod.from_stored(self.api.get(PODS, name, namespace=namespace))
 
 
 @contextmanager

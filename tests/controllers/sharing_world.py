@@ -682,6 +682,7 @@ def _tracked(*, is_hasty: bool) -> Any:
         seen=lambda _uid: None,
         forget_gone=lambda _kept: None,
         unmatchable={},
+        uncountable={},
         waiting=(),
     )
     return SimpleNamespace(

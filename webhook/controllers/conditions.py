@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.quota.ledger import Condition
 
 COUNTED: Final = "Counted"
 QUOTAS_READABLE: Final = "QuotasReadable"
+AMOUNTS_COUNTABLE: Final = "AmountsCountable"
 REBUILT: Final = "Rebuilt"
 
 _MOST_NAMED: Final = 8
@@ -24,11 +25,14 @@ class Trouble:
         pods: Why pods cannot be counted, by any key; texts begin with the pod's name.
         quotas: Why quotas cannot be read, one sentence each.
         unmatchable: Quota name → why its scopes cannot be evaluated.
+        uncountable: Pods with amounts that are too large to be counted, and their fields, by any
+            key.
     """
 
     pods: Mapping[str, str]
     quotas: Iterable[str]
     unmatchable: Mapping[str, str]
+    uncountable: Mapping[str, str] = field(default_factory=dict)
 
 
 def conditions_of(trouble: Trouble) -> tuple[Condition, ...]:
@@ -38,7 +42,11 @@ def conditions_of(trouble: Trouble) -> tuple[Condition, ...]:
         *(f"quota {name}: {why}" for name, why in sorted(trouble.unmatchable.items())),
     ]
     pods = sorted(trouble.pods.values())
-    return (_counted(pods, quotas), _readable(quotas, is_unmatchable=bool(trouble.unmatchable)))
+    return (
+        _counted(pods, quotas),
+        _readable(quotas, is_unmatchable=bool(trouble.unmatchable)),
+        _countable(sorted(trouble.uncountable.values())),
+    )
 
 
 def rebuilt(message: str) -> Condition:
@@ -56,6 +64,8 @@ def with_conditions(
     known = {one.type: one for one in present}
     for one in wanted:
         former = known.get(one.type)
+        if former is None and (one.type, one.status) == (AMOUNTS_COUNTABLE, "True"):
+            continue  # few ledgers ever need it
         is_same = former is not None and former.status == one.status and former.since
         known[one.type] = replace(one, since=former.since if is_same and former else now)
     return tuple(known.values())
@@ -80,6 +90,16 @@ def _readable(quotas: list[str], *, is_unmatchable: bool) -> Condition:
         return Condition(QUOTAS_READABLE, "True", "AllReadable")
     reason = "Unmatchable" if is_unmatchable else "Unreadable"
     return Condition(QUOTAS_READABLE, "False", reason, _listed(quotas))
+
+
+def _countable(pods: list[str]) -> Condition:
+    if not pods:
+        return Condition(AMOUNTS_COUNTABLE, "True", "AllCountable")
+    message = (
+        "these pods ask for more than can be counted, which is above every limit of these "
+        f"resources: {_listed(pods)}"
+    )
+    return Condition(AMOUNTS_COUNTABLE, "False", "AmountsTooLarge", message)
 
 
 def _listed(texts: list[str]) -> str:

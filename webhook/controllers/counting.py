@@ -14,11 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.controllers.waiting import WaitingPods
-from webhook.quota.deferral import DeferredQuota, NamespaceQuotas, deferred_part
+from webhook.quota.deferral import (
+    DeferredQuota,
+    NamespaceQuotas,
+    deferred_part,
+    uncountable_fields,
+)
 from webhook.quota.objects import Pod
 from webhook.quota.pods import is_terminal, usage_of
 from webhook.quota.quantity import ZERO, Quantity
-from webhook.quota.resources import ResourceList, add, subtract
+from webhook.quota.resources import ResourceList, add, subtract, uncountable_names
 from webhook.quota.scopes import ScopeError, matches
 from webhook.quota.settlement import Count, CountedQuota, SeenPod
 
@@ -58,6 +63,7 @@ class NamespaceCount:
         self._released: set[str] = set()
         self._used: dict[str, _Sum] = {}
         self._pending: dict[str, _Sum] = {}
+        self._uncountable: set[str] = set()
         self._gone: set[str] = set()
         self.waiting: Final = WaitingPods()
         """Those of the pods that wait behind our gate."""
@@ -76,6 +82,15 @@ class NamespaceCount:
     def unmatchable(self) -> dict[str, str]:
         """Quotas whose scopes cannot be evaluated: name → why. They are charged nothing."""
         return dict(self._unmatchable)
+
+    @property
+    def uncountable(self) -> dict[str, str]:
+        """Pods that count as more than any limit of a resource: uid → name and fields."""
+        return {
+            uid: f"{pod.key}: {', '.join(uncountable_fields(pod, self._quotas.keys))}"
+            for uid in self._uncountable
+            if (pod := self._pods.get(uid)) is not None
+        }
 
     @property
     def released(self) -> frozenset[str]:
@@ -105,6 +120,7 @@ class NamespaceCount:
             return
         self._quotas = quotas
         self._unmatchable = {}
+        self._uncountable = set()
         self._used = {each.name: _Sum() for each in quotas.quotas}
         self._pending = {each.name: _Sum() for each in quotas.quotas}
         for pod in self._pods.values():
@@ -155,12 +171,15 @@ class NamespaceCount:
     def _counted(self, quota: DeferredQuota) -> CountedQuota:
         pending = self._pending[quota.name]
         used = self._used[quota.name].amounts
+        # a sum that is above what is counted is above every limit, and says no more than that
         return CountedQuota(
             observed=quota.observed,
             hard=quota.hard,
-            used={name: used.get(name, ZERO) for name in quota.hard},
+            used=deferred_part(
+                {name: used.get(name, ZERO) for name in quota.hard}, quota.hard.keys()
+            ),
             pending={
-                **{name: amount for name, amount in pending.amounts.items() if name in quota.hard},
+                **deferred_part(pending.amounts, quota.hard.keys()),
                 **({"pods": Quantity.parse(str(pending.pods))} if pending.pods else {}),
             },
         )
@@ -170,9 +189,12 @@ class NamespaceCount:
             usage, sums = self._usage(pod), self._sums(pod)
             for name in self._applying(pod, self._unmatchable):
                 sums[name].put(usage)
+            if uncountable_names(usage):
+                self._uncountable.add(pod.uid)
 
     def _take(self, uid: str) -> None:
         """Take a pod out of the sums as it was put in: nothing that decides this has changed."""
+        self._uncountable.discard(uid)
         pod = self._pods.get(uid)
         if pod is not None and self._is_live(pod):
             usage, sums = self._usage(pod), self._sums(pod)

@@ -168,7 +168,7 @@ class ReservationWatch:
         """
         try:
             raw = self._api.get(PODS, reservation.pod, namespace=namespace)
-            pod = Pod.from_object(raw)
+            pod = Pod.from_stored(raw)
         except NotFoundError:
             return 0 if seen is None else None
         except InvalidFieldError:

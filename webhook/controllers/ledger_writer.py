@@ -167,10 +167,11 @@ class LedgerWriter:
     def _conditions(self, namespace: str, tracked: Tracked) -> tuple[Condition, ...]:
         with self._counts.lock:
             pods, unmatchable = dict(tracked.unreadable_pods), tracked.count.unmatchable
+            uncountable = tracked.count.uncountable
         if tracked.is_leaving:
             return conditions_of(Trouble({}, (), {}))
         quotas = self._counts.opted.quotas_of(namespace).unreadable
-        return conditions_of(Trouble(pods, quotas, unmatchable))
+        return conditions_of(Trouble(pods, quotas, unmatchable, uncountable))
 
     def _now(self) -> str:
         return time_text(self._timing.now())

@@ -148,7 +148,7 @@ def _write(
             wait.persist(lambda patch=patch: _patch_status(api, namespace, quota.name, patch))  # type: ignore[misc]
         except ConflictError:
             raw = wait.persist(lambda: api.get(RESOURCE_QUOTAS, quota.name, namespace=namespace))
-            before, newest = newest, ResourceQuota.from_object(raw)
+            before, newest = newest, ResourceQuota.from_stored(raw)
             counted = carried_over(counted, before, newest)
         except NotFoundError:
             return False

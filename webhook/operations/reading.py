@@ -110,7 +110,7 @@ def inhabitants(api: ClusterApi, namespace: str, repeat: Repeat = once) -> Inhab
 def read_pod(raw: Object) -> Pod | str:
     """Read a pod, or say what of it cannot be read."""
     try:
-        return Pod.from_object(raw)
+        return Pod.from_stored(raw)
     except InvalidFieldError as err:
         return f"Pod {name_of(raw)}: {err}"
 
@@ -118,7 +118,7 @@ def read_pod(raw: Object) -> Pod | str:
 def read_quota(raw: Object) -> ResourceQuota | str:
     """Read a quota, or say what of it cannot be read."""
     try:
-        return ResourceQuota.from_object(raw)
+        return ResourceQuota.from_stored(raw)
     except InvalidFieldError as err:
         return f"ResourceQuota {name_of(raw)}: {err}"
 

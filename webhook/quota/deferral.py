@@ -7,18 +7,22 @@ configuration adds; the rest of a quota stays with the API server. Ceilings are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
 
+from webhook.quota.fields import InvalidFieldError
+from webhook.quota.fields import key as keyed
 from webhook.quota.ledger import NEWEST, Claim, Door, Observed, excess
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.pods import usage_of
 from webhook.quota.qos import effective_qos_class
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import ResourceList
+from webhook.quota.quantity import COUNTABLE, Quantity
+from webhook.quota.resources import ResourceList, counted, uncountable_names
 from webhook.quota.scopes import ScopeError, is_terminating, matches
+
+TOO_LARGE: Final = "is too large to be counted"
 
 EXCLUDE_ANNOTATION: Final = "deferredquota.io/exclude"
 """Set to "true" on a ResourceQuota, it leaves all of that quota to the API server."""
@@ -73,8 +77,61 @@ def is_excluded(quota: ResourceQuota) -> bool:
 
 
 def deferred_part(resources: ResourceList, keys: Set[str]) -> dict[str, Quantity]:
-    """Return the deferred resources of a list."""
-    return {name: amount for name, amount in resources.items() if name in keys}
+    """Return the deferred resources of a list, as they are counted (`resources.counted`)."""
+    part = {name: amount for name, amount in resources.items() if name in keys}
+    return {**counted(part)} if uncountable_names(part) else part
+
+
+def limits_of(quota: ResourceQuota, keys: Set[str]) -> dict[str, Quantity]:
+    """Return the deferred ceilings of a quota; none is above what is counted.
+
+    So that what cannot be counted is above every one of them.
+    """
+    return {name: min(amount, COUNTABLE) for name, amount in quota.hard.items() if name in keys}
+
+
+def uncountable_fields(pod: Pod, keys: Set[str]) -> tuple[str, ...]:
+    """Return where a pod asks for so much of a deferred resource that it cannot be counted.
+
+    Those are YAML paths; only the quota key where it is the sum that is too large.
+    """
+    names = uncountable_names(deferred_part(usage_of(pod, now=None), keys))
+    found: list[str] = []
+    for name in names:
+        resource = name.removeprefix("requests.").removeprefix("limits.")
+        side = "limits" if name.startswith("limits.") else "requests"
+        found += [path for path in _places(pod, side, resource) if path not in found]
+    return tuple(found or names)
+
+
+def _places(pod: Pod, side: str, resource: str) -> Iterator[str]:
+    """Yield the paths of the amounts of one resource that are too large to be counted."""
+    lists = [
+        (f"spec.{name}[{index}].resources.{side}", one.limits if side == "limits" else one.requests)
+        for name, containers in (
+            ("containers", pod.containers),
+            ("initContainers", pod.init_containers),
+        )
+        for index, one in enumerate(containers)
+        if " " not in one.name  # else it stands for several, see `keeping`
+    ]
+    if pod.resources is not None:
+        whole = pod.resources.limits if side == "limits" else pod.resources.requests
+        lists.append((f"spec.resources.{side}", whole))
+    lists.append(("spec.overhead", pod.overhead))
+    for path, amounts in lists:
+        if resource in uncountable_names(amounts):
+            yield keyed(path, resource)
+
+
+def check_countable(pod: Pod, keys: Set[str]) -> None:
+    """Refuse a pod that asks for more of a deferred resource than can be counted.
+
+    Raises:
+        InvalidFieldError: It does; the error has the path.
+    """
+    for path in uncountable_fields(pod, keys):
+        raise InvalidFieldError(path, TOO_LARGE)
 
 
 def deferred_quotas(quotas: Iterable[ResourceQuota], keys: Set[str]) -> NamespaceQuotas:
@@ -82,7 +139,7 @@ def deferred_quotas(quotas: Iterable[ResourceQuota], keys: Set[str]) -> Namespac
     chosen = [
         DeferredQuota(quota, hard, observed_as(quota, hard))
         for quota in sorted(quotas, key=lambda quota: quota.name)
-        if not is_excluded(quota) and (hard := deferred_part(quota.hard, keys))
+        if not is_excluded(quota) and (hard := limits_of(quota, keys))
     ]
     observed = frozenset(each.observed for each in chosen)
     return NamespaceQuotas(tuple(chosen), observed, keys)

@@ -13,7 +13,13 @@ from typing import Final, TypeAlias
 
 from webhook.quota.constraints import missing_resources
 from webhook.quota.coverage import CoverageRules, Uncovered, uncovered_assignment
-from webhook.quota.deferral import DeferredQuota, NamespaceQuotas, claim_of_assignment
+from webhook.quota.deferral import (
+    TOO_LARGE,
+    DeferredQuota,
+    NamespaceQuotas,
+    claim_of_assignment,
+    uncountable_fields,
+)
 from webhook.quota.ledger import NEWEST, Claim, Door, Ledger, exceeded
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.pods import is_terminal
@@ -21,6 +27,7 @@ from webhook.quota.quantity import ZERO
 from webhook.quota.refusals import MustSpecify, QuotaExceeded
 from webhook.quota.scopes import ScopeError
 
+_MOST_NAMED: Final = 8
 _AGELESS: Final = datetime.max.replace(tzinfo=UTC)
 
 Place: TypeAlias = tuple[int, datetime, int, str]
@@ -286,9 +293,9 @@ def _hindrance(
         unsaid = missing_resources(pod, quota.hard)
         if unsaid:
             return Hindrance(Waits.MUST_SPECIFY, MustSpecify(quota.name, unsaid).message)
-    for quota in applying:
-        if claim is not None and _is_beyond(claim, quota):
-            return Hindrance(Waits.NEVER_FITS, quota=quota.name)
+    too_much = None if claim is None else _never_fits(pod, claim, applying, terms)
+    if too_much is not None:
+        return too_much
     others = [name for name in pod.scheduling_gates if name != gate]
     if others and applying:  # what is reserved would wait for them
         return Hindrance(
@@ -302,6 +309,18 @@ def _uncovered(pod: Pod, terms: Terms) -> Uncovered | None:
     if not (rules.limited or rules.required):
         return None
     return uncovered_assignment(pod, terms.every, rules)
+
+
+def _never_fits(
+    pod: Pod, claim: Claim, applying: Sequence[DeferredQuota], terms: Terms
+) -> Hindrance | None:
+    fields = uncountable_fields(pod, terms.quotas.keys)
+    detail = f"{', '.join(fields[:_MOST_NAMED])} {TOO_LARGE}" if fields else ""
+    for quota in applying:
+        if _is_beyond(claim, quota):
+            return Hindrance(Waits.NEVER_FITS, detail, quota=quota.name)
+    # no bind of such a pod is admitted, whatever its quotas limit
+    return Hindrance(Waits.NEVER_FITS, detail) if fields else None
 
 
 def _is_beyond(claim: Claim, quota: DeferredQuota) -> bool:

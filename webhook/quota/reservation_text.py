@@ -29,7 +29,7 @@ from webhook.quota.fields import (
     text,
 )
 from webhook.quota.ledger import Door, Reservation
-from webhook.quota.quantity import InvalidQuantityError, Quantity
+from webhook.quota.quantity import Format, InvalidQuantityError, Quantity
 from webhook.quota.resources import ResourceList
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*", re.ASCII)
@@ -41,6 +41,7 @@ _FIELDS: Final = 6
 _NANO: Final = re.compile(r"-?[0-9]{1,100000}n", re.ASCII)
 """Amounts of pods have ten thousand digits at most; this leaves room for any sum of them."""
 
+_LONGEST_READABLE: Final = 64
 _INT64_NANO: Final = 2**63 * 10**9
 
 
@@ -116,11 +117,13 @@ def _exact_text(amount: Quantity) -> str:
     """
     if abs(amount.nano) < _INT64_NANO:
         return str(amount)
+    if amount.format is Format.EXP and len(text := str(amount)) <= _LONGEST_READABLE:
+        return text  # which has its exponent, as that of amounts that are too large to be counted
     return f"{Decimal(amount.nano):f}n"
 
 
 def _exact_amount(value: object, field: str) -> Quantity:
-    if isinstance(value, str) and len(value) > 64 and _NANO.fullmatch(value):
+    if isinstance(value, str) and len(value) > _LONGEST_READABLE and _NANO.fullmatch(value):
         return Quantity.of_nano(int(Decimal(value[:-1])))
     return Quantity.from_json(value, field=field)
 

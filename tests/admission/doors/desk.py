@@ -83,7 +83,7 @@ def a_namespace(name: str = NAMESPACE, *, mode: str = "deferred") -> Object:
 
 def qos_of(pod: ApiObject) -> str:
     """The QoS class that an API server writes into the status of a new pod."""
-    return qos_class(Pod.from_object(pod))
+    return qos_class(Pod.from_stored(pod))
 
 
 def new_cluster() -> MemoryCluster:

@@ -27,7 +27,7 @@ from webhook.admission.doors import answers, charging, pods
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.patches import add, set_keys
 from webhook.admission.review import AdmissionRequest, Allowed, Answer
-from webhook.quota.deferral import claim_of_assignment
+from webhook.quota.deferral import check_countable, claim_of_assignment
 from webhook.quota.fields import mapping, text
 from webhook.quota.ledger import Door, Undecided
 from webhook.quota.objects import Pod
@@ -99,6 +99,7 @@ def _bind(
 def _charge(
     context: DoorContext, request: AdmissionRequest, pod: Pod, seen: int, deadline: Deadline
 ) -> Answer | None:
+    check_countable(pod, context.current_rules().deferred_keys)
     quotas = context.view.quotas(request.namespace)
     if quotas.unreadable:
         return answers.undecided(quotas.unreadable[0])

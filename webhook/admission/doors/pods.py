@@ -21,11 +21,14 @@ from webhook.quota.coverage import (
     uncovered_growth,
 )
 from webhook.quota.deferral import (
+    TOO_LARGE,
     DeferredQuota,
+    check_countable,
     claim_of_assignment,
     claim_of_update,
     deferred_part,
     may_take_more,
+    uncountable_fields,
 )
 from webhook.quota.evaluation import over_hard
 from webhook.quota.fields import InvalidFieldError
@@ -44,6 +47,7 @@ NODES_GROUP: Final = "system:nodes"
 def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
     """Decide on a new pod."""
     pod = Pod.from_object(request.object or {})
+    check_countable(pod, context.current_rules().deferred_keys)
     quotas = context.view.quotas(request.namespace)
     if not pod.is_assigned:
         return judged(context, request, pod, quotas)
@@ -112,8 +116,7 @@ def update(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     Our marks are not for everybody to change, and only a deadline that comes or goes moves a pod
     between quotas.
     """
-    old = Pod.from_object(request.old_object or {}, field="oldObject")
-    new = Pod.from_object(request.object or {})
+    old, new = read_update(context, request)
     touched = marks.changed(old, new)
     configuration = context.current_configuration()
     own_users = context.current_rules().own_users
@@ -122,6 +125,25 @@ def update(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     if is_terminating(old) == is_terminating(new):
         return Allowed(decision="marked" if touched else "not-charged")
     return charge_update(context, request, old, new, Door.UPDATE, deadline)
+
+
+def read_update(context: DoorContext, request: AdmissionRequest) -> tuple[Pod, Pod]:
+    """Return a stored pod and what is to become of it.
+
+    One that is stored with an amount that is too large to be counted may be changed, and healed.
+
+    Raises:
+        InvalidFieldError: One of them cannot be read, or asks for more than can be counted where
+            the stored one does not.
+    """
+    keys = context.current_rules().deferred_keys
+    old = Pod.from_stored(request.old_object or {}, field="oldObject")
+    new = Pod.from_stored(request.object or {})
+    stored = uncountable_fields(old, keys)
+    for path in uncountable_fields(new, keys):
+        if path not in stored:
+            raise InvalidFieldError(path, TOO_LARGE)
+    return old, new
 
 
 def charge_update(

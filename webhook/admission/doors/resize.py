@@ -7,11 +7,9 @@ from webhook.admission.doors import pods
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Answer
 from webhook.quota.ledger import Door
-from webhook.quota.objects import Pod
 
 
 def update(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
     """Charge what the pod grows by; shrinking is free, and given back once it is seen."""
-    old = Pod.from_object(request.old_object or {}, field="oldObject")
-    new = Pod.from_object(request.object or {})
+    old, new = pods.read_update(context, request)
     return pods.charge_update(context, request, old, new, Door.RESIZE, deadline)

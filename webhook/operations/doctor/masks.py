@@ -216,7 +216,7 @@ def quotas(scene: Scene) -> Iterator[Finding]:
         if subject.namespace not in deferred:
             continue
         try:
-            quota = ResourceQuota.from_object(raw)
+            quota = ResourceQuota.from_stored(raw)
         except InvalidFieldError as err:
             yield unreadable(subject, err)
             continue

@@ -268,7 +268,7 @@ class Scene:
             if subject_of(RESOURCE_QUOTAS, raw).namespace != namespace:
                 continue
             try:
-                found.append(ResourceQuota.from_object(raw))
+                found.append(ResourceQuota.from_stored(raw))
             except InvalidFieldError:
                 continue  # `judged` says so
         return sorted(found, key=lambda quota: quota.name)
