@@ -532,3 +532,17 @@ def test_a_second_pass_over_what_the_first_wrote_changes_nothing(
     assert second.released == ()
     assert {one.uid for one in second.may_go} == {one.uid for one in first.may_go}
     assert second.held.keys() == first.held.keys()
+
+
+@pytest.mark.parametrize("limited", ["limits.memory", "requests.cpu"])
+def test_a_pod_with_an_amount_that_cannot_be_counted_never_fits_and_says_which(
+    limited: str,
+) -> None:
+    odd = gated("odd", limits={"memory": "1e20000"})
+    terms = terms_of(a_quota("p1", hard={limited: "4"}))
+    waiter = waiter_of(Pod.from_stored(odd), GATE, since=1, terms=terms)
+    assert waiter.hindrance is not None
+    assert waiter.hindrance.reason is Waits.NEVER_FITS
+    assert waiter.hindrance.detail == (
+        "spec.containers[0].resources.limits.memory is too large to be counted"
+    )

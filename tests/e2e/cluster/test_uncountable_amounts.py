@@ -27,7 +27,7 @@ def test_a_pod_from_before_the_opt_in_is_over_the_limit_of_its_resource_alone(
     plain.pod("with-memory", "1", limits={"memory": "1Mi"})
     label = {"metadata": {"labels": {objects.MODE_LABEL: "deferred"}}}
     assert plain.api.patch(f"/api/v1/namespaces/{plain.namespace}", label).ok
-    plain.quota(is_deferred=False, hard=_HARD)
+    plain.quota(hard=_HARD)
 
     becomes(plain.used, {"requests.cpu": "2", "limits.memory": "1e39"}, "what is used")
     said = eventually(lambda: condition(plain), "the ledger names the pod")

@@ -1,0 +1,64 @@
+"""Amounts that are too large to be counted are refused where they are asked for, by their field."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from tests.admission.doors.desk import NAMESPACE, Desk, eventually
+from tests.admission.doors.test_resize import resized
+from webhook.cluster.api import PODS
+
+Object = dict[str, object]
+FIELD = "spec.containers[0].resources.limits.memory"
+HUGE = "1e20000"
+
+
+def stored(desk: Desk, name: str, *, node: str = "") -> Object:
+    """Store a pod as the API server does while nobody is asked, and let the engine see it."""
+    limits = {"memory": HUGE}
+    pod = desk.pod(name=name, uid=f"uid-{name}", node=node, requests={"cpu": "1"}, limits=limits)
+    desk.catch_up()
+    return pod
+
+
+@pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "with a node"])
+@pytest.mark.parametrize("amount", [HUGE, "1e40"])
+def test_no_pod_is_created_with_one(desk: Desk, node: str, amount: str) -> None:
+    limits = {"memory": amount}
+    reply = desk.create_pod(name="odd", uid="u", node=node, requests={"cpu": "1"}, limits=limits)
+    assert reply.code == 422
+    assert FIELD in str(reply.message)
+
+
+def test_no_pod_is_bound_with_one(desk: Desk) -> None:
+    stored(desk, "odd")
+    reply = desk.bind("odd", uid="uid-odd")
+    assert reply.code == 422
+    assert FIELD in str(reply.message)
+
+
+def test_other_pods_are_bound_beside_one_that_runs(desk: Desk) -> None:
+    stored(desk, "odd", node="node-1")
+    desk.pod(name="web", uid="uid-web", requests={"cpu": "500m"})
+    desk.catch_up()
+    eventually(lambda: desk.bind("web", uid="uid-web").allowed, "the bind is admitted")
+
+
+def test_a_resize_heals_one_that_runs(desk: Desk) -> None:
+    old = stored(desk, "odd", node="node-1")
+    new = resized(old, requests={"cpu": "1"}, limits={"memory": "1Gi"})
+    eventually(lambda: desk.change_pod(old, new, subresource="resize").allowed, "it is admitted")
+    worse = resized(new, requests={"cpu": "1"}, limits={"memory": HUGE})
+    refused = desk.change_pod(new, worse, subresource="resize")
+    assert refused.code == 422
+    assert FIELD in str(refused.message)
+
+
+def test_what_does_not_touch_the_amount_is_let_through(desk: Desk) -> None:
+    old = stored(desk, "odd", node="node-1")
+    metadata = cast("Object", old["metadata"])
+    new = {**old, "metadata": {**metadata, "finalizers": []}}
+    assert desk.change_pod(old, new).allowed
+    assert desk.api.get(PODS, "odd", namespace=NAMESPACE)
