@@ -70,15 +70,30 @@ def kept_pod(raw: Mapping[str, object]) -> Pod:
     return lean(Pod.from_stored(raw)) if shared is None else _like(shared, raw)
 
 
-def lean(pod: Pod) -> Pod:
-    """Return a pod that was read as a whole with no more than what is kept of one."""
+def lean(
+    pod: Pod,
+    *,
+    labels: Mapping[str, str] = _NOTHING,
+    annotations: Mapping[str, str] = _NOTHING,
+) -> Pod:
+    """Return a pod that was read as a whole with no more than what is kept of one.
+
+    Args:
+        pod: The pod.
+        labels: Those that are kept.
+        annotations: Those that are kept beside the usual ones.
+    """
     usage = None if is_terminal(pod) else usage_of(pod, now=None)
     kept = replace(
         pod,
         generate_name="" if pod.is_assigned else pod.generate_name,
         created=None if pod.is_assigned else pod.created,
-        labels=_NOTHING,
-        annotations=_annotations_of(pod.annotations, is_assigned=pod.is_assigned),
+        labels=labels,
+        annotations={
+            **annotations,
+            **_annotations_of(pod.annotations, is_assigned=pod.is_assigned),
+        }
+        or _NOTHING,
         scheduling_gates=_gates_of(pod.scheduling_gates),
     )
     # of a pod with news about a resize the sum depends on which container they are about

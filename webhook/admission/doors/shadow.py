@@ -63,8 +63,7 @@ def _kept(pod: Pod) -> Pod:
     """Return no more of a pod than is judged of it later; one of our marks is as good as many."""
     labels = dict(islice(_ours(pod.labels), 1))
     annotations = dict(islice(_ours(pod.annotations), 1))
-    kept = lean(pod)
-    return replace(kept, labels=labels, annotations={**annotations, **kept.annotations})
+    return lean(pod, labels=labels, annotations=annotations)
 
 
 def _ours(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
