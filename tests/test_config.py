@@ -24,6 +24,7 @@ from webhook.config import (
     Queue,
     QueueOrder,
     QuotaUpdate,
+    TerminatingPods,
     Timeouts,
     load_configuration,
 )
@@ -36,6 +37,7 @@ FULL = """
 deferredResources: [requests.nvidia.com/gpu, requests.example.com/fpga]
 mustSpecify: bind
 mirrorPods: enforce
+terminatingPods: Hold
 limitedResources:
 - resource: pods
   matchContains: [cpu]
@@ -90,6 +92,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         deferred_resources=(),
         must_specify=MustSpecify.CREATE,
         mirror_pods=MirrorPods.CHARGE,
+        terminating_pods=TerminatingPods.RELEASE,
         limited_resources=(),
         require_quota_for_priority=(),
         coverage=Coverage.PRODUCT,
@@ -114,6 +117,7 @@ def test_every_setting_can_be_set() -> None:
         deferred_resources=("requests.nvidia.com/gpu", "requests.example.com/fpga"),
         must_specify=MustSpecify.BIND,
         mirror_pods=MirrorPods.ENFORCE,
+        terminating_pods=TerminatingPods.HOLD,
         limited_resources=(
             {
                 "resource": "pods",
@@ -243,6 +247,11 @@ WRONG_FIELDS = {
         "must be one of create, bind, off, not 'never'",
     ),
     "word is a number": ("mirrorPods: 1", "mirrorPods", "must be a string, not a number"),
+    "no such word for terminating pods": (
+        "terminatingPods: hold",
+        "terminatingPods",
+        "must be one of Release, Hold, not 'hold'",
+    ),
     "word of another case": ("mirrorPods: Charge", "mirrorPods", "must be one of charge, enforce"),
     "list is a text": (
         "exemptNamespaces: kube-system",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.admission.rules import Rules, rules_of
-from webhook.config import Configuration, JobGates, MirrorPods, MustSpecify
+from webhook.config import Configuration, JobGates, MirrorPods, MustSpecify, TerminatingPods
 from webhook.config.settings import Timeouts
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.names import DEFERRED_KEYS
@@ -25,6 +25,7 @@ def test_every_setting_becomes_a_rule() -> None:
         deferred_resources=("requests.nvidia.com/gpu",),
         must_specify=MustSpecify.BIND,
         mirror_pods=MirrorPods.ENFORCE,
+        terminating_pods=TerminatingPods.HOLD,
         limited_resources=({"resource": "pods", "matchContains": ["cpu"]},),
         require_quota_for_priority=(GOLD,),
         exempt_namespaces=frozenset({"infra"}),
@@ -34,6 +35,8 @@ def test_every_setting_becomes_a_rule() -> None:
     rules = rules_of(configuration)
     assert rules.deferred_keys == DEFERRED_KEYS | {"requests.nvidia.com/gpu"}
     assert (rules.must_specify, rules.enforces_mirror_pods) == (MustSpecify.BIND, True)
+    assert rules.holds_terminating
+    assert not rules_of(Configuration()).holds_terminating
     assert rules.limited[0].match_contains == ("cpu",)
     assert rules.priority == (ScopeExpression("PriorityClass", "In", ("gold",)),)
     assert rules.exempt_namespaces == {"infra", DEFAULT_NAMESPACE}

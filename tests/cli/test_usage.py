@@ -237,6 +237,35 @@ def test_a_resource_that_the_configuration_defers_is_charged_at_the_bind(tmp_pat
     assert [row[3] for row in rows] == ["bind", "bind"]
 
 
+STUCK = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: stuck
+  deletionTimestamp: "2020-01-01T00:00:00Z"
+  deletionGracePeriodSeconds: 1
+spec:
+  nodeName: node-1
+  containers: [{name: c, image: i, resources: {requests: {cpu: "1", ephemeral-storage: 1Gi}}}]
+"""
+CHARGED = {
+    "Release": {"count/pods": "1"},
+    "Hold": {"count/pods": "1", "cpu": "1", "requests.cpu": "1"},
+}
+
+
+@pytest.mark.parametrize(("word", "charged"), CHARGED.items(), ids=CHARGED)
+def test_a_pod_that_is_stuck_terminating_is_charged_as_the_configuration_says(
+    word: str, charged: dict[str, str], tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\nterminatingPods: {word}\n"
+    )
+    result = run("-f", "-", "-o", "json", "--config", str(config), stdin=STUCK)
+    assert json.loads(result.stdout)["objects"][0]["usage"] == charged
+
+
 def test_a_wrong_configuration_is_bad_input(tmp_path: Path) -> None:
     result = run("-f", "-", "--config", str(tmp_path / "none.yaml"), stdin=MANIFESTS)
     assert (result.exit_code, result.stdout) == (ExitCode.BAD_INPUT, "")

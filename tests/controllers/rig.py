@@ -69,6 +69,8 @@ class Rig:
     """How many reservations a namespace may have."""
     lets_through: bool = False
     """Whether pods need no gate while there is room."""
+    holds_terminating: bool = False
+    """Whether a pod that is stuck terminating is charged until it is gone."""
     removes_gates: bool = True
     """Whether `round` lets gates be removed that may go."""
     told_lines: list[tuple[str, dict[str, Held], list[str]]] = field(default_factory=list)
@@ -96,6 +98,7 @@ class Rig:
         self.quotas = QuotaCache(
             self.line,
             lambda: DEFERRED_KEYS,
+            holds_terminating=lambda: self.holds_terminating,
             shared=self.shared,
             labels=self.namespaces.labels,
             timing=_QUICK,

@@ -27,9 +27,9 @@ QUOTAS = (
 )
 
 
-def chosen(indices: set[int]) -> NamespaceQuotas:
+def chosen(indices: set[int], *, holds: bool = False) -> NamespaceQuotas:
     picked = [ResourceQuota.from_object(QUOTAS[index]) for index in sorted(indices)]
-    return deferred_quotas(picked, DEFERRED_KEYS)
+    return deferred_quotas(picked, DEFERRED_KEYS, holds_terminating=holds)
 
 
 def pods() -> st.SearchStrategy[Pod]:
@@ -70,7 +70,8 @@ class Model:
         (quota,) = [one for one in self.quotas.quotas if one.name == name]
         total: dict[str, Quantity] = {}
         for pod in self.pods.values():
-            is_live = pod.phase != "Succeeded" and pod.uid not in self.released
+            is_released = pod.uid in self.released and not self.quotas.holds_terminating
+            is_live = pod.phase != "Succeeded" and not is_released
             if not is_live or pod.is_assigned != assigned or not matches(quota.quota, pod):
                 continue
             for key, amount in _amounts(pod).items():
@@ -93,7 +94,9 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), pods()),
         st.tuples(st.sampled_from(["remove", "release"]), st.sampled_from(["u1", "u2", "u3"])),
-        st.tuples(st.just("quotas"), st.sets(st.integers(0, len(QUOTAS) - 1))),
+        st.tuples(
+            st.sampled_from(["quotas", "quotas, held"]), st.sets(st.integers(0, len(QUOTAS) - 1))
+        ),
     ),
     max_size=25,
 )
@@ -105,7 +108,7 @@ def take(step: tuple[str, object], count: NamespaceCount, model: Model) -> None:
         count.put(what)
         model.pods[what.uid] = what
     elif isinstance(what, set):
-        model.quotas = chosen(what)
+        model.quotas = chosen(what, holds=verb == "quotas, held")
         count.set_quotas(model.quotas)
     elif verb == "remove":
         count.remove(str(what))

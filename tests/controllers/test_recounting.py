@@ -133,6 +133,19 @@ def test_a_pod_released_while_it_is_terminating_is_no_drift(rig: Rig) -> None:
     assert results(rig) == {"same": 1, "drift": 0, "failed": 0}
 
 
+def test_a_pod_that_is_held_while_it_is_terminating_is_no_drift(rig: Rig) -> None:
+    rig.holds_terminating = True
+    rig.tracker.recount()
+    before = rig.used()
+    rig.delete("a", grace=5)
+    rig.step()
+    rig.pass_time(11.1)
+    rig.step()
+    assert rig.used() == before
+    recount(rig)
+    assert results(rig) == {"same": 1, "drift": 0, "failed": 0}
+
+
 def test_a_cache_that_is_behind_the_list_is_waited_for(rig: Rig) -> None:
     rig.line.hold(PODS)
     rig.delete("a")

@@ -23,9 +23,13 @@ def counts(desk: Desk) -> bool:
 
 
 def exempt(directory: Path, *names: str) -> None:
+    configure(directory, exemptNamespaces=names)
+
+
+def configure(directory: Path, **fields: object) -> None:
     path = directory / "configuration.yaml"
     text = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**text, "exemptNamespaces": names}), encoding="utf-8")
+    path.write_text(json.dumps({**text, **fields}), encoding="utf-8")
 
 
 def test_namespaces_are_counted_while_they_are_not_exempt(tmp_path: Path) -> None:
@@ -38,3 +42,22 @@ def test_namespaces_are_counted_while_they_are_not_exempt(tmp_path: Path) -> Non
         eventually(lambda: not counts(desk), "the namespace is left")
         exempt(tmp_path, "team-b")
         eventually(lambda: counts(desk), "the namespace is counted again")
+
+
+def test_doors_decide_again_once_the_ledger_counts_terminating_pods_as_they_do(
+    tmp_path: Path,
+) -> None:
+    with a_desk(a_quota("p1"), directory=tmp_path, settings={}) as desk:
+        released = counted_as(desk)
+        configure(tmp_path, terminatingPods="Hold")
+        eventually(lambda: counted_as(desk) == f"{released}-hold", "the ledger is counted anew")
+        configure(tmp_path, terminatingPods="Release")
+        eventually(lambda: counted_as(desk) == released, "the ledger is counted as before")
+
+
+def counted_as(desk: Desk) -> str:
+    """Return the hash under which the ledger counts the quota."""
+    status = desk.api.get(QUOTA_LEDGERS, "ledger", namespace=NS)["status"]
+    assert isinstance(status, dict)
+    found: str = status["quotas"][0]["observed"]["specHash"]
+    return found

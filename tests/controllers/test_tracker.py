@@ -168,6 +168,47 @@ def test_an_update_of_a_released_pod_does_not_charge_it_again(rig: Rig) -> None:
     assert rig.used() == {"requests.cpu": "0"}
 
 
+def test_a_pod_that_is_stuck_terminating_is_held_until_it_is_gone(rig: Rig) -> None:
+    rig.holds_terminating = True
+    rig.pod("web", node="node-1")
+    rig.delete("web", grace=1)
+    rig.step()
+    rig.pass_time(1000)
+    rig.step()
+    assert rig.used() == {"requests.cpu": "1"}
+    rig.delete("web")
+    rig.step()
+    assert rig.used() == {"requests.cpu": "0"}
+
+
+def test_a_held_pod_that_has_ended_is_not_charged(rig: Rig) -> None:
+    rig.holds_terminating = True
+    rig.pod("web", node="node-1")
+    rig.delete("web", grace=1)
+    rig.step()
+    rig.pass_time(1000)
+    rig.step()
+    rig.api.patch(PODS, "web", {"status": {"phase": "Failed"}}, namespace=NS, subresource="status")
+    rig.step()
+    assert rig.used() == {"requests.cpu": "0"}
+
+
+def test_to_hold_and_to_release_takes_effect_for_pods_that_are_stuck_already(rig: Rig) -> None:
+    rig.pod("web", node="node-1")
+    rig.delete("web", grace=5)
+    rig.step()
+    rig.pass_time(11.1)
+    rig.step()
+    hashes = set()
+    for holds, used in ((False, "0"), (True, "1"), (False, "0")):
+        rig.holds_terminating = holds
+        rig.tracker.recount()
+        rig.step()
+        assert rig.used() == {"requests.cpu": used}
+        hashes.add(rig.ledger().accounts["p1"].observed.spec_hash)
+    assert len(hashes) == 2, "doors cannot tell how it was counted"
+
+
 def test_a_shortened_grace_period_releases_earlier(rig: Rig) -> None:
     rig.pod("web", node="node-1")
     rig.delete("web", grace=3600)

@@ -62,6 +62,14 @@ def test_what_an_ending_pod_takes(
     assert tuple(to_text(part)["requests.cpu"] for part in (found.least, found.most)) == taken
 
 
+@pytest.mark.parametrize("now", [LAST, LATER, None])
+def test_an_ending_pod_that_is_held_takes_all_of_it_for_certain(now: datetime | None) -> None:
+    quotas = [ResourceQuota.from_object(a_quota())]
+    (quota,) = deferred_quotas(quotas, DEFERRED_KEYS, holds_terminating=True).quotas
+    found = taken_at_bind(quota, [Pod.from_object(an_ending_pod())], now=now)
+    assert [to_text(part)["requests.cpu"] for part in (found.least, found.most)] == ["2", "2"]
+
+
 HARD = {"requests.cpu": "1", "pods": "9", "count/pods": "9"}
 COUNTED = {
     LAST: {"requests.cpu": "3", "pods": "2", "count/pods": "2"},

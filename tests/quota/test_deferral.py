@@ -64,6 +64,14 @@ def test_quotas_are_sorted_by_name() -> None:
     assert [one.name for one in found.quotas] == ["a", "b", "c"]
 
 
+def test_what_was_counted_is_another_thing_when_terminating_pods_are_held() -> None:
+    quota = ResourceQuota.from_object(a_quota())
+    held = deferred_quotas([quota], KEYS, holds_terminating=True)
+    assert held.holds_terminating
+    assert held.quotas[0].holds_terminating
+    assert held.observed != deferred_quotas([quota], KEYS).observed
+
+
 def test_what_was_counted_is_another_thing_when_another_resource_is_deferred() -> None:
     quota = a_quota(hard={"requests.cpu": "1", "requests.nvidia.com/gpu": "1"})
     more = KEYS | {"requests.nvidia.com/gpu"}

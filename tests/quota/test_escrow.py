@@ -91,6 +91,14 @@ def test_a_quota_is_open_to_those_who_take_part_once_all_are_counted() -> None:
     assert not open_to("a", account, replace(complete, quota=recreated))
 
 
+def test_a_quota_is_open_only_to_those_who_count_terminating_pods_as_all_others() -> None:
+    held = deferred_quotas([QUOTA.quota], {CPU}, holds_terminating=True).quotas[0].observed
+    account = replace(a_ledger().accounts[NAME], observed=held)
+    released = shared(a="1")
+    assert not open_to("a", account, released)
+    assert open_to("a", account, replace(released, grants=replace(released.grants, observed=held)))
+
+
 def test_only_shared_quotas_are_looked_up() -> None:
     ledger = a_ledger()
     account = replace(ledger.accounts[NAME], observed=replace(DEFERRED.observed, name="p1"))

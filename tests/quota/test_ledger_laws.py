@@ -14,9 +14,9 @@ _STEPS = st.builds(Step, st.sampled_from(list(STEPS)), _NUMBERS, _NUMBERS, _NUMB
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=st.lists(_STEPS, min_size=20, max_size=80))
-def test_the_laws_hold_whatever_happens(steps: list[Step]) -> None:
-    drive(World(), steps)
+@given(steps=st.lists(_STEPS, min_size=20, max_size=80), holds=st.booleans())
+def test_the_laws_hold_whatever_happens(steps: list[Step], *, holds: bool) -> None:
+    drive(World(holds=holds), steps)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -45,7 +45,7 @@ def test_the_laws_hold_where_pods_wait_behind_our_gate(seed: int) -> None:
 def test_the_laws_hold_whatever_it_is_about(theme: str) -> None:
     commits = 0
     for seed in range(200):
-        world = World()
+        world = World(holds=seed % 2 == 1)
         drive(world, random_steps(seed, 120, theme=theme))
         commits += world.requests.commits
     assert commits > 100, "the steps never get anything bound, so they prove nothing"

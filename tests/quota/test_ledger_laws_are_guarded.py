@@ -5,7 +5,7 @@ A law whose breach goes unnoticed is not tested. Each breach replaces one small 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from tests.quota.ledger_world import trackers
 from tests.quota.ledger_world.doors import DoorActor
 from tests.quota.ledger_world.driver import drive, random_steps
-from tests.quota.ledger_world.objects import PodState, Request
+from tests.quota.ledger_world.objects import PodState, QuotaState, Request
 from tests.quota.ledger_world.requests import Requests
 from tests.quota.ledger_world.storage import Storage
 from tests.quota.ledger_world.trackers import TrackerActor
@@ -46,6 +46,8 @@ _GENUINE_MERGE = ledger._merge
 _GENUINE_FOLLOW = settlement._follow
 _GENUINE_HELD = settlement._held
 _GENUINE_SETTLE = settlement.settle
+_GENUINE_OBSERVED = QuotaState.observed
+_GENUINE_USED = trackers._used
 
 
 def _drop_what_is_not_seen(patch: Patch) -> None:
@@ -219,6 +221,22 @@ def _count_new_resources_beside_updates(patch: Patch) -> None:
     patch.setattr(settlement, "_may_hide", lambda _, pod: pod is None)
 
 
+def _decide_by_counts_without_held_pods(patch: Patch) -> None:
+    def observed(quota: QuotaState, keys: Set[str], *, holds: bool) -> Observed:
+        assert isinstance(holds, bool)
+        return _GENUINE_OBSERVED(quota, keys, holds=False)
+
+    patch.setattr(QuotaState, "observed", observed)
+
+
+def _give_back_what_is_held(patch: Patch) -> None:
+    def used(quota: QuotaState, pods: Iterable[PodState], *, holds: bool) -> ResourceList:
+        assert isinstance(holds, bool)
+        return _GENUINE_USED(quota, pods, holds=False)
+
+    patch.setattr(trackers, "_used", used)
+
+
 def _release_without_comparing(patch: Patch) -> None:
     def admit(known: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
         return _GENUINE_ADMIT(known, replace(claim, is_forced=True))
@@ -302,6 +320,10 @@ BREACHES: Mapping[str, Breach] = {
     "configuration: a resource is counted beside updates that doors did not claim": Breach(
         _count_new_resources_beside_updates, "configurations", first=1136
     ),
+    "configuration: doors that hold stuck pods decide by counts without them": Breach(
+        _decide_by_counts_without_held_pods, "stuck pods, held or not"
+    ),
+    "1 safety: what is held is given back": Breach(_give_back_what_is_held, "stuck pods", first=1),
     "9 bias: a changed quota is not charged for reservations": Breach(_trust_changed_quotas),
     "9 bias: the smaller of two usages is kept": Breach(_believe_the_smaller_usage),
 }
@@ -318,7 +340,8 @@ def test_a_broken_law_is_noticed(breach: Breach, monkeypatch: pytest.MonkeyPatch
 def _search(breach: Breach) -> None:
     for seed in (breach.first, *range(4000)):
         try:
-            drive(World(), random_steps(seed, 120, theme=breach.theme))
+            world = World(holds=breach.theme == "stuck pods")
+            drive(world, random_steps(seed, 120, theme=breach.theme))
         except AssertionError:
             print(f"noticed by walk {seed}")
             raise

@@ -57,6 +57,22 @@ def test_quotas_are_derived_once_until_they_change(line: Line, cache: QuotaCache
     assert [quota.name for quota in after.deferred.quotas] == ["p1"]
 
 
+def test_whether_terminating_pods_are_held_is_taken_up_at_once(line: Line) -> None:
+    holds = False
+    quick = Timing(first_pause=0.01, longest_pause=0.05)
+    cache = QuotaCache(line, lambda: DEFERRED_KEYS, holds_terminating=lambda: holds, timing=quick)
+    cache.informer.start()
+    try:
+        assert cache.informer.wait_for_sync(30)
+        before = caught_up(line, cache).in_namespace(NS).deferred
+        holds = True
+        for after in (cache.in_namespace(NS).deferred, cache.live(NS).deferred):
+            assert after.holds_terminating
+            assert after.observed != before.observed
+    finally:
+        cache.informer.stop()
+
+
 def test_a_quota_that_cannot_be_read_is_told_until_it_can_or_is_gone(
     line: Line, cache: QuotaCache
 ) -> None:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.config import Configuration, Coverage, JobRuleSettings, MirrorPods, MustSpecify
+from webhook.config import (
+    Configuration,
+    Coverage,
+    JobRuleSettings,
+    MirrorPods,
+    MustSpecify,
+    TerminatingPods,
+)
 from webhook.config.settings import PlainObject
 from webhook.quota.coverage import CoverageRules
 from webhook.quota.fields import InvalidFieldError
@@ -43,6 +50,7 @@ class Rules:
         unsure_job_gates: Those of which nobody knows.
         jobs: What is allowed of which Jobs; the first that is about a Job decides.
         ledger_seconds: How long one request may try to reserve.
+        holds_terminating: Pods that are stuck terminating are charged until they are gone.
     """
 
     deferred_keys: frozenset[str] = DEFERRED_KEYS
@@ -58,6 +66,7 @@ class Rules:
     unsure_job_gates: frozenset[str] = frozenset()
     jobs: tuple[JobRule, ...] = ()
     ledger_seconds: float = 3.0
+    holds_terminating: bool = False
 
     @property
     def possible_job_gates(self) -> tuple[frozenset[str], ...]:
@@ -106,6 +115,7 @@ def rules_of(
             _job_rule(rule, f"jobs[{index}]") for index, rule in enumerate(configuration.jobs)
         ),
         ledger_seconds=float(configuration.timeouts.ledger_seconds),
+        holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
     )
 
 

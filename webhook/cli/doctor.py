@@ -26,6 +26,7 @@ from webhook.cli.judging import (
 from webhook.cli.options import Command, output_option
 from webhook.cli.reports import FORMATS, print_structured
 from webhook.cluster.api import ClusterApi
+from webhook.config import TerminatingPods
 from webhook.operations.deployments import system_namespace_of
 from webhook.operations.doctor import CHECKS, Examination, Scene, Settings, examine
 from webhook.operations.findings import Severity
@@ -112,6 +113,7 @@ def _settings(
     configuration = configuration_of(api, config, place)
     return Settings(
         deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
+        holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
         exempt=configuration.exempt_namespaces,
         system_namespace=place,
         pacing=configuration.pacing,

@@ -27,7 +27,7 @@ from webhook.cli.judging import (
 from webhook.cli.options import Command, output_option
 from webhook.cli.reports import FORMATS, print_structured
 from webhook.cluster.api import ClusterApi, ForbiddenError, UnauthorizedError
-from webhook.config import Configuration, MustSpecify
+from webhook.config import Configuration, MustSpecify, TerminatingPods
 from webhook.operations.cluster_quotas import Company, company_of
 from webhook.operations.deployments import system_namespace_of
 from webhook.operations.doctor import Settings
@@ -151,6 +151,7 @@ class Opting:
         self._is_offline = is_offline
         self._settings = settings or Settings(
             deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
+            holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
             exempt=configuration.exempt_namespaces,
             system_namespace=system_namespace,
             pacing=configuration.pacing,

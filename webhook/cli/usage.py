@@ -13,8 +13,9 @@ from webhook.cli.exits import InputError
 from webhook.cli.inputs import Manifest, read_manifests
 from webhook.cli.options import Command, filename_option, namespace_option, output_option
 from webhook.cli.output import print_json, print_table
-from webhook.config import ConfigurationError, ConfigurationFile
+from webhook.config import Configuration, ConfigurationError, ConfigurationFile, TerminatingPods
 from webhook.quota.defaults import default_pod
+from webhook.quota.deferral import deferred_part
 from webhook.quota.fields import InvalidFieldError, child
 from webhook.quota.names import DEFERRED_KEYS, is_hugepages
 from webhook.quota.objects import Pod
@@ -68,7 +69,7 @@ Examples:
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Configuration that names further deferred resources.",
+    help="Configuration: further deferred resources, and how terminating pods are charged.",
 )
 @output_option("text", "json")
 def usage(
@@ -88,11 +89,13 @@ def usage(
     The text leaves out cpu, memory, ephemeral-storage and hugepages-*: a quota charges them as
     their `requests.` forms. If any input is unreadable, nothing is printed but the reasons.
     """
-    deferred = DEFERRED_KEYS | _configured(config)
+    configuration = _configured(config)
+    deferred = DEFERRED_KEYS | set(configuration.deferred_resources)
+    held = deferred if configuration.terminating_pods is TerminatingPods.HOLD else frozenset()
     now = datetime.now(UTC)
 
     def read(manifest: Manifest) -> Charge | str:
-        return _charge(manifest, namespace, nodes, now)
+        return _charge(manifest, namespace, nodes, now, held)
 
     found = read_manifests(filenames, read, recursive=recursive)
     charges = [each for each in found if isinstance(each, Charge)]
@@ -104,23 +107,28 @@ def usage(
         print_table(_HEAD, _rows(charges, deferred), right=_RIGHT)
 
 
-def _configured(config: Path | None) -> frozenset[str]:
+def _configured(config: Path | None) -> Configuration:
     if config is None:
-        return frozenset()
+        return Configuration()
     try:
-        return frozenset(ConfigurationFile(config).current.deferred_resources)
+        return ConfigurationFile(config).current
     except ConfigurationError as err:
         raise InputError(str(err)) from err
 
 
-def _charge(manifest: Manifest, namespace: str, nodes: int, now: datetime) -> Charge | str:
-    """Return what an object's pods are charged, or its kind if it makes none."""
+def _charge(
+    manifest: Manifest, namespace: str, nodes: int, now: datetime, held: frozenset[str]
+) -> Charge | str:
+    """Return what an object's pods are charged, or its kind if it makes none.
+
+    The resources of `held` are charged until a pod is gone, however long it has been terminating.
+    """
     root = Node(manifest.object, manifest.field)
     found = pods_of(manifest.object, field=manifest.field)
     if found is None:
         return root.text("kind")
     pod = Pod.from_object(default_pod(found.pod, field=found.field), field=found.field)
-    each = usage_of(pod, now=now)
+    each = {**usage_of(pod, now=now), **deferred_part(usage_of(pod, now=None), held)}
     count = found.count * nodes if found.per_node else found.count
     total = times(each, count)
     _require_printable({**each, **total}, found.field)

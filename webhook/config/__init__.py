@@ -26,6 +26,7 @@ from webhook.config.settings import (
     Queue,
     QueueOrder,
     QuotaUpdate,
+    TerminatingPods,
     Timeouts,
 )
 
@@ -51,6 +52,7 @@ __all__ = [
     "QueueOrder",
     "QuotaUpdate",
     "Reload",
+    "TerminatingPods",
     "Timeouts",
     "load_configuration",
 ]

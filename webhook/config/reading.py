@@ -22,6 +22,7 @@ from webhook.config.settings import (
     Queue,
     QueueOrder,
     QuotaUpdate,
+    TerminatingPods,
     Timeouts,
 )
 from webhook.config.values import (
@@ -149,6 +150,7 @@ _FIELDS: _Table = {
     "deferredResources": ("deferred_resources", list_of(_deferrable)),
     "mustSpecify": ("must_specify", choice(MustSpecify)),
     "mirrorPods": ("mirror_pods", choice(MirrorPods)),
+    "terminatingPods": ("terminating_pods", choice(TerminatingPods)),
     "limitedResources": ("limited_resources", list_of(_LIMITED_RESOURCE)),
     "requireQuotaForPriority": ("require_quota_for_priority", list_of(_EXPRESSION)),
     "coverage": ("coverage", choice(Coverage)),

@@ -56,6 +56,16 @@ class MirrorPods(StrEnum):
     """They are refused like other pods, as the API server does."""
 
 
+class TerminatingPods(StrEnum):
+    """Until when a pod that is being deleted, and has not ended, is charged."""
+
+    RELEASE = "Release"
+    """As the API server: until its grace period is long over, although it is there still."""
+
+    HOLD = "Hold"
+    """Until it is gone from the API server."""
+
+
 class Coverage(StrEnum):
     """Which quotas `requireQuotaForPriority` is content with."""
 
@@ -231,6 +241,9 @@ class Configuration:
 
     mirror_pods: MirrorPods = MirrorPods.CHARGE
     """`mirrorPods`: `charge` or `enforce`."""
+
+    terminating_pods: TerminatingPods = TerminatingPods.RELEASE
+    """`terminatingPods`: `Release` or `Hold`."""
 
     limited_resources: tuple[PlainObject, ...] = ()
     """`limitedResources`: what may be used only where a quota covers it. Plain objects in the

@@ -94,7 +94,7 @@ class NamespaceCount:
 
     @property
     def released(self) -> frozenset[str]:
-        """Uids of pods that are known and no longer charged."""
+        """Uids of pods that are stuck terminating, whether they are held or not charged."""
         return frozenset(self._released)
 
     def versions(self) -> dict[str, int]:
@@ -111,12 +111,17 @@ class NamespaceCount:
         return None if pod is None else self._seen(pod)
 
     def set_quotas(self, quotas: NamespaceQuotas) -> None:
-        """Count for other quotas, or other deferred resources; the same ones change nothing.
+        """Count for other quotas, or by another configuration; the same ones change nothing.
 
-        What is deferred comes with the quotas, so that what is counted always belongs to the hash
-        under which it is written.
+        What is deferred, and whether terminating pods are held, comes with the quotas, so that what
+        is counted always belongs to the hash under which it is written.
         """
-        if quotas.observed == self._quotas.observed and quotas.keys == self._quotas.keys:
+        former = self._quotas
+        if (
+            quotas.observed == former.observed
+            and quotas.keys == former.keys
+            and quotas.holds_terminating == former.holds_terminating
+        ):
             return
         self._quotas = quotas
         self._unmatchable = {}
@@ -142,10 +147,15 @@ class NamespaceCount:
         self.waiting.remove(uid)
 
     def release(self, uid: str) -> None:
-        """Stop charging a pod that is stuck terminating; it stays known."""
-        if uid in self._pods:
+        """Stop charging a pod that is stuck terminating, unless such pods are held.
+
+        It stays known either way: the quotas that come next may be counted otherwise.
+        """
+        pod = self._pods.get(uid)
+        if pod is not None:
             self._take(uid)
             self._released.add(uid)
+            self._put(pod)
 
     @property
     def gone(self) -> int:
@@ -212,7 +222,8 @@ class NamespaceCount:
         )
 
     def _is_live(self, pod: Pod) -> bool:
-        return not is_terminal(pod) and pod.uid not in self._released
+        is_released = pod.uid in self._released and not self._quotas.holds_terminating
+        return not (is_terminal(pod) or is_released)
 
     def _usage(self, pod: Pod) -> ResourceList:
         return deferred_part(_charged(pod), self._quotas.keys)

@@ -18,7 +18,6 @@ from webhook.cluster.informer import Change
 from webhook.controllers.shares import EXCESS_SECONDS, Shares
 from webhook.controllers.voice import Voice
 from webhook.quota.cluster_quotas import ClusterQuota, UnreadableClusterQuota
-from webhook.quota.deferral import deferred_quotas
 from webhook.quota.escrow import Shared, is_within
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.grants import dropped
@@ -204,7 +203,7 @@ class ShareKeeper:
 
     def _observed(self, quota: ClusterQuota) -> Observed | None:
         """Return what a quota is counted for now; None when nothing of it is deferred."""
-        chosen = deferred_quotas([quota.quota], self._quotas.keys()).quotas
+        chosen = self._quotas.deferred_of([quota.quota]).quotas
         return chosen[0].observed if chosen else None
 
     def _is_complete(self, quota: ClusterQuota, shared: Shared) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -23,7 +23,7 @@ from webhook.quota.cluster_quotas import (
     UnreadableClusterQuota,
     cluster_quota_or_fault,
 )
-from webhook.quota.deferral import DeferredQuota, deferred_quotas
+from webhook.quota.deferral import DeferredQuota, NamespaceQuotas
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.grants import NO_GRANTS, Grants, grants_from_status
 from webhook.quota.objects import ResourceQuota
@@ -142,7 +142,7 @@ def joining(
     selecting: Iterable[SharedQuota],
     company: Company,
     there: Inhabitants,
-    keys: Set[str],
+    deferred_of: Callable[[Iterable[ResourceQuota]], NamespaceQuotas],
 ) -> Iterator[Finding]:
     """Say which shared quotas will take a namespace in, and whether it fits.
 
@@ -151,7 +151,7 @@ def joining(
         selecting: Those that select it.
         company: With whom it will share.
         there: What it holds.
-        keys: The deferred resources.
+        deferred_of: Chooses those quotas that are deferred.
     """
     bound = "would be" if company.is_shadow else "is"
     for one in selecting:
@@ -165,7 +165,7 @@ def joining(
             message = f"{selects}, and its scopes cannot be evaluated: {fault}"
             yield error("enable.cluster-quota", one.subject, message, "Correct spec.scopeSelector.")
             continue
-        for quota in deferred_quotas([one.spec.quota], keys).quotas:
+        for quota in deferred_of([one.spec.quota]).quotas:
             yield _joining(namespace, one, quota, company, there)
 
 

@@ -21,8 +21,8 @@ _ANY_POD: Final = Pod.from_object({})
 class Taken:
     """What assigned pods take of a quota: at least, and at most.
 
-    They differ while pods are being deleted, which are charged until they are stuck, and while a
-    node has not looked at a resize yet.
+    They differ while pods are being deleted, which are charged until they are stuck unless the
+    configuration holds them, and while a node has not looked at a resize yet.
     """
 
     least: ResourceList
@@ -38,7 +38,7 @@ def taken_at_bind(
         quota: Which.
         pods: The pods of its namespace.
         now: The API server's time; None if it is not known: pods that are being deleted then count
-            at most until they are gone.
+            at most until they are gone. It does not matter where such pods are held.
 
     Raises:
         ScopeError: The scopes of the quota cannot be evaluated.
@@ -46,14 +46,15 @@ def taken_at_bind(
     least: ResourceList = dict.fromkeys(quota.hard, ZERO)
     most = least
     for pod in pods:
-        if not pod.is_assigned or not is_quota_eligible(pod, now=now):
+        moment = None if quota.holds_terminating else now
+        if not pod.is_assigned or not is_quota_eligible(pod, now=moment):
             continue
         if not matches(quota.quota, pod):
             continue
         usage = mask(usage_of(pod, now=None), quota.hard)
         grown = mask(usage_of(replace(pod, resize_infeasible=False), now=None), quota.hard)
         most = add(most, max_of(usage, grown))
-        if not pod.is_deleting:
+        if quota.holds_terminating or not pod.is_deleting:
             least = add(least, usage)
     return Taken(least, most)
 

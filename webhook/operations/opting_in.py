@@ -32,7 +32,7 @@ from webhook.operations.names import LEDGER_CRD
 from webhook.operations.patience import Patience, Report, silent
 from webhook.operations.plan import NOTHING, Plan, objections, quota_plans
 from webhook.operations.reading import inhabitants, parted, read_all, read_quota
-from webhook.quota.deferral import deferred_quotas, is_excluded
+from webhook.quota.deferral import is_excluded
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.native_status import visible_keys
 from webhook.quota.objects import ResourceQuota
@@ -107,17 +107,17 @@ def plan_for(
     known = company_of(api, ()) if company is None else company
     shared = concerning(known.shared, namespace, then)
     against = objections(
-        namespace, labels, there, settings.deferred_keys, must_specify=must_specify
+        namespace, labels, there, settings.deferred_of(there.quotas), must_specify=must_specify
     )
     return Plan(
         namespace,
         is_opted_in=labels.get(MODE_LABEL) == DEFERRED_MODE,
         is_shadow=labels.get(MODE_LABEL) == SHADOW_MODE,
-        quotas=quota_plans(there, settings.deferred_keys),
+        quotas=quota_plans(there, settings.deferred_of(there.quotas)),
         findings=(
             *_never(subject, settings),
             *(one for one in against if not (shared and one.id == NOTHING)),
-            *joining(namespace, shared, known, there, settings.deferred_keys),
+            *joining(namespace, shared, known, there, settings.deferred_of),
         ),
     )
 
@@ -223,7 +223,7 @@ def _uncounted(
 ) -> tuple[str, ...]:
     labels = Node(api.get(NAMESPACES, namespace)).child("metadata").string_map("labels")
     shared = quotas_of(concerning(shared_quotas(api), namespace, labels))
-    wanted = deferred_quotas((*quotas, *shared), settings.deferred_keys).observed
+    wanted = settings.deferred_of((*quotas, *shared)).observed
     if not wanted:
         return ()
     try:

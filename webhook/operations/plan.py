@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ from webhook.operations.counting import scope_fault, taken_at_bind
 from webhook.operations.findings import Finding, Subject, error, information, warning
 from webhook.operations.reading import Inhabitants
 from webhook.quota.constraints import missing_resources
-from webhook.quota.deferral import DeferredQuota, deferred_quotas, is_excluded
+from webhook.quota.deferral import DeferredQuota, NamespaceQuotas, is_excluded
 from webhook.quota.native_status import native_count
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.pods import is_terminal
@@ -83,9 +83,9 @@ class Plan:
     is_shadow: bool = False
 
 
-def quota_plans(there: Inhabitants, keys: Set[str]) -> tuple[QuotaPlan, ...]:
+def quota_plans(there: Inhabitants, deferred: NamespaceQuotas) -> tuple[QuotaPlan, ...]:
     """Say of each quota what will be deferred. One that cannot be evaluated defers nothing here."""
-    chosen = {each.name: each for each in deferred_quotas(there.quotas, keys).quotas}
+    chosen = {each.name: each for each in deferred.quotas}
     return tuple(_quota_plan(quota, chosen.get(quota.name), there) for quota in there.quotas)
 
 
@@ -109,7 +109,7 @@ def objections(
     namespace: str,
     labels: Mapping[str, str],
     there: Inhabitants,
-    keys: Set[str],
+    deferred: NamespaceQuotas,
     *,
     must_specify: bool,
 ) -> Iterator[Finding]:
@@ -119,14 +119,14 @@ def objections(
         namespace: Which.
         labels: Its labels.
         there: What it holds.
-        keys: The deferred resources.
+        deferred: Those of its quotas that will be deferred.
         must_specify: Whether a bind is refused when containers do not name what a quota limits.
     """
     subject = Subject("Namespace", namespace)
     for words in there.unreadable:
         message = f"{words}: its usage cannot be counted"
         yield error("enable.unreadable", subject, message, "Correct the field.")
-    chosen = deferred_quotas(there.quotas, keys).quotas
+    chosen = deferred.quotas
     for quota in there.quotas:
         about = Subject("ResourceQuota", quota.name, namespace)
         fault = scope_fault(quota)

@@ -23,7 +23,6 @@ from webhook.operations.findings import Finding, Severity, Subject, error
 from webhook.operations.opting_in import plan_for
 from webhook.operations.plan import Plan
 from webhook.operations.reading import parted, read_all, read_quota
-from webhook.quota.deferral import deferred_quotas
 from webhook.quota.fields import InvalidFieldError, mapping
 from webhook.quota.objects import ResourceQuota
 from webhook.quota.reading import Node
@@ -101,7 +100,7 @@ def still_unwatched(api: ClusterApi, settings: Settings, namespace: str) -> tupl
     if found.record is None:
         return (*odd, found.problem)
     seen = {use.observed for use in found.record.quotas.values()}
-    wanted = deferred_quotas(quotas, settings.deferred_keys).observed
+    wanted = settings.deferred_of(quotas).observed
     missing = sorted(one.name for one in wanted - seen)
     return (*odd, *(f"quota {name}: is not watched yet" for name in missing))
 

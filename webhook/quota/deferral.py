@@ -42,11 +42,19 @@ class QuotaScopeError(ScopeError):
 
 @dataclass(frozen=True, slots=True)
 class DeferredQuota:
-    """A quota that limits deferred resources; `hard` holds only those."""
+    """A quota that limits deferred resources.
+
+    Attributes:
+        quota: The whole quota.
+        hard: Its ceilings of deferred resources.
+        observed: Its state, and how usage is counted for it.
+        holds_terminating: A pod that is stuck terminating is charged until it is gone.
+    """
 
     quota: ResourceQuota
     hard: ResourceList
     observed: Observed
+    holds_terminating: bool = False
 
     @property
     def name(self) -> str:
@@ -56,11 +64,19 @@ class DeferredQuota:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQuotas:
-    """The deferred quotas of one namespace, sorted by name; `keys` are the deferred resources."""
+    """The deferred quotas of one namespace, sorted by name.
+
+    Attributes:
+        quotas: The quotas.
+        observed: Their states, and how usage is counted for them.
+        keys: The deferred resources.
+        holds_terminating: As in each of the quotas.
+    """
 
     quotas: tuple[DeferredQuota, ...]
     observed: frozenset[Observed]
     keys: Set[str] = frozenset()
+    holds_terminating: bool = False
 
     def applying_to(self, pod: Pod) -> tuple[DeferredQuota, ...]:
         """Return the quotas whose scopes select `pod`.
@@ -134,28 +150,39 @@ def check_countable(pod: Pod, keys: Set[str]) -> None:
         raise InvalidFieldError(path, TOO_LARGE)
 
 
-def deferred_quotas(quotas: Iterable[ResourceQuota], keys: Set[str]) -> NamespaceQuotas:
+def deferred_quotas(
+    quotas: Iterable[ResourceQuota], keys: Set[str], *, holds_terminating: bool = False
+) -> NamespaceQuotas:
     """Choose the quotas of a namespace that limit resources named in `keys`."""
     chosen = [
-        DeferredQuota(quota, hard, observed_as(quota, hard))
+        DeferredQuota(
+            quota,
+            hard,
+            observed_as(quota, hard, holds_terminating=holds_terminating),
+            holds_terminating,
+        )
         for quota in sorted(quotas, key=lambda quota: quota.name)
         if not is_excluded(quota) and (hard := limits_of(quota, keys))
     ]
     observed = frozenset(each.observed for each in chosen)
-    return NamespaceQuotas(tuple(chosen), observed, keys)
+    return NamespaceQuotas(tuple(chosen), observed, keys, holds_terminating)
 
 
-def observed_as(quota: ResourceQuota, hard: ResourceList) -> Observed:
-    """Return what usage is counted for: the object, its spec, and which resources are deferred.
+def observed_as(
+    quota: ResourceQuota, hard: ResourceList, *, holds_terminating: bool = False
+) -> Observed:
+    """Return what usage is counted for: the object, its spec, and how the configuration counts.
 
     Replicas whose configurations differ for a while then do not decide by each other's counts.
 
     Args:
         quota: The quota.
         hard: Those of its ceilings that are deferred.
+        holds_terminating: Pods that are stuck terminating are charged until they are gone.
     """
     names = sha256(ascii(sorted(hard)).encode()).hexdigest()[:8]
-    return Observed(quota.name, quota.uid, f"{quota.spec_hash}-{names}")
+    held = "-hold" if holds_terminating else ""  # the default keeps the hash that it always had
+    return Observed(quota.name, quota.uid, f"{quota.spec_hash}-{names}{held}")
 
 
 def claim_of_assignment(

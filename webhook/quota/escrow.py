@@ -84,7 +84,11 @@ def open_to(namespace: str, account: Account, shared: Shared | None) -> bool:
 def is_counted_as(account: Account, shared: Shared) -> bool:
     """Say whether a ledger has counted the very spec that the quota has at this version."""
     quota = shared.quota.quota
-    return account.observed == observed_as(quota, deferred_part(quota.hard, account.hard.keys()))
+    hard = deferred_part(quota.hard, account.hard.keys())
+    return account.observed in (
+        observed_as(quota, hard),
+        observed_as(quota, hard, holds_terminating=True),
+    )
 
 
 def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:

@@ -135,6 +135,7 @@ class Engine:
             quotas=QuotaCache(
                 api,
                 self._deferred_keys,
+                holds_terminating=lambda: self._rules.holds_terminating,
                 shared=shared,
                 labels=namespaces.labels,
                 timing=options.informer,
@@ -308,6 +309,7 @@ class Engine:
             return
         if (
             former.deferred_keys != self._rules.deferred_keys
+            or former.holds_terminating != self._rules.holds_terminating
             or former.exempt_namespaces != self._rules.exempt_namespaces
         ):
             self.control.take_over_configuration()

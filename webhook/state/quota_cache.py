@@ -7,7 +7,7 @@ not heard of it for longer than `STALE_SECONDS`, and where an absence of quotas 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -54,6 +54,7 @@ class _Derived:
     quotas: tuple[ResourceQuota, ...]
     unreadable: Mapping[str, str]
     keys: Set[str]
+    holds_terminating: bool
     shared: Selected
     seen: QuotasSeen
 
@@ -70,6 +71,7 @@ class QuotaCache:
     Args:
         api: The API server to follow, and to ask when nothing is heard of it.
         deferred_keys: Tells which resources are deferred now.
+        holds_terminating: Whether pods that are stuck terminating are charged until they are gone.
         shared: The quotas that namespaces share, if any do.
         labels: Tells the labels of a namespace that has opted in; None if they are not known.
         timing: Clock and pauses of the informer.
@@ -81,6 +83,7 @@ class QuotaCache:
         api: ClusterApi,
         deferred_keys: Callable[[], Set[str]],
         *,
+        holds_terminating: Callable[[], bool] = lambda: False,
         shared: SharedQuotaCache | None = None,
         labels: Callable[[str], Mapping[str, str] | None] = lambda _namespace: None,
         timing: Timing = Timing(),
@@ -100,6 +103,7 @@ class QuotaCache:
         self._stale_seconds = stale_seconds
         self._live = LiveQuotas(api, timing.clock)
         self._keys = deferred_keys
+        self._holds_terminating = holds_terminating
         self._derived: dict[str, _Derived] = {}
         self._errors: dict[str, Mapping[str, str]] = {}
         self._lock = threading.Lock()
@@ -108,6 +112,10 @@ class QuotaCache:
     def keys(self) -> Set[str]:
         """Return which resources are deferred now."""
         return self._keys()
+
+    def deferred_of(self, quotas: Iterable[ResourceQuota]) -> NamespaceQuotas:
+        """Choose those of some quotas that are deferred, as the configuration is now."""
+        return deferred_quotas(quotas, self._keys(), holds_terminating=self._holds_terminating())
 
     def up_to_date(self, namespace: str) -> QuotasSeen:
         """Return the quotas of a namespace as they were no longer ago than is believed.
@@ -147,29 +155,31 @@ class QuotaCache:
 
     def _listed(self, namespace: str, shared: Selected) -> QuotasSeen:
         quotas, unreadable = self._live.of(namespace, is_believed=self._has_deferred)
-        deferred = deferred_quotas((*quotas, *shared.quotas), self._keys())
+        deferred = self.deferred_of((*quotas, *shared.quotas))
         return QuotasSeen(quotas, deferred, (*unreadable, *shared.unreadable))
 
     def in_namespace(self, namespace: str) -> QuotasSeen:
         """Return the quotas of a namespace; asked again, it costs nothing until they change."""
         quotas = self.informer.in_namespace(namespace)
         errors = self._errors.get(namespace, _NO_ERRORS)
-        keys = self._keys()
+        keys, holds = self._keys(), self._holds_terminating()
         shared = self._shared_by(namespace)
         if not quotas and not errors and shared is NONE_SELECTED:
             self._derived.pop(namespace, None)  # namespaces come and go
-            return QuotasSeen((), deferred_quotas((), keys))
+            return QuotasSeen((), deferred_quotas((), keys, holds_terminating=holds))
         derived = self._derived.get(namespace)
         if (
             derived is None
             or derived.quotas is not quotas
             or derived.unreadable is not errors
             or derived.keys is not keys
+            or derived.holds_terminating != holds
             or derived.shared is not shared
         ):
-            deferred = deferred_quotas((*quotas, *shared.quotas), keys)
+            every = (*quotas, *shared.quotas)
+            deferred = deferred_quotas(every, keys, holds_terminating=holds)
             seen = QuotasSeen(quotas, deferred, (*errors.values(), *shared.unreadable))
-            derived = _Derived(quotas, errors, keys, shared, seen)
+            derived = _Derived(quotas, errors, keys, holds, shared, seen)
             self._derived[namespace] = derived
         return derived.seen
 
@@ -206,7 +216,7 @@ class QuotaCache:
             return Selected(unreadable=(f"the shared quotas cannot be read: {err}",))
 
     def _has_deferred(self, quotas: tuple[ResourceQuota, ...]) -> bool:
-        return bool(deferred_quotas(quotas, self._keys()).quotas)
+        return bool(self.deferred_of(quotas).quotas)
 
     def _note_error(self, change: Change[ResourceQuota]) -> None:
         namespace, name = split_key(change.key)

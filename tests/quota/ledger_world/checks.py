@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tests.quota.ledger_world.objects import CPU, PodState, QuotaState, Request, number, observed
+from tests.quota.ledger_world.objects import (
+    CPU,
+    HELD,
+    PodState,
+    QuotaState,
+    Request,
+    number,
+    observed,
+)
 from tests.quota.ledger_world.storage import Storage
 from webhook.quota.ledger import Admitted, Ledger, Verdict, excess, reserved_by
 from webhook.quota.line import Waiter
 
 
-def taken(storage: Storage, quota: QuotaState, resource: str) -> int:
-    """What assigned, live pods really take of a quota."""
+def taken(storage: Storage, quota: QuotaState, resource: str, *, holds: bool) -> int:
+    """What assigned, live pods really take of a quota, stuck ones only if they are held."""
     return sum(
         pod.cpu if resource == CPU else pod.memory
         for pod in storage.pods.values()
-        if pod.is_assigned and pod.is_live and quota.applies_to(pod)
+        if pod.is_assigned and pod.counts(holds=holds) and quota.applies_to(pod)
     )
 
 
@@ -30,8 +38,10 @@ def check_laws(storage: Storage) -> None:
         for charge in one.charges.values():
             assert not excess(charge, one.usage), f"{one.pod} is charged twice"
     for name, account in known.accounts.items():
+        holds = account.observed.spec_hash.endswith(HELD)
         is_current = (
-            name in quotas and quotas[name].observed(account.hard.keys()) == account.observed
+            name in quotas
+            and quotas[name].observed(account.hard.keys(), holds=holds) == account.observed
         )
         for resource in account.hard:
             reserved = number(account.reserved, resource)
@@ -40,7 +50,7 @@ def check_laws(storage: Storage) -> None:
             )
             if is_current:
                 held = number(account.used, resource) + reserved
-                real = taken(storage, quotas[name], resource)
+                real = taken(storage, quotas[name], resource, holds=holds)
                 assert held >= real, f"{name}: {real} {resource} taken, {held} in the ledger"
 
 
@@ -51,16 +61,17 @@ def check_commit(
     if not after.is_assigned:
         return
     if storage.recounted_at > request.admitted_at:
-        return  # what was admitted since claimed for other resources
+        return  # what was admitted since claimed for other resources, or beside other pods
     for quota in storage.quotas().values():
-        if quota.observed(request.keys) not in request.observed or not quota.applies_to(after):
+        known = quota.observed(request.keys, holds=request.holds)
+        if known not in request.observed or not quota.applies_to(after):
             continue
         was_counted = before is not None and before.is_assigned and quota.applies_to(before)
         for resource, hard in quota.hard(request.keys).items():
             grown = number(after.usage, resource)
             if was_counted and before is not None:
                 grown -= number(before.usage, resource)
-            real = taken(storage, quota, resource)
+            real = taken(storage, quota, resource, holds=request.holds)
             assert grown <= 0 or real <= hard.value, (
                 f"over-commit of {quota.name}: {real} {resource} of {hard.value}"
             )
@@ -107,9 +118,10 @@ def check_exact(storage: Storage) -> None:
     """Check, when nothing is on its way, that the ledger says what is true and no more."""
     _, known = storage.read_ledger()
     assert known is not None
-    assert known.observed == observed(storage.quotas(), storage.keys)
+    assert known.observed == observed(storage.quotas(), storage.keys, holds=storage.holds)
     for name, quota in storage.quotas().items():
         account = known.accounts[name]
         for resource in storage.keys:
-            assert number(account.used, resource) == taken(storage, quota, resource), name
+            real = taken(storage, quota, resource, holds=storage.holds)
+            assert number(account.used, resource) == real, name
             assert not number(account.reserved, resource), f"{name} still holds reservations"

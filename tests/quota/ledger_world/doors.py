@@ -61,7 +61,7 @@ class DoorActor(Replica):
     # -- inside ----------------------------------------------------------------------------
 
     def _live_pods(self) -> list[PodState]:
-        return [pod for pod in self.storage.pods.values() if pod.is_live]
+        return [pod for pod in self.storage.pods.values() if pod.counts(holds=self.holds)]
 
     def _pod_as_seen(self, now: PodState) -> PodState:
         """The pod in the cache, or live where the cache has none or is too old."""
@@ -104,9 +104,10 @@ class DoorActor(Replica):
             read_version,
             self.storage.clock,
             replace(claim, seen=self._seen()),
-            observed(self.quotas, self.keys),
+            observed(self.quotas, self.keys, holds=self.holds),
             self.storage.read_ledger(),
             self.keys,
+            self.holds,
         )
         self._requests.open.append(request)
         return request

@@ -95,7 +95,11 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "begin term": lambda world, step: world.trackers[step.first % 2].begin_term(),
     "send": lambda world, step: world.trackers[step.first % 2].send(),
     "arrive": lambda world, step: world.trackers[step.first % 2].arrive(),
+    "stick": lambda world, step: world.people.stick(step.first),
+    "hold": lambda world, step: world.people.hold(step.first),
 }
+_STUCK = {"stick": 0, "hold": 0}
+"""Only in walks that are about them: those about everything are as they were without them."""
 _RARE = {"put quota": 1, "delete quota": 1, "crash door": 1, "restart": 1, "flip": 2, "delete": 2}
 _OFTEN = {"sync": 10, "bind": 9, "decide": 10, "commit": 10, "create pod": 9, "settle": 6}
 _UNUSUAL = {
@@ -105,8 +109,8 @@ _UNUSUAL = {
 _GATES = {"create gated pod": 8, "ungate": 6, "strip": 1}
 
 
-_USUAL = dict.fromkeys(STEPS, 3) | _RARE | _OFTEN
-_ALL = _USUAL | _UNUSUAL | _GATES
+_USUAL = dict.fromkeys(STEPS, 3) | _RARE | _OFTEN | _STUCK
+_ALL = _USUAL | _UNUSUAL | _GATES | _STUCK
 THEMES: Mapping[str, Mapping[str, int]] = {
     "patches": {
         "create pod": 1, "create assigned": 2, "bind": 1, "resize": 6, "patch": 9, "decide": 14,
@@ -127,6 +131,14 @@ THEMES: Mapping[str, Mapping[str, int]] = {
     },
     "configurations": {
         **_USUAL, **dict.fromkeys([*_UNUSUAL, *_GATES], 0), "configure": 5, "reload": 12,
+    },
+    "stuck pods": {
+        **_USUAL, **dict.fromkeys([*_UNUSUAL, *_GATES], 0), "stick": 9, "delete": 5,
+        "lose ledger": 1, "heal": 1,
+    },
+    "stuck pods, held or not": {
+        **_USUAL, **dict.fromkeys([*_UNUSUAL, *_GATES], 0), "stick": 9, "delete": 5,
+        "hold": 4, "reload": 12,
     },
 }  # fmt: skip
 """What a walk is about → how likely each step is. They come to rare things far sooner than walks

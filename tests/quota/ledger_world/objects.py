@@ -14,6 +14,8 @@ CPU = "requests.cpu"
 MEMORY = "requests.memory"
 KEYS = (frozenset({CPU, MEMORY}), frozenset({CPU}), frozenset({MEMORY}))
 """What the configuration may defer."""
+HELD = "/hold"
+"""How what is counted is named where stuck pods are held."""
 SCOPES = ("all", "gold", "deadline", "no-deadline")
 
 T = TypeVar("T")
@@ -34,10 +36,16 @@ class PodState:
     is_finished: bool = False
     is_deleted: bool = False
     is_gated: bool = False
+    is_stuck: bool = False
+    """It is being deleted, and its grace period is long over."""
 
     @property
     def is_live(self) -> bool:
         return not (self.is_finished or self.is_deleted)
+
+    def counts(self, *, holds: bool) -> bool:
+        """Say whether it is charged, where stuck pods are held until they are gone, or not."""
+        return self.is_live and (holds or not self.is_stuck)
 
     @property
     def runs(self) -> bool:
@@ -66,8 +74,8 @@ class QuotaState:
     def hard(self, keys: Set[str]) -> ResourceList:
         return part(amounts(self.cpu, self.memory), keys)
 
-    def observed(self, keys: Set[str]) -> Observed:
-        named = "+".join(sorted(keys))
+    def observed(self, keys: Set[str], *, holds: bool) -> Observed:
+        named = "+".join(sorted(keys)) + (HELD if holds else "")
         return Observed(self.name, self.uid, f"{self.cpu}/{self.memory}/{self.scope}/{named}")
 
     def applies_to(self, pod: PodState) -> bool:
@@ -91,6 +99,7 @@ class Request:
     observed: frozenset[Observed]
     ledger: tuple[int, Ledger | None]
     keys: frozenset[str]
+    holds: bool
     again: Callable[[PodState], None] | None = None
     """Asks again, of a newer pod, where storage has one; None for what then has failed."""
     is_admitted: bool = False
@@ -113,9 +122,11 @@ def raised(resources: ResourceList, more: int) -> ResourceList:
     return {name: amount + Quantity.parse(str(more)) for name, amount in resources.items()}
 
 
-def observed(quotas: Mapping[str, QuotaState], keys: Set[str]) -> frozenset[Observed]:
-    """What quotas are counted as by whoever defers `keys`."""
-    return frozenset(quota.observed(keys) for quota in quotas.values())
+def observed(
+    quotas: Mapping[str, QuotaState], keys: Set[str], *, holds: bool
+) -> frozenset[Observed]:
+    """What quotas are counted as by whoever defers `keys`, and holds stuck pods or does not."""
+    return frozenset(quota.observed(keys, holds=holds) for quota in quotas.values())
 
 
 def number(resources: ResourceList, name: str) -> int:

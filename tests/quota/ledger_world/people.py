@@ -38,6 +38,12 @@ class People:
         if pod is not None:
             self._storage.store(replace(pod, is_finished=True))
 
+    def stick(self, index: int) -> None:
+        """Let an assigned pod be past its grace period, and not go."""
+        pod = pick([pod for pod in self._storage.pods.values() if pod.runs], index)
+        if pod is not None:
+            self._storage.store(replace(pod, is_stuck=True))
+
     def delete(self, index: int) -> None:
         """Delete a pod, waiting or assigned."""
         pod = pick(list(self._storage.pods.values()), index)
@@ -77,6 +83,10 @@ class People:
     def configure(self, index: int) -> None:
         """Change which resources are deferred; nobody knows yet."""
         self._storage.keys = KEYS[index % len(KEYS)]
+
+    def hold(self, index: int) -> None:
+        """Change whether stuck pods are held; nobody knows yet."""
+        self._storage.holds = bool(index % 2)
 
     def _edits(self, known: Ledger, account: Account, more: int) -> tuple[Ledger, Ledger, Ledger]:
         name = account.observed.name

@@ -16,6 +16,7 @@ class Replica:
         pods_seen: Up to which version its cache shows pods.
         quotas_seen: The same of quotas.
         keys: Which resources it defers.
+        holds: Whether it holds stuck pods.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -23,6 +24,7 @@ class Replica:
         self.pods_seen = 0
         self.quotas_seen = 0
         self.keys: frozenset[str] = KEYS[0]
+        self.holds = storage.holds
 
     @property
     def pods(self) -> Mapping[str, PodState]:
@@ -54,8 +56,8 @@ class Replica:
         self.quotas_seen = max(1, self.storage.version - age)
 
     def reload(self) -> None:
-        """Learn which resources are deferred."""
-        self.keys = self.storage.keys
+        """Learn which resources are deferred, and whether stuck pods are held."""
+        self.keys, self.holds = self.storage.keys, self.storage.holds
 
     def claim(self, pod: PodState, door: Door) -> Claim:
         """What a pod is charged by the quotas as they were seen."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tests.quota.ledger_world.objects import KEYS, PodState, QuotaState
+from tests.quota.ledger_world.objects import HELD, KEYS, PodState, QuotaState
 from webhook.encoding import decode_json, encode_json
 from webhook.quota.ledger import Ledger
 from webhook.quota.ledger_codec import ledger_from_status, ledger_status
@@ -22,8 +22,9 @@ class Storage:
         quota_history: All versions of all quotas, with the version of each change.
         ledger: The ledger's version, and what is written in it; None where there is none.
         ledger_uid: Which ledger object it is.
-        recounted_at: When the ledger last began to count other resources.
+        recounted_at: When the ledger last began to count other resources, or otherwise.
         keys: What the configuration defers.
+        holds: Whether the configuration holds stuck pods until they are gone.
         leader: Which tracker has the lease.
     """
 
@@ -37,6 +38,7 @@ class Storage:
         self.ledger_uid = 0
         self.recounted_at = 0
         self.keys = KEYS[0]
+        self.holds = False
         self.leader = 0
         self._serial = 0
         self._counted: frozenset[str] = frozenset()
@@ -106,7 +108,9 @@ class Storage:
         if self.ledger[0] != version:
             return False
         self.version += 1
-        counted = frozenset(key for one in following.accounts.values() for key in one.hard)
+        accounts = following.accounts.values()
+        counted = frozenset(key for one in accounts for key in one.hard)
+        counted |= {HELD for one in accounts if one.observed.spec_hash.endswith(HELD)}
         if counted != self._counted:
             self._counted, self.recounted_at = counted, self.version
         self.ledger = (self.version, encode_json(ledger_status(following)))

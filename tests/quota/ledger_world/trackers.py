@@ -126,9 +126,9 @@ class TrackerActor(Replica):
         """What the pods use that are seen."""
         counted = {
             name: CountedQuota(
-                quota.observed(self.keys),
+                quota.observed(self.keys, holds=self.holds),
                 quota.hard(self.keys),
-                part(_used(quota, self.pods.values()), self.keys),
+                part(_used(quota, self.pods.values(), holds=self.holds), self.keys),
             )
             for name, quota in self.quotas.items()
         }
@@ -136,7 +136,7 @@ class TrackerActor(Replica):
             uid: SeenPod(
                 pod.version,
                 pod.is_assigned,
-                pod.is_live,
+                pod.counts(holds=self.holds),
                 part(pod.usage, self.keys),
                 frozenset(name for name, quota in self.quotas.items() if quota.applies_to(pod)),
             )
@@ -194,6 +194,8 @@ class TrackerActor(Replica):
         return stored == seen
 
 
-def _used(quota: QuotaState, pods: Iterable[PodState]) -> ResourceList:
-    chosen = [pod for pod in pods if pod.runs and quota.applies_to(pod)]
+def _used(quota: QuotaState, pods: Iterable[PodState], *, holds: bool) -> ResourceList:
+    chosen = [
+        pod for pod in pods if pod.is_assigned and pod.counts(holds=holds) and quota.applies_to(pod)
+    ]
     return amounts(sum(pod.cpu for pod in chosen), sum(pod.memory for pod in chosen))

@@ -13,10 +13,14 @@ from webhook.quota.settlement import settle
 
 
 class World:
-    """Two doors and two trackers at one storage, with people; the quota `base` is counted."""
+    """Two doors and two trackers at one storage, with people; the quota `base` is counted.
 
-    def __init__(self) -> None:
+    With `holds`, stuck pods are held until they are gone, unless people change that.
+    """
+
+    def __init__(self, *, holds: bool = False) -> None:
         self.storage = Storage()
+        self.storage.holds = holds
         self.people = People(self.storage)
         self.requests = Requests(self.storage)
         self.doors = [DoorActor(self.storage, self.requests) for _ in range(2)]

@@ -157,7 +157,8 @@ def _judged(settings: Settings, every: list[Namespace], look: _Look | None) -> _
         for each in every
         if each.is_deferred and concerning([one], each.name, each.labels)
     }
-    is_counted = one.grants.observed == observed_as(spec.quota, hard)
+    wanted = observed_as(spec.quota, hard, holds_terminating=settings.holds_terminating)
+    is_counted = one.grants.observed == wanted
     found = {**_members(one, sharing, is_counted=is_counted), **_sum(one, hard)}
     for name, account in look.accounts.items():
         if name in sharing:

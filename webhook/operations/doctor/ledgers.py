@@ -15,7 +15,7 @@ from webhook.cluster.api import QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.operations.counting import Taken, taken_at_bind
 from webhook.operations.doctor.scene import Namespace, Scene
 from webhook.operations.findings import Finding, Subject, error, information, warning
-from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.deferral import NamespaceQuotas
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import Account, Ledger, Reservation
 from webhook.quota.objects import Pod
@@ -74,10 +74,7 @@ def _look(scene: Scene, where: Namespace) -> _Look | Finding:
             _read_quotas_again(scene)
         try:
             before = _ledger(scene, namespace)
-            chosen = deferred_quotas(
-                (*scene.quotas(namespace), *scene.shared_by(where)),
-                scene.settings.deferred_keys,
-            )
+            chosen = scene.settings.deferred_of((*scene.quotas(namespace), *scene.shared_by(where)))
             pods = tuple(
                 each for each in scene.pods(namespace, again=True) if isinstance(each, Pod)
             )

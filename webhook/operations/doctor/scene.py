@@ -26,6 +26,7 @@ from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.findings import Finding, Subject, error, subject_of
 from webhook.operations.names import POLICY_VERSIONS, policy_kinds
 from webhook.operations.reading import read_all, read_pod
+from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
@@ -54,6 +55,7 @@ class Settings:
 
     Attributes:
         deferred_keys: Quota keys that are charged at the bind.
+        holds_terminating: Pods that are stuck terminating are charged until they are gone.
         exempt: Namespaces that are never touched.
         system_namespace: Namespace of the installation.
         pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
@@ -75,6 +77,7 @@ class Settings:
     """
 
     deferred_keys: Set[str] = DEFERRED_KEYS
+    holds_terminating: bool = False
     exempt: Set[str] = field(default_factory=lambda: Configuration().exempt_namespaces)
     system_namespace: str = DEFAULT_NAMESPACE
     pacing: str = GATE_PACING
@@ -91,6 +94,10 @@ class Settings:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+
+    def deferred_of(self, quotas: Iterable[ResourceQuota]) -> NamespaceQuotas:
+        """Choose those of some quotas that are deferred, as the configuration says."""
+        return deferred_quotas(quotas, self.deferred_keys, holds_terminating=self.holds_terminating)
 
 
 @dataclass(frozen=True, slots=True)
