@@ -84,10 +84,12 @@ class FaultDriver:
     def plan(self, rng: random.Random) -> Sequence[Kind]:
         """Choose the faults: each kind once as far as they go, and the rest by weight.
 
-        What lasts longer than half of the run is left out.
+        Those that every run has come first. What lasts longer than half of the run is left out.
         """
         fit = [kind for kind in CATALOGUE if kind.seconds <= self.seconds / 2]
-        order = sorted(fit, key=lambda kind: rng.random() ** (1 / kind.weight), reverse=True)
+        order = sorted(
+            fit, key=lambda kind: (kind.is_always, rng.random() ** (1 / kind.weight)), reverse=True
+        )
         weights = [kind.weight for kind in fit]
         more = rng.choices(fit, weights, k=max(0, self.count - len(order)))
         plan = [*order[: self.count], *more]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tests.controlplane.plane import ControlPlane
@@ -59,14 +59,25 @@ class Ending:
 
 
 def wait_for_peace(
-    plane: ControlPlane, spaces: Sequence[Space], seconds: float = PATIENCE_SECONDS
+    plane: ControlPlane,
+    spaces: Sequence[Space],
+    seconds: float = PATIENCE_SECONDS,
+    *,
+    holds: bool = False,
 ) -> Ending:
-    """Wait until every ledger equals a recount of the pods, or the time is over."""
+    """Wait until every ledger equals a recount of the pods, or the time is over.
+
+    Args:
+        plane: The control plane.
+        spaces: The namespaces.
+        seconds: How long to wait.
+        holds: Whether pods past their grace period are charged until they are gone.
+    """
     began = time.monotonic()
     ending = Ending()
     while time.monotonic() - began < seconds:
         try:
-            ending = _look(plane, spaces)
+            ending = _look(plane, spaces, holds=holds)
         except (RestError, OSError):
             time.sleep(0.5)
             continue
@@ -77,7 +88,7 @@ def wait_for_peace(
     return ending
 
 
-def _look(plane: ControlPlane, spaces: Sequence[Space]) -> Ending:
+def _look(plane: ControlPlane, spaces: Sequence[Space], *, holds: bool) -> Ending:
     ending = Ending()
     for space in spaces:
         at = time.monotonic()
@@ -85,7 +96,7 @@ def _look(plane: ControlPlane, spaces: Sequence[Space]) -> Ending:
             (pod_fact(each, revision=0, at=at, wall=time.time()), each)
             for each in _items(plane, f"{space.path}/pods")
         ]
-        pods = [pod for pod, _ in found]
+        pods = [replace(pod, released_at=None) if holds else pod for pod, _ in found]
         quotas: list[QuotaFact] = [
             quota_fact(each, revision=0, at=at)
             for each in _items(plane, f"{space.path}/resourcequotas")

@@ -13,6 +13,7 @@ from tests.torture.clusters import ClusterJudge
 from tests.torture.facts import Fact, QuotaFact
 from tests.torture.gating import GateJudge
 from tests.torture.replay import Judge
+from tests.torture.strict import StrictJudge
 from tests.torture.tally import Tally
 from tests.torture.world import Incident
 
@@ -39,6 +40,7 @@ class Report:
     let_through: int = 0
     misgated: int = 0
     cluster_charges: int = 0
+    churn: Mapping[str, object] = field(default_factory=dict)
     over_commits: int = 0
     uncovered: int = 0
     findings: Sequence[str] = ()
@@ -81,6 +83,12 @@ class Report:
     def judged_clusters(self, judge: ClusterJudge) -> None:
         """Take over what the judge of cluster quotas found."""
         self.cluster_charges = judge.charges
+        self.over_commits += len(judge.findings)
+        self.findings = [*self.findings, *map(str, judge.findings)]
+
+    def judged_churn(self, judge: StrictJudge, tally: Tally) -> None:
+        """Take over what the strict judge found of the churn, and what became of its binds."""
+        self.churn = {"binds": tally.outcomes(), "answers": tally.by_code(), **judge.summary()}
         self.over_commits += len(judge.findings)
         self.findings = [*self.findings, *map(str, judge.findings)]
 
@@ -166,6 +174,17 @@ class Report:
             f" {self.let_through} needed none, {self.misgated} wrongly;"
             f" charges of cluster quotas: {self.cluster_charges}"
         )
+        if self.churn:
+            binds = self.churn["binds"]
+            assert isinstance(binds, Mapping)
+            outcomes = ", ".join(f"{count} {name}" for name, count in sorted(binds.items()))
+            yield f"churn, terminatingPods: {self.options.get('terminating_pods')}: {outcomes}"
+            yield (
+                f"  highest share {self.churn['highest share']:.3f}, every pod counted until it is"
+                f" gone {self.churn['highest share, strictly']:.3f}: above hard at"
+                f" {self.churn['revisions above hard, strictly']} revisions, by"
+                f" {self.churn['pods past their grace period then']} pods past their grace period"
+            )
         yield f"over-commits: {self.over_commits}; ledger held too little: {self.uncovered}"
         yield from (f"  {finding}" for finding in self.findings[:_MOST_SHOWN])
         if self.unmasked:

@@ -23,6 +23,7 @@ from typing import Final
 from tests.controlplane.pki import write_private
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.rest import RestError
+from tests.torture.churn import Churn
 from tests.torture.clusters import ClusterJudge
 from tests.torture.driver import FaultDriver
 from tests.torture.ending import Ending, wait_for_peace
@@ -34,8 +35,9 @@ from tests.torture.recorder import Recording
 from tests.torture.replay import Judge
 from tests.torture.report import Report
 from tests.torture.setting import lay_out, wait_until_counted, wait_until_enforced
-from tests.torture.shapes import PREFIX, spaces
+from tests.torture.shapes import PREFIX, churned_space, spaces
 from tests.torture.stack import DOORS, Stack
+from tests.torture.strict import StrictJudge, held
 from tests.torture.world import World
 
 _JSON_IN_ETCD: Final = "--storage-media-type=application/json"
@@ -54,8 +56,15 @@ class Options:
     webhooks: int = 3
     controllers: int = 2
     binders: int = 32
+    churners: int = 12
+    terminating_pods: str = "Release"
     seed: int = 0
     is_guarded: bool = True
+
+    @property
+    def holds(self) -> bool:
+        """Whether pods past their grace period are charged until they are gone."""
+        return self.terminating_pods == "Hold"
 
 
 def torture(options: Options, directory: Path, say: Callable[[str], None]) -> Report:
@@ -78,7 +87,7 @@ def torture(options: Options, directory: Path, say: Callable[[str], None]) -> Re
 
 def _build(options: Options, plane: ControlPlane, links: Links, directory: Path) -> World:
     nodes = plane.add_nodes(4, cpu="4000", memory="16Ti", pods=20000)
-    places = spaces(options.namespaces)
+    places = [*spaces(options.namespaces), churned_space()]
     stack = Stack.start(
         plane,
         links,
@@ -87,6 +96,7 @@ def _build(options: Options, plane: ControlPlane, links: Links, directory: Path)
         controllers=options.controllers,
         spaces=places,
         seed=options.seed,
+        terminating_pods=options.terminating_pods,
         is_guarded=options.is_guarded,
     )
     plane.start_scheduler(stack.scheduler_configuration(directory / "product"))
@@ -108,43 +118,53 @@ def _run(
         lay_out(plane, world.spaces)
         wait_until_counted(plane, world.spaces)
         say("the product runs, and its ledgers count all quotas")
+        context = admin_context(plane)
         load = Load(
             plane.url,
-            admin_context(plane),
-            world.spaces,
+            context,
+            [space for space in world.spaces if not space.is_churned],
             world.nodes,
             binders=options.binders,
             seed=options.seed,
         )
+        churn = Churn(
+            plane.url,
+            context,
+            churned_space(),
+            world.nodes,
+            threads=options.churners,
+            seed=options.seed,
+        )
         driver = FaultDriver(world, options.seed, options.faults, options.minutes * 60)
         began = time.monotonic()
-        load.start()
-        driver.start()
+        for each in (load, churn, driver):
+            each.start()
         _wait(options, load, driver, _followed(recording, plane, world.spaces[0].path), say)
-        load.stop()
-        driver.stop()
+        for each in (load, churn, driver):
+            each.stop()
         report.seconds = time.monotonic() - began
         say("the load is over")
         report.errors += _ended_by_themselves(world)
         _mend(world)
-        ending = _come_to_rest(plane, world)
+        churn.clear()
+        ending = _come_to_rest(plane, world, holds=options.holds)
         time.sleep(1.0)  # what the recorder has not written yet
         recording.check()
     finally:
         recording.stop()
-    _conclude(report, recording, load, driver, ending, began)
+    _conclude(report, recording, load, churn, driver, ending, began)
 
 
-def _come_to_rest(plane: ControlPlane, world: World) -> Ending:
+def _come_to_rest(plane: ControlPlane, world: World, *, holds: bool) -> Ending:
     """Wait for peace, and then for the lists with which the recorded history has to end.
 
     The scheduler goes on binding what waits, as quota comes free; from the first peace on it stands
     still, so that nothing changes between these lists and the end of the history.
     """
-    peace = wait_for_peace(plane, world.spaces)
+    peace = wait_for_peace(plane, world.spaces, holds=holds)
     plane.scheduler.pause()
     time.sleep(1.0)  # what it has asked for is answered
-    ending = wait_for_peace(plane, world.spaces)
+    ending = wait_for_peace(plane, world.spaces, holds=holds)
     if ending.seconds is not None:
         ending.seconds = peace.seconds
     return ending
@@ -216,6 +236,7 @@ def _conclude(
     report: Report,
     recording: Recording,
     load: Load,
+    churn: Churn,
     driver: FaultDriver,
     ending: Ending,
     began: float,
@@ -223,18 +244,23 @@ def _conclude(
     facts = recording.facts()
     judge = Judge(requests=load.tally.requests, began=began)
     gates, clusters = GateJudge(), ClusterJudge()
+    holds = report.options["terminating_pods"] == "Hold"
+    strict = StrictJudge({churned_space().name}, holds=holds)
     for fact in facts:
-        judge.feed(fact)
+        charged = held(fact) if holds else fact
+        judge.feed(charged)
+        clusters.feed(charged)
         gates.feed(fact)
-        clusters.feed(fact)
+        strict.feed(fact)
     report.judged(judge, facts)
     report.judged_gates(gates)
     report.judged_clusters(clusters)
+    report.judged_churn(strict, churn.tally)
     report.loaded(load.tally)
     report.healed(driver.incidents, load.tally, [books.space.name for books in load.books])
     report.quiet_seconds = ending.seconds
     report.differences = [str(each) for each in ending.differences]
-    report.errors += load.errors
+    report.errors += [*load.errors, *churn.errors]
     report.errors += ending.disagreements(judge)
 
 
@@ -291,6 +317,8 @@ def _options(given: argparse.Namespace) -> Options:
         binds=binds if given.binds is None else given.binds,
         faults=faults if given.faults is None else given.faults,
         binders=given.binders,
+        churners=given.churners,
+        terminating_pods=given.terminating_pods or ("Release", "Hold")[seed % 2],
         seed=seed,
         is_guarded=not given.self_check,
         **sizes,
@@ -306,6 +334,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--webhooks", type=int, default=3)
     parser.add_argument("--controllers", type=int, default=2)
     parser.add_argument("--binders", type=int, default=32, help="threads that bind")
+    parser.add_argument("--churners", type=int, default=12, help="threads of the churn")
+    parser.add_argument(
+        "--terminating-pods",
+        choices=("Release", "Hold"),
+        help="what is configured; default: Release with an even seed, Hold with an odd one",
+    )
     parser.add_argument("--seed", type=int, help="of all chance; default: a new one")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write everything as JSON")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and history here")

@@ -32,6 +32,7 @@ class Space:
         is_moved: It is opted out and in, and paced in other ways now and then.
         lets_through: Its pods are paced, but need no gate while there is room; room comes and goes.
         has_counts: Its quotas also limit what stays with the API server.
+        is_churned: It belongs to the churn, and nothing else happens to it.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Space:
     is_moved: bool = False
     lets_through: bool = False
     has_counts: bool = False
+    is_churned: bool = False
 
     @property
     def has_bystander(self) -> bool:
@@ -51,7 +53,7 @@ class Space:
     @property
     def shares_cluster_quota(self) -> bool:
         """Whether it is under the cluster quota too, where there are such; nobody edits it."""
-        return not (self.is_edited or self.is_moved or self.is_scheduled)
+        return not (self.is_edited or self.is_moved or self.is_scheduled or self.is_churned)
 
     @property
     def pacing(self) -> str:
@@ -86,6 +88,11 @@ def spaces(count: int) -> list[Space]:
     return made
 
 
+def churned_space() -> Space:
+    """Give the namespace of the churn."""
+    return Space(f"{PREFIX}churn", is_churned=True)
+
+
 def _selector(operator: str, *values: str) -> dict[str, Any]:
     expression = {"scopeName": "PriorityClass", "operator": operator}
     return {
@@ -104,6 +111,12 @@ _SPECS: Final[Mapping[str, Mapping[str, Any]]] = {
     "short": {"hard": {"requests.cpu": "5.5", "limits.cpu": "8"}, "scopes": ["Terminating"]},
 }
 
+_CHURNED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "all": {"hard": {"requests.cpu": "2"}},
+    "long": {"hard": {"cpu": "1500m"}, "scopes": ["NotTerminating"]},
+    "short": {"hard": {"requests.cpu": "1"}, "scopes": ["Terminating"]},
+}
+
 SCOPED_ANEW: Final[tuple[Mapping[str, Any], ...]] = (
     {"scopes": ["Terminating"]},
     {"scopes": ["NotTerminating"]},
@@ -118,7 +131,8 @@ SCOPED_ANEW: Final[tuple[Mapping[str, Any], ...]] = (
 
 def quota_specs(space: Space) -> dict[str, dict[str, Any]]:
     """Give the specs of a namespace's quotas by name."""
-    specs = {name: {**spec, "hard": dict(spec["hard"])} for name, spec in _SPECS.items()}
+    wanted = _CHURNED if space.is_churned else _SPECS
+    specs = {name: {**spec, "hard": dict(spec["hard"])} for name, spec in wanted.items()}
     if space.has_counts:
         specs["all"]["hard"]["pods"] = "150"
         specs["idle"] = {"hard": {"pods": "12"}, "scopes": ["BestEffort"]}

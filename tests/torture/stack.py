@@ -88,6 +88,7 @@ class Stack:
         controllers: int,
         spaces: Sequence[Space],
         seed: int,
+        terminating_pods: str = "Release",
         is_guarded: bool = True,
     ) -> Stack:
         """Install everything and wait until it is ready.
@@ -100,6 +101,7 @@ class Stack:
             controllers: How many stand for election.
             spaces: The namespaces, for the other webhook.
             seed: Of the other webhook's chance.
+            terminating_pods: What the configuration says of them.
             is_guarded: False leaves out the entry that guards binds: nothing is enforced then, and
                 the observer has to notice.
         """
@@ -111,7 +113,12 @@ class Stack:
             *("wait", "--for=condition=Established", "--timeout=60s"),
             "crd/quotaledgers.deferredquota.io",
         )
-        maker = _Maker(plane, links, directory, certificates, _copy_of_the_product(directory))
+        configuration = directory / "config.yaml"
+        configuration.write_text(
+            json.dumps({**_CONFIGURATION, "terminatingPods": terminating_pods})
+        )
+        source = _copy_of_the_product(directory)
+        maker = _Maker(plane, links, directory, certificates, source, configuration)
         doors = [free_ports(1)[0] for _ in range(webhooks)]
         members = [maker.webhook(number, port) for number, port in enumerate(doors)]
         members += [maker.controller(number) for number in range(controllers)]
@@ -168,6 +175,7 @@ class _Maker:
     directory: Path
     certificates: Path
     source: Path
+    configuration: Path
 
     def webhook(self, number: int, port: int) -> Member:
         """Make a webhook process that is not started."""
@@ -182,13 +190,11 @@ class _Maker:
 
     def _member(self, name: str, command: str, account: str, more: Sequence[str]) -> Member:
         (ops,) = free_ports(1)
-        configuration = self.directory / "config.yaml"
-        configuration.write_text(json.dumps(_CONFIGURATION))
         arguments: list[str | Path] = [
             *(sys.executable, "-m", "webhook", command),
             *("--kubeconfig", self._kubeconfig(name, account)),
             *("--ops", f"127.0.0.1:{ops}"),
-            *("--config", configuration),
+            *("--config", self.configuration),
             *("--log-level", "info" if command == "controller" else "warning"),
             *more,
         ]

@@ -42,6 +42,13 @@ def test_every_kind_has_its_turn() -> None:
     assert len(short) == len(set(short)) == 12
 
 
+def test_every_run_has_what_hurts_the_churn() -> None:
+    always = {kind.name for kind in CATALOGUE if kind.is_always}
+    assert always == {"webhook paused, others and leader killed"}
+    for seed in range(30):
+        assert always <= set(plan(seed, 14, seconds=60.0))
+
+
 def test_what_lasts_longer_than_half_of_the_run_is_left_out() -> None:
     assert "leader paused past its lease" not in plan(4, 50, seconds=50.0)
     assert "leader paused past its lease" in plan(4, 50, seconds=60.0)

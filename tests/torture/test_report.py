@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 from tests.torture.facts import Fact, QuotaFact
-from tests.torture.histories import History
+from tests.torture.histories import SPACE, History
 from tests.torture.report import Report, unmasked
+from tests.torture.strict import StrictJudge
 from tests.torture.tally import Tally
 from tests.torture.world import Incident
 
@@ -49,6 +50,25 @@ def test_healing_lasts_until_binds_succeed_everywhere_that_was_hurt() -> None:
     assert [each.heal_seconds for each in incidents] == [6.0, 4.0, None]
     assert [each.unhealed for each in incidents] == [(), (), ("n",)]
     assert (report.longest_heal_seconds, report.longest_heal) == (6.0, "edit: ")
+
+
+def test_what_is_found_of_the_churn_is_an_over_commit_and_both_shares_are_told() -> None:
+    history = History()
+    history.quota("q", {"requests.cpu": "2"})
+    history.pod("a", {"requests.cpu": "2"}, assigned=True)
+    history.delete_later("a", 2)
+    history.wait(2)
+    history.pod("b", {"requests.cpu": "1"}, assigned=True)
+    for word, problems in (("Release", []), ("Hold", ["1 over-commits"])):
+        judge = StrictJudge({SPACE}, holds=word == "Hold")
+        for fact in history.facts:
+            judge.feed(fact)
+        report = Report(options={"seed": 7, "terminating_pods": word})
+        report.judged_churn(judge, a_tally())
+        assert report.problems == problems
+        assert f"churn, terminatingPods: {word}: 2 admitted" in report.text()
+        assert "highest share 1.000, every pod counted until it is gone 1.500" in report.text()
+        assert json.loads(json.dumps(report.as_json()))["churn"]["not explained"] == len(problems)
 
 
 def test_an_over_commit_is_a_problem_and_nothing_is_none() -> None:

@@ -21,18 +21,27 @@ class Kind:
         weight: How often, against the others.
         act: Does it, from beginning to end.
         seconds: How long it lasts at most, mending included.
+        is_always: Every run has it that is long enough and has faults at all.
     """
 
     name: str
     weight: float
     act: Act
     seconds: float = 15.0
+    is_always: bool = False
 
 
 CATALOGUE: Final[tuple[Kind, ...]] = (
     Kind("webhook killed", 5, processes.kill_webhook),
     Kind("webhook asked to end", 2, processes.end_webhook, 35),
     Kind("webhook paused", 4, processes.pause_webhook),
+    Kind(
+        "webhook paused, others and leader killed",
+        4,
+        processes.pause_one_and_kill_the_others,
+        25,
+        is_always=True,
+    ),
     Kind("controller killed", 6, processes.kill_controller),
     Kind("leader paused past its lease", 4, processes.pause_leader, 28),
     Kind("leader without network past its lease", 3, connections.hold_leader, 28),

@@ -59,6 +59,24 @@ def pause_webhook(world: World, rng: random.Random, incident: Incident) -> None:
         _pause(member, world, rng.uniform(1, 9))
 
 
+def pause_one_and_kill_the_others(world: World, rng: random.Random, incident: Incident) -> None:
+    """Stop a webhook for four seconds, and kill all others and the leader meanwhile."""
+    paused, *others = rng.sample(world.stack.webhooks, len(world.stack.webhooks))
+    killed = [*others, world.leader()]
+    incident.detail = f"{paused.name} paused, {', '.join(each.name for each in killed)} killed"
+    with world.claim(paused.name, *(each.name for each in killed)):
+        paused.process.pause()
+        try:
+            for member in killed:
+                world.wait(rng.uniform(0, 0.5))
+                member.process.kill()
+            world.wait(4.0)
+        finally:
+            paused.process.resume()
+            for member in killed:
+                member.process.start()
+
+
 def pause_leader(world: World, rng: random.Random, incident: Incident) -> None:
     """Stop the leader for longer than its lease lasts; then it goes on where it was."""
     member = world.leader()
