@@ -127,3 +127,15 @@ def test_the_time_is_that_of_the_api_server_and_nothing_is_written() -> None:
     assert server_time(Refusing(cluster), NAMESPACE) is None
     assert server_time(TellingTime(cluster, LATER), "nowhere") is None
     assert cluster.resource_version == before
+
+
+@pytest.mark.parametrize(("holds", "then"), [(False, "0"), (True, "2")])
+def test_opting_in_counts_a_pod_past_its_grace_period_if_such_pods_are_held(
+    *, holds: bool, then: str
+) -> None:
+    cluster = a_cluster(a_namespace(), a_quota("p1", hard={"requests.cpu": "1"}), an_ending_pod())
+    settings = Settings(holds_terminating=holds)
+    plan = plan_for(TellingTime(cluster, LATER), settings, NAMESPACE, must_specify=False)
+    (key,) = plan.quotas[0].deferred
+    assert str(key.used_then) == then
+    assert ("enable.exceeded" in [one.id for one in plan.findings]) is holds

@@ -88,7 +88,12 @@ class Report:
 
     def judged_churn(self, judge: StrictJudge, tally: Tally) -> None:
         """Take over what the strict judge found of the churn, and what became of its binds."""
-        self.churn = {"binds": tally.outcomes(), "answers": tally.by_code(), **judge.summary()}
+        self.churn = {
+            "binds": tally.outcomes(),
+            "answers": tally.by_code(),
+            "messages": dict(tally.messages.most_common(20)),
+            **judge.summary(),
+        }
         self.over_commits += len(judge.findings)
         self.findings = [*self.findings, *map(str, judge.findings)]
 

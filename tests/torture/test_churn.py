@@ -52,7 +52,6 @@ def test_everything_is_asked_for_under_every_name() -> None:
     assert set(tally.answers) == {
         "create",
         "bind",
-        "bind by creation",
         "resize",
         "deadline",
         *(f"delete with grace {grace}" for grace in (0, 1, 30)),

@@ -9,6 +9,7 @@ from tests.operations.healthy import (
     Guard,
     a_guarded_pod,
     count,
+    edit,
     examined,
     healthy,
     ids,
@@ -131,6 +132,38 @@ def test_too_little_is_an_error_with_the_numbers() -> None:
         "quota p1: assigned pods take requests.cpu=1, and used + reserved is requests.cpu=250m:"
         " more can be admitted than it allows"
     )
+
+
+def test_a_ledger_that_does_not_count_terminating_pods_as_configured_is_found() -> None:
+    cluster = healthy()
+    found = the(examined(cluster, holds_terminating=True), "ledger.outdated")
+    assert "other versions of quota p1" in found.message
+
+
+def test_a_pod_that_is_held_and_not_counted_is_found() -> None:
+    past = {"deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 1}
+    cluster = healthy()
+    edit(cluster, PODS, "web-1", lambda raw: raw["metadata"].update(past), namespace=NAMESPACE)
+    for holds in (False, True):
+        count(cluster, counted_as_configured(with_used("0"), holds=holds))
+        found = ids(examined(cluster, holds_terminating=holds))
+        assert ("ledger.under-counted" in found) is holds
+        assert "ledger.outdated" not in found
+
+
+def counted_as_configured(
+    change: Callable[[Ledger], Ledger], *, holds: bool
+) -> Callable[[Ledger], Ledger]:
+    """Name how terminating pods were counted, as the tracker does."""
+
+    def changed(ledger: Ledger) -> Ledger:
+        ledger = change(ledger)
+        account = ledger.accounts["p1"]
+        ending = "-hold" if holds else ""
+        observed = replace(account.observed, spec_hash=f"{account.observed.spec_hash}{ending}")
+        return replace(ledger, accounts={"p1": replace(account, observed=observed)})
+
+    return changed
 
 
 def test_a_reservation_counts_beside_what_is_used() -> None:
