@@ -542,7 +542,9 @@ class World:
             are_followed=lambda: False,
             voice=Voice(),
         )
-        informers = SimpleNamespace(shared=None, keys=lambda: KEYS)
+        informers = SimpleNamespace(
+            shared=None, deferred_of=lambda quotas: deferred_quotas(quotas, KEYS)
+        )
         keeper = ShareKeeper(
             shares,
             ledgers,

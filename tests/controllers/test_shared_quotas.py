@@ -148,6 +148,25 @@ def test_a_quota_that_is_deleted_leaves_the_ledgers(rig: Rig) -> None:
     assert rig.ledger(OTHER).accounts == {}
 
 
+def test_a_stuck_pod_that_is_held_keeps_what_all_share(rig: Rig) -> None:
+    rig.pod("stuck", "3", node="node-1")
+    rig.pod("other", "2", OTHER)
+    rig.delete("stuck", grace=5)
+    steps(rig)
+    rig.pass_time(11.1)
+    steps(rig)
+    assert granted(rig) == {NAMESPACE: "0", OTHER: "0"}
+    rig.holds_terminating = True
+    rig.tracker.recount()
+    steps(rig)
+    assert is_complete(rig)
+    assert granted(rig) == {NAMESPACE: "3", OTHER: "0"}
+    assert isinstance(rig.reserve("other", OTHER), QuotaExceeded)
+    rig.delete("stuck")
+    steps(rig)
+    assert isinstance(rig.reserve("other", OTHER), Reserved)
+
+
 def test_one_of_the_same_name_is_counted_anew(rig: Rig) -> None:
     rig.pod("one", "3", node="node-1")
     steps(rig)
