@@ -73,8 +73,11 @@ def pause_one_and_kill_the_others(world: World, rng: random.Random, incident: In
             world.wait(4.0)
         finally:
             paused.process.resume()
-            for member in killed:
-                member.process.start()
+            dead = [member for member in killed if not member.process.is_running]
+            for member in dead:
+                member.process.start(waits=False)
+        for member in dead:
+            member.process.wait_until_ready()
 
 
 def pause_leader(world: World, rng: random.Random, incident: Incident) -> None:
