@@ -89,7 +89,7 @@ def spaces(count: int) -> list[Space]:
 
 
 def churned_space() -> Space:
-    """Give the namespace of the churn."""
+    """Return the namespace of the churn."""
     return Space(f"{PREFIX}churn", is_churned=True)
 
 

@@ -29,10 +29,10 @@ def takes_everything(tenant: Tenant, name: str) -> bool:
     return answer.code == 201
 
 
-def counts_as(tenant: Tenant, ending: str) -> bool:
-    """Say whether the ledger is counted with or without what it names held pods by."""
+def counts_held_pods(tenant: Tenant) -> bool:
+    """Return whether the ledger is counted so that stuck pods are held."""
     spec_hash: str = tenant.accounts()["p1"]["observed"]["specHash"]
-    return spec_hash.endswith("-hold") is bool(ending)
+    return spec_hash.endswith("-hold")
 
 
 def remove(tenant: Tenant, name: str) -> None:
@@ -63,7 +63,7 @@ def test_a_stuck_pod_that_is_held_keeps_its_quota_until_it_is_gone(
 ) -> None:
     tenant.quota()
     with configured(product, terminatingPods="Hold"):
-        eventually(lambda: counts_as(tenant, "hold"), "the ledger is counted so")
+        eventually(lambda: counts_held_pods(tenant), "the ledger is counted so")
         tenant.bound("stuck", "2", **fields)
         tenant.pod("next", "2")
         tenant.delete("stuck", grace_seconds=grace)

@@ -44,7 +44,7 @@ class PodState:
         return not (self.is_finished or self.is_deleted)
 
     def counts(self, *, holds: bool) -> bool:
-        """Say whether it is charged, where stuck pods are held until they are gone, or not."""
+        """Return whether it is charged, where stuck pods are held until they are gone, or not."""
         return self.is_live and (holds or not self.is_stuck)
 
     @property
