@@ -23,7 +23,7 @@ NAMES: Final = tuple(f"churn-{number}" for number in range(5))
 _CORES: Final = ("250m", "0.5", "500m", "1", "1")
 _PAUSE_SECONDS: Final = (0.05, 0.4)
 _DOWN_SECONDS: Final = 0.3
-_PATIENT_SECONDS, _HASTY_SECONDS = 10.0, 3.0
+_PATIENT_SECONDS, _HASTY_SECONDS = 8.0, 4.0
 """For how long pods are left past their grace period, and for how long they are then removed."""
 
 
@@ -51,11 +51,11 @@ class Churner:
         self._wire, self._space, self._nodes = wire, space, nodes
         self._uids, self._tally, self._rng = uids, tally, rng
         self._acts: tuple[tuple[Callable[[str], None], int], ...] = (
-            (self.create, 24),
-            (self.bind, 40),
+            (self.create, 28),
+            (self.bind, 42),
             (self.resize, 12),
             (self.set_deadline, 4),
-            (self.delete, 20),
+            (self.delete, 14),
         )
 
     def step(self) -> None:
