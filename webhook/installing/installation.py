@@ -125,7 +125,7 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         namespace=wish.namespace,
         manifests=wish.manifests,
         dry_run=wish.dry_run,
-        is_configured=wish.configuration is not None or installed is not None,
+        is_configured=configuration != _NO_CONFIGURATION,
     ):
         report(line)
     parts = _render(wish, mask, settings)
@@ -141,7 +141,7 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         parts = _render(replace(wish, ca_pem=bundle), mask, settings)
     narrowed = _narrowed_masks(api, wish, installed, settings)
     applier.apply_all(narrowed)
-    applier.apply_all(_configured(parts.workloads, configuration))
+    applier.apply_all(_configured((*parts.configuration, *parts.workloads), configuration))
     _wait_for_workloads(api, wish, parts, report)
     before = applier.changes
     applier.apply_all((*parts.stamps, *parts.registrations))

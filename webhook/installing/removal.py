@@ -122,7 +122,7 @@ class _Uninstall:
             return tuple(self._problems)
         self._tell_of_cluster_quotas()
         self._delete((validating, mutating, *reversed(objects.stamps)))
-        self._delete(reversed(objects.workloads))
+        self._delete(reversed((*objects.configuration, *objects.workloads)))
         self._delete(_without(reversed(objects.cluster), self._removal))
         return tuple(self._problems)
 
