@@ -275,3 +275,32 @@ def test_whoever_may_not_look_moves_without_looking_only_when_told_to() -> None:
     assert asked(twin) == {HERE}
     run(twin, waits=False)
     assert asked(twin) == {SERVICE}
+
+
+class Unasked(Asking):
+    """An API server that never asks by the probe, as in a namespace that the webhook exempts."""
+
+    def bind(self, binding: Object, **_: object) -> None:
+        metadata: Any = binding["metadata"]
+        missing = f'pods "{metadata["name"]}" not found'
+        raise NotFoundError(f'admission webhook "stamp.deferredquota.io" denied: {missing}')
+
+
+def test_what_cannot_be_seen_is_not_taken_for_an_answer() -> None:
+    twin = Unasked()
+    run(twin, **OUTSIDE)
+    with pytest.raises(InstallError, match="its configuration exempts team; --no-wait"):
+        run(twin)
+    assert asked(twin) == {HERE}
+
+
+def test_namespaces_that_are_being_deleted_are_not_asked_about() -> None:
+    twin = Unasked()
+    run(twin, **OUTSIDE)
+    labels = {"metadata": {"finalizers": ["example.com/wait"]}}
+    twin.api.patch(NAMESPACES, "team", labels)
+    twin.api.delete(NAMESPACES, "team")
+    found: Any = twin.api.get(NAMESPACES, "team")
+    assert found["metadata"]["deletionTimestamp"]
+    run(twin)
+    assert asked(twin) == {SERVICE}

@@ -19,14 +19,14 @@ what worked, and says what stands.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
 from webhook.admission.rules import rules_of
-from webhook.cluster.api import CONFIG_MAPS, SECRETS, ClusterApi, NotFoundError, Object
+from webhook.cluster.api import CONFIG_MAPS, NAMESPACES, SECRETS, ClusterApi, NotFoundError, Object
 from webhook.config import Configuration, ConfigurationError, load_configuration
 from webhook.installing.applying import Applier, ApplyApi, current, describe
 from webhook.installing.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
@@ -42,9 +42,9 @@ from webhook.installing.readiness import (
 )
 from webhook.installing.redirecting import Redirection
 from webhook.installing.rendering import IMAGE, MANIFESTS, Mask, Rendered, left_out, render
-from webhook.operations.opting_out import opted_in_namespaces
 from webhook.operations.patience import Patience, Report
 from webhook.quota.fields import mapping, string_map
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL
 from webhook.tls.bootstrap import Made
 
 CONFIG_MAP: Final = "deferred-quota-config"
@@ -312,10 +312,17 @@ def _redirect(
     """Send the API server elsewhere, or let it forget a CA, when it reaches who is there."""
     if wish.waits and not wish.dry_run:
         exempt = set().union(*map(left_out, registrations))
-        namespaces = [each for each in opted_in_namespaces(api) if each not in exempt]
-        redirection.verify(registrations, namespaces, wish.patience)
+        redirection.verify(registrations, lambda: _asked_about(api, exempt), wish.patience)
     if redirection.redirect(registrations) and not wish.dry_run:
         wish.patience.begin().settle()  # until every API server asks there
+
+
+def _asked_about(api: ClusterApi, exempt: Collection[str]) -> list[str]:
+    """Return the namespaces about which guards are asked; none that are being deleted."""
+    found = api.list(NAMESPACES, label_selector=f"{MODE_LABEL}={DEFERRED_MODE}").items
+    metadata = [mapping(each.get("metadata"), "metadata") for each in found]
+    names = [str(each["name"]) for each in metadata if not each.get("deletionTimestamp")]
+    return [name for name in names if name not in exempt]
 
 
 def _secret(api: ClusterApi, name: str, namespace: str) -> Object | None:

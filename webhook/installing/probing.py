@@ -14,9 +14,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from webhook.cluster.api import (
     BINDINGS,
@@ -46,8 +47,13 @@ PROBE: Final[Object] = {
 }
 """The registration, without what it asks; it is there only while something is looked at."""
 _SECONDS: Final = 5
+_KNOWN_SECONDS: Final = 30.0
+"""In which every API server knows of a registration."""
 _NO_RIGHT: Final = 'cannot create resource "pods/binding"'
 _UNSEEN: Final = "the API server does not ask it yet, or its configuration exempts {}"
+
+
+Namespaces: TypeAlias = Callable[[], Sequence[str]]
 
 
 class CannotProbeError(Exception):
@@ -57,15 +63,18 @@ class CannotProbeError(Exception):
 class Probe:
     """Asks a webhook at one place, through the API server; made by `probing`."""
 
-    def __init__(self, api: ApplyApi, client: Mapping[str, object], namespaces: Sequence[str]):
+    def __init__(self, api: ApplyApi, client: Mapping[str, object], namespaces: Namespaces) -> None:
         self._api = api
         self._pod = f"deferred-quota-probe-{secrets.token_hex(8)}"
         self._entry = f"{self._pod}.deferredquota.io"
         self._registration = _registration(self._entry, self._pod, client)
-        self._namespaces = itertools.cycle(namespaces)
+        self._namespaces = namespaces
+        self._turns = itertools.count()
 
     def obstacle(self) -> str:
         """Say why the webhook did not answer as it has to; empty when it did.
+
+        Where no namespace is left it may answer as it likes.
 
         Raises:
             CannotProbeError: Whoever installs may not try it.
@@ -75,7 +84,10 @@ class Probe:
         self._api.apply(
             MUTATING_WEBHOOKS, self._registration, field_manager=FIELD_MANAGER, force=True
         )
-        namespace = next(self._namespaces)
+        namespaces = self._namespaces()
+        if not namespaces:
+            return ""
+        namespace = namespaces[next(self._turns) % len(namespaces)]
         try:
             self._api.bind(_binding(namespace, self._pod), namespace=namespace, dry_run=True)
         except ApiError as err:
@@ -83,12 +95,17 @@ class Probe:
         return _UNSEEN.format(namespace)
 
     def settled_obstacle(self, patience: Patience) -> str:
-        """Return the obstacle as soon as the API server knows of the registration."""
-        wait = patience.begin()
-        while True:
-            found = wait.persist(self.obstacle)
-            if not found.startswith(_UNSEEN.partition("{")[0]) or not wait.pause():
-                return found
+        """Return the obstacle as soon as the API server knows of the registration.
+
+        Raises:
+            CannotProbeError: It does not ask by it.
+            ApiError: The API server does not answer.
+        """
+        wait = replace(patience, seconds=min(patience.seconds, _KNOWN_SECONDS)).begin()
+        while (found := wait.persist(self.obstacle)).startswith(_UNSEEN.partition("{")[0]):
+            if not wait.pause():
+                raise CannotProbeError(found)
+        return found
 
     def _judge(self, err: ApiError, namespace: str) -> str:
         denied = f'admission webhook "{self._entry}" denied the request: '
@@ -104,15 +121,13 @@ class Probe:
 
 
 @contextmanager
-def probing(
-    api: ApplyApi, client: Mapping[str, object], namespaces: Sequence[str]
-) -> Iterator[Probe]:
+def probing(api: ApplyApi, client: Mapping[str, object], namespaces: Namespaces) -> Iterator[Probe]:
     """Give a probe of a place, and take its registration away in the end.
 
     Args:
         api: The API server.
         client: A `clientConfig` with the webhook's path for changes.
-        namespaces: Some that have opted in.
+        namespaces: Returns some that have opted in, and in which things can be made.
     """
     try:
         yield Probe(api, client, namespaces)

@@ -26,7 +26,7 @@ from webhook.cluster.api import InvalidError, Object
 from webhook.installing.applying import Applier, ApplyApi, current, describe, kind_of_object
 from webhook.installing.certificates import certificate_set, joined
 from webhook.installing.kustomizations import InstallError, entries_of
-from webhook.installing.probing import CannotProbeError, probing, remove_probe
+from webhook.installing.probing import CannotProbeError, Namespaces, probing, remove_probe
 from webhook.operations.patience import Patience, Report
 from webhook.quota.fields import mapping
 from webhook.state.names import BIND_ENTRY
@@ -112,7 +112,7 @@ class Redirection:
                 )
 
     def verify(
-        self, registrations: Sequence[Object], namespaces: Sequence[str], patience: Patience
+        self, registrations: Sequence[Object], namespaces: Namespaces, patience: Patience
     ) -> None:
         """Wait until the API server reaches the webhook where the registrations will send it.
 
@@ -129,7 +129,7 @@ class Redirection:
             for entry in self._entries(registration)
             if entry.is_redirected
         ]
-        if not changing or not namespaces:
+        if not changing or not namespaces():
             remove_probe(self._api)  # of a run that was killed
             return
         self._is_under_way = True
@@ -199,12 +199,12 @@ class Redirection:
         found = current(self._api, registration)
         return [] if found is None else list(_entries(found, registration))
 
-    def _answers_now(self, entry: _Entry, namespaces: Sequence[str], patience: Patience) -> bool:
+    def _answers_now(self, entry: _Entry, namespaces: Namespaces, patience: Patience) -> bool:
         with probing(self._api, _for_probe(entry.now), namespaces) as probe:
             return not probe.settled_obstacle(patience)
 
     def _wait_until_reached(
-        self, entry: _Entry, namespaces: Sequence[str], patience: Patience
+        self, entry: _Entry, namespaces: Namespaces, patience: Patience
     ) -> None:
         wait = patience.begin()
         with probing(self._api, _for_probe(entry.wanted), namespaces) as probe:

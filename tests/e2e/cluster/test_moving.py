@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -196,7 +197,7 @@ def test_a_deployment_that_never_gets_ready_leaves_what_worked(
 def test_a_move_that_is_interrupted_goes_on_from_there(
     cluster: Cluster, product: Product, tenant: Tenant, tmp_path: Path
 ) -> None:
-    with Binds(tenant) as binds:
+    with ExitStack() as later, Binds(tenant) as binds:
         for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
             ended, told = interrupted(cluster, number)
             assert ended == code, told
@@ -205,11 +206,11 @@ def test_a_move_that_is_interrupted_goes_on_from_there(
             before = binds.done
             eventually(lambda: binds.done > before + 5, "binds go on")  # noqa: B023
             binds.go_on()
-        with Kubelet(cluster.plane, tmp_path / "kubelet"):
-            cluster.run("install")
-            assert asked(cluster) == {"deferred-quota-webhook"}
-            before = binds.done
-            eventually(lambda: binds.done > before + 5, "binds go on")
+        later.enter_context(Kubelet(cluster.plane, tmp_path / "kubelet"))  # outlives the binds
+        cluster.run("install")
+        assert asked(cluster) == {"deferred-quota-webhook"}
+        before = binds.done
+        eventually(lambda: binds.done > before + 5, "binds go on")
 
 
 def interrupted(cluster: Cluster, number: signal.Signals) -> tuple[int, str]:
