@@ -147,8 +147,9 @@ def install(  # noqa: PLR0917 - one for each option
 ) -> ExitCode:
     """Install deferred-quota, or bring an installation up to date.
 
-    It can be repeated: what is as it should be stays. Namespaces are opted in with
-    `deferred-quota enable`.
+    It can be repeated: what is as it should be stays. Where the webhook moves, or its CA changes,
+    what is asked now goes on to be asked until the API server has reached the new one. Namespaces
+    are opted in with `deferred-quota enable`.
     """
     if ca is not None and not url:
         raise InputError("--ca goes with --url; in the cluster, the CA is made and kept there")

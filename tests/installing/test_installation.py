@@ -157,12 +157,26 @@ def test_the_mask_can_be_changed_and_changed_back() -> None:
     assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "gate"]
 
 
-def test_the_configuration_stays_until_another_is_given() -> None:
+@pytest.mark.parametrize("url", ["", "https://192.0.2.7:9443"])
+def test_the_configuration_stays_until_another_is_given(url: str) -> None:
     twin = Twin()
-    run(twin, configuration=GPU)
-    assert run(twin)[0] == 0
+    run(twin, configuration=OTHER, url=url)
+    before = registrations(twin), masks(twin)
+    assert "team-x" in str(before[0])
+    assert "'requests.amd.com/gpu'" in str(before[1])
+    assert run(twin, url=url)[0] == 0
+    assert (registrations(twin), masks(twin)) == before
     found = cast("Any", twin.api.get(CONFIG_MAPS, "deferred-quota-config", namespace=SYSTEM))
-    assert found["data"] == {"config.yaml": GPU}
+    assert found["data"] == {"config.yaml": OTHER}
+
+
+def masks(twin: Twin) -> list[Any]:
+    kinds = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
+    version = "admissionregistration.k8s.io/v1"
+    return [
+        twin.api.get(kind_of(version, kind, namespaced=False), "deferred-quota-mask")
+        for kind in kinds
+    ]
 
 
 HEAD = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"

@@ -42,6 +42,7 @@ from webhook.runtime.engine import Engine, EngineOptions
 from webhook.state.job_gates import PROBE
 from webhook.state.names import GATE
 from webhook.telemetry.metrics import Metrics
+from webhook.tls.called_names import read_called_names
 
 SYSTEM: Final = "deferred-quota-system"
 BOUND_SECONDS: Final = 30.0
@@ -106,6 +107,7 @@ def story() -> Story:
         assert doors.wait_until_ready(BOUND_SECONDS) == []
         eventually(lambda: ("batch", "jobs", "patch") in webhook.used, "gates of Jobs are tried")
         play(api, doors, controller)
+        read_called_names(cast("ClusterApi", webhook), is_in_pod=True)
     finally:
         doors.stop()
         control.stop()  # which gives the lease back

@@ -42,7 +42,7 @@ _SHIPPED = (
     "base/registrations/mutating.yaml",
     "base/registrations/validating.yaml",
     "components/mask-policy/policy.yaml",
-    "base/workloads/configuration.yaml",
+    "base/configuration/configuration.yaml",
     "base/workloads/webhook.yaml",
     "base/workloads/controller.yaml",
 )

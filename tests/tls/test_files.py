@@ -215,3 +215,40 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
 
 def test_the_ca_signs_what_is_served(files: CertificateFiles) -> None:
     assert served(files.context()) != der(CA)
+
+
+# -- names by which the server is called -------------------------------------------------------
+
+OTHER_HOST = a_serving_certificate(names=["elsewhere.example"])
+
+
+def test_a_pair_for_another_host_is_refused_when_it_is_renewed(
+    files: CertificateFiles, tmp_path: Path, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = files.context()
+    files.require({"localhost"})
+    written(tmp_path, OTHER_HOST)
+    assert files.context() is good
+    assert reloads(metrics, "refused") == 1
+    (problem,) = files.refusals()
+    assert problem == f"{tmp_path / 'tls.crt'}: does not cover the name localhost"
+    assert "the last good one stays" in caplog.text
+    assert files.serving_problems() == ()
+    files.require({"elsewhere.example"})  # what was refused is looked at once more
+    assert served(files.context()) == der(OTHER_HOST)
+    assert files.refusals() == files.serving_problems() == ()
+
+
+def test_a_first_pair_for_another_host_is_served_and_told(tmp_path: Path, clock: Clock) -> None:
+    certificate, key = written(tmp_path, OTHER_HOST)
+    files = CertificateFiles(certificate, key, names=["hook.quota.svc"], clock=clock)
+    assert files.file_problems() == ()
+    (problem,) = files.serving_problems()
+    assert problem == (
+        f"{certificate}: the serving certificate does not cover hook.quota.svc, by which the API"
+        " server calls this webhook"
+    )
+    good = a_serving_certificate(names=["hook.quota.svc"])
+    written(tmp_path, good)
+    assert served(files.context()) == der(good)
+    assert files.serving_problems() == ()

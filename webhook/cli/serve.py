@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -82,6 +82,14 @@ extender.enabled in the configuration, schedulers ask at /scheduler/filter and /
     " --embedded it may be left out: certificates for this machine are made for this run.",
 )
 @click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST",
+    help="Name or address under which the API server calls this webhook, which its certificate has"
+    " to cover. Repeatable. Without, what the registrations in the cluster say.",
+)
+@click.option(
     "--with-controller",
     is_flag=True,
     help="Be the controller too. With --embedded that is always so.",
@@ -98,6 +106,7 @@ def serve(  # noqa: PLR0913, PLR0917 - one for each option
     ops: ListenAddress,
     embedded_api: ListenAddress | None,
     directory: Path | None,
+    names: tuple[str, ...],
     with_controller: bool,
     system_namespace: str,
     identity: str,
@@ -116,17 +125,23 @@ def serve(  # noqa: PLR0913, PLR0917 - one for each option
         if snapshots:
             _refuse_both(kubeconfig, context)
             certificates = stack.enter_context(_certificates(directory))
+            files = _files(certificates, names)
             build = _embedded(
                 snapshots, configuration, certificates, is_api=embedded_api is not None
             )
         else:
             certificates = _given(directory, embedded_api)
             candidate = unique_identity(system_namespace, identity) if with_controller else None
+            files = _files(certificates, names)
             build = _live(
-                read_access(kubeconfig, context), configuration, candidate, system_namespace
+                read_access(kubeconfig, context),
+                configuration,
+                candidate,
+                system_namespace,
+                None if names else files,
             )
         settings = ServerSettings(
-            tls=CertificateFiles(certificates.certificate, certificates.key),
+            tls=files,
             webhook=listen,
             ops=ops,
             extra_listeners={} if embedded_api is None else {_API: embedded_api},
@@ -179,10 +194,19 @@ def _live(
     configuration: ConfigurationFile | None,
     candidate: Identity | None,
     system_namespace: str,
+    files: CertificateFiles | None,
 ) -> Build:
     return lambda _urls: live_server(
-        access, configuration, candidate, system_namespace=system_namespace
+        access,
+        configuration,
+        candidate,
+        system_namespace=system_namespace,
+        certificates=files,
     )
+
+
+def _files(certificates: CertificateDirectory, names: Sequence[str]) -> CertificateFiles:
+    return CertificateFiles(certificates.certificate, certificates.key, names=names)
 
 
 def _settings(configuration: ConfigurationFile | None) -> Configuration:

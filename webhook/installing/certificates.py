@@ -171,6 +171,25 @@ def certificates_only(pem: bytes) -> bytes:
     return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in found)
 
 
+def certificate_set(pem: bytes) -> frozenset[bytes]:
+    """Return the certificates of a bundle, each as DER; none where it cannot be read."""
+    try:
+        found = x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        return frozenset()
+    return frozenset(each.public_bytes(serialization.Encoding.DER) for each in found)
+
+
+def joined(*bundles: bytes) -> bytes:
+    """Return all certificates of some bundles, each once; what cannot be read is left out."""
+    found: dict[bytes, None] = {}
+    for bundle in bundles:
+        with contextlib.suppress(ValueError):
+            for each in x509.load_pem_x509_certificates(bundle):
+                found[each.public_bytes(serialization.Encoding.PEM)] = None
+    return b"".join(found)
+
+
 def _bundle(ca: bytes, former: bytes, now: datetime) -> bytes:
     """Return the CA, and behind it what was trusted before and has not ended."""
     trusted = x509.load_pem_x509_certificates(ca)[:1]

@@ -2,34 +2,35 @@
 
 1. Namespace, definitions of ledgers and of cluster quotas, rights: nothing uses them yet.
 2. Certificates. Where registrations are there already and the CA is new, they learn to trust it
-   before anybody serves with it.
+   beside what they trust, before anybody serves with it.
 3. The configuration and the Deployments, until every replica runs with that configuration. Where a
    mask is there already, it first stops to hide what the new configuration does not defer: until
    then it may hide only what both the former processes and the new ones charge.
 4. The registrations: from now on the API server asks. They come late because those that charge
-   stop what they cannot ask about.
+   stop what they cannot ask about. Where the webhook moves, or its CA changes, the API server has
+   to have reached the new one before; then all entries go there, and only then the former CA goes.
 5. The mask, last: until then quotas are enforced as ever. Policies that an earlier installation had
    and this one has not go.
 
-To do it again changes nothing, or finishes what was left.
+To do it again changes nothing, or finishes what was left. What breaks off between two writes leaves
+what worked, and says what stands.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
 from webhook.admission.rules import rules_of
-from webhook.cluster.api import CONFIG_MAPS, SECRETS, ClusterApi, NotFoundError, Object
+from webhook.cluster.api import CONFIG_MAPS, NAMESPACES, SECRETS, ClusterApi, NotFoundError, Object
 from webhook.config import Configuration, ConfigurationError, load_configuration
-from webhook.installing.applying import Applier, ApplyApi, current, describe, kind_of_object
+from webhook.installing.applying import Applier, ApplyApi, current, describe
 from webhook.installing.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
-from webhook.installing.kustomizations import InstallError, entries_of
+from webhook.installing.kustomizations import InstallError
 from webhook.installing.moving import moves
 from webhook.installing.place import chosen_namespace
 from webhook.installing.policies import MaskChoice, check_stamps, choose_mask, remove_policies
@@ -39,9 +40,11 @@ from webhook.installing.readiness import (
     wait_until_available,
     wait_until_established,
 )
+from webhook.installing.redirecting import Redirection
 from webhook.installing.rendering import IMAGE, MANIFESTS, Mask, Rendered, left_out, render
 from webhook.operations.patience import Patience, Report
 from webhook.quota.fields import mapping, string_map
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL
 from webhook.tls.bootstrap import Made
 
 CONFIG_MAP: Final = "deferred-quota-config"
@@ -125,33 +128,44 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         namespace=wish.namespace,
         manifests=wish.manifests,
         dry_run=wish.dry_run,
-        is_configured=wish.configuration is not None or installed is not None,
+        is_configured=configuration != _NO_CONFIGURATION,
     ):
         report(line)
     parts = _render(wish, mask, settings)
     patience = wish.patience if wish.waits and not wish.dry_run else None
     wait_for_deletions(api, parts.cluster, patience, report)
     applier = Applier(api, report, dry_run=wish.dry_run)
-    applier.apply_all(parts.cluster)
-    if not wish.dry_run:
-        for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
-            wait_until_established(api, definition, wish.patience)
-    if not wish.url:
-        bundle = _certify(api, applier, parts, report, namespace=wish.namespace)
-        parts = _render(replace(wish, ca_pem=bundle), mask, settings)
-    narrowed = _narrowed_masks(api, wish, installed, settings)
-    applier.apply_all(narrowed)
-    applier.apply_all(_configured(parts.workloads, configuration))
-    _wait_for_workloads(api, wish, parts, report)
-    before = applier.changes
-    applier.apply_all((*parts.stamps, *parts.registrations))
-    if applier.changes > before and not wish.dry_run:
-        wish.patience.begin().settle()  # the guards, until every API server knows them
-    if not wish.waits and (narrowed or installed not in {None, configuration}):
-        report("mask: hides what was deferred before, at most; run this again without --no-wait")
-    else:
-        applier.apply_all(parts.masks)
-    remove_policies(api, _unwanted(wish, mask), applier, report)
+    redirection = Redirection(api, applier, report, parts.registrations)
+    try:
+        applier.apply_all(parts.cluster)
+        if not wish.dry_run:
+            for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
+                wait_until_established(api, definition, wish.patience)
+        if wish.url:
+            redirection.trust(wish.ca_pem)
+        else:
+            bundle = _certify(api, applier, redirection, report, namespace=wish.namespace)
+            parts = _render(replace(wish, ca_pem=bundle), mask, settings)
+        narrowed = _narrowed_masks(api, wish, installed, settings)
+        applier.apply_all(narrowed)
+        applier.apply_all(_configured((*parts.configuration, *parts.workloads), configuration))
+        _wait_for_workloads(api, wish, parts, report)
+        _redirect(api, wish, redirection, parts.registrations)
+        before = applier.changes
+        applier.apply_all((*parts.stamps, *parts.registrations))
+        if applier.changes > before and not wish.dry_run:
+            wish.patience.begin().settle()  # the guards, until every API server knows them
+        if not wish.waits and (narrowed or installed not in {None, configuration}):
+            report(
+                "mask: hides what was deferred before, at most; run this again without --no-wait"
+            )
+        else:
+            applier.apply_all(parts.masks)
+        remove_policies(api, _unwanted(wish, mask), applier, report)
+    except BaseException:
+        if words := redirection.unfinished():
+            report(words)
+        raise
     return applier.changes
 
 
@@ -275,7 +289,7 @@ def _annotated(deployment: Object, digest: str) -> Object:
 
 
 def _certify(
-    api: ApplyApi, applier: Applier, parts: Rendered, report: Report, *, namespace: str
+    api: ApplyApi, applier: Applier, redirection: Redirection, report: Report, *, namespace: str
 ) -> bytes:
     """See to good certificates; return what the API server has to trust."""
     ca, tls = (_secret(api, name, namespace) for name in (CA_SECRET, TLS_SECRET))
@@ -284,8 +298,7 @@ def _certify(
         report(f"not kept: {reason}")
     report(f"certificates: {'kept' if wanted.made is Made.NOTHING else f'new {wanted.made}'}")
     applier.apply(_at_version(wanted.ca, ca))
-    if wanted.made is Made.EVERYTHING:
-        _trust(applier, api, parts.registrations, wanted.bundle)
+    redirection.trust(wanted.bundle)  # also of a CA that an earlier run made, and came no further
     applier.apply(_at_version(wanted.tls, tls))
     if applier.dry_run:
         return wanted.bundle
@@ -293,21 +306,23 @@ def _certify(
     return bundle_of(api.get(SECRETS, TLS_SECRET, namespace=namespace))
 
 
-def _trust(applier: Applier, api: ApplyApi, registrations: Sequence[Object], bundle: bytes) -> None:
-    """Let registrations that are there trust a new CA before anybody serves with it."""
-    encoded = base64.b64encode(bundle).decode("ascii")
-    for registration in registrations:
-        found = current(api, registration)
-        if found is None:
-            continue
-        metadata = mapping(found.get("metadata"), "metadata")
-        version = {"op": "test", "path": "/metadata/resourceVersion"}
-        patch: list[dict[str, object]] = [{**version, "value": metadata["resourceVersion"]}]
-        for index, _ in enumerate(entries_of(found)):
-            place = f"/webhooks/{index}/clientConfig/caBundle"
-            patch.append({"op": "add", "path": place, "value": encoded})
-        kind, name = kind_of_object(registration), str(metadata["name"])
-        api.patch(kind, name, patch, dry_run=applier.dry_run)
+def _redirect(
+    api: ApplyApi, wish: Wish, redirection: Redirection, registrations: Sequence[Object]
+) -> None:
+    """Send the API server elsewhere, or let it forget a CA, when it reaches who is there."""
+    if wish.waits and not wish.dry_run:
+        exempt = set().union(*map(left_out, registrations))
+        redirection.verify(registrations, lambda: _asked_about(api, exempt), wish.patience)
+    if redirection.redirect(registrations) and not wish.dry_run:
+        wish.patience.begin().settle()  # until every API server asks there
+
+
+def _asked_about(api: ClusterApi, exempt: Collection[str]) -> list[str]:
+    """Return the namespaces about which guards are asked; none that are being deleted."""
+    found = api.list(NAMESPACES, label_selector=f"{MODE_LABEL}={DEFERRED_MODE}").items
+    metadata = [mapping(each.get("metadata"), "metadata") for each in found]
+    names = [str(each["name"]) for each in metadata if not each.get("deletionTimestamp")]
+    return [name for name in names if name not in exempt]
 
 
 def _secret(api: ClusterApi, name: str, namespace: str) -> Object | None:

@@ -40,6 +40,7 @@ from webhook.installing.applying import current, describe, kind_of_object
 from webhook.installing.kustomizations import entries_of
 from webhook.installing.leading import CONTROLLER_PODS, leader_in_the_way
 from webhook.installing.place import chosen_namespace
+from webhook.installing.probing import PROBE
 from webhook.installing.readiness import wait_until_gone
 from webhook.installing.rendering import MANIFESTS, render
 from webhook.operations.gates import gated_pods
@@ -111,7 +112,7 @@ class _Uninstall:
         if self._is_undone_outside():
             return tuple(self._problems)
         mutating, last, validating = objects.registrations
-        self._delete((*reversed(objects.masks), last))
+        self._delete((PROBE, *reversed(objects.masks), last))
         self._reduce(mutating, lambda name: name == STAMP_ENTRY)
         self._reduce(validating, lambda name: name not in {MARKS_ENTRY, SHADOW_ENTRY})
         self._delete(_called(objects.workloads, "deferred-quota-controller"))
@@ -122,7 +123,7 @@ class _Uninstall:
             return tuple(self._problems)
         self._tell_of_cluster_quotas()
         self._delete((validating, mutating, *reversed(objects.stamps)))
-        self._delete(reversed(objects.workloads))
+        self._delete(reversed((*objects.configuration, *objects.workloads)))
         self._delete(_without(reversed(objects.cluster), self._removal))
         return tuple(self._problems)
 

@@ -53,6 +53,7 @@ class Rendered:
 
     Attributes:
         cluster: Namespace, definitions of ledgers and of cluster quotas, rights.
+        configuration: What the registrations and the mask go by, and what runs in the cluster.
         workloads: What runs; empty for a webhook that runs elsewhere.
         stamps: The policy that marks Bindings, where it is wanted; nothing counts on it.
         registrations: The webhook configurations. Before them the webhook has to answer.
@@ -60,6 +61,7 @@ class Rendered:
     """
 
     cluster: tuple[Object, ...]
+    configuration: tuple[Object, ...]
     workloads: tuple[Object, ...]
     stamps: tuple[Object, ...]
     registrations: tuple[Object, ...]
@@ -70,6 +72,7 @@ class Rendered:
         """All of them, in order."""
         return [
             *self.cluster,
+            *self.configuration,
             *self.workloads,
             *self.stamps,
             *self.registrations,
@@ -112,14 +115,15 @@ def render(  # noqa: PLR0913 - what installations differ in
     if not manifests.is_dir():
         raise InstallError(f"{manifests}: the manifests are missing; run this from a checkout")
     cluster = read_directory(manifests / "base/cluster")
+    configuration = read_directory(manifests / "base/configuration")
     workloads = [] if url else read_directory(manifests / "base/workloads")
     rest = read_directory(manifests / "base/registrations")
     for component in (*_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
         rest = add_component(manifests / "components" / component, rest)
     if namespace != DEFAULT_NAMESPACE:
-        cluster, workloads, rest = (
+        cluster, configuration, workloads, rest = (
             [cast("Manifest", _moved(each, namespace)) for each in some]
-            for some in (cluster, workloads, rest)
+            for some in (cluster, configuration, workloads, rest)
         )
     for each in rest:
         if each["kind"] in _CONFIGURATIONS:
@@ -135,6 +139,7 @@ def render(  # noqa: PLR0913 - what installations differ in
             _ask_for_gates(each)
     return Rendered(
         cluster=tuple(cluster),
+        configuration=tuple(configuration),
         workloads=tuple(workloads),
         stamps=tuple(each for each in rest if _component(each) == "stamp"),
         registrations=tuple(each for each in rest if _component(each) == "registration"),

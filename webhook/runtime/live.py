@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +16,10 @@ from webhook import __version__
 from webhook.admission.serving.listening import listen, place, write_whole
 from webhook.admission.serving.ops import OpsServer, ops_pages
 from webhook.admission.serving.settings import ListenAddress, ServerParts
+from webhook.cluster.api import ApiError
 from webhook.cluster.live import Access, LiveClient
 from webhook.config import ConfigurationFile
+from webhook.controllers.rounds import Rounds
 from webhook.controllers.tracked import TrackerTiming
 from webhook.encoding import encode_json
 from webhook.runtime.control import Candidate, ControlOptions
@@ -25,10 +27,14 @@ from webhook.runtime.engine import Engine, EngineOptions
 from webhook.runtime.parts import server_parts, start
 from webhook.state.names import DEFAULT_NAMESPACE
 from webhook.telemetry.metrics import Metrics
+from webhook.tls.called_names import read_called_names
+from webhook.tls.files import CertificateFiles
 
 _log = logging.getLogger(__name__)
 
 _USER_AGENT: Final = f"deferred-quota/{__version__}"
+_NAMES_SECONDS: Final = 5.0
+"""Between two looks at the registrations."""
 _ELECTION_SECONDS: Final = 4.0
 """For one call about the Lease; a leader has ten seconds to renew it."""
 
@@ -47,6 +53,7 @@ def live_server(
     identity: Identity | None,
     *,
     system_namespace: str = DEFAULT_NAMESPACE,
+    certificates: CertificateFiles | None = None,
 ) -> ServerParts:
     """Build what the admission server of a cluster runs.
 
@@ -55,6 +62,8 @@ def live_server(
         configuration: The file to keep up with; None means the defaults.
         identity: As whom this process is the controller as well; None if another one is.
         system_namespace: Namespace of the installation.
+        certificates: What is served, which has to cover the names that the registrations call; None
+            leaves them alone.
     """
     metrics = Metrics()
     control = None if identity is None else _control(access, identity)
@@ -62,7 +71,8 @@ def live_server(
         configuration, control=control, system_namespace=system_namespace, follow_ledgers=True
     )
     engine = Engine(LiveClient(access, user_agent=_USER_AGENT), metrics, options)
-    return server_parts(engine, metrics)
+    parts = server_parts(engine, metrics)
+    return parts if certificates is None else _named(parts, access, certificates)
 
 
 def run_controller(
@@ -114,6 +124,63 @@ def run_controller(
     _log.info("stopping")
     engine.stop()
     server.stop()
+
+
+def _named(parts: ServerParts, access: Access, certificates: CertificateFiles) -> ServerParts:
+    """Let the certificates follow the registrations, from the start of the parts to their stop."""
+    names = _CalledNames(access, certificates)
+    rounds = Rounds("called-names", names, rest_seconds=_NAMES_SECONDS)
+
+    def start_all() -> None:
+        rounds.start()
+        parts.start()
+
+    def stop_all() -> None:
+        rounds.end()  # a look that hangs is nothing to wait for
+        parts.stop()
+
+    def not_ready() -> Sequence[str]:
+        return [*parts.readiness(), *([] if names.has_looked else ["registrations: not read yet"])]
+
+    return replace(parts, start=start_all, stop=stop_all, readiness=not_ready)
+
+
+class _CalledNames:
+    """Tells certificates by which names the API server calls; unread registrations change nothing.
+
+    Attributes:
+        has_looked: Whether it has tried once.
+    """
+
+    def __init__(self, access: Access, certificates: CertificateFiles) -> None:
+        self.has_looked = False
+        self._client = LiveClient(access, user_agent=_USER_AGENT)
+        self._is_in_pod = access.is_in_pod
+        self._certificates = certificates
+        self._failure = ""
+        self._names: frozenset[str] = frozenset()
+
+    def __call__(self) -> float:
+        """Look once; return the seconds until the next look."""
+        try:
+            self._look()
+        finally:
+            self.has_looked = True
+        return _NAMES_SECONDS
+
+    def _look(self) -> None:
+        try:
+            names = read_called_names(self._client, is_in_pod=self._is_in_pod)
+        except ApiError as err:
+            if err.message != self._failure:
+                _log.warning("registrations cannot be looked at", extra={"error": err.message})
+            self._failure = err.message
+            return
+        self._failure = ""
+        if names != self._names:
+            _log.info("called by the API server", extra={"names": sorted(names)})
+            self._names = names
+        self._certificates.require(names)
 
 
 def _control(access: Access, identity: Identity) -> ControlOptions:

@@ -1,7 +1,8 @@
 """Certificate files: serve a pair, and take up new files while the server runs.
 
 Rule 1: the server never gets worse by new files. A pair with any problem is reported once and the
-last good pair stays.
+last good pair stays. One that lacks a name by which the server is called is such a pair; only where
+nothing was served before it is taken up, and the server is not ready.
 
 Rule 2: files are compared by what `stat` says of them through symbolic links, whenever a client
 connects. File events are not used: a mounted Secret changes by swapping a link, and gives none.
@@ -13,13 +14,15 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from cryptography import x509
+
 from webhook.telemetry.metrics import Metrics, TlsMetrics
-from webhook.tls.pair import CertificateFileError, pair_problems, read_chain
+from webhook.tls.pair import CertificateFileError, covers, pair_problems, read_chain
 
 KEY_MODE: Final = 0o600
 CERTIFICATE_MODE: Final = 0o644
@@ -50,8 +53,17 @@ class CertificateFiles:
         self._lock = threading.Lock()
         self._seen: Stamp = ()
         self._context: ssl.SSLContext | None = None
+        self._leaf: x509.Certificate | None = None
         self._not_after = datetime.min.replace(tzinfo=UTC)
+        self._refused: tuple[str, ...] = ()
         self._metrics: TlsMetrics | None = None
+
+    def require(self, names: Collection[str]) -> None:
+        """Refuse from now on what does not cover these names."""
+        with self._lock:
+            if set(names) != set(self._names) and self._refused:
+                self._seen = ()  # what was refused may do now
+            self._names = tuple(sorted(names))
 
     def file_problems(self) -> tuple[str, ...]:
         """Say why the files as they are now cannot be served; load them if they can."""
@@ -78,7 +90,15 @@ class CertificateFiles:
             return (f"{self.certificate}: was never usable",)
         if self._clock() >= self._not_after:
             return (f"the serving certificate ended at {self._not_after.isoformat()}",)
-        return ()
+        return tuple(
+            f"{self.certificate}: the serving certificate does not cover {name}, by which the API"
+            " server calls this webhook"
+            for name in self._missing_names(self._leaf)
+        )
+
+    def refusals(self) -> tuple[str, ...]:
+        """Say why the newest files are not served, if the last good pair is served instead."""
+        return self._refused
 
     def observe(self, metrics: Metrics) -> None:
         """Count reloads and show the end of the certificate in `metrics` from now on."""
@@ -108,20 +128,26 @@ class CertificateFiles:
             stamp = self._stamp()
             if stamp == self._seen:
                 break
+        self._refused = problems if self._context else ()
         return problems
 
     def _take_up(self) -> tuple[str, ...]:
         now = self._clock()
-        problems = pair_problems(self.certificate, self.key, now=now, names=self._names)
+        # of the very first pair names are not asked: to serve nobody is no better
+        names = self._names if self._context else ()
+        problems = pair_problems(self.certificate, self.key, now=now, names=names)
         if problems:
             return problems
         try:
             context = server_context(self.certificate, self.key)
-            not_after = read_chain(self.certificate)[0].not_valid_after_utc
+            leaf = read_chain(self.certificate)[0]
         except (OSError, ValueError) as err:  # changed since it was checked, or refused by OpenSSL
             return (f"{self.certificate}: {err}",)
-        self._context, self._not_after = context, not_after
+        self._context, self._leaf, self._not_after = context, leaf, leaf.not_valid_after_utc
         return ()
+
+    def _missing_names(self, leaf: x509.Certificate | None) -> list[str]:
+        return [name for name in self._names if leaf is not None and not covers(leaf, name)]
 
     def _stamp(self) -> Stamp:
         return tuple(_stamp_of(path) for path in (self.certificate, self.key))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -82,9 +82,9 @@ class Cluster:
 
 
 @contextmanager
-def a_cluster(directory: Path) -> Iterator[Cluster]:
+def a_cluster(directory: Path, *, apiserver_flags: Sequence[str] = ()) -> Iterator[Cluster]:
     """Give a cluster of its own, in an empty directory."""
-    with ControlPlane.start(directory / "plane") as plane:
+    with ControlPlane.start(directory / "plane", apiserver_flags=apiserver_flags) as plane:
         plane.add_nodes(2)
         yield Cluster(plane, directory)
 

@@ -226,7 +226,7 @@ class Product:
             name,
             [*command, "--ops", f"127.0.0.1:{ops_port}"],
             self.directory / f"{name}.log",
-            _is_ready(ops_port),
+            is_ready(ops_port),
             {"POD_NAME": name, "POD_NAMESPACE": self.namespace},
             port=port,
             ops_port=ops_port,
@@ -295,7 +295,7 @@ def _hides(api: Api) -> bool:
     return set(written.body["status"]["hard"]) == {"pods"}
 
 
-def _is_ready(port: int) -> Callable[[], str]:
+def is_ready(port: int) -> Callable[[], str]:
     def missing() -> str:
         status, text = _get(port, "/readyz")
         return "" if status == 200 else text

@@ -37,6 +37,7 @@ def ops_pages(
     problems_of_life: Callable[[], Sequence[str]],
     problems_of_readiness: Callable[[], Sequence[str]],
     metrics: Callable[[], bytes],
+    notes: Callable[[], Sequence[str]] = tuple,
 ) -> dict[str, Page]:
     """Make the three pages.
 
@@ -44,10 +45,12 @@ def ops_pages(
         problems_of_life: Why the process should be restarted; usually nothing.
         problems_of_readiness: Why it should get no requests now.
         metrics: All metrics as text.
+        notes: What does not keep it from getting requests, and somebody has to see to; `/readyz`
+            says it.
     """
     return {
         "/livez": lambda: _probe(problems_of_life()),
-        "/readyz": lambda: _probe(problems_of_readiness()),
+        "/readyz": lambda: _probe(problems_of_readiness(), notes()),
         "/metrics": lambda: HttpAnswer(200, metrics(), (), TEXT_FORMAT),
     }
 
@@ -129,7 +132,9 @@ def _answer_of(page: Page) -> HttpAnswer:
         return failure(500, "internal error")
 
 
-def _probe(problems: Sequence[str]) -> HttpAnswer:
+def _probe(problems: Sequence[str], notes: Sequence[str] = ()) -> HttpAnswer:
+    told = {"notes": list(notes)} if notes else {}
     if problems:
-        return HttpAnswer(503, encode_json({"status": "failing", "reasons": list(problems)}))
-    return HttpAnswer(200, encode_json({"status": "ok"}))
+        reasons = list(problems)
+        return HttpAnswer(503, encode_json({"status": "failing", "reasons": reasons, **told}))
+    return HttpAnswer(200, encode_json({"status": "ok", **told}))

@@ -193,6 +193,7 @@ class _Application(BaseApplication):  # type: ignore[misc]
         pages = ops_pages(
             problems_of_life=lambda: _problems_of_life(worker),
             problems_of_readiness=lambda: self._not_ready(worker, parts),
+            notes=self._notes,
             metrics=parts.metrics.text,
         )
         self.running.append(OpsServer(self.sockets["ops"], pages))
@@ -209,6 +210,11 @@ class _Application(BaseApplication):  # type: ignore[misc]
         if self.settings.tls:
             reasons += self.settings.tls.serving_problems()
         return reasons
+
+    def _notes(self) -> list[str]:
+        """Say what somebody has to see to although this replica is ready."""
+        refused = self.settings.tls.refusals() if self.settings.tls else ()
+        return [f"new certificate refused, the former one is served: {each}" for each in refused]
 
     def _announce(self) -> None:
         places = dict(self.places)

@@ -66,6 +66,9 @@ class TlsSource(Protocol):
     def serving_problems(self) -> Sequence[str]:
         """Say why clients refuse the certificate that is in use now, if they do."""
 
+    def refusals(self) -> Sequence[str]:
+        """Say why the newest files are not served, if the last good pair is served instead."""
+
     def observe(self, metrics: Metrics) -> None:
         """Count reloads in `metrics` from now on."""
 

@@ -32,6 +32,7 @@ class Access:
         trust: How the server is known.
         proxy: Address of an HTTP proxy to tunnel through; empty for none.
         impersonation: Headers that make a request somebody else's.
+        is_in_pod: Whether it is the way of the pod that this runs in.
     """
 
     server: str
@@ -40,6 +41,7 @@ class Access:
     trust: Trust = field(default_factory=Trust)
     proxy: str = ""
     impersonation: Sequence[tuple[str, str]] = ()
+    is_in_pod: bool = False
 
 
 def load_access(
@@ -210,4 +212,5 @@ def _in_cluster(environ: Mapping[str, str], directory: Path) -> Access:
         credentials=token_file_credentials(token),
         trust=Trust(authority=Pem(authority)),
         proxy=environment_proxy(server, environ),
+        is_in_pod=True,
     )

@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Final, TypeAlias
+from urllib.parse import urlsplit
 
 from webhook.cluster.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
 from webhook.operations.doctor.scene import Scene
@@ -130,8 +131,22 @@ def _entry(
             "webhooks.ca",
             subject,
             f"webhook {name}: clientConfig.caBundle {problem}",
-            "Let the controller, or whoever issues the certificate, write the present CA there.",
+            _ca_remedy(node.child("clientConfig")),
         )
+
+
+def _ca_remedy(client: Node) -> str:
+    """Say who writes the CA: it comes with the certificate of a webhook in the cluster."""
+    if not client.has("url"):
+        return (
+            "Run scripts/install, which writes the CA of the webhook's certificate there and"
+            " renews both in time."
+        )
+    place = urlsplit(client.text("url"))
+    return (
+        f"Run scripts/install --url {place.scheme}://{place.netloc} --ca FILE, with the CA of the"
+        " certificate that is served there."
+    )
 
 
 def _policy(node: Node, subject: Subject, name: str, entry: Entry) -> Iterator[Finding]:
