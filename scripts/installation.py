@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from webhook import __version__
-from webhook.cli.access import cluster_errors, cluster_options, read_access
+from webhook.cli.access import cluster_errors, read_access
 from webhook.cli.app import CommandLine
 from webhook.cli.exits import CommandError, ExitCode, InputError
-from webhook.cli.options import Command
+from webhook.cli.options import Command, cluster_options
 from webhook.cluster.live import LiveClient
 from webhook.installing.certificates import certificates_only
 from webhook.installing.installation import PATIENCE, Wish

@@ -18,17 +18,23 @@ from webhook.cli.exits import CommandError, ExitCode, printable
 from webhook.cli.options import SHARED, Session, version_option
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "serve": ("webhook.cli.serve:serve", "Run the admission webhook."),
-    "controller": ("webhook.cli.controller:controller", "Run the controller beside the webhook."),
-    "review": ("webhook.cli.review:review", "Answer AdmissionReviews without a server."),
-    "usage": ("webhook.cli.usage:usage", "Show what the pods of manifests are charged."),
-    "convert": ("webhook.cli.convert:convert", "Turn lists of priority classes into selectors."),
-    "enable": ("webhook.cli.enable:enable", "Opt namespaces in."),
-    "disable": ("webhook.cli.disable:disable", "Opt namespaces out."),
-    "shadow": ("webhook.cli.shadow:shadow", "Say what opting in would change."),
-    "job": ("webhook.cli.job:job", "Change the resources of Jobs."),
-    "doctor": ("webhook.cli.doctor:doctor", "Look a cluster over."),
-    "certs": ("webhook.cli.certs:certs", "Make and show serving certificates."),
+    "serve": ("webhook.cli.commands.servers:serve", "Run the admission webhook."),
+    "controller": (
+        "webhook.cli.commands.servers:controller",
+        "Run the controller beside the webhook.",
+    ),
+    "review": ("webhook.cli.commands.files:review", "Answer AdmissionReviews without a server."),
+    "usage": ("webhook.cli.commands.files:usage", "Show what the pods of manifests are charged."),
+    "convert": (
+        "webhook.cli.commands.files:convert",
+        "Turn lists of priority classes into selectors.",
+    ),
+    "enable": ("webhook.cli.commands.namespaces:enable", "Opt namespaces in."),
+    "disable": ("webhook.cli.commands.namespaces:disable", "Opt namespaces out."),
+    "shadow": ("webhook.cli.commands.namespaces:shadow", "Say what opting in would change."),
+    "job": ("webhook.cli.commands.jobs:job", "Change the resources of Jobs."),
+    "doctor": ("webhook.cli.commands.namespaces:doctor", "Look a cluster over."),
+    "certs": ("webhook.cli.commands.files:certs", "Make and show serving certificates."),
     "version": ("webhook.cli.version:version", "Show the version."),
 }
 """Name → where the command is, and its line in the help."""

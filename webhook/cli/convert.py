@@ -11,7 +11,6 @@ import yaml
 
 from webhook.cli.exits import InputError, printable
 from webhook.cli.inputs import manifest_files, read_input
-from webhook.cli.options import Command, filename_option, output_option
 from webhook.cli.output import print_json
 from webhook.cluster.files.documents import Document, SnapshotError, read_documents, unpacked
 from webhook.cluster.files.yaml_scalars import plain_value
@@ -34,28 +33,8 @@ class _Converted:
     warnings: tuple[str, ...]
 
 
-@click.command(
-    cls=Command,
-    epilog="""\b
-Examples:
-  deferred-quota convert -f quotas.yaml > today.yaml
-  deferred-quota convert -f quotas/ -R -o json
-  kustomize build . | deferred-quota convert -f - | kubectl apply -f -
-""",
-)
-@filename_option
-@output_option("yaml", "json")
-def convert(filenames: tuple[str, ...], recursive: bool, output: str) -> None:
-    """Turn lists of priority classes in ResourceQuotas into scope selectors.
-
-    The proposal "Priority in ResourceQuota" of 2017 gave a quota spec.priorityClassNameList.
-    Names become PriorityClass In, and a list with "*" becomes PriorityClass Exists. Without a list
-    the proposal meant pods without a class, and a quota of today means all pods: such a quota stays
-    as it is, with a warning.
-
-    All other documents are printed as they mean, in their order, without comments. JSON is one
-    document after another. If any input is unreadable, nothing is printed but the reasons.
-    """
+def run(filenames: tuple[str, ...], recursive: bool, output: str) -> None:
+    """Turn lists of priority classes in ResourceQuotas into scope selectors."""
     documents = _convert_all(filenames, recursive=recursive)
     for warning in (warning for each in documents for warning in each.warnings):
         click.echo(f"{click.style('warning:', fg='yellow')} {printable(warning)}", err=True)

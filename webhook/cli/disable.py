@@ -7,10 +7,9 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.access import cluster_options, live_cluster, progress, raise_unless_ended
+from webhook.cli.access import live_cluster, progress, raise_unless_ended
 from webhook.cli.exits import ExitCode, printable
-from webhook.cli.options import Command, output_option
-from webhook.cli.reports import FORMATS, print_structured
+from webhook.cli.reports import print_structured
 from webhook.cluster.api import ClusterApi, UnauthorizedError
 from webhook.operations.opting_out import OptedOut, opt_out, preview
 from webhook.operations.patience import Patience
@@ -18,34 +17,7 @@ from webhook.operations.together import NO_ANSWER, Ended, in_each
 from webhook.quota.resources import render, to_text
 
 
-@click.command(
-    cls=Command,
-    epilog="""\b
-Examples:
-  deferred-quota disable team-a
-  deferred-quota disable team-a team-b --dry-run
-  deferred-quota disable team-a -o json
-  kubectl get ns -l deferredquota.io/mode -o name | cut -d/ -f2 | xargs deferred-quota disable
-
-\b
-Exit status: 0 done, 1 there is no such namespace, 3 something is left to do, or
-is not allowed: run it again, 4 the cluster does not answer, or knows nobody by
-these credentials.
-""",
-)
-@click.argument("namespaces", nargs=-1, required=True, metavar="NAMESPACE...")
-@click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
-@click.option(
-    "--wait",
-    "seconds",
-    type=click.FloatRange(min=0),
-    default=120.0,
-    show_default=True,
-    help="Seconds to go on for in each namespace.",
-)
-@cluster_options
-@output_option(*FORMATS)
-def disable(
+def run(
     namespaces: tuple[str, ...],
     dry_run: bool,
     seconds: float,
@@ -53,13 +25,7 @@ def disable(
     context: str | None,
     output: str,
 ) -> ExitCode:
-    """Opt namespaces out: the API server charges their pods when they are created, as before.
-
-    Removes the label, takes the scheduling gate off every pod that waits, and completes the status
-    of the quotas so that all of them are enforced at once. No pod is evicted; quotas that are over
-    their limit now are named. Several namespaces are worked on at once. It may be run again at any
-    time, and finishes what was interrupted.
-    """
+    """Opt namespaces out: the API server charges their pods when they are created, as before."""
     wanted = tuple(dict.fromkeys(namespaces))
     with live_cluster(kubeconfig, context) as api:
         return disable_on(api, wanted, dry_run=dry_run, seconds=seconds, output=output)
