@@ -31,12 +31,17 @@ class _Converted:
 
     value: object
     warnings: tuple[str, ...]
+    has_list: bool
+    """Whether a quota in it has a list of priority classes."""
 
 
 def run(filenames: tuple[str, ...], recursive: bool, output: str) -> None:
     """Turn lists of priority classes in ResourceQuotas into scope selectors."""
     documents = _convert_all(filenames, recursive=recursive)
+    was_written_for_lists = any(each.has_list for each in documents)
     for warning in (warning for each in documents for warning in each.warnings):
+        if not was_written_for_lists:
+            break  # quotas of today, all of which mean what they say
         click.echo(f"{click.style('warning:', fg='yellow')} {printable(warning)}", err=True)
     if output == "json":
         _print_as_json([each.value for each in documents])
@@ -78,6 +83,7 @@ def _convert(document: Document, problems: list[str]) -> _Converted:
     """Convert the quotas of one document, also those in lists; note what is wrong."""
     converted: dict[str, object] = {}
     warnings: list[str] = []
+    has_list = False
     try:
         for path, raw in unpacked(document):
             if not is_resource_quota(raw):
@@ -90,11 +96,12 @@ def _convert(document: Document, problems: list[str]) -> _Converted:
             warnings += [
                 str(document.error(text, field=field)) for field, text in conversion.warnings
             ]
+            has_list = has_list or conversion.has_list
             if conversion.quota is not raw:
                 converted[path] = conversion.quota
     except SnapshotError as err:
         problems.append(str(err))
-    return _Converted(_replaced(document.value, "", converted), tuple(warnings))
+    return _Converted(_replaced(document.value, "", converted), tuple(warnings), has_list)
 
 
 def _replaced(value: object, path: str, converted: Mapping[str, object]) -> object:

@@ -126,7 +126,7 @@ def convert(**options: Any) -> None:
     The proposal "Priority in ResourceQuota" of 2017 gave a quota spec.priorityClassNameList.
     Names become PriorityClass In, and a list with "*" becomes PriorityClass Exists. Without a list
     the proposal meant pods without a class, and a quota of today means all pods: such a quota stays
-    as it is, with a warning.
+    as it is, with a warning if other quotas of the input have lists.
 
     All other documents are printed as they mean, in their order, without comments. JSON is one
     document after another. If any input is unreadable, nothing is printed but the reasons.
