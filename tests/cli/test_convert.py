@@ -286,3 +286,11 @@ def test_any_document_is_written_as_it_was_read(output: str, value: object) -> N
     assert result.exit_code == ExitCode.OK, result.stderr
     (written,) = values_of(result.stdout)
     assert typed(written) == typed(read)
+
+
+def test_warnings_without_an_end_are_counted() -> None:
+    result = run("-f", "-", stdin="---\n".join([PROPOSED, *[ABSENT] * 500]))
+    assert result.exit_code == ExitCode.OK
+    lines = result.stderr.splitlines()
+    assert lines[-1] == "warning: 450 more like these, not shown"
+    assert len(lines) == 51

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import traceback
@@ -116,13 +117,33 @@ def _run(run: Callable[[], object], session: Session) -> int:
         click.echo("Interrupted", err=True)
         return ExitCode.INTERRUPTED
     except click.ClickException as err:
-        err.show()
+        _show(err)
         return err.exit_code if isinstance(err, CommandError) else ExitCode.BAD_INPUT
+    except OSError as err:
+        return _report_system_error(err, session)
     except Exception as err:  # noqa: BLE001 - the outermost frame
         _report_fault(err, session)
         return ExitCode.INTERNAL
     finally:
         _flush_or_drop()
+
+
+def _show(err: click.ClickException) -> None:
+    """Print an error; where messages cannot be written the exit status still says it."""
+    with contextlib.suppress(OSError):
+        err.show()
+
+
+def _report_system_error(err: OSError, session: Session) -> ExitCode:
+    """Report what the system refused, if it is about a file or the output; else it is a fault."""
+    place = err.filename or ("standard output" if err.errno in _NOT_WRITTEN else "")
+    if not place:
+        _report_fault(err, session)
+        return ExitCode.INTERNAL
+    if session.debug:
+        traceback.print_exc()
+    _show(CommandError(f"{place}: {err.strerror or err}"))
+    return ExitCode.BAD_INPUT
 
 
 def _report_fault(err: Exception, session: Session) -> None:
@@ -156,6 +177,9 @@ def _flush_or_drop() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What a write of the output fails with; writes of files name the file."""
+
 _EPILOG = """\b
 Examples:
   deferred-quota usage -f deployment.yaml
@@ -166,7 +190,7 @@ Examples:
 Exit status:
   0  fine
   1  findings: something was refused or does not fit
-  2  wrong usage, or input that cannot be read
+  2  wrong usage, input that cannot be read, output that cannot be written
   3  drift, or warnings where the caller asked to fail on them
   4  the cluster does not answer
   5  a fault of deferred-quota itself

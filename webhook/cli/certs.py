@@ -37,7 +37,7 @@ def run_bootstrap(
     try:
         outcome = bootstrap(files, wanted, now=datetime.now(UTC), force=force)
     except OSError as err:
-        raise InputError(f"{directory}: {err.strerror or err}") from err
+        raise InputError(f"{err.filename or directory}: {err.strerror or err}") from err
     except IssueError as err:
         raise InputError(str(err)) from err
     _tell(files, outcome.made, outcome.reasons)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 import yaml
 
-from webhook.cli.exits import InputError, printable
+from webhook.cli.exits import InputError, printable, shortened
 from webhook.cli.inputs import manifest_files, read_input
 from webhook.cli.output import print_json
 from webhook.cluster.files.documents import Document, SnapshotError, read_documents, unpacked
@@ -38,10 +38,10 @@ class _Converted:
 def run(filenames: tuple[str, ...], recursive: bool, output: str) -> None:
     """Turn lists of priority classes in ResourceQuotas into scope selectors."""
     documents = _convert_all(filenames, recursive=recursive)
-    was_written_for_lists = any(each.has_list for each in documents)
-    for warning in (warning for each in documents for warning in each.warnings):
-        if not was_written_for_lists:
-            break  # quotas of today, all of which mean what they say
+    # without any list these are quotas of today, all of which mean what they say
+    is_proposed = any(each.has_list for each in documents)
+    warnings = [text for each in documents if is_proposed for text in each.warnings]
+    for warning in shortened(warnings, "like these"):
         click.echo(f"{click.style('warning:', fg='yellow')} {printable(warning)}", err=True)
     if output == "json":
         _print_as_json([each.value for each in documents])
