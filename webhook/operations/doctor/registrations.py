@@ -93,7 +93,7 @@ def _missing(subject: Subject, entries: Mapping[str, Entry]) -> Finding:
             "webhooks.missing",
             subject,
             "does not exist: nothing is charged or refused",
-            "Install the product; opt namespaces out first if that is not wanted.",
+            "Run scripts/install; opt namespaces out first if that is not wanted.",
         )
     lost = "; ".join(entry.without for entry in entries.values())
     return warning("webhooks.missing", subject, f"does not exist: {lost}", APPLY)
