@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from webhook.cli.access import live_cluster, progress, raise_unless_ended
-from webhook.cli.exits import ExitCode, printable
+from webhook.cli.exits import ExitCode, confirm, printable
 from webhook.cli.reports import print_structured
-from webhook.cluster.api import ClusterApi, UnauthorizedError
-from webhook.operations.opting_out import OptedOut, opt_out, preview
+from webhook.cluster.api import ApiError, ClusterApi, UnauthorizedError, UnavailableError
+from webhook.operations.opting_out import OptedOut, Released, opt_out, preview, to_be_released
 from webhook.operations.patience import Patience
 from webhook.operations.together import NO_ANSWER, Ended, in_each
 from webhook.quota.resources import render, to_text
@@ -20,6 +21,7 @@ from webhook.quota.resources import render, to_text
 def run(
     namespaces: tuple[str, ...],
     dry_run: bool,
+    yes: bool,
     seconds: float,
     kubeconfig: Path | None,
     context: str | None,
@@ -28,7 +30,39 @@ def run(
     """Opt namespaces out: the API server charges their pods when they are created, as before."""
     wanted = tuple(dict.fromkeys(namespaces))
     with live_cluster(kubeconfig, context) as api:
+        is_rush = not dry_run and announce_released(api, wanted)
+        if is_rush and not yes and sys.stdin is not None and sys.stdin.isatty():
+            confirm("Opt out, and let them start?", err=True)
         return disable_on(api, wanted, dry_run=dry_run, seconds=seconds, output=output)
+
+
+def announce_released(api: ClusterApi, namespaces: Sequence[str]) -> bool:
+    """Print to standard error which pods will start at once; return whether there are any.
+
+    What cannot be looked at now is told by the work itself.
+    """
+    is_rush = False
+    for namespace in namespaces:
+        try:
+            released = to_be_released(api, namespace)
+        except UnavailableError:
+            break
+        except ApiError:
+            continue
+        if released.pods:
+            is_rush = True
+            label = click.style("warning:", fg="yellow")
+            click.echo(f"{label} {printable(_rush(released))}", err=True)
+    return is_rush
+
+
+def _rush(released: Released) -> str:
+    pods = "1 waiting pod starts" if released.pods == 1 else f"{released.pods} waiting pods start"
+    asked = "".join(
+        f"; quota {one.quota}: requested {render(one.requested)}, free {render(one.free)}"
+        for one in released.demands
+    )
+    return f"{released.namespace}: {pods} at once, within quota or not{asked}"
 
 
 def disable_on(

@@ -130,9 +130,12 @@ class Opting:
             outcomes[ended.name].error = ended.why
         self._print(installed, tuple(outcomes.values()), dry_run=dry_run, output=output)
         raise_unless_ended(done)
-        if any(outcome.is_refused or outcome.error for outcome in outcomes.values()):
+        every = outcomes.values()
+        if any(one.error or (one.is_refused and not one.was_set) for one in every):
             return ExitCode.FINDINGS
-        return ExitCode.DRIFT if any(one.missing for one in outcomes.values()) else ExitCode.OK
+        return (
+            ExitCode.DRIFT if any(one.missing or one.is_refused for one in every) else ExitCode.OK
+        )
 
     def _print(
         self,

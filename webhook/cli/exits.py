@@ -70,6 +70,34 @@ class CommandError(click.ClickException):
             click.echo(f"{label} {printable(line)}", file, err=True, color=self.show_color)
 
 
+class NotConfirmedError(CommandError):
+    """The person who was asked did not say yes."""
+
+    exit_code = int(ExitCode.FINDINGS)
+
+
+def confirm(question: str, *, err: bool = False) -> None:
+    """Ask, and go on with a yes only; an input that ends is none.
+
+    Args:
+        question: The question.
+        err: Whether to ask on standard error, where the output is data.
+
+    Raises:
+        NotConfirmedError: It was none.
+        Abort: The keyboard ended it.
+    """
+    try:
+        is_confirmed = click.confirm(question, err=err)
+    except click.Abort as abort:
+        if not isinstance(abort.__context__, EOFError):  # which is all that tells it from Ctrl-C
+            raise
+        click.echo(err=err)  # below the question
+        raise NotConfirmedError("no answer, nothing was changed; --yes does not ask") from abort
+    if not is_confirmed:
+        raise NotConfirmedError("not confirmed, nothing was changed")
+
+
 class InputError(CommandError):
     """Input that cannot be read; a problem names file, document and field where it has them."""
 

@@ -26,8 +26,11 @@ from webhook.operations.native import OverQuota, over_quota, restore_statuses
 from webhook.operations.patience import Patience, Report, Wait, silent
 from webhook.operations.reading import inhabitants
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.native_status import incomplete_keys
+from webhook.quota.native_status import incomplete_keys, native_count
+from webhook.quota.quantity import ZERO
 from webhook.quota.reading import Node
+from webhook.quota.resources import ResourceList, mask, subtract_non_negative
+from webhook.quota.scopes import ScopeError
 from webhook.state.names import MODE_LABEL
 
 
@@ -58,6 +61,53 @@ class OptedOut:
     left: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     is_known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the waiting pods of a namespace ask of a quota, and how much of it is free."""
+
+    quota: str
+    requested: ResourceList
+    free: ResourceList
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The pods that opting a namespace out lets start, all at once, whatever its quotas allow."""
+
+    namespace: str
+    pods: int
+    demands: tuple[Demand, ...] = ()
+
+
+def to_be_released(api: ClusterApi, namespace: str) -> Released:
+    """Return which pods would start if a namespace opted out now; writes nothing.
+
+    Raises:
+        ApiError: Its pods and quotas cannot be listed.
+    """
+    gated, _ = gated_pods(api, namespace)
+    if not gated:
+        return Released(namespace, 0)
+    there = inhabitants(api, namespace)
+    uids = {each.uid for each in gated}
+    waiting = [pod for pod in there.pods if pod.uid in uids]
+    assigned = [pod for pod in there.pods if pod.is_assigned]
+    demands: list[Demand] = []
+    for quota in there.quotas:
+        try:
+            used, wanted = (
+                native_count(quota, pods, now=there.now) for pods in (assigned, waiting)
+            )
+        except ScopeError:
+            continue
+        # what the status hides is what is deferred
+        keys = [key for key in incomplete_keys(quota) if wanted.get(key, ZERO) > ZERO]
+        if keys:
+            free = subtract_non_negative(mask(quota.hard, keys), mask(used, keys))
+            demands.append(Demand(quota.name, mask(wanted, keys), free))
+    return Released(namespace, len(gated), tuple(demands))
 
 
 def opt_out(

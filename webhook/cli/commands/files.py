@@ -31,7 +31,7 @@ Examples:
   deferred-quota review --snapshot cluster.yaml < review.json
   deferred-quota review --snapshot cluster.yaml --phase mutate review.json
   deferred-quota review --snapshot cluster.yaml --jsonl reviews.jsonl > answers.jsonl
-  kubectl get ns,quota,cdq,pods -A -o yaml > cluster.yaml
+  kubectl get ns,quota,pods -A -o yaml > cluster.yaml   # and cdq, once it is installed
 
 Exit status: 0 all allowed, 1 something was refused, 2 something could not be read.
 """,

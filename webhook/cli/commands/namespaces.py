@@ -33,7 +33,8 @@ Examples:
 
 \b
 Exit status: 0 opted in and in force, 1 refused: something stands in the way,
-3 opted in, but not in force when the time was up, 4 the cluster does not answer.
+3 opted in, but not in force: something stands in the way, or the time was up,
+4 the cluster does not answer.
 """,
 )
 @click.argument("namespaces", nargs=-1, required=True, metavar="NAMESPACE...")
@@ -93,6 +94,7 @@ these credentials.
 )
 @click.argument("namespaces", nargs=-1, required=True, metavar="NAMESPACE...")
 @click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask whether waiting pods may start.")
 @click.option(
     "--wait",
     "seconds",
@@ -107,9 +109,10 @@ def disable(**options: Any) -> ExitCode:
     """Opt namespaces out: the API server charges their pods when they are created, as before.
 
     Removes the label, takes the scheduling gate off every pod that waits, and completes the status
-    of the quotas so that all of them are enforced at once. No pod is evicted; quotas that are over
-    their limit now are named. Several namespaces are worked on at once. It may be run again at any
-    time, and finishes what was interrupted.
+    of the quotas so that all of them are enforced at once. All pods that wait start at once, within
+    quota or not: how many, and what they request, is told before, and asked about on a terminal. No
+    pod is evicted; quotas that are over their limit now are named. Several namespaces are worked on
+    at once. It may be run again at any time, and finishes what was interrupted.
     """
     from webhook.cli.disable import run  # noqa: PLC0415 - help must not wait for it
 

@@ -29,7 +29,7 @@ Examples:
   deferred-quota serve --kubeconfig admin.conf --certs certs/made --with-controller
   deferred-quota serve --embedded cluster.yaml
   deferred-quota serve --embedded cluster.yaml --embedded-api 127.0.0.1:8001
-  kubectl get ns,quota,cdq,pods -A -o yaml > cluster.yaml
+  kubectl get ns,quota,pods -A -o yaml > cluster.yaml   # and cdq, once it is installed
 
 Reviews are posted to /mutate and /validate, of namespaces in shadow mode to /shadow; with
 extender.enabled in the configuration, schedulers ask at /scheduler/filter and /scheduler/preempt.
