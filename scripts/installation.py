@@ -101,7 +101,7 @@ Examples:
     "--ca",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="PEM file of the CA to trust at --url.",
+    help="PEM file of the CA to trust at --url; without it, those of the API server's own machine.",
 )
 @click.option(
     "--config",
@@ -160,6 +160,11 @@ def install(  # noqa: PLR0917 - one for each option
         waits=waits,
         patience=Patience(seconds=timeout, pause_seconds=PATIENCE.pause_seconds),
     )
+    if url and ca is None:
+        click.echo(
+            f"trust: no --ca, so the API server accepts at {url} only certificates of CAs that its"
+            " own machine trusts; for one of `deferred-quota certs bootstrap`, give --ca FILE"
+        )
     with _client(kubeconfig, context) as client:
         changes = run_install(client, wish, click.echo)
     if dry_run:

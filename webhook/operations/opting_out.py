@@ -31,7 +31,7 @@ from webhook.quota.quantity import ZERO
 from webhook.quota.reading import Node
 from webhook.quota.resources import ResourceList, mask, subtract_non_negative
 from webhook.quota.scopes import ScopeError
-from webhook.state.names import MODE_LABEL
+from webhook.state.names import MODE_LABEL, PACING_LABEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,7 @@ def opt_out(
     report: Report = silent,
     patience: Patience = Patience(),  # noqa: B008 - frozen
     keeps_label: bool = False,
+    forgets_pacing: bool = False,
 ) -> OptedOut:
     """Opt a namespace out; to repeat it does no harm.
 
@@ -129,6 +130,8 @@ def opt_out(
             mask and the webhooks that gate pods or guard the gates are uninstalled: a later
             installation finds the namespace again.
 
+        forgets_pacing: Remove the label that says how pods wait, too: nothing reads it any more.
+
     Raises:
         ApiError: The namespace cannot be changed, or pods and quotas cannot be listed. What was
             done until then stays done.
@@ -137,6 +140,9 @@ def opt_out(
     left = wait.persist(lambda: _shared_by(api, namespace))
     try:
         had_label = _remove_label(api, namespace, wait, report, keeps_label=keeps_label)
+        if forgets_pacing:
+            patch = {"metadata": {"labels": {PACING_LABEL: None}}}
+            wait.persist(lambda: api.patch(NAMESPACES, namespace, patch))
     except NotFoundError:
         return OptedOut(namespace, exists=False)
     stripped = strip_gates(api, namespace, wait, report)

@@ -374,6 +374,13 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
         "error",
         "webhook bind.deferredquota.io: clientConfig.caBundle is empty",
     ),
+    "no CA at a URL": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw).update(clientConfig={"url": "https://192.0.2.7:9443/validate"}),
+        "webhooks.ca",
+        "warn",
+        "webhook bind.deferredquota.io: clientConfig.caBundle is empty: only a CA",
+    ),
     "a CA that is none": (
         VALIDATING_WEBHOOKS,
         lambda raw: bind(raw)["clientConfig"].update(caBundle="bm9uZQ=="),

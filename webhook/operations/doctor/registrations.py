@@ -169,6 +169,9 @@ def _narrowing(node: Node, subject: Subject, name: str, entry: Entry) -> Iterato
 def _bundle(scene: Scene, node: Node) -> Iterator[tuple[str, _Judge]]:
     """Say what is wrong with the CA that the API server is to trust."""
     text = node.child("clientConfig").text("caBundle")
+    if not text and node.child("clientConfig").has("url"):
+        yield "is empty: only a CA that the API server's own machine trusts is accepted", warning
+        return
     if not text:
         yield "is empty: the API server cannot trust the webhook", error
         return
