@@ -105,7 +105,7 @@ def test_without_a_ca_it_is_said_what_is_trusted_at_a_url(tmp_path: Path, names_
     done = subprocess.run(
         [
             sys.executable, SCRIPT, "install", "--kubeconfig", access, "--url", "https://here",
-            *(["--ca", authority] if names_ca else []),
+            *(["--ca", str(authority)] if names_ca else []),
         ],
         capture_output=True, text=True, check=False, env=ENVIRONMENT,
     )  # fmt: skip

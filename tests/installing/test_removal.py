@@ -161,7 +161,8 @@ def test_the_label_about_waiting_goes_too_wherever_it_is(
         twin.api.create(NAMESPACES, raw)
     twin.api.patch(NAMESPACES, namespace, {"metadata": {"labels": {pacing: "auto", "team": "a"}}})
     remove(twin, removes_labels=removes_labels)
-    labels: Any = twin.api.get(NAMESPACES, namespace)["metadata"].get("labels")
+    metadata: Any = twin.api.get(NAMESPACES, namespace)["metadata"]
+    labels = metadata["labels"]
     assert (pacing in labels) is not removes_labels
     assert labels["team"] == "a"
 

@@ -172,7 +172,7 @@ def test_a_quantity_cannot_be_changed() -> None:
 def test_quantities_sum_up_without_a_start() -> None:
     amounts = [parse("1.1Gi"), parse("0.9Gi")]
 
-    total: object = sum(amounts)  # type: ignore[arg-type] # type checkers want a start, such as ZERO
+    total: object = sum(amounts)
 
     assert total == parse("2Gi") == sum(amounts, ZERO)
     assert str(total) == "2Gi"
