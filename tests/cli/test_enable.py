@@ -129,7 +129,7 @@ def test_a_namespace_that_has_the_label_is_not_said_to_be_not_opted_in(
     capsys: pytest.CaptureFixture[str], dry_run: bool
 ) -> None:
     cluster = a_cluster_with_a_candidate()
-    remove(cluster, LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    remove(cluster, LEASES, LEADER_LEASE, namespace=DEFAULT_NAMESPACE)
     opting(cluster, IMPATIENT).run(["team-b"], dry_run=False, force=True, output="text")
     capsys.readouterr()
     code = opting(cluster).run(["team-b"], dry_run=dry_run, force=False, output="text")

@@ -704,7 +704,7 @@ def test_where_nothing_is_installed_the_first_thing_said_is_how_to_install() -> 
 )
 def test_where_a_part_is_missing_it_is_said_how_it_is_installed(kind: Kind, name: str) -> None:
     cluster = healthy()
-    remove(cluster, kind, name, namespace=SYSTEM_NAMESPACE if kind is LEASES else "")
+    remove(cluster, kind, name, namespace=DEFAULT_NAMESPACE if kind is LEASES else "")
     found = examined(cluster, lambda: None)
     assert "installation.missing" not in ids(found)
     missing = [one for one in found.findings if one.id.endswith(".missing")]

@@ -94,14 +94,14 @@ def _about_cluster_quota(scene: Scene) -> Iterator[Finding]:
             "create", CLUSTER_DEFERRED_QUOTAS, "", err.message, severity=Severity.INFO
         ) from err
     except RequestTimeoutError as err:
-        yield error("webhooks.silent", _SUBJECT, f"does not answer: {err.message}", _LOOK)
+        yield error("webhooks.silent", _SUBJECT, f"does not answer: {err.message}", _look(scene))
         return
     place = asked_at(scene.find(VALIDATING_WEBHOOKS, REGISTRATION) or {}) or "its Service"
     yield error(
         "webhooks.silent",
         _SUBJECT,
         f"the webhook does not answer at {place}: a cluster quota that it refuses passed a dry run",
-        _LOOK,
+        _look(scene),
     )
 
 
