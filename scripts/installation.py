@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from webhook import __version__
-from webhook.cli.access import cluster_errors, cluster_options, read_access
+from webhook.cli.access import cluster_errors, read_access
 from webhook.cli.app import CommandLine
-from webhook.cli.exits import CommandError, ExitCode, InputError
-from webhook.cli.options import Command
+from webhook.cli.exits import CommandError, ExitCode, InputError, confirm
+from webhook.cli.options import Command, cluster_options
 from webhook.cluster.live import LiveClient
 from webhook.installing.certificates import certificates_only
 from webhook.installing.installation import PATIENCE, Wish
@@ -44,12 +44,6 @@ class _ScriptCommand(Command):
 
 class _NotInstalledError(CommandError):
     """The cluster is not as it has to be."""
-
-    exit_code = int(ExitCode.FINDINGS)
-
-
-class _NotConfirmedError(CommandError):
-    """Somebody was asked, and did not say yes."""
 
     exit_code = int(ExitCode.FINDINGS)
 
@@ -107,7 +101,7 @@ Examples:
     "--ca",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="PEM file of the CA to trust at --url.",
+    help="PEM file of the CA to trust at --url; without it, those of the API server's own machine.",
 )
 @click.option(
     "--config",
@@ -167,6 +161,11 @@ def install(  # noqa: PLR0917 - one for each option
         waits=waits,
         patience=Patience(seconds=timeout, pause_seconds=PATIENCE.pause_seconds),
     )
+    if url and ca is None:
+        click.echo(
+            f"trust: no --ca, so the API server accepts at {url} only certificates of CAs that its"
+            " own machine trusts; for one of `deferred-quota certs bootstrap`, give --ca FILE"
+        )
     with _client(kubeconfig, context) as client:
         changes = run_install(client, wish, click.echo)
     if dry_run:
@@ -237,30 +236,12 @@ def uninstall(  # noqa: PLR0917 - one for each option
         namespaces = opted_in_namespaces(client)
         click.echo(f"opted-in namespaces: {', '.join(namespaces) or 'none'}")
         if not (yes or dry_run):
-            _confirm("Take deferred-quota out of this cluster?")
+            confirm("Take deferred-quota out of this cluster?")
         problems = run_uninstall(client, removal, click.echo)
     if problems:
         raise _NotInstalledError([*problems, "not finished: run it again"])
     click.echo("dry run: nothing was changed" if dry_run else "uninstalled")
     return ExitCode.OK
-
-
-def _confirm(question: str) -> None:
-    """Ask, and go on with a yes only; an input that ends is none.
-
-    Raises:
-        _NotConfirmedError: It was none.
-        Abort: The keyboard ended it.
-    """
-    try:
-        is_confirmed = click.confirm(question)
-    except click.Abort as err:
-        if not isinstance(err.__context__, EOFError):  # which is all that tells it from Ctrl-C
-            raise
-        click.echo()  # below the question
-        raise _NotConfirmedError("no answer, nothing was changed; --yes does not ask") from err
-    if not is_confirmed:
-        raise _NotConfirmedError("not confirmed, nothing was changed")
 
 
 def _certificates(path: Path) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import click
@@ -48,6 +49,21 @@ def crash() -> None:
 
 
 @click.command(cls=Command)
+def file_error() -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", "/a/file")
+
+
+@click.command(cls=Command)
+def system_error() -> None:
+    raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+
+@click.command(cls=Command)
+def many_problems() -> None:
+    raise InputError([f"line {number}" for number in range(1, 30_001)])
+
+
+@click.command(cls=Command)
 def silent_crash() -> None:
     raise RecursionError
 
@@ -77,6 +93,7 @@ def needs_a_path(path: Path) -> None:
 _NAMES = (
     *("fine", "findings", "drift", "unreadable", "unreachable", "missing_file"),
     *("crash", "silent_crash", "interrupt", "flood", "colorful", "needs_a_path"),
+    *("file_error", "system_error", "many_problems"),
 )
 
 line = CommandLine(

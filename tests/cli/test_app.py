@@ -179,19 +179,50 @@ def test_a_reader_that_was_never_there_is_no_error_message(args: list[str]) -> N
     assert (done.returncode, done.stderr) == (ExitCode.BROKEN_PIPE, b"")
 
 
-def test_output_that_cannot_be_written_is_an_error_in_one_line() -> None:
+@pytest.mark.parametrize("args", [["fine"], ["flood"], ["--help"]], ids=" ".join)
+def test_output_that_cannot_be_written_is_an_error_that_names_it(args: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.cli.commands", "fine"],
+            [sys.executable, "-m", "tests.cli.commands", *args],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             check=False,
         )
-    assert done.returncode == ExitCode.INTERNAL
-    assert done.stderr.splitlines() == [
-        "Error: unexpected OSError: [Errno 28] No space left on device (--debug shows where)"
-    ]
+    assert done.returncode == ExitCode.BAD_INPUT
+    assert done.stderr.splitlines() == ["Error: standard output: No space left on device"]
+
+
+def test_messages_that_cannot_be_written_do_not_change_the_exit_status() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.cli.commands", "unreachable"],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (ExitCode.UNREACHABLE, b"")
+
+
+def test_a_file_that_cannot_be_used_is_named() -> None:
+    result = run("file-error")
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert result.stderr == "Error: /a/file: Permission denied\n"
+
+
+def test_a_system_error_without_a_file_is_a_fault() -> None:
+    result = run("system-error")
+    assert result.exit_code == ExitCode.INTERNAL
+    assert result.stderr.startswith("Error: unexpected ConnectionResetError: ")
+
+
+def test_problems_without_an_end_are_counted() -> None:
+    result = run("many-problems")
+    assert result.exit_code == ExitCode.BAD_INPUT
+    lines = result.stderr.splitlines()
+    assert lines[:2] == ["Error: line 1", "Error: line 2"]
+    assert lines[-2:] == ["Error: line 50", "Error: 29950 more errors like these, not shown"]
+    assert len(lines) == 51
 
 
 # From here on: the real commands.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,17 @@ def test_bad_input_is_2_with_the_reason(
     assert result.exit_code == ExitCode.BAD_INPUT
     assert message in result.stderr
     assert result.stdout == ""
+
+
+def test_a_disk_that_is_full_is_told_with_the_file(tmp_path: Path) -> None:
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
+        "from webhook.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "certs", "bootstrap", "--dir", str(tmp_path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.BAD_INPUT
+    assert done.stderr == f"Error: {tmp_path / 'ca.key'}: File too large\n"
+    assert list(tmp_path.iterdir()) == []

@@ -81,6 +81,11 @@ def test_a_quota_of_the_proposal_becomes_one_of_today() -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (ExitCode.OK, CONVERTED, "")
 
 
+def test_input_without_any_list_is_not_told_of_lists() -> None:
+    result = run("-f", "-", stdin=ABSENT + "---\n" + ABSENT)
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
+
+
 def test_json_has_the_same_quota_with_its_numbers_as_they_were_written() -> None:
     result = run("-f", "-", "-o", "json", stdin=PROPOSED)
     assert result.exit_code == ExitCode.OK
@@ -140,10 +145,10 @@ def test_quotas_in_lists_are_converted_where_they_are() -> None:
     ]
 
 
-def test_an_absent_list_is_warned_of_on_stderr_and_the_quota_stays() -> None:
-    result = run("-f", "-", stdin=ABSENT)
+def test_a_list_that_is_absent_beside_others_is_warned_of_on_stderr_and_the_quota_stays() -> None:
+    result = run("-f", "-", stdin=f"{ABSENT}---\n{PROPOSED}")
     assert (result.exit_code, result.stderr) == (ExitCode.OK, WARNING)
-    assert values_of(result.stdout) == values_of(ABSENT)
+    assert values_of(result.stdout) == [*values_of(ABSENT), *values_of(CONVERTED)]
 
 
 def test_what_was_converted_needs_no_further_conversion() -> None:
@@ -281,3 +286,11 @@ def test_any_document_is_written_as_it_was_read(output: str, value: object) -> N
     assert result.exit_code == ExitCode.OK, result.stderr
     (written,) = values_of(result.stdout)
     assert typed(written) == typed(read)
+
+
+def test_warnings_without_an_end_are_counted() -> None:
+    result = run("-f", "-", stdin="---\n".join([PROPOSED, *[ABSENT] * 500]))
+    assert result.exit_code == ExitCode.OK
+    lines = result.stderr.splitlines()
+    assert lines[-1] == "warning: 450 more like these, not shown"
+    assert len(lines) == 51

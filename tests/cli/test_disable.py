@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.builders import a_pod
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
 from tests.cli.many import MANY, Meeting
 from tests.cluster.live.embedded import served
@@ -75,6 +78,71 @@ def test_a_namespace_is_opted_out_over_http(capsys: pytest.CaptureFixture[str]) 
     assert MODE_LABEL not in labels_of(api)
     assert gates_of(api, "web-1") == []
     assert status_of(api) == {"hard": {"requests.cpu": "1"}, "used": {"requests.cpu": "2"}}
+
+
+WARNING = (
+    "warning: team-a: 2 waiting pods start at once, within quota or not; quota p1: requested"
+    " requests.cpu=5, free requests.cpu=1\n"
+)
+
+
+def a_cluster_with_a_rush() -> MemoryCluster:
+    """Of 4 cpus 3 are taken, and pods that ask for 5 wait."""
+    return a_cluster(
+        a_namespace(),
+        a_masked_quota(hard={"requests.cpu": "4"}),
+        a_pod(name="web-0", namespace=NAMESPACE, node="node-1", requests={"cpu": "3"}),
+        a_gated_pod("web-1", cpu="2"),
+        a_gated_pod("web-2", cpu="3"),
+    )
+
+
+def test_pods_that_will_start_are_told_before_and_scripts_go_on(tmp_path: Path) -> None:
+    cluster = a_cluster_with_a_rush()
+    result = run(cluster, tmp_path, NAMESPACE)
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, WARNING)
+    assert "scheduling gates removed: 2" in result.stdout
+
+
+def test_a_namespace_without_waiting_pods_is_opted_out_without_a_warning(tmp_path: Path) -> None:
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "4"}))
+    result = run(cluster, tmp_path, NAMESPACE)
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
+
+
+ANSWERS: dict[str, tuple[list[str], str, ExitCode, bool]] = {
+    "yes": ([], "y\n", ExitCode.OK, False),
+    "no": ([], "n\n", ExitCode.FINDINGS, True),
+    "not asked": (["--yes"], "", ExitCode.OK, False),
+    "dry run": (["--dry-run"], "", ExitCode.OK, True),
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer", "code", "is_in"), ANSWERS.values(), ids=ANSWERS.keys()
+)
+def test_on_a_terminal_it_is_asked_whether_waiting_pods_may_start(
+    tmp_path: Path, arguments: list[str], answer: str, code: ExitCode, is_in: bool
+) -> None:
+    cluster = a_cluster_with_a_rush()
+    main, terminal = pty.openpty()
+    try:
+        with kubeconfig_of(cluster, tmp_path) as kubeconfig:
+            os.write(main, answer.encode())
+            done = subprocess.run(
+                [
+                    sys.executable, "-m", "webhook", "disable", "--kubeconfig", str(kubeconfig),
+                    NAMESPACE, *arguments,
+                ],
+                stdin=terminal, capture_output=True, text=True, check=False, timeout=60,
+            )  # fmt: skip
+    finally:
+        os.close(main)
+        os.close(terminal)
+    api = MemoryClient(cluster)
+    assert done.returncode == code, done.stderr
+    assert (MODE_LABEL in labels_of(api), bool(gates_of(api, "web-1"))) == (is_in, is_in)
+    assert ("Opt out, and let them start?" in done.stderr) == (not arguments)
 
 
 def test_cluster_quotas_that_were_shared_are_named(capsys: pytest.CaptureFixture[str]) -> None:

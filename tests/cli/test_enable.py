@@ -124,6 +124,24 @@ def test_a_missing_controller_stands_in_the_way(capsys: pytest.CaptureFixture[st
     assert labels_of(MemoryClient(cluster), "team-b")[MODE_LABEL] == "deferred"
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_namespace_that_has_the_label_is_not_said_to_be_not_opted_in(
+    capsys: pytest.CaptureFixture[str], dry_run: bool
+) -> None:
+    cluster = a_cluster_with_a_candidate()
+    remove(cluster, LEASES, LEADER_LEASE, namespace=DEFAULT_NAMESPACE)
+    opting(cluster, IMPATIENT).run(["team-b"], dry_run=False, force=True, output="text")
+    capsys.readouterr()
+    code = opting(cluster).run(["team-b"], dry_run=dry_run, force=False, output="text")
+    told = capsys.readouterr()
+    assert code == ExitCode.DRIFT
+    assert "Start a controller" in told.err
+    assert told.out.endswith(
+        "team-b: opted in (the label is set), but not in force: mend the errors above and run this"
+        " again, or run: deferred-quota disable team-b\n"
+    )
+
+
 def test_one_refused_namespace_stops_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = a_cluster_with_a_candidate()
     load(cluster, a_namespace("kube-public", mode=""))

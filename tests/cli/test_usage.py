@@ -410,3 +410,12 @@ def test_a_closed_standard_input_is_bad_input() -> None:
     command = f"{Path(sys.executable).parent}/deferred-quota usage -f - <&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)  # noqa: S607
     assert (done.returncode, done.stderr) == (2, "Error: -: standard input is closed\n")
+
+
+def test_errors_without_an_end_are_counted() -> None:
+    broken = "---\n".join(["{apiVersion: v1, kind: Pod, spec: {containers: 7}}\n"] * 500)
+    result = CliRunner().invoke(cli, ["usage", "-f", "-"], input=broken)
+    assert (result.exit_code, result.stdout) == (ExitCode.BAD_INPUT, "")
+    lines = result.stderr.splitlines()
+    assert lines[-1] == "Error: 450 more errors like these, not shown"
+    assert len(lines) == 51

@@ -283,6 +283,24 @@ class TestTroubles:
         assert informer.last_error is None
         informer.stop()
 
+    def test_one_watch_that_ends_is_no_warning_and_a_failure_after_it_is(
+        self, cluster: MemoryCluster, api: MemoryClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """On a quiet API server bookmarks are late now and then, and the watch is opened again."""
+        flaky = FlakyClient(MemoryClient(cluster))
+        informer = an_informer(flaky)
+        with caplog.at_level("INFO", logger="webhook.cluster.informer"):
+            informer.start()
+            assert informer.wait_for_sync(SOON)
+            cluster.cut_watches(UnreachableError("no byte within 90 s"))
+            assert informer.wait_for_version(write(api, "a", "one"), SOON)
+            assert [one.levelname for one in caplog.records] == ["INFO"]
+            flaky.plan = in_turn([Fault.FAIL_BEFORE], verb="watch")
+            cluster.cut_watches(UnreachableError("reset"))
+            assert informer.wait_for_version(write(api, "b", "one"), SOON)
+        informer.stop()
+        assert [one.levelname for one in caplog.records] == ["INFO", "INFO", "WARNING"]
+
     def test_a_list_older_than_what_was_seen_is_not_believed(
         self, cluster: MemoryCluster, api: MemoryClient, start: Start
     ) -> None:

@@ -151,6 +151,23 @@ def test_the_mask_goes_first_and_the_guards_after_quotas_hold(twin: Twin) -> Non
 
 
 @pytest.mark.parametrize("removes_labels", [True, False])
+@pytest.mark.parametrize("namespace", ["team-a", "other"])
+def test_the_label_about_waiting_goes_too_wherever_it_is(
+    twin: Twin, namespace: str, removes_labels: bool
+) -> None:
+    pacing = "deferredquota.io/pacing"
+    if namespace == "other":
+        raw: Any = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        twin.api.create(NAMESPACES, raw)
+    twin.api.patch(NAMESPACES, namespace, {"metadata": {"labels": {pacing: "auto", "team": "a"}}})
+    remove(twin, removes_labels=removes_labels)
+    metadata: Any = twin.api.get(NAMESPACES, namespace)["metadata"]
+    labels = metadata["labels"]
+    assert (pacing in labels) is not removes_labels
+    assert labels["team"] == "a"
+
+
+@pytest.mark.parametrize("removes_labels", [True, False])
 def test_labels_go_only_when_asked(twin: Twin, removes_labels: bool) -> None:
     remove(twin, removes_labels=removes_labels)
     labels: Any = cast("Any", twin.api.get(NAMESPACES, "team-a"))["metadata"].get("labels") or {}

@@ -19,8 +19,7 @@ from tests.installing.manifests import (
     the_one,
 )
 from webhook.admission.serving.settings import ListenAddress, ServerSettings
-from webhook.cli.controller import controller
-from webhook.cli.serve import serve
+from webhook.cli.commands.servers import controller, serve
 from webhook.config import load_configuration
 
 WORKLOADS: Final = ("webhook", "controller")

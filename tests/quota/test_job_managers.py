@@ -41,6 +41,30 @@ CASES: dict[str, tuple[list[Object], TwoManagers | None]] = {
         TwoManagers("a", "queue"),
     ),
     "one did both": ([entry("queue", LAST, {**sizes(), **SUSPEND})], None),
+    "one person, with kubectl set and kubectl patch": (
+        [entry("kubectl-set", LATER, sizes()), entry("kubectl-patch", LAST, SUSPEND)],
+        None,
+    ),
+    "one person, with kubectl apply --server-side": (
+        [entry("kubectl", LATER, sizes()), entry("kubectl-edit", LAST, SUSPEND)],
+        None,
+    ),
+    "one person, with our command and kubectl": (
+        [entry("deferred-quota", LATER, sizes()), entry("kubectl-patch", LAST, SUSPEND)],
+        None,
+    ),
+    "a person and a controller": (
+        [entry("kubectl-set", LATER, sizes()), entry("kubectlike", LAST, SUSPEND)],
+        TwoManagers("kubectl-set", "kubectlike"),
+    ),
+    "a controller between a person's two commands": (
+        [
+            entry("kubectl-set", LATER, sizes()),
+            entry("tuner", LAST, sizes()),
+            entry("kubectl-patch", LAST, SUSPEND),
+        ],
+        TwoManagers("tuner", "kubectl-patch"),
+    ),
     "resources as they were created": (
         [entry("kubectl", BORN, sizes()), entry("queue", LAST, SUSPEND)],
         None,

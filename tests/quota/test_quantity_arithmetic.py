@@ -167,3 +167,28 @@ def test_a_quantity_cannot_be_changed() -> None:
         quantity.nano = 2  # type: ignore[misc]
     with pytest.raises(AttributeError):
         quantity.other = 2  # type: ignore[attr-defined]
+
+
+def test_quantities_sum_up_without_a_start() -> None:
+    amounts = [parse("1.1Gi"), parse("0.9Gi")]
+
+    total: object = sum(amounts)
+
+    assert total == parse("2Gi") == sum(amounts, ZERO)
+    assert str(total) == "2Gi"
+
+
+@pytest.mark.parametrize("other", [1, 1.5, "1", None])
+def test_only_zero_is_added_from_the_left(other: object) -> None:
+    with pytest.raises(TypeError, match="Quantity"):
+        _ = other + parse("1")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("text", ["1", 1.5, None])
+def test_text_is_read_by_parse_and_not_by_the_constructor(text: object) -> None:
+    with pytest.raises(TypeError, match=r"Quantity\.parse\("):
+        Quantity(text)  # type: ignore[arg-type]
+
+
+def test_what_repr_shows_can_be_evaluated() -> None:
+    assert eval(repr(parse("100m"))) == parse("100m")  # noqa: S307 - the text is our own

@@ -1,6 +1,7 @@
 """The command line: one module for each command, a few lines over the runtime or the core.
 
-A module is imported when its command runs, so that a command pays for what it needs only.
+`commands` has what a command is called, takes and says in its help; the module of its body is
+imported when it runs, so that help pays for nothing, and a command for what it needs only.
 Data goes to stdout and messages to stderr; every command ends with an `ExitCode`, which it
 returns (nothing returned is `OK`) or reaches through an error of `webhook.cli.exits`.
 """

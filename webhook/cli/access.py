@@ -33,30 +33,6 @@ class RefusedError(CommandError):
     exit_code = int(ExitCode.FINDINGS)
 
 
-def cluster_options(command: _F) -> _F:
-    """Add `--kubeconfig` and `--context`."""
-    context = click.option("--context", help="Context of the kubeconfig; else its current one.")
-    kubeconfig = click.option(
-        "--kubeconfig",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="How to reach the cluster; else $KUBECONFIG, ~/.kube/config, or from inside it.",
-    )
-    return kubeconfig(context(command))
-
-
-def snapshot_option(command: _F) -> _F:
-    """Add `--snapshot`, as `snapshots`."""
-    return click.option(
-        "--snapshot",
-        "snapshots",
-        type=click.Path(path_type=Path),
-        multiple=True,
-        metavar="FILE",
-        help="Work on objects as kubectl prints them, and ask no cluster. Repeatable.",
-    )(command)
-
-
 def read_access(kubeconfig: Path | None, context: str | None) -> Access:
     """Find out how to reach the cluster.
 

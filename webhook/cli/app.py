@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import traceback
@@ -18,17 +19,23 @@ from webhook.cli.exits import CommandError, ExitCode, printable
 from webhook.cli.options import SHARED, Session, version_option
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "serve": ("webhook.cli.serve:serve", "Run the admission webhook."),
-    "controller": ("webhook.cli.controller:controller", "Run the controller beside the webhook."),
-    "review": ("webhook.cli.review:review", "Answer AdmissionReviews without a server."),
-    "usage": ("webhook.cli.usage:usage", "Show what the pods of manifests are charged."),
-    "convert": ("webhook.cli.convert:convert", "Turn lists of priority classes into selectors."),
-    "enable": ("webhook.cli.enable:enable", "Opt namespaces in."),
-    "disable": ("webhook.cli.disable:disable", "Opt namespaces out."),
-    "shadow": ("webhook.cli.shadow:shadow", "Say what opting in would change."),
-    "job": ("webhook.cli.job:job", "Change the resources of Jobs."),
-    "doctor": ("webhook.cli.doctor:doctor", "Look a cluster over."),
-    "certs": ("webhook.cli.certs:certs", "Make and show serving certificates."),
+    "serve": ("webhook.cli.commands.servers:serve", "Run the admission webhook."),
+    "controller": (
+        "webhook.cli.commands.servers:controller",
+        "Run the controller beside the webhook.",
+    ),
+    "review": ("webhook.cli.commands.files:review", "Answer AdmissionReviews without a server."),
+    "usage": ("webhook.cli.commands.files:usage", "Show what the pods of manifests are charged."),
+    "convert": (
+        "webhook.cli.commands.files:convert",
+        "Turn lists of priority classes into selectors.",
+    ),
+    "enable": ("webhook.cli.commands.namespaces:enable", "Opt namespaces in."),
+    "disable": ("webhook.cli.commands.namespaces:disable", "Opt namespaces out."),
+    "shadow": ("webhook.cli.commands.namespaces:shadow", "Say what opting in would change."),
+    "job": ("webhook.cli.commands.jobs:job", "Change the resources of Jobs."),
+    "doctor": ("webhook.cli.commands.namespaces:doctor", "Look a cluster over."),
+    "certs": ("webhook.cli.commands.files:certs", "Make and show serving certificates."),
     "version": ("webhook.cli.version:version", "Show the version."),
 }
 """Name → where the command is, and its line in the help."""
@@ -110,13 +117,33 @@ def _run(run: Callable[[], object], session: Session) -> int:
         click.echo("Interrupted", err=True)
         return ExitCode.INTERRUPTED
     except click.ClickException as err:
-        err.show()
+        _show(err)
         return err.exit_code if isinstance(err, CommandError) else ExitCode.BAD_INPUT
+    except OSError as err:
+        return _report_system_error(err, session)
     except Exception as err:  # noqa: BLE001 - the outermost frame
         _report_fault(err, session)
         return ExitCode.INTERNAL
     finally:
         _flush_or_drop()
+
+
+def _show(err: click.ClickException) -> None:
+    """Print an error; where messages cannot be written the exit status still says it."""
+    with contextlib.suppress(OSError):
+        err.show()
+
+
+def _report_system_error(err: OSError, session: Session) -> ExitCode:
+    """Report what the system refused, if it is about a file or the output; else it is a fault."""
+    place = err.filename or ("standard output" if err.errno in _NOT_WRITTEN else "")
+    if not place:
+        _report_fault(err, session)
+        return ExitCode.INTERNAL
+    if session.debug:
+        traceback.print_exc()
+    _show(CommandError(f"{place}: {err.strerror or err}"))
+    return ExitCode.BAD_INPUT
 
 
 def _report_fault(err: Exception, session: Session) -> None:
@@ -150,6 +177,9 @@ def _flush_or_drop() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What a write of the output fails with; writes of files name the file."""
+
 _EPILOG = """\b
 Examples:
   deferred-quota usage -f deployment.yaml
@@ -160,7 +190,7 @@ Examples:
 Exit status:
   0  fine
   1  findings: something was refused or does not fit
-  2  wrong usage, or input that cannot be read
+  2  wrong usage, input that cannot be read, output that cannot be written
   3  drift, or warnings where the caller asked to fail on them
   4  the cluster does not answer
   5  a fault of deferred-quota itself

@@ -11,89 +11,16 @@ import click
 from cryptography.hazmat.primitives import hashes
 
 from webhook.cli.exits import ExitCode, InputError, printable
-from webhook.cli.options import Command, output_option
 from webhook.cli.output import print_json
 from webhook.tls.bootstrap import CertificateDirectory, Made, Wanted, bootstrap, serving_problems
 from webhook.tls.issue import IssueError, service_names
 from webhook.tls.pair import CertificateFileError, facts_of, read_chain
 
-DEFAULT_DIRECTORY = Path("certs/generated")
-DEFAULT_DAYS = 365
 LOCAL_NAMES = ("localhost",)
 LOCAL_ADDRESSES = ("127.0.0.1", "::1")
-MAX_DAYS = 3650
 
 
-@click.group(
-    epilog="""\b
-Examples:
-  deferred-quota certs bootstrap
-  deferred-quota certs bootstrap --service deferred-quota.deferred-quota-system
-  deferred-quota certs show -o json
-"""
-)
-def certs() -> None:
-    """Make and show serving certificates."""
-
-
-def _directory_option() -> click.Option:
-    return click.Option(
-        ["--dir", "directory"],
-        type=click.Path(file_okay=False, path_type=Path),
-        default=DEFAULT_DIRECTORY,
-        show_default=True,
-        help="Where ca.crt, ca.key, tls.crt and tls.key are.",
-    )
-
-
-class _DirectoryCommand(Command):
-    """A command that works on one directory of certificates."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the options, with the directory first."""
-        return [_directory_option(), *super().get_params(ctx)]
-
-
-@certs.command(
-    "bootstrap",
-    cls=_DirectoryCommand,
-    epilog="""\b
-Examples:
-  deferred-quota certs bootstrap
-  deferred-quota certs bootstrap --dns-name webhook.example --ip 192.0.2.7 --days 90
-  deferred-quota certs bootstrap --service deferred-quota.deferred-quota-system --dir /tmp/certs
-""",
-)
-@click.option(
-    "--dns-name",
-    "dns_names",
-    multiple=True,
-    metavar="NAME",
-    help="Name under which the webhook is called. Repeatable.",
-)
-@click.option(
-    "--ip",
-    "ip_addresses",
-    multiple=True,
-    metavar="ADDRESS",
-    help="IP address under which the webhook is called. Repeatable.",
-)
-@click.option(
-    "--service",
-    "services",
-    multiple=True,
-    metavar="NAME.NAMESPACE",
-    help="Service in front of the webhook; stands for all its names. Repeatable.",
-)
-@click.option(
-    "--days",
-    type=click.IntRange(1, MAX_DAYS),
-    default=DEFAULT_DAYS,
-    show_default=True,
-    help="How long a certificate that has to be made is valid.",
-)
-@click.option("--force", is_flag=True, help="Make everything anew, the CA too.")
-def make(
+def run_bootstrap(
     directory: Path,
     dns_names: tuple[str, ...],
     ip_addresses: tuple[str, ...],
@@ -101,10 +28,7 @@ def make(
     days: int,
     force: bool,
 ) -> None:
-    """Make a CA and a serving certificate, unless good ones are there.
-
-    Without a name it is for this machine: localhost, 127.0.0.1 and ::1.
-    """
+    """Make a CA and a serving certificate, unless good ones are there."""
     names = (*dns_names, *(name for service in services for name in _service_names(service)))
     if not names and not ip_addresses:
         names, ip_addresses = LOCAL_NAMES, LOCAL_ADDRESSES
@@ -113,23 +37,13 @@ def make(
     try:
         outcome = bootstrap(files, wanted, now=datetime.now(UTC), force=force)
     except OSError as err:
-        raise InputError(f"{directory}: {err.strerror or err}") from err
+        raise InputError(f"{err.filename or directory}: {err.strerror or err}") from err
     except IssueError as err:
         raise InputError(str(err)) from err
     _tell(files, outcome.made, outcome.reasons)
 
 
-@certs.command(
-    "show",
-    cls=_DirectoryCommand,
-    epilog="""\b
-Examples:
-  deferred-quota certs show
-  deferred-quota certs show --dir /etc/deferred-quota/tls -o json
-""",
-)
-@output_option("text", "json")
-def show(directory: Path, output: str) -> ExitCode:
+def run_show(directory: Path, output: str) -> ExitCode:
     """Show what the certificates say, and whether they can be used; exit status 1 if not."""
     files = CertificateDirectory(directory)
     now = datetime.now(UTC)

@@ -9,9 +9,8 @@ from typing import Any, Final
 import click
 import yaml
 
-from webhook.cli.exits import InputError, printable
+from webhook.cli.exits import InputError, printable, shortened
 from webhook.cli.inputs import manifest_files, read_input
-from webhook.cli.options import Command, filename_option, output_option
 from webhook.cli.output import print_json
 from webhook.cluster.files.documents import Document, SnapshotError, read_documents, unpacked
 from webhook.cluster.files.yaml_scalars import plain_value
@@ -32,32 +31,17 @@ class _Converted:
 
     value: object
     warnings: tuple[str, ...]
+    has_list: bool
+    """Whether a quota in it has a list of priority classes."""
 
 
-@click.command(
-    cls=Command,
-    epilog="""\b
-Examples:
-  deferred-quota convert -f quotas.yaml > today.yaml
-  deferred-quota convert -f quotas/ -R -o json
-  kustomize build . | deferred-quota convert -f - | kubectl apply -f -
-""",
-)
-@filename_option
-@output_option("yaml", "json")
-def convert(filenames: tuple[str, ...], recursive: bool, output: str) -> None:
-    """Turn lists of priority classes in ResourceQuotas into scope selectors.
-
-    The proposal "Priority in ResourceQuota" of 2017 gave a quota spec.priorityClassNameList.
-    Names become PriorityClass In, and a list with "*" becomes PriorityClass Exists. Without a list
-    the proposal meant pods without a class, and a quota of today means all pods: such a quota stays
-    as it is, with a warning.
-
-    All other documents are printed as they mean, in their order, without comments. JSON is one
-    document after another. If any input is unreadable, nothing is printed but the reasons.
-    """
+def run(filenames: tuple[str, ...], recursive: bool, output: str) -> None:
+    """Turn lists of priority classes in ResourceQuotas into scope selectors."""
     documents = _convert_all(filenames, recursive=recursive)
-    for warning in (warning for each in documents for warning in each.warnings):
+    # without any list these are quotas of today, all of which mean what they say
+    is_proposed = any(each.has_list for each in documents)
+    warnings = [text for each in documents if is_proposed for text in each.warnings]
+    for warning in shortened(warnings, "like these"):
         click.echo(f"{click.style('warning:', fg='yellow')} {printable(warning)}", err=True)
     if output == "json":
         _print_as_json([each.value for each in documents])
@@ -99,6 +83,7 @@ def _convert(document: Document, problems: list[str]) -> _Converted:
     """Convert the quotas of one document, also those in lists; note what is wrong."""
     converted: dict[str, object] = {}
     warnings: list[str] = []
+    has_list = False
     try:
         for path, raw in unpacked(document):
             if not is_resource_quota(raw):
@@ -111,11 +96,12 @@ def _convert(document: Document, problems: list[str]) -> _Converted:
             warnings += [
                 str(document.error(text, field=field)) for field, text in conversion.warnings
             ]
+            has_list = has_list or conversion.has_list
             if conversion.quota is not raw:
                 converted[path] = conversion.quota
     except SnapshotError as err:
         problems.append(str(err))
-    return _Converted(_replaced(document.value, "", converted), tuple(warnings))
+    return _Converted(_replaced(document.value, "", converted), tuple(warnings), has_list)
 
 
 def _replaced(value: object, path: str, converted: Mapping[str, object]) -> object:

@@ -2,67 +2,67 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from webhook.cli.access import cluster_options, live_cluster, progress, raise_unless_ended
-from webhook.cli.exits import ExitCode, printable
-from webhook.cli.options import Command, output_option
-from webhook.cli.reports import FORMATS, print_structured
-from webhook.cluster.api import ClusterApi, UnauthorizedError
-from webhook.operations.opting_out import OptedOut, opt_out, preview
+from webhook.cli.access import live_cluster, progress, raise_unless_ended
+from webhook.cli.exits import ExitCode, confirm, printable
+from webhook.cli.reports import print_structured
+from webhook.cluster.api import ApiError, ClusterApi, UnauthorizedError, UnavailableError
+from webhook.operations.opting_out import OptedOut, Released, opt_out, preview, to_be_released
 from webhook.operations.patience import Patience
 from webhook.operations.together import NO_ANSWER, Ended, in_each
 from webhook.quota.resources import render, to_text
 
 
-@click.command(
-    cls=Command,
-    epilog="""\b
-Examples:
-  deferred-quota disable team-a
-  deferred-quota disable team-a team-b --dry-run
-  deferred-quota disable team-a -o json
-  kubectl get ns -l deferredquota.io/mode -o name | cut -d/ -f2 | xargs deferred-quota disable
-
-\b
-Exit status: 0 done, 1 there is no such namespace, 3 something is left to do, or
-is not allowed: run it again, 4 the cluster does not answer, or knows nobody by
-these credentials.
-""",
-)
-@click.argument("namespaces", nargs=-1, required=True, metavar="NAMESPACE...")
-@click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
-@click.option(
-    "--wait",
-    "seconds",
-    type=click.FloatRange(min=0),
-    default=120.0,
-    show_default=True,
-    help="Seconds to go on for in each namespace.",
-)
-@cluster_options
-@output_option(*FORMATS)
-def disable(
+def run(
     namespaces: tuple[str, ...],
     dry_run: bool,
+    yes: bool,
     seconds: float,
     kubeconfig: Path | None,
     context: str | None,
     output: str,
 ) -> ExitCode:
-    """Opt namespaces out: the API server charges their pods when they are created, as before.
-
-    Removes the label, takes the scheduling gate off every pod that waits, and completes the status
-    of the quotas so that all of them are enforced at once. No pod is evicted; quotas that are over
-    their limit now are named. Several namespaces are worked on at once. It may be run again at any
-    time, and finishes what was interrupted.
-    """
+    """Opt namespaces out: the API server charges their pods when they are created, as before."""
     wanted = tuple(dict.fromkeys(namespaces))
     with live_cluster(kubeconfig, context) as api:
+        is_rush = not dry_run and announce_released(api, wanted)
+        if is_rush and not yes and sys.stdin is not None and sys.stdin.isatty():
+            confirm("Opt out, and let them start?", err=True)
         return disable_on(api, wanted, dry_run=dry_run, seconds=seconds, output=output)
+
+
+def announce_released(api: ClusterApi, namespaces: Sequence[str]) -> bool:
+    """Print to standard error which pods will start at once; return whether there are any.
+
+    What cannot be looked at now is told by the work itself.
+    """
+    is_rush = False
+    for namespace in namespaces:
+        try:
+            released = to_be_released(api, namespace)
+        except UnavailableError:
+            break
+        except ApiError:
+            continue
+        if released.pods:
+            is_rush = True
+            label = click.style("warning:", fg="yellow")
+            click.echo(f"{label} {printable(_rush(released))}", err=True)
+    return is_rush
+
+
+def _rush(released: Released) -> str:
+    pods = "1 waiting pod starts" if released.pods == 1 else f"{released.pods} waiting pods start"
+    asked = "".join(
+        f"; quota {one.quota}: requested {render(one.requested)}, free {render(one.free)}"
+        for one in released.demands
+    )
+    return f"{released.namespace}: {pods} at once, within quota or not{asked}"
 
 
 def disable_on(

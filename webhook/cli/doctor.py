@@ -8,23 +8,18 @@ from pathlib import Path
 import click
 
 from webhook.cli.access import (
-    cluster_options,
     live_cluster,
     progress,
     snapshot_cluster,
-    snapshot_option,
 )
 from webhook.cli.exits import ExitCode
 from webhook.cli.judging import (
     configuration_of,
     finding_entry,
     finding_lines,
-    installed_config_option,
     read_bundle,
-    system_namespace_option,
 )
-from webhook.cli.options import Command, output_option
-from webhook.cli.reports import FORMATS, print_structured
+from webhook.cli.reports import print_structured
 from webhook.cluster.api import ClusterApi
 from webhook.config import TerminatingPods
 from webhook.operations.deployments import system_namespace_of
@@ -33,44 +28,7 @@ from webhook.operations.findings import Severity
 from webhook.quota.names import DEFERRED_KEYS
 
 
-@click.command(
-    cls=Command,
-    epilog="""\b
-Examples:
-  deferred-quota doctor
-  deferred-quota doctor team-a team-b --fail-on warn
-  deferred-quota doctor -o json | jq '.findings[] | select(.severity == "error")'
-  deferred-quota doctor --snapshot cluster.yaml
-  deferred-quota doctor --pause 120
-
-\b
-Exit status: 0 no errors, 1 errors, 3 warnings with --fail-on warn,
-4 the cluster does not answer.
-""",
-)
-@click.argument("namespaces", nargs=-1, metavar="[NAMESPACE]...")
-@cluster_options
-@snapshot_option
-@system_namespace_option
-@installed_config_option
-@click.option(
-    "--pause",
-    "pause_seconds",
-    type=click.FloatRange(min=0),
-    default=3.0,
-    show_default=True,
-    help="Seconds between two looks at what may be changing just now. More than twice the time"
-    " that reservations are kept (45) also finds those that never end.",
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice(("warn", "error")),
-    default="error",
-    show_default=True,
-    help="What makes the exit status other than 0.",
-)
-@output_option(*FORMATS)
-def doctor(  # noqa: PLR0913, PLR0917 - one for each option
+def run(  # noqa: PLR0913, PLR0917 - one for each option
     namespaces: tuple[str, ...],
     kubeconfig: Path | None,
     context: str | None,
@@ -81,14 +39,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - one for each option
     fail_on: str,
     output: str,
 ) -> ExitCode:
-    """Look whether everything is installed, enforced and counted as it should be.
-
-    Looks at the definitions of what is kept, the webhooks, their CA, the mask, the status of
-    quotas, the controller, the ledgers against a recount of the pods, what namespaces hold of
-    quotas that they share, pods that wait, and who could go around all of it. Changes nothing: it
-    reads, and tries the bind of a pod that does not exist, by a dry run. With NAMESPACE, only what
-    concerns these and the installation.
-    """
+    """Look whether everything is installed, enforced and counted as it should be."""
     if snapshots:
         with snapshot_cluster(snapshots) as api:
             settings = _settings(

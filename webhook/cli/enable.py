@@ -9,23 +9,18 @@ from typing import Final
 import click
 
 from webhook.cli.access import (
-    cluster_options,
     live_cluster,
     progress,
     raise_unless_ended,
     snapshot_cluster,
-    snapshot_option,
 )
 from webhook.cli.enable_reports import Outcome, print_text, report_of
 from webhook.cli.exits import ExitCode
 from webhook.cli.judging import (
     configuration_of,
-    installed_config_option,
     read_bundle,
-    system_namespace_option,
 )
-from webhook.cli.options import Command, output_option
-from webhook.cli.reports import FORMATS, print_structured
+from webhook.cli.reports import print_structured
 from webhook.cluster.api import ClusterApi, ForbiddenError, UnauthorizedError
 from webhook.config import Configuration, MustSpecify, TerminatingPods
 from webhook.operations.cluster_quotas import Company, company_of
@@ -50,50 +45,7 @@ from webhook.state.names import DEFAULT_NAMESPACE, DEFERRED_MODE, SHADOW_MODE
 _NO_ANSWER: Final = (*NO_ANSWER, UnauthorizedError)
 
 
-@click.command(
-    cls=Command,
-    epilog="""\b
-Examples:
-  deferred-quota enable team-a --dry-run
-  deferred-quota enable team-a team-b
-  deferred-quota enable team-a --wait 300 -o json
-  deferred-quota enable team-a --dry-run --snapshot cluster.yaml
-  deferred-quota enable --shadow team-a && deferred-quota shadow report team-a
-
-\b
-Exit status: 0 opted in and in force, 1 refused: something stands in the way,
-3 opted in, but not in force when the time was up, 4 the cluster does not answer.
-""",
-)
-@click.argument("namespaces", nargs=-1, required=True, metavar="NAMESPACE...")
-@click.option("--dry-run", is_flag=True, help="Say what would change and change nothing.")
-@click.option(
-    "--shadow",
-    "is_shadow",
-    is_flag=True,
-    help="Only watch: nothing is refused, gated or masked, and `deferred-quota shadow report` says"
-    " what deferring would change.",
-)
-@click.option(
-    "--wait",
-    "seconds",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for each namespace until its quotas are deferred.",
-)
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Opt in although something stands in the way, such as a mask that is missing. Not"
-    " overridden: a missing definition of ledgers, an exempt namespace.",
-)
-@cluster_options
-@snapshot_option
-@system_namespace_option
-@installed_config_option
-@output_option(*FORMATS)
-def enable(  # noqa: PLR0913, PLR0917 - one for each option
+def run(  # noqa: PLR0913, PLR0917 - one for each option
     namespaces: tuple[str, ...],
     dry_run: bool,
     is_shadow: bool,
@@ -106,12 +58,7 @@ def enable(  # noqa: PLR0913, PLR0917 - one for each option
     config: Path | None,
     output: str,
 ) -> ExitCode:
-    """Opt namespaces in: their pods are charged when they get a node, not when they are created.
-
-    Looks first whether everything needed is installed and alive, and what the namespaces hold;
-    errors stand in the way, warnings are told. Then sets the label and waits until every quota is
-    masked and counted, in several namespaces at once. Run again, it verifies. No pod is touched.
-    """
+    """Opt namespaces in: their pods are charged when they get a node, not when they are created."""
     mode = SHADOW_MODE if is_shadow else DEFERRED_MODE
     wanted = tuple(dict.fromkeys(namespaces))
     if snapshots and not dry_run:
@@ -184,9 +131,12 @@ class Opting:
             outcomes[ended.name].error = ended.why
         self._print(installed, tuple(outcomes.values()), dry_run=dry_run, output=output)
         raise_unless_ended(done)
-        if any(outcome.is_refused or outcome.error for outcome in outcomes.values()):
+        every = outcomes.values()
+        if any(one.error or (one.is_refused and not one.was_set) for one in every):
             return ExitCode.FINDINGS
-        return ExitCode.DRIFT if any(one.missing for one in outcomes.values()) else ExitCode.OK
+        return (
+            ExitCode.DRIFT if any(one.missing or one.is_refused for one in every) else ExitCode.OK
+        )
 
     def _print(
         self,

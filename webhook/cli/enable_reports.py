@@ -70,6 +70,11 @@ def _rows(quota: QuotaPlan) -> list[tuple[str, ...]]:
 def _verdict(outcome: Outcome, *, dry_run: bool) -> str:
     if outcome.error:
         return _unfinished(outcome, "opted in", dry_run=dry_run)
+    if outcome.is_refused and outcome.was_set:
+        return (
+            "opted in (the label is set), but not in force: mend the errors above and run this"
+            f" again, or run: deferred-quota disable {outcome.plan.namespace}"
+        )
     if outcome.is_refused:
         return "not opted in: the errors above stand in the way"
     if dry_run:
@@ -82,6 +87,11 @@ def _verdict(outcome: Outcome, *, dry_run: bool) -> str:
 def _shadow_verdict(outcome: Outcome, *, dry_run: bool) -> str:
     if outcome.error:
         return _unfinished(outcome, "put into shadow mode", dry_run=dry_run)
+    if outcome.is_refused and outcome.was_set:
+        return (
+            "in shadow mode (the label is set), but not watched: mend the errors above and run this"
+            " again"
+        )
     if outcome.is_refused:
         return "not watched: the errors above stand in the way"
     if dry_run:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import click
 
@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
     """The command did its work and found something: a refusal, a pod that does not fit."""
 
     BAD_INPUT = 2
-    """Wrong usage, or input that cannot be read."""
+    """Wrong usage, input that cannot be read, or output that cannot be written."""
 
     DRIFT = 3
     """Drift, or warnings where the caller asked to fail on them."""
@@ -44,6 +44,16 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
+_MOST_SHOWN: Final = 50
+
+
+def shortened(lines: Sequence[str], what: str) -> Iterator[str]:
+    """Yield the first lines, and after them the number of the rest."""
+    yield from lines[:_MOST_SHOWN]
+    if len(lines) > _MOST_SHOWN:
+        yield f"{len(lines) - _MOST_SHOWN} more {what}, not shown"
+
+
 class CommandError(click.ClickException):
     """An expected failure, told in one line for each problem."""
 
@@ -54,10 +64,38 @@ class CommandError(click.ClickException):
         super().__init__("\n".join(printable(each) for each in self.problems))
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print every problem on a line of its own."""
-        for problem in self.problems:
-            line = f"{click.style('Error:', fg='red')} {printable(problem)}"
-            click.echo(line, file, err=True, color=self.show_color)
+        """Print problems, each on a line of its own, and how many more there are."""
+        label = click.style("Error:", fg="red")
+        for line in shortened(self.problems, "errors like these"):
+            click.echo(f"{label} {printable(line)}", file, err=True, color=self.show_color)
+
+
+class NotConfirmedError(CommandError):
+    """The person who was asked did not say yes."""
+
+    exit_code = int(ExitCode.FINDINGS)
+
+
+def confirm(question: str, *, err: bool = False) -> None:
+    """Ask, and go on with a yes only; an input that ends is none.
+
+    Args:
+        question: The question.
+        err: Whether to ask on standard error, where the output is data.
+
+    Raises:
+        NotConfirmedError: It was none.
+        Abort: The keyboard ended it.
+    """
+    try:
+        is_confirmed = click.confirm(question, err=err)
+    except click.Abort as abort:
+        if not isinstance(abort.__context__, EOFError):  # which is all that tells it from Ctrl-C
+            raise
+        click.echo(err=err)  # below the question
+        raise NotConfirmedError("no answer, nothing was changed; --yes does not ask") from abort
+    if not is_confirmed:
+        raise NotConfirmedError("not confirmed, nothing was changed")
 
 
 class InputError(CommandError):

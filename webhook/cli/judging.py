@@ -14,31 +14,9 @@ from webhook.config import Configuration, ConfigurationError, load_configuration
 from webhook.operations.doctor.scene import Validity
 from webhook.operations.findings import Finding, Severity
 from webhook.operations.names import CONFIG_KEY, CONFIG_MAP
-from webhook.state.names import DEFAULT_NAMESPACE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _COLORS: Final[Mapping[Severity, str]] = {Severity.ERROR: "red", Severity.WARN: "yellow"}
-
-
-def installed_config_option(command: _F) -> _F:
-    """Add `--config`, by default what is installed in the cluster."""
-    return click.option(
-        "--config",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help=f"Configuration file; else the one in ConfigMap {CONFIG_MAP}, else the defaults.",
-    )(command)
-
-
-def system_namespace_option(command: _F) -> _F:
-    """Add `--namespace`, by default where the registration of the webhook says."""
-    return click.option(
-        "--namespace",
-        "system_namespace",
-        metavar="NAME",
-        help="Namespace of the installation; else the one that the webhook's registration names,"
-        f" else {DEFAULT_NAMESPACE}.",
-    )(command)
 
 
 def configuration_of(api: ClusterApi, path: Path | None, namespace: str) -> Configuration:

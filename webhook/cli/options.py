@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from webhook.state.names import DEFAULT_NAMESPACE
+
+FORMATS = ("text", "json", "yaml")
+"""How commands about a cluster print their results."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -113,3 +119,57 @@ def output_option(*formats: str) -> Callable[[_F], _F]:
         show_default=True,
         help="How to print the result.",
     )
+
+
+def cluster_options(command: _F) -> _F:
+    """Add `--kubeconfig` and `--context`."""
+    context = click.option("--context", help="Context of the kubeconfig; else its current one.")
+    kubeconfig = click.option(
+        "--kubeconfig",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="How to reach the cluster; else $KUBECONFIG, ~/.kube/config, or from inside it.",
+    )
+    return kubeconfig(context(command))
+
+
+def snapshot_option(command: _F) -> _F:
+    """Add `--snapshot`, as `snapshots`."""
+    return click.option(
+        "--snapshot",
+        "snapshots",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        metavar="FILE",
+        help="Work on objects as kubectl prints them, and ask no cluster. Repeatable.",
+    )(command)
+
+
+def installed_config_option(command: _F) -> _F:
+    """Add `--config`, by default what is installed in the cluster."""
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Configuration file; else the one that the cluster has, else the defaults.",
+    )(command)
+
+
+def config_option(command: _F) -> _F:
+    """Add `--config`."""
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        help="Configuration file; without it everything has its default.",
+    )(command)
+
+
+def system_namespace_option(command: _F) -> _F:
+    """Add `--namespace`, by default where the registration of the webhook says."""
+    return click.option(
+        "--namespace",
+        "system_namespace",
+        metavar="NAME",
+        help="Namespace of the installation; else the one that the webhook's registration names,"
+        f" else {DEFAULT_NAMESPACE}.",
+    )(command)

@@ -7,18 +7,20 @@ import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from webhook.admission.serving.settings import ListenAddress
-from webhook.runtime.live import Identity
 from webhook.state.names import DEFAULT_NAMESPACE
+
+if TYPE_CHECKING:
+    from webhook.admission.serving.settings import ListenAddress
+    from webhook.runtime.live import Identity
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class Address(click.ParamType[ListenAddress]):
+class Address(click.ParamType["ListenAddress"]):
     """An address to listen on."""
 
     name = "HOST:PORT"
@@ -27,6 +29,9 @@ class Address(click.ParamType[ListenAddress]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> ListenAddress:
         """Read `host:port`; a port of 0 is any free one."""
+        # help must not wait for the server
+        from webhook.admission.serving.settings import ListenAddress  # noqa: PLC0415
+
         if isinstance(value, ListenAddress):
             return value
         try:
@@ -90,4 +95,6 @@ def candidate_options(command: _F) -> _F:
 
 def unique_identity(namespace: str, name: str) -> Identity:
     """Make of the options as whom this process stands for election."""
+    from webhook.runtime.live import Identity  # noqa: PLC0415 - as above
+
     return Identity(namespace, f"{name}-{os.getpid()}-{secrets.token_hex(4)}")

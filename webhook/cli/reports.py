@@ -7,8 +7,6 @@ import yaml
 
 from webhook.cli.output import print_json
 
-FORMATS = ("text", "json", "yaml")
-
 
 def print_structured(value: object, output: str) -> None:
     """Print plain values as JSON or as YAML."""

@@ -28,12 +28,22 @@ from webhook.admission.review import (
 )
 from webhook.cli.exits import ExitCode, InputError
 from webhook.cli.inputs import STDIN, read_input, stdin
+from webhook.cli.snapshots import read_cluster, read_configuration, running_engine
 from webhook.encoding import encode_json
 
 Decide: TypeAlias = Callable[[AdmissionRequest, Deadline], Answer]
 
 PHASES = {"validate": Phase.VALIDATING, "mutate": Phase.MUTATING}
 """Value of `--phase` → phase."""
+
+
+def run(
+    file: str, snapshots: tuple[Path, ...], jsonl: bool, phase: str, config: Path | None
+) -> ExitCode:
+    """Answer the AdmissionReview in FILE (default: standard input) on a snapshot of a cluster."""
+    configuration = read_configuration(config)
+    with running_engine(read_cluster(snapshots), configuration) as engine:
+        return print_replies(file, jsonl=jsonl, phase=PHASES[phase], decide=engine.decide)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,22 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-import click
-
 from webhook.admission.serving.server import serve as run_server
 from webhook.admission.serving.settings import Build, ListenAddress, ServerParts, ServerSettings
-from webhook.cli.access import cluster_options, read_access
+from webhook.cli.access import read_access
 from webhook.cli.exits import ExitCode, InputError
-from webhook.cli.options import Command
 from webhook.cli.process import (
-    Address,
-    announce_option,
-    candidate_options,
-    log_level_option,
-    ops_option,
     unique_identity,
 )
-from webhook.cli.snapshots import config_option, read_cluster, read_configuration
+from webhook.cli.snapshots import read_cluster, read_configuration
 from webhook.cluster.live import Access
 from webhook.config import Configuration, ConfigurationFile
 from webhook.runtime.embedded import embedded_server
@@ -36,69 +28,7 @@ from webhook.tls.files import CertificateFiles
 _API: Final = "api"
 
 
-@click.command(
-    cls=Command,
-    epilog="""\b
-Examples:
-  deferred-quota serve --certs /etc/deferred-quota/tls          # inside a cluster
-  deferred-quota serve --kubeconfig admin.conf --certs certs/made --with-controller
-  deferred-quota serve --embedded cluster.yaml
-  deferred-quota serve --embedded cluster.yaml --embedded-api 127.0.0.1:8001
-  kubectl get ns,quota,cdq,pods -A -o yaml > cluster.yaml
-
-Reviews are posted to /mutate and /validate, of namespaces in shadow mode to /shadow; with
-extender.enabled in the configuration, schedulers ask at /scheduler/filter and /scheduler/preempt.
-/livez, /readyz and /metrics are on the plain port.
-""",
-)
-@cluster_options
-@click.option(
-    "--embedded",
-    "snapshots",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="SNAPSHOT",
-    help="Serve a cluster in memory, loaded from objects as kubectl prints them. Repeatable.",
-)
-@click.option(
-    "--listen",
-    type=Address(),
-    default="127.0.0.1:9443",
-    show_default=True,
-    help="Where reviews are answered, over TLS; port 0 is any free one.",
-)
-@ops_option
-@click.option(
-    "--embedded-api",
-    type=Address(),
-    help="Also serve the cluster in memory through Kubernetes' REST paths, plain HTTP. Its writes"
-    " are asked of the webhook as an API server asks.",
-)
-@click.option(
-    "--certs",
-    "directory",
-    type=click.Path(path_type=Path),
-    help="Directory with ca.crt, tls.crt and tls.key, read again when they change. With"
-    " --embedded it may be left out: certificates for this machine are made for this run.",
-)
-@click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="HOST",
-    help="Name or address under which the API server calls this webhook, which its certificate has"
-    " to cover. Repeatable. Without, what the registrations in the cluster say.",
-)
-@click.option(
-    "--with-controller",
-    is_flag=True,
-    help="Be the controller too. With --embedded that is always so.",
-)
-@candidate_options
-@announce_option
-@log_level_option
-@config_option
-def serve(  # noqa: PLR0913, PLR0917 - one for each option
+def run(  # noqa: PLR0913, PLR0917 - one for each option
     kubeconfig: Path | None,
     context: str | None,
     snapshots: tuple[Path, ...],
@@ -114,11 +44,7 @@ def serve(  # noqa: PLR0913, PLR0917 - one for each option
     log_level: str,
     config: Path | None,
 ) -> ExitCode:
-    """Answer AdmissionReviews over HTTPS, for the cluster of the kubeconfig or the one around.
-
-    With --embedded, decide on a cluster in memory. A namespace that the snapshot mentions without
-    holding its Namespace object then counts as one that has opted in.
-    """
+    """Answer AdmissionReviews over HTTPS, for the cluster of the kubeconfig or the one around."""
     logs.configure(log_level)
     configuration = read_configuration(config)
     with ExitStack() as stack:

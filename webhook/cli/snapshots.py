@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import click
-
 from webhook.cli.exits import InputError
 from webhook.cluster.files.snapshot import SnapshotError
 from webhook.cluster.memory import MemoryClient, MemoryCluster
@@ -21,15 +19,6 @@ from webhook.telemetry.metrics import Metrics
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 READY_SECONDS: Final = 60.0
-
-
-def config_option(command: _F) -> _F:
-    """Add `--config`."""
-    return click.option(
-        "--config",
-        type=click.Path(path_type=Path),
-        help="Configuration file; without it everything has its default.",
-    )(command)
 
 
 def read_cluster(paths: Sequence[Path]) -> MemoryCluster:

@@ -11,7 +11,6 @@ import click
 
 from webhook.cli.exits import InputError
 from webhook.cli.inputs import Manifest, read_manifests
-from webhook.cli.options import Command, filename_option, namespace_option, output_option
 from webhook.cli.output import print_json, print_table
 from webhook.config import Configuration, ConfigurationError, ConfigurationFile, TerminatingPods
 from webhook.quota.defaults import default_pod
@@ -46,33 +45,7 @@ class Charge:
     """Of all of them."""
 
 
-@click.command(
-    cls=Command,
-    epilog="""\b
-Examples:
-  deferred-quota usage -f deployment.yaml
-  deferred-quota usage -f deploy/ -R -n team-a
-  kubectl get pods -n team-a -o yaml | deferred-quota usage -f -
-  kustomize build . | deferred-quota usage -f - -o json
-""",
-)
-@filename_option
-@namespace_option
-@click.option(
-    "--nodes",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="How many nodes run the pod of a DaemonSet.",
-)
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Configuration: further deferred resources, and how terminating pods are charged.",
-)
-@output_option("text", "json")
-def usage(
+def run(
     filenames: tuple[str, ...],
     recursive: bool,
     namespace: str,
@@ -80,15 +53,7 @@ def usage(
     config: Path | None,
     output: str,
 ) -> None:
-    """Show what the pods of manifests are charged under a ResourceQuota.
-
-    Reads Pods and everything with a pod template: Deployment, ReplicaSet, StatefulSet, DaemonSet,
-    Job (as many pods as run at once), CronJob (one run), ReplicationController, PodTemplate. What
-    the API server would fill in is filled in, except what a LimitRange or a RuntimeClass adds.
-
-    The text leaves out cpu, memory, ephemeral-storage and hugepages-*: a quota charges them as
-    their `requests.` forms. If any input is unreadable, nothing is printed but the reasons.
-    """
+    """Show what the pods of manifests are charged under a ResourceQuota."""
     configuration = _configured(config)
     deferred = DEFERRED_KEYS | set(configuration.deferred_resources)
     held = deferred if configuration.terminating_pods is TerminatingPods.HOLD else frozenset()

@@ -8,7 +8,6 @@ import click
 
 from webhook import __version__
 from webhook.cli.options import Command, output_option
-from webhook.cli.output import print_json
 
 KUBERNETES_RULES = "1.36"
 """The Kubernetes release whose quota rules the engine follows."""
@@ -31,6 +30,8 @@ def version(output: str) -> None:
         "kubernetesRules": KUBERNETES_RULES,
     }
     if output == "json":
+        from webhook.cli.output import print_json  # noqa: PLC0415 - help must not wait for it
+
         print_json({"schemaVersion": 1, **facts})
     else:
         click.echo(_text(facts))

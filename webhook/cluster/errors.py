@@ -95,6 +95,18 @@ class ForbiddenError(ApiError):
     default_reason = "Forbidden"
 
 
+def is_namespace_terminating(err: ApiError) -> bool:
+    """Return whether nothing can be created because the namespace is being deleted.
+
+    Source: kubernetes v1.36, apiserver/pkg/admission/plugin/namespace/lifecycle/admission.go.
+    """
+    causes = err.details.get("causes")
+    return isinstance(err, ForbiddenError) and any(
+        isinstance(cause, Mapping) and cause.get("reason") == "NamespaceTerminating"
+        for cause in (causes if isinstance(causes, list) else ())
+    )
+
+
 class NotFoundError(ApiError):
     """There is no such object, or no such path."""
 

@@ -223,9 +223,13 @@ class Informer(Generic[T]):
                 return False
             went_well = self._follow()
         except ApiError as err:
+            # a watch ends now and then on a quiet API server, whose bookmarks are late: it is
+            # opened again at once, and only what fails then is worth a look
+            is_first = self.has_synced and self._last_error is None
             self._last_error = err
             self._must_list = self._must_list or isinstance(err, ExpiredError)
-            log.warning(
+            log.log(
+                logging.INFO if is_first else logging.WARNING,
                 "watch failed",
                 extra={"kind": self._kind.plural, "code": err.code, "error": str(err)},
             )

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from webhook.cluster.api import EVENTS, ApiError, ClusterApi, ConflictError, Kind, NotFoundError
+from webhook.cluster.errors import is_namespace_terminating
 from webhook.state.times import time_text
 from webhook.telemetry.metrics import Metrics
 
@@ -208,6 +209,9 @@ class EventRecorder:
         try:
             self._write(series)
         except ApiError as err:
+            if is_namespace_terminating(err):
+                self._count("dropped")  # nobody looks for it there any more
+                return
             self._count("failed")
             _log.warning(
                 "event not written",

@@ -103,6 +103,9 @@ class LedgerReader:
         if tracked.lost_since is None and namespace in self._counts.had_ledger:
             tracked.lost_since = now
             if version is None and tracked.written is not None:
+                if self._counts.opted.namespaces.is_terminating(namespace):
+                    _log.info("the ledger went with its namespace", extra={"namespace": namespace})
+                    return self._seconds_until_new(tracked, now)
                 _log.error(
                     "the ledger is gone; it stays away until its reservations are over",
                     extra={"namespace": namespace},
@@ -115,6 +118,9 @@ class LedgerReader:
                     "the ledger was deleted or emptied; nothing is admitted until what was "
                     f"reserved in it is over, {self._timing.expire_seconds:g} s at most",
                 )
+        return self._seconds_until_new(tracked, now)
+
+    def _seconds_until_new(self, tracked: Tracked, now: float) -> float:
         return seconds_until_new(
             lost_since=tracked.lost_since, now=now, expire_seconds=self._timing.expire_seconds
         )

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from webhook.cluster.api import ApiError, UnavailableError
+from webhook.cluster.errors import is_namespace_terminating
 from webhook.controllers.agenda import Agenda
 from webhook.controllers.counts import Counts
 from webhook.controllers.lines import Lines
@@ -127,7 +128,10 @@ class Reconciler:
     def _note_failure(
         self, namespace: str, tracked: Tracked | None, err: ApiError | InvalidFieldError
     ) -> float:
-        _log.warning("settling failed", extra={"namespace": namespace, "error": str(err)})
+        # no ledger can be made any more, and none is needed
+        is_end = isinstance(err, ApiError) and is_namespace_terminating(err)
+        level = logging.INFO if is_end else logging.WARNING
+        _log.log(level, "settling failed", extra={"namespace": namespace, "error": str(err)})
         self._voice.settled("failed")
         if tracked is None:
             return RETRY_SECONDS

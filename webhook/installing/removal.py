@@ -27,6 +27,7 @@ from typing import Final
 
 from webhook.cluster.api import (
     CLUSTER_DEFERRED_QUOTAS,
+    NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
     ApiError,
@@ -49,7 +50,7 @@ from webhook.operations.opting_out import opt_out, opted_in_namespaces
 from webhook.operations.patience import Patience, Report, silent
 from webhook.operations.together import in_each
 from webhook.quota.fields import mapping
-from webhook.state.names import LEADER_LEASE, SHADOW_ENTRY
+from webhook.state.names import LEADER_LEASE, PACING_LABEL, SHADOW_ENTRY
 
 _GUARDS_STAY: Final = (
     "stopped here: the guards at the bind and the webhook stay, because without them quotas might"
@@ -131,6 +132,9 @@ class _Uninstall:
         """Return the namespaces that may have something of ours."""
         wait = self._removal.patience.begin()
         found = {*wait.persist(lambda: opted_in_namespaces(self._api))}
+        if self._removal.removes_labels:  # of which one may have stayed when a namespace left
+            paced = wait.persist(lambda: self._api.list(NAMESPACES, label_selector=PACING_LABEL))
+            found.update(map(_name, paced.items))
         gated, odd = wait.persist(lambda: gated_pods(self._api, None))
         self._problems += odd
         found.update(each.namespace for each in gated)
@@ -276,6 +280,7 @@ class _Uninstall:
                 report=self._report,
                 patience=patience,
                 keeps_label=not self._removal.removes_labels,
+                forgets_pacing=self._removal.removes_labels,
             )
         except ApiError as err:
             return [f"{namespace}: {err.message}"]

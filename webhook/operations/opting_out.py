@@ -26,9 +26,12 @@ from webhook.operations.native import OverQuota, over_quota, restore_statuses
 from webhook.operations.patience import Patience, Report, Wait, silent
 from webhook.operations.reading import inhabitants
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.native_status import incomplete_keys
+from webhook.quota.native_status import incomplete_keys, native_count
+from webhook.quota.quantity import ZERO
 from webhook.quota.reading import Node
-from webhook.state.names import MODE_LABEL
+from webhook.quota.resources import ResourceList, mask, subtract_non_negative
+from webhook.quota.scopes import ScopeError
+from webhook.state.names import MODE_LABEL, PACING_LABEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,53 @@ class OptedOut:
     is_known: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the waiting pods of a namespace ask of a quota, and how much of it is free."""
+
+    quota: str
+    requested: ResourceList
+    free: ResourceList
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The pods that opting a namespace out lets start, all at once, whatever its quotas allow."""
+
+    namespace: str
+    pods: int
+    demands: tuple[Demand, ...] = ()
+
+
+def to_be_released(api: ClusterApi, namespace: str) -> Released:
+    """Return which pods would start if a namespace opted out now; writes nothing.
+
+    Raises:
+        ApiError: Its pods and quotas cannot be listed.
+    """
+    gated, _ = gated_pods(api, namespace)
+    if not gated:
+        return Released(namespace, 0)
+    there = inhabitants(api, namespace)
+    uids = {each.uid for each in gated}
+    waiting = [pod for pod in there.pods if pod.uid in uids]
+    assigned = [pod for pod in there.pods if pod.is_assigned]
+    demands: list[Demand] = []
+    for quota in there.quotas:
+        try:
+            used, wanted = (
+                native_count(quota, pods, now=there.now) for pods in (assigned, waiting)
+            )
+        except ScopeError:
+            continue
+        # what the status hides is what is deferred
+        keys = [key for key in incomplete_keys(quota) if wanted.get(key, ZERO) > ZERO]
+        if keys:
+            free = subtract_non_negative(mask(quota.hard, keys), mask(used, keys))
+            demands.append(Demand(quota.name, mask(wanted, keys), free))
+    return Released(namespace, len(gated), tuple(demands))
+
+
 def opt_out(
     api: ClusterApi,
     namespace: str,
@@ -67,6 +117,7 @@ def opt_out(
     report: Report = silent,
     patience: Patience = Patience(),  # noqa: B008 - frozen
     keeps_label: bool = False,
+    forgets_pacing: bool = False,
 ) -> OptedOut:
     """Opt a namespace out; to repeat it does no harm.
 
@@ -79,6 +130,8 @@ def opt_out(
             mask and the webhooks that gate pods or guard the gates are uninstalled: a later
             installation finds the namespace again.
 
+        forgets_pacing: Remove the label that says how pods wait, too: nothing reads it any more.
+
     Raises:
         ApiError: The namespace cannot be changed, or pods and quotas cannot be listed. What was
             done until then stays done.
@@ -87,6 +140,9 @@ def opt_out(
     left = wait.persist(lambda: _shared_by(api, namespace))
     try:
         had_label = _remove_label(api, namespace, wait, report, keeps_label=keeps_label)
+        if forgets_pacing:
+            patch = {"metadata": {"labels": {PACING_LABEL: None}}}
+            wait.persist(lambda: api.patch(NAMESPACES, namespace, patch))
     except NotFoundError:
         return OptedOut(namespace, exists=False)
     stripped = strip_gates(api, namespace, wait, report)

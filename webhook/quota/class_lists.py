@@ -43,10 +43,13 @@ class Conversion:
     Attributes:
         quota: The object; the very same one where there was nothing to convert.
         warnings: YAML path of a field, and how its meaning has changed.
+        has_list: Whether the quota was given with a list. Where no quota is, the author has not
+            written them for the proposal, and the warnings are about nothing.
     """
 
     quota: Mapping[str, object]
     warnings: tuple[tuple[str, str], ...] = ()
+    has_list: bool = False
 
 
 def is_resource_quota(raw: Mapping[str, object]) -> bool:
@@ -78,13 +81,13 @@ def convert_class_list(raw: Mapping[str, object], *, field: str = "") -> Convers
     rest = {name: value for name, value in spec.items() if name != list_field}
     if not names:
         kept = {**raw, "spec": rest} if given else raw
-        return Conversion(kept, tuple(_warnings(rest, path)))
+        return Conversion(kept, tuple(_warnings(rest, path)), has_list=bool(given))
     expression = _expression(names, child(path, list_field))
     _require_countable(spec, path)
     converted = {**raw, "spec": {**rest, "scopeSelector": _selector(spec, expression, path)}}
     for error in quota_errors(converted):
         raise InvalidFieldError(child(field, error.field), error.detail or error.message)
-    return Conversion(converted)
+    return Conversion(converted, has_list=True)
 
 
 def _names(raw: object, path: str) -> tuple[str, ...]:

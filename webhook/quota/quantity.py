@@ -67,6 +67,11 @@ class Quantity:
     __slots__ = ("_format", "_nano", "_text")
 
     def __init__(self, nano: int, style: Format = Format.SI, text: str | None = None) -> None:
+        if not isinstance(nano, int):
+            raise TypeError(
+                f"Quantity() takes a whole number of 10^-9, not {type(nano).__name__};"
+                f" a text is read by Quantity.parse({str(nano)!r})"
+            )
         self._nano = nano
         self._format = style
         self._text = text
@@ -184,7 +189,7 @@ class Quantity:
         return text
 
     def __repr__(self) -> str:
-        return f"Quantity({str(self)!r})"
+        return f"Quantity.parse({str(self)!r})"
 
     def __bool__(self) -> bool:
         return self._nano != 0
@@ -219,6 +224,10 @@ class Quantity:
         if not isinstance(other, Quantity):
             return NotImplemented
         return Quantity(self._nano + other._nano, self._format if self._nano else other._format)
+
+    def __radd__(self, other: int) -> Quantity:
+        # 0 is what sum() begins with
+        return self if type(other) is int and other == 0 else NotImplemented
 
     def __sub__(self, other: Quantity) -> Quantity:
         if not isinstance(other, Quantity):

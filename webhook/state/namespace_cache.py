@@ -58,6 +58,18 @@ class NamespaceCache:
             self._note_opted_in(namespace, identity_of(found)[1])
         return is_opted_in
 
+    def is_terminating(self, namespace: str) -> bool:
+        """Return whether the API server says that a namespace is being deleted, or is gone.
+
+        Raises:
+            ApiError: It does not answer.
+        """
+        try:
+            found = self._api.get(NAMESPACES, namespace)
+        except NotFoundError:
+            return True
+        return mapping(found.get("metadata"), "metadata").get("deletionTimestamp") is not None
+
     def labels(self, namespace: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace that has opted in; None of others, or if not seen yet.
 

@@ -10,6 +10,7 @@ connects. File events are not used: a mounted Secret changes by swapping a link,
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import ssl
@@ -171,17 +172,23 @@ def write_file(path: Path, data: bytes, *, mode: int) -> None:
     """Write a file with these permissions so that a reader sees all of it or the old one.
 
     Raises:
-        OSError: The directory is missing or cannot be written.
+        OSError: The directory is missing or cannot be written; its `filename` is `path`.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.unlink(missing_ok=True)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)  # whatever the umask left of it
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-    part.replace(path)
+    try:
+        part.unlink(missing_ok=True)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)  # whatever the umask left of it
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        part.replace(path)
+    except OSError as err:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        # a write does not say to which file, and nobody knows the name of the part
+        raise OSError(err.errno, err.strerror or str(err), str(path)) from err
 
 
 def _stamp_of(path: Path) -> tuple[int, int, int] | None:

@@ -305,7 +305,7 @@ def test_pods_that_terminate_are_told(desk: Desk) -> None:
     reply = change(desk, with_status(sized("1"), leaving), with_status(sized("2"), leaving))
     assert reply.warnings == [
         OVERLAP,
-        "1 pod of the previous run still terminating and charged",
+        "1 pod of the previous run still terminating: charged until gone, if it has a node",
     ]
 
 

@@ -278,8 +278,43 @@ class TestInCluster:
     def test_a_file_that_is_missing(self, account: Path, name: str) -> None:
         (account / name).unlink()
         environ = {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1", "HOME": "/x"}
-        with pytest.raises(AccessError, match=r"service account of this pod \(.*\): Service"):
+        with pytest.raises(
+            AccessError, match=rf"service account of this pod \(.*\): .*/{name}: .*No"
+        ):
             load_access(environ=environ, service_account=account)
+
+    @pytest.mark.parametrize("name", ["token", "ca.crt"])
+    def test_a_file_that_is_empty(self, account: Path, name: str) -> None:
+        (account / name).write_text("\n")
+        environ = {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1", "HOME": "/x"}
+        with pytest.raises(AccessError, match=rf"/{name}: .*is empty"):
+            load_access(environ=environ, service_account=account)
+
+    def test_a_service_without_port(self, account: Path) -> None:
+        environ = {"KUBERNETES_SERVICE_HOST": "h", "HOME": "/x"}
+        with pytest.raises(AccessError, match="KUBERNETES_SERVICE_PORT is not set"):
+            load_access(environ=environ, service_account=account)
+
+    @pytest.mark.parametrize(
+        "proxies", [{}, {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}]
+    )
+    def test_a_pod_takes_no_heavy_package(self, account: Path, proxies: Mapping[str, str]) -> None:
+        program = (
+            "import sys\nfrom pathlib import Path\n"
+            "from webhook.cluster.live import LiveClient, load_access\n"
+            "access = load_access(service_account=Path(sys.argv[1]))\n"
+            "LiveClient(access)\n"
+            "print(access.server, access.proxy or 'direct', 'kubernetes' in sys.modules)\n"
+        )
+        ran = subprocess.run(
+            [sys.executable, "-c", program, str(account)],
+            capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3],
+            env={
+                "PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **proxies,
+                "KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443",
+            },
+        )  # fmt: skip
+        assert ran.stdout.split() == ["https://10.96.0.1:443", "direct", "False"], ran.stderr
 
     def test_an_address_of_six_bytes(self, account: Path) -> None:
         environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}

@@ -209,7 +209,7 @@ def test_a_running_job_is_suspended_resized_and_resumed(plane: ControlPlane, tea
     found = json.loads(done.stdout)
     assert (found["suspended"], found["resumed"]) == (True, True)
     assert found["problems"] == []
-    still = "2 pods of the previous run still terminating and charged"
+    still = "2 pods of the previous run still terminating: charged until gone, if they have a node"
     assert still in found["warnings"]
     assert done.stderr.count(f"Warning: {still}\n") == 1
     spec = team.api.get(jobs(team, "train")).body["spec"]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, Final
 
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
+
+EXPIRE_SECONDS: Final = 35
+"""As the product's configuration has it."""
 
 
 def edit(tenant: Tenant, **fields: Any) -> None:
@@ -85,3 +90,37 @@ def test_what_people_read_of_it(tenant: Tenant) -> None:
     summary = str(tenant.ledger()["summary"])
     assert "p1" in summary
     assert "requests.cpu 500m/2" in summary
+
+
+def loud(product: Product, namespace: str) -> list[str]:
+    """What the controller and the webhooks logged of a namespace above info."""
+    return [
+        line
+        for process in product.processes
+        for line in process.log.read_text().splitlines()
+        if namespace in line and '"level":"info"' not in line
+    ]
+
+
+def test_a_namespace_that_is_deleted_is_no_fault(product: Product, tenant: Tenant) -> None:
+    tenant.quota()
+    quota = objects.quotas(tenant.namespace, "p1")
+    assert tenant.api.patch(quota, {"metadata": {"finalizers": ["example.com/stays"]}}).ok
+    tenant.bound("web", "1500m")
+    pod = tenant.pod("late", "1")
+    assert tenant.bind("late", uid=pod.uid).code == 403
+    tenant.settles()
+    before = loud(product, tenant.namespace)
+
+    namespace = f"/api/v1/namespaces/{tenant.namespace}"
+    assert tenant.api.delete(namespace).ok
+    tenant.delete("web")
+    tenant.delete("late")
+    eventually(lambda: tenant.api.get(objects.ledger(tenant.namespace)).code == 404, "no ledger")
+    # the quota stays: when requests that were admitted are over a new ledger would be due, and
+    # nothing can be created in a namespace that is being deleted
+    time.sleep(EXPIRE_SECONDS + 12)
+    assert tenant.api.patch(quota, {"metadata": {"finalizers": None}}).ok
+    eventually(lambda: tenant.api.get(namespace).code == 404, "no namespace")
+    time.sleep(2)
+    assert loud(product, tenant.namespace) == before

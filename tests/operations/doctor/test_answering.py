@@ -11,11 +11,14 @@ import pytest
 from tests.operations.healthy import Guard, edit, examined, healthy, ids, remove, the
 from tests.operations.scenes import NAMESPACE, a_namespace, load
 from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    MUTATING_WEBHOOKS,
     NAMESPACES,
     VALIDATING_WEBHOOKS,
     ApiError,
     ForbiddenError,
     InternalError,
+    InvalidError,
     NotFoundError,
     RequestTimeoutError,
     TooManyRequestsError,
@@ -200,3 +203,43 @@ def test_nothing_is_tried_where_nobody_has_to_answer(
     change(cluster)
     found_with(guard, cluster, **settings)
     assert guard.asked == []
+
+
+def without_opted_in() -> MemoryCluster:
+    cluster = healthy()
+    MemoryClient(cluster).patch(
+        NAMESPACES, NAMESPACE, {"metadata": {"labels": {"deferredquota.io/mode": None}}}
+    )
+    for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        edit(cluster, kind, REGISTRATION, at_a_url)
+    return cluster
+
+
+def at_a_url(raw: Any) -> None:
+    for entry in raw["webhooks"]:
+        entry["clientConfig"] = {**entry["clientConfig"], "url": "https://192.0.2.7:9443/validate"}
+        entry["clientConfig"].pop("service")
+
+
+class CreationGuard(Guard):
+    """Answers as a webhook does that is asked about a cluster quota."""
+
+    def validate(self, request: WriteRequest) -> None:
+        if request.kind == CLUSTER_DEFERRED_QUOTAS:
+            self.asked.append(request)
+            raise InvalidError("spec.hard[pods]: is not deferred")
+        super().validate(request)
+
+
+def test_before_any_namespace_has_opted_in_a_dead_webhook_at_a_url_is_found() -> None:
+    found = found_with(Guard(), without_opted_in())
+    finding = the(found, "webhooks.silent")
+    assert (finding.severity, str(finding.subject)) == ("error", SUBJECT)
+    assert finding.message.startswith("the webhook does not answer at https://192.0.2.7:9443: ")
+
+
+def test_a_webhook_that_refuses_a_cluster_quota_answers_and_nothing_is_created() -> None:
+    guard, cluster = CreationGuard(), without_opted_in()
+    assert "webhooks.silent" not in ids(found_with(guard, cluster))
+    assert [(each.kind, each.dry_run) for each in guard.asked] == [(CLUSTER_DEFERRED_QUOTAS, True)]
+    assert MemoryClient(cluster).list(CLUSTER_DEFERRED_QUOTAS).items == ()

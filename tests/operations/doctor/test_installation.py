@@ -22,9 +22,10 @@ from tests.operations.healthy import (
     serious,
     the,
 )
-from tests.operations.scenes import a_namespace, load
+from tests.operations.scenes import a_cluster, a_namespace, load
 from webhook.cluster.api import LEASES, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from webhook.cluster.files.documents import read_documents
+from webhook.cluster.kinds import Kind
 from webhook.cluster.memory import MemoryClient
 from webhook.embedded.registration import hooks
 from webhook.operations.doctor import CHECKS
@@ -373,6 +374,13 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
         "error",
         "webhook bind.deferredquota.io: clientConfig.caBundle is empty",
     ),
+    "no CA at a URL": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw).update(clientConfig={"url": "https://192.0.2.7:9443/validate"}),
+        "webhooks.ca",
+        "warn",
+        "webhook bind.deferredquota.io: clientConfig.caBundle is empty: only a CA",
+    ),
     "a CA that is none": (
         VALIDATING_WEBHOOKS,
         lambda raw: bind(raw)["clientConfig"].update(caBundle="bm9uZQ=="),
@@ -676,3 +684,29 @@ def test_a_namespace_that_the_registrations_exempt_is_found() -> None:
     load(cluster, a_namespace("kube-public"))
     found = examined(cluster, exempt=frozenset())
     assert "registration.not-selecting" in ids(found)
+
+
+def test_where_nothing_is_installed_the_first_thing_said_is_how_to_install() -> None:
+    found = examined(a_cluster(a_namespace("default", mode=""), a_namespace()))
+    first = found.findings[0]
+    assert (first.id, first.severity) == ("installation.missing", "error")
+    assert first.remedy.startswith("Run scripts/install")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD),
+        (VALIDATING_WEBHOOKS, "deferred-quota"),
+        (LEASES, LEADER_LEASE),
+    ],
+    ids=["definition", "registration", "lease"],
+)
+def test_where_a_part_is_missing_it_is_said_how_it_is_installed(kind: Kind, name: str) -> None:
+    cluster = healthy()
+    remove(cluster, kind, name, namespace=DEFAULT_NAMESPACE if kind is LEASES else "")
+    found = examined(cluster, lambda: None)
+    assert "installation.missing" not in ids(found)
+    missing = [one for one in found.findings if one.id.endswith(".missing")]
+    assert missing
+    assert all("scripts/install" in one.remedy for one in missing)

@@ -269,3 +269,53 @@ def test_a_ledger_that_never_stands_still_is_not_compared() -> None:
     found = examined(Busy(cluster, admission=Guard()))
     assert the(found, "ledger.busy").severity == "info"
     assert serious(found) == []
+
+
+def test_a_quota_over_its_limit_is_found_with_the_numbers() -> None:
+    cluster = healthy()
+    count(cluster, with_reservation("web-2", cpu="3500m"))
+    found = the(examined(cluster), "quota.over")
+    assert (found.severity, str(found.subject)) == ("warn", "ResourceQuota team-a/p1")
+    assert found.message == (
+        "is over its limit: used requests.cpu=1, reserved requests.cpu=3500m,"
+        " limited requests.cpu=4"
+    )
+    assert "until enough of them have ended" in found.remedy
+
+
+def test_a_quota_that_is_full_is_no_finding() -> None:
+    cluster = healthy()
+    count(cluster, with_reservation("web-2", cpu="3"))
+    assert "quota.over" not in ids(examined(cluster))
+
+
+def an_event(time: str, message: str, **fields: object) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"ledger.{time}", "namespace": NAMESPACE},
+        "involvedObject": {"kind": "QuotaLedger", "name": "ledger", "namespace": NAMESPACE},
+        "type": "Warning",
+        "reason": "LedgerLost",
+        "message": message,
+        "lastTimestamp": f"2026-06-01T00:00:{time}Z",
+        "reportingComponent": "deferred-quota-controller",
+        **fields,
+    }
+
+
+def test_what_an_event_says_is_shown_instead_of_pointing_to_a_log() -> None:
+    cluster = healthy()
+    remove(cluster, QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    assert "Look at the log" in the(examined(cluster), "ledger.missing").remedy
+    load(
+        cluster,
+        an_event("01", "an older one"),
+        an_event("02", "the ledger was deleted"),
+        an_event("03", "of somebody else", reportingComponent="kubelet"),
+        an_event("04", "of another object", involvedObject={"kind": "Pod", "name": "ledger"}),
+        an_event("05", "as it should be", type="Normal"),
+    )
+    assert the(examined(cluster), "ledger.missing").remedy == (
+        "Its last event, of 2026-06-01T00:00:02Z: LedgerLost: the ledger was deleted"
+    )

@@ -62,5 +62,8 @@ def place(sock: socket.socket, scheme: str) -> dict[str, object]:
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees all of it or nothing."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_bytes(data)
-    part.replace(path)
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as err:  # of which a failed write does not say to which file it was
+        raise OSError(err.errno, err.strerror or str(err), str(path)) from err

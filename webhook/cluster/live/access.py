@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from webhook.cluster.live.identity import AccessError, Credentials, Pem
 from webhook.cluster.live.kubeconfig import Chosen, Section, read_kubeconfig
@@ -162,13 +162,33 @@ def environment_proxy(server: str, environ: Mapping[str, str]) -> str:
     proxy = _either_case(environ, variable)
     if not proxy or _is_loopback(parts.hostname or ""):
         return ""
-    from kubernetes.client.rest import should_bypass_proxies  # noqa: PLC0415 - heavy
-
-    if should_bypass_proxies(server, _either_case(environ, "NO_PROXY")):
+    if _bypasses_proxies(parts, _either_case(environ, "NO_PROXY")):
         return ""
     if not _is_usable_proxy(proxy):
         raise AccessError(f"${variable}: only proxies of HTTP are supported: http://host:port")
     return proxy
+
+
+def _bypasses_proxies(server: SplitResult, no_proxy: str) -> bool:
+    """Return whether $NO_PROXY names a server: by *, network, domain, with or without its port.
+
+    Source: kubernetes-client/python v36, client/rest.py should_bypass_proxies.
+    """
+    host, host_and_port = (server.hostname or "").lower(), server.netloc.lower()
+    for entry in filter(None, (each.strip().lower() for each in no_proxy.split(","))):
+        domain = entry.lstrip(".")
+        if entry == "*" or _is_in_network(host, entry):
+            return True
+        if any(name == domain or name.endswith(f".{domain}") for name in (host, host_and_port)):
+            return True
+    return False
+
+
+def _is_in_network(host: str, network: str) -> bool:
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False
 
 
 def _either_case(environ: Mapping[str, str], name: str) -> str:
@@ -194,23 +214,35 @@ def _impersonation(user: Section | None) -> Sequence[tuple[str, str]]:
 
 
 def _in_cluster(environ: Mapping[str, str], directory: Path) -> Access:
-    from kubernetes.client import Configuration  # noqa: PLC0415 - heavy
-    from kubernetes.config.config_exception import ConfigException  # noqa: PLC0415 - heavy
-    from kubernetes.config.incluster_config import InClusterConfigLoader  # noqa: PLC0415 - heavy
-
     token, authority = directory / "token", directory / "ca.crt"
-    settings = Configuration()
     try:
-        InClusterConfigLoader(str(token), str(authority), environ=environ).load_and_set(settings)
-    except (ConfigException, OSError) as err:
+        server = _service_address(environ)
+        _require_content(authority)
+        # the token is read again every minute, and at once when it is refused: kubelet rotates it
+        credentials = token_file_credentials(token)
+    except AccessError as err:
         raise AccessError(f"service account of this pod ({directory}): {err}") from err
-    server = str(settings.host)
     return Access(
         server=server,
         source=f"service account of this pod ({directory})",
-        # read here and not by the package: a token that is refused has to be read again at once
-        credentials=token_file_credentials(token),
+        credentials=credentials,
         trust=Trust(authority=Pem(authority)),
         proxy=environment_proxy(server, environ),
         is_in_pod=True,
     )
+
+
+def _require_content(authority: Path) -> None:
+    if not Pem(authority).read().strip():
+        raise AccessError(f"{authority}: is empty")
+
+
+def _service_address(environ: Mapping[str, str]) -> str:
+    """Return the API server's address as kubelet gives it to a pod.
+
+    Source: kubernetes v1.36, client-go/rest/config.go InClusterConfig, net.JoinHostPort.
+    """
+    host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "")
+    if not port:
+        raise AccessError("KUBERNETES_SERVICE_PORT is not set")
+    return f"https://[{host}]:{port}" if ":" in host or "%" in host else f"https://{host}:{port}"

@@ -17,15 +17,18 @@ from uuid import uuid4
 
 from webhook.cluster.api import (
     BINDINGS,
+    CLUSTER_DEFERRED_QUOTAS,
     PODS,
     VALIDATING_WEBHOOKS,
     ApiError,
     ForbiddenError,
+    InvalidError,
     NotFoundError,
     Object,
     RequestTimeoutError,
     UnavailableError,
 )
+from webhook.operations.deployments import asked_at
 from webhook.operations.doctor.errors import NoRightError
 from webhook.operations.doctor.scene import Scene
 from webhook.operations.findings import Finding, Severity, Subject, error, warning
@@ -49,8 +52,14 @@ def answers(scene: Scene) -> Iterator[Finding]:
         NoRightError: Whoever looks may not bind pods.
         UnavailableError: The API server itself does not answer.
     """
-    opted_in = scene.deferred_namespaces()
-    if scene.settings.is_offline or not opted_in or not _is_registered(scene):
+    if scene.settings.is_offline or not _is_registered(scene):
+        return
+    # one that is only assumed to have opted in has not got the label by which webhooks are asked
+    opted_in = [
+        one for one in scene.deferred_namespaces() if one.name not in scene.settings.assumed
+    ]
+    if not opted_in:
+        yield from _about_cluster_quota(scene)
         return
     namespace, pod = opted_in[0].name, f"{_PREFIX}{secrets.token_hex(8)}"
     try:
@@ -59,6 +68,41 @@ def answers(scene: Scene) -> Iterator[Finding]:
         raise
     except ApiError as err:
         yield from _judged(scene, err, namespace, pod)
+
+
+def _about_cluster_quota(scene: Scene) -> Iterator[Finding]:
+    """Try a cluster quota that only the webhook refuses: where it does not answer, it passes.
+
+    Raises:
+        NoRightError: Whoever looks may not create cluster quotas.
+        UnavailableError: The API server itself does not answer.
+    """
+    raw = {
+        "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
+        "kind": CLUSTER_DEFERRED_QUOTAS.kind,
+        "metadata": {"name": f"{_PREFIX}{secrets.token_hex(8)}"},
+        "spec": {"namespaceSelector": {"matchLabels": {_PREFIX: "none"}}, "hard": {"pods": "1"}},
+    }
+    try:
+        scene.api.create(CLUSTER_DEFERRED_QUOTAS, raw, dry_run=True)
+    except InvalidError:
+        return  # as it has to be
+    except NotFoundError:
+        return  # their definition is missing, which has a check of its own
+    except ForbiddenError as err:
+        raise NoRightError(
+            "create", CLUSTER_DEFERRED_QUOTAS, "", err.message, severity=Severity.INFO
+        ) from err
+    except RequestTimeoutError as err:
+        yield error("webhooks.silent", _SUBJECT, f"does not answer: {err.message}", _look(scene))
+        return
+    place = asked_at(scene.find(VALIDATING_WEBHOOKS, REGISTRATION) or {}) or "its Service"
+    yield error(
+        "webhooks.silent",
+        _SUBJECT,
+        f"the webhook does not answer at {place}: a cluster quota that it refuses passed a dry run",
+        _look(scene),
+    )
 
 
 def _is_registered(scene: Scene) -> bool:

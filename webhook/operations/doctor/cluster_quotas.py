@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from webhook.cluster.api import QUOTA_LEDGERS, Object
 from webhook.operations.cluster_quotas import SharedQuota, concerning
 from webhook.operations.counting import scope_fault
-from webhook.operations.doctor.scene import Namespace, Scene, Settings
+from webhook.operations.doctor.scene import CONTROLLER_LOG, Namespace, Scene, Settings
 from webhook.operations.findings import Finding, error, warning
 from webhook.quota.cluster_quotas import ClusterQuota
 from webhook.quota.deferral import deferred_part, observed_as
@@ -26,7 +26,6 @@ from webhook.quota.resources import ResourceList, add, exceeding, mask, render
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
 
 _ATTEMPTS: Final = 3
-_CONTROLLER: Final = "Look at the log of the controller that leads."
 _NOT_BOUND: Final = "no pod that it concerns can be bound"
 
 _Found: TypeAlias = dict[tuple[str, ...], Finding]
@@ -148,7 +147,7 @@ def _judged(settings: Settings, every: list[Namespace], look: _Look | None) -> _
     one, spec = look.quota, look.quota.spec
     if one.fault:
         message = f"its status cannot be read: {one.fault}: {_NOT_BOUND}"
-        return {("status",): error("cdq.unreadable", one.subject, message, _CONTROLLER)}
+        return {("status",): error("cdq.unreadable", one.subject, message, CONTROLLER_LOG)}
     hard = deferred_part(spec.quota.hard, settings.deferred_keys)
     if not hard:
         return {}
@@ -170,14 +169,14 @@ def _members(one: SharedQuota, sharing: set[str], *, is_counted: bool) -> _Found
     found: _Found = {}
     if not is_counted and sharing:
         message = f"usage is not counted for its present spec: {_NOT_BOUND}"
-        found["uncounted",] = error("cdq.uncounted", one.subject, message, _CONTROLLER)
+        found["uncounted",] = error("cdq.uncounted", one.subject, message, CONTROLLER_LOG)
     missing = tuple(sorted(sharing - one.grants.namespaces.keys()))
     if is_counted and missing:
         message = f"does not count {', '.join(missing)} yet: {_NOT_BOUND} there"
-        found["missing", *missing] = error("cdq.uncounted", one.subject, message, _CONTROLLER)
+        found["missing", *missing] = error("cdq.uncounted", one.subject, message, CONTROLLER_LOG)
     for name in sorted(one.grants.namespaces.keys() - sharing):
         message = f"counts {name}, which does not share it (any more): {_held(one, name)} is held"
-        found["left", name] = warning("cdq.left", one.subject, message, _CONTROLLER)
+        found["left", name] = warning("cdq.left", one.subject, message, CONTROLLER_LOG)
     return found
 
 
@@ -222,7 +221,7 @@ def _against_ledger(
             f"{name} holds {render(mask(held, lacking))}, its ledger says that"
             f" {render(mask(granted, lacking))} is held and {render(mask(taken, lacking))} is"
             " taken: the others can be granted too much",
-            "Was the status edited? " + _CONTROLLER,
+            "Was the status edited? " + CONTROLLER_LOG,
         )
     idle = exceeding(held, taken)
     if idle:
@@ -232,7 +231,7 @@ def _against_ledger(
             one.subject,
             f"{name} holds {render(mask(held, idle))}, its ledger says that"
             f" {render(mask(taken, idle))} is taken: the rest is kept from the others",
-            _CONTROLLER,
+            CONTROLLER_LOG,
         )
     return found
 

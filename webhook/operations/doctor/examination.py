@@ -53,6 +53,7 @@ def _pods_with_a_node(scene: Scene) -> Iterator[Finding]:
 
 
 CHECKS: Final = (
+    Check("installed", "whether it is installed", installation.installed),
     Check("crd", "the definitions of ledgers and of cluster quotas", installation.definition),
     Check("webhooks", "the webhook configurations", registrations.registrations),
     Check("answers", "whether the webhook answers", answering.answers),
@@ -122,8 +123,8 @@ def _run(check: Check, scene: Scene, found: Examination) -> None:
     """Run one check: the outermost frame of it. What it found before it failed stays."""
     try:
         for finding in check.run(scene):
-            if finding not in found.findings:
-                found.findings.append(finding)
+            if scene.explained(finding) not in found.findings:
+                found.findings.append(scene.explained(finding))
     except NotInSnapshotError as err:
         found.skipped[check.name] = f"the snapshot has no {err.resource}"
     except NoRightError as err:

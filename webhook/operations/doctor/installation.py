@@ -6,16 +6,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.cluster.api import LEASES
+from webhook.cluster.api import LEASES, NAMESPACES, VALIDATING_WEBHOOKS
 from webhook.operations.doctor.scene import Scene
 from webhook.operations.findings import Finding, Subject, error, warning
 from webhook.operations.leading import Holding, changed, holding_of
 from webhook.operations.names import CLUSTER_QUOTA_CRD, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
 from webhook.quota.reading import Node
-from webhook.state.names import LEADER_LEASE
+from webhook.state.names import LEADER_LEASE, REGISTRATION
 
 _VERSION: Final = "v1alpha1"
-_APPLY_CRD: Final = "Apply the CustomResourceDefinition of this release."
+_APPLY_CRD: Final = "Run scripts/install: it writes the CustomResourceDefinition of this release."
+
+_START: Final = (
+    "Start a controller: scripts/install does it in the cluster; outside of it, run"
+    " deferred-quota controller, or serve --with-controller."
+)
 
 WRITTEN_FIELDS: Final[Mapping[str, str]] = {
     "status.quotas.name": "string",
@@ -88,6 +93,24 @@ _CLUSTER_QUOTAS: Final = _Definition(
 )
 
 
+def installed(scene: Scene) -> Iterator[Finding]:
+    """Look whether there is anything of an installation at all."""
+    if scene.settings.is_offline:
+        return  # a snapshot may have left it out
+    parts = (
+        (CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD),
+        (VALIDATING_WEBHOOKS, REGISTRATION),
+        (NAMESPACES, scene.settings.system_namespace),
+    )
+    if all(scene.find(kind, name) is None for kind, name in parts):
+        yield error(
+            "installation.missing",
+            None,
+            "deferred-quota is not installed in this cluster",
+            "Run scripts/install, from a checkout; what else is found below follows from this.",
+        )
+
+
 def definition(scene: Scene) -> Iterator[Finding]:
     """Compare the definitions with what is written."""
     yield from _compared(
@@ -97,7 +120,7 @@ def definition(scene: Scene) -> Iterator[Finding]:
             "crd.missing",
             _LEDGERS.subject,
             "is not installed: no ledger can be kept",
-            "Install the product.",
+            "Run scripts/install.",
         ),
     )
     yield from _compared(
@@ -185,7 +208,7 @@ def leader(scene: Scene) -> Iterator[Finding]:
             "leader.missing",
             Subject("Lease", LEADER_LEASE, scene.settings.system_namespace),
             "does not exist: no controller has ever led, so no ledger is counted",
-            f"Look at the controller's pods: kubectl get pods -n {scene.settings.system_namespace}",
+            f"{_START} If there is one: kubectl get pods -n {scene.settings.system_namespace}",
         )
         return
     yield from scene.judged(LEASES, [raw], lambda node, subject: _lead(scene, node, subject))
@@ -198,7 +221,7 @@ def _lead(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
             "leader.none",
             subject,
             "nobody holds it: ledgers are not counted and reservations do not expire",
-            f"Look at the controller's pods: kubectl get pods -n {scene.settings.system_namespace}",
+            f"{_START} If there is one: kubectl get pods -n {scene.settings.system_namespace}",
         )
         return
     seconds = min(float(found.seconds), scene.settings.leader_seconds)

@@ -13,8 +13,9 @@ from typing import Final
 
 from webhook.cluster.api import QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.operations.counting import Taken, taken_at_bind
-from webhook.operations.doctor.scene import Namespace, Scene
+from webhook.operations.doctor.scene import CONTROLLER_LOG, Namespace, Scene
 from webhook.operations.findings import Finding, Subject, error, information, warning
+from webhook.quota.cluster_quotas import PREFIX
 from webhook.quota.deferral import NamespaceQuotas
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import Account, Ledger, Reservation
@@ -24,7 +25,6 @@ from webhook.quota.scopes import ScopeError
 from webhook.state.ledgers import LEDGER_NAME, LedgerVersion, read_ledger
 
 _ATTEMPTS: Final = 3
-_CONTROLLER: Final = "Look at the log of the controller that leads."
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _look(scene: Scene, where: Namespace) -> _Look | Finding:
                 "ledger.unreadable",
                 _subject(namespace),
                 f"cannot be read, so nothing is admitted: {err}",
-                "Delete it; the controller counts anew. " + _CONTROLLER,
+                "Delete it; the controller counts anew. " + CONTROLLER_LOG,
             )
         if _version(before) == _version(after):
             return _Look(after, chosen, pods)
@@ -122,7 +122,7 @@ def _judged(namespace: str, look: _Look) -> Iterator[tuple[str, Finding]]:
             what = "does not exist" if look.version is None else "has not been counted yet"
             name = "ledger.missing" if look.version is None else "ledger.uncounted"
             message = f"{what}: no pod can be bound in this namespace"
-            yield name, error(name, _subject(namespace), message, _CONTROLLER)
+            yield name, error(name, _subject(namespace), message, CONTROLLER_LOG)
         return
     differing = sorted({one.name for one in ledger.observed ^ look.quotas.observed})
     if differing:
@@ -133,7 +133,8 @@ def _judged(namespace: str, look: _Look) -> Iterator[tuple[str, Finding]]:
                 _subject(namespace),
                 f"was counted for other versions of quota {', '.join(differing)}: no pod can be"
                 " bound",
-                "Is the configuration the same everywhere, and the one of --config? " + _CONTROLLER,
+                "Is the configuration the same everywhere, and the one of --config? "
+                + CONTROLLER_LOG,
             ),
         )
     for condition in ledger.conditions:
@@ -145,8 +146,27 @@ def _judged(namespace: str, look: _Look) -> Iterator[tuple[str, Finding]]:
                 error("ledger.condition", _subject(namespace), message, remedy),
             )
     for account, taken in _compared(look):
+        over = _over(namespace, account)
+        if over is not None:
+            yield f"over {account.observed.name}", over
         for found in _drift(namespace, account, taken):
             yield f"{found.id} {account.observed.name}", found
+
+
+def _over(namespace: str, account: Account) -> Finding | None:
+    """Return the finding of a quota of which more is used and reserved than it allows."""
+    held = mask(add(account.used, account.reserved), account.hard)
+    over = exceeding(held, account.hard)
+    if not over or account.observed.name.startswith(PREFIX):
+        return None  # what namespaces share has a check of its own
+    return warning(
+        "quota.over",
+        Subject(RESOURCE_QUOTAS.kind, account.observed.name, namespace),
+        f"is over its limit: used {render(mask(account.used, over))}, reserved"
+        f" {render(mask(account.reserved, over))}, limited {render(mask(account.hard, over))}",
+        "No pod that it concerns gets a node until enough of them have ended: it was lowered below"
+        " what is used, or pods got their nodes before it was counted. Raise it, or delete pods.",
+    )
 
 
 def _drift(namespace: str, account: Account, taken: Taken) -> Iterator[Finding]:
@@ -160,7 +180,7 @@ def _drift(namespace: str, account: Account, taken: Taken) -> Iterator[Finding]:
             _subject(namespace),
             f"quota {name}: assigned pods take {render(mask(taken.least, lacking))}, and used +"
             f" reserved is {render(mask(held, lacking))}: more can be admitted than it allows",
-            "Was the ledger edited? " + _CONTROLLER,
+            "Was the ledger edited? " + CONTROLLER_LOG,
         )
     above = exceeding(mask(account.used, account.hard), taken.most)
     if above:
@@ -169,7 +189,7 @@ def _drift(namespace: str, account: Account, taken: Taken) -> Iterator[Finding]:
             _subject(namespace),
             f"quota {name}: used is {render(mask(account.used, above))}, and assigned pods take"
             f" {render(mask(taken.most, above))}",
-            _CONTROLLER,
+            CONTROLLER_LOG,
         )
 
 
@@ -216,7 +236,7 @@ def _old_reservations(
             "ledger.old-reservations",
             _subject(namespace),
             f"{len(old)} reservations are not settled{held}",
-            _CONTROLLER,
+            CONTROLLER_LOG,
             tuple(old),
         )
 

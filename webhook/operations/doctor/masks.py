@@ -12,7 +12,7 @@ from webhook.cluster.api import (
     Object,
 )
 from webhook.operations.counting import scope_fault
-from webhook.operations.doctor.scene import Scene, quota_subject, unreadable
+from webhook.operations.doctor.scene import CONTROLLER_LOG, Scene, quota_subject, unreadable
 from webhook.operations.doctor.selecting import APPLY, selection_findings, uncovered
 from webhook.operations.findings import Finding, Subject, error, information, subject_of
 from webhook.operations.names import MASK_ENTRY, MASK_POLICY, MUTATING
@@ -191,7 +191,7 @@ def _shown(scene: Scene, quota: ResourceQuota) -> Finding | None:
         quota_subject(quota),
         f"its status shows {', '.join(keys)}: the API server charges pods when they are created",
         "The controller repairs this at once: see that it runs and may patch"
-        " resourcequotas/status.",
+        f" resourcequotas/status. {CONTROLLER_LOG}",
     )
 
 

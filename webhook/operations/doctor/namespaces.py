@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from webhook.cluster.api import NAMESPACES, PODS, QUOTA_LEDGERS, Object
-from webhook.operations.doctor.scene import Namespace, Scene, unreadable
+from webhook.operations.doctor.scene import CONTROLLER_LOG, Namespace, Scene, unreadable
 from webhook.operations.findings import Finding, Subject, error, information, subject_of, warning
 from webhook.operations.gates import gate_of
 from webhook.quota.deferral import EXCLUDE_ANNOTATION
@@ -134,8 +134,8 @@ def shadows(scene: Scene) -> Iterator[Finding]:
                 "shadow.unrecorded",
                 namespace.subject,
                 "is in shadow mode, and nothing is recorded of it",
-                "Is the definition of ledgers the one of this release (scripts/install writes it)?"
-                " Look at the log of the controller that leads.",
+                "Is the definition of ledgers the one of this release (scripts/install writes it)? "
+                + CONTROLLER_LOG,
             )
 
 

@@ -94,7 +94,7 @@ def _missing(subject: Subject, entries: Mapping[str, Entry]) -> Finding:
             "webhooks.missing",
             subject,
             "does not exist: nothing is charged or refused",
-            "Install the product; opt namespaces out first if that is not wanted.",
+            "Run scripts/install; opt namespaces out first if that is not wanted.",
         )
     lost = "; ".join(entry.without for entry in entries.values())
     return warning("webhooks.missing", subject, f"does not exist: {lost}", APPLY)
@@ -184,6 +184,9 @@ def _narrowing(node: Node, subject: Subject, name: str, entry: Entry) -> Iterato
 def _bundle(scene: Scene, node: Node) -> Iterator[tuple[str, _Judge]]:
     """Say what is wrong with the CA that the API server is to trust."""
     text = node.child("clientConfig").text("caBundle")
+    if not text and node.child("clientConfig").has("url"):
+        yield "is empty: only a CA that the API server's own machine trusts is accepted", warning
+        return
     if not text:
         yield "is empty: the API server cannot trust the webhook", error
         return

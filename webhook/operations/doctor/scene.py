@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from webhook.cluster.api import (
     CLUSTER_DEFERRED_QUOTAS,
+    EVENTS,
     NAMESPACES,
     PODS,
     RESOURCE_QUOTAS,
+    ApiError,
     ClusterApi,
     ForbiddenError,
     NotFoundError,
@@ -40,6 +42,10 @@ from webhook.state.names import (
 )
 
 _T = TypeVar("_T")
+
+_EVENTS_OF_CLUSTER: Final = "default"
+"""Where events are kept of objects without namespace."""
+_EVENT_SOURCE: Final = "deferred-quota"
 
 Validity: TypeAlias = tuple[datetime, datetime]
 """From when to when a certificate is valid."""
@@ -300,6 +306,31 @@ class Scene:
         every = [one for one, _ in self.cluster_quotas()]
         return quotas_of(concerning(every, namespace.name, namespace.labels))
 
+    def explained(self, finding: Finding) -> Finding:
+        """Return a finding that points to a log with the event that says the same, if there is."""
+        if CONTROLLER_LOG not in finding.remedy or finding.subject is None:
+            return finding
+        event = self._newest_warning(finding.subject)
+        if not event:
+            return finding
+        return replace(finding, remedy=finding.remedy.replace(CONTROLLER_LOG, event))
+
+    def _newest_warning(self, subject: Subject) -> str:
+        """Return the text of the last warning that our controller wrote about an object."""
+        namespace = subject.namespace or _EVENTS_OF_CLUSTER
+        try:
+            events = [Node(raw) for raw in self.objects(EVENTS, namespace=namespace)]
+            about = [one for one in events if _is_warning(one, subject)]
+        except (ApiError, InvalidFieldError, NoRightError, NotInSnapshotError):
+            return ""  # what may not be read, or is not there, explains nothing
+        if not about:
+            return ""
+        last = max(about, key=lambda one: one.text("lastTimestamp"))
+        return (
+            f"Its last event, of {last.text('lastTimestamp')}: {last.text('reason')}:"
+            f" {last.text('message')}"
+        )
+
     # -- judging ---------------------------------------------------------------------------
 
     def judged(
@@ -322,6 +353,10 @@ class Scene:
             self.settings.sleep(self.settings.pause_seconds)
 
 
+CONTROLLER_LOG: Final = "Look at the log of the controller that leads."
+"""What to do where the controller knows more. An event that it has written is shown instead."""
+
+
 def unreadable(subject: Subject, err: InvalidFieldError) -> Finding:
     """Say that an object has a field of a type that it should not have."""
     return error("object.unreadable", subject, f"cannot be read: {err}", "Correct the field.")
@@ -330,3 +365,12 @@ def unreadable(subject: Subject, err: InvalidFieldError) -> Finding:
 def quota_subject(quota: ResourceQuota) -> Subject:
     """Say which quota a finding is about."""
     return Subject("ResourceQuota", quota.name, quota.namespace)
+
+
+def _is_warning(event: Node, subject: Subject) -> bool:
+    about = event.child("involvedObject")
+    return (
+        event.text("type") == "Warning"
+        and event.text("reportingComponent").startswith(_EVENT_SOURCE)
+        and (about.text("kind"), about.text("name")) == (subject.kind, subject.name)
+    )

@@ -19,7 +19,7 @@ from webhook.state.names import (
 )
 from webhook.state.pacing import pacing_of
 
-APPLY: Final = "Apply the shipped manifests again."
+APPLY: Final = "Run scripts/install, or apply the shipped manifests again."
 
 _OF_NO_NAMESPACE: Final = frozenset({"clusterdeferredquotas"})
 """Resources that rules for namespaces do not cover, and the other way round."""

@@ -15,6 +15,9 @@ from typing import Final
 
 from webhook.quota.fields import mapping, sequence, text, timestamp
 
+_BY_HAND: Final = frozenset({"kubectl", "deferred-quota"})
+"""Clients that a person runs; they are taken for one, because which person is not noted."""
+
 _CONTAINERS: Final = ("f:containers", "f:initContainers")
 
 
@@ -40,19 +43,28 @@ def two_managers(job: Mapping[str, object]) -> TwoManagers | None:
     metadata = mapping(job.get("metadata"), "metadata")
     created = timestamp(metadata.get("creationTimestamp"), "metadata.creationTimestamp")
     resized: list[tuple[datetime, str]] = []
-    resumed: set[str] = set()
+    resumed: dict[str, str] = {}
     for entry, field in _entries(metadata):
         spec = _below(entry.get("fieldsV1"), "f:spec")
         name = text(entry.get("manager"), f"{field}.manager")
         time = timestamp(entry.get("time"), f"{field}.time")
         if "f:suspend" in spec:
-            resumed.add(name)
+            resumed[_client(name)] = name
         if created is not None and time is not None and time > created and _has_resources(spec):
             resized.append((time, name))
-    others = [each for each in resized if each[1] not in resumed]
+    others = [each for each in resized if _client(each[1]) not in resumed]
     if not resumed or not others:
         return None
-    return TwoManagers(max(others)[1], min(resumed))
+    return TwoManagers(max(others)[1], min(resumed.values()))
+
+
+def _client(manager: str) -> str:
+    """Return the client behind a manager: kubectl's commands have names of their own.
+
+    Source: kubernetes v1.36, kubectl/pkg/cmd: field managers kubectl-set, kubectl-patch, ...
+    """
+    by_hand = manager in _BY_HAND or manager.startswith("kubectl-")
+    return "kubectl" if by_hand else manager
 
 
 def _entries(metadata: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object], str]]:

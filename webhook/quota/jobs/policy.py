@@ -225,11 +225,18 @@ def judged_replacement(rule: JobRule, old: JobState, new: _Members) -> Findings:
         warning = f"podReplacementPolicy is not {_FAILED}: new pods may run beside terminating ones"
         found += by_verdict(rule.replacement, error, warning)
     if old.terminating:
-        pods = "1 pod" if old.terminating == 1 else f"{old.terminating} pods"
+        pods, have = (
+            ("1 pod", "it has")
+            if old.terminating == 1
+            else (f"{old.terminating} pods", "they have")
+        )
         detail = f"{pods} of the previous run still terminating; wait until they are gone"
         error = FieldError("FieldValueForbidden", TEMPLATE, detail)
         found += by_verdict(
-            rule.terminating, error, f"{pods} of the previous run still terminating and charged"
+            rule.terminating,
+            error,
+            # the status of a Job does not say which of them had nodes, and only those are charged
+            f"{pods} of the previous run still terminating: charged until gone, if {have} a node",
         )
     return found
 

@@ -1,0 +1,58 @@
+"""Help does not wait for what only a running command needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from webhook.cli import cli
+from webhook.cli.app import COMMANDS
+
+HEAVY = (
+    "cryptography", "flask", "gunicorn", "kubernetes", "msgspec", "prometheus_client", "yaml",
+    "webhook.admission", "webhook.cluster", "webhook.config", "webhook.controllers",
+    "webhook.embedded", "webhook.installing", "webhook.operations", "webhook.quota",
+    "webhook.runtime", "webhook.telemetry", "webhook.tls",
+)  # fmt: skip
+"""Packages that take tenths of a second, and those of ours that import them."""
+
+PROGRAM = """
+import json, sys
+from webhook.cli import cli
+try:
+    cli(sys.argv[1:])
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+def every_command() -> list[tuple[str, ...]]:
+    """Return the path of each command, and of those below it."""
+    found: list[tuple[str, ...]] = [()]
+    context = click.Context(cli)
+    for name in COMMANDS:
+        found.append((name,))
+        command = cli.get_command(context, name)
+        if isinstance(command, click.Group):
+            found += [(name, below) for below in command.list_commands(context)]
+    return found
+
+
+@pytest.mark.parametrize("path", every_command(), ids=" ".join)
+def test_help_imports_nothing_heavy(path: tuple[str, ...]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *path, "--help"],
+        capture_output=True, text=True, check=False, env=dict(os.environ),
+    )  # fmt: skip
+
+    assert ran.stdout.startswith("Usage:"), ran.stderr
+    imported = json.loads(ran.stderr.splitlines()[-1])
+    heavy = [
+        name for name in imported if any(name == one or name.startswith(f"{one}.") for one in HEAVY)
+    ]
+    assert heavy == []

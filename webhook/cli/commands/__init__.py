@@ -1,0 +1,1 @@
+"""What commands are called, take and say in their help; each imports its body when it runs."""

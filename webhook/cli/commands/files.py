@@ -1,0 +1,232 @@
+"""Options and help of the commands about files: `review`, `usage`, `convert`, `certs`.
+
+Nothing is imported here that a body needs: help and usage errors do not wait for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from webhook.cli.exits import ExitCode
+from webhook.cli.options import (
+    Command,
+    config_option,
+    filename_option,
+    namespace_option,
+    output_option,
+)
+
+_DEFAULT_DIRECTORY: Final = Path("certs/generated")
+_DEFAULT_DAYS: Final = 365
+_MAX_DAYS: Final = 3650
+
+
+@click.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  deferred-quota review --snapshot cluster.yaml < review.json
+  deferred-quota review --snapshot cluster.yaml --phase mutate review.json
+  deferred-quota review --snapshot cluster.yaml --jsonl reviews.jsonl > answers.jsonl
+  kubectl get ns,quota,pods -A -o yaml > cluster.yaml   # and cdq, once it is installed
+
+Exit status: 0 all allowed, 1 something was refused, 2 something could not be read.
+""",
+)
+@click.argument("file", default="-")
+@click.option(
+    "--snapshot",
+    "snapshots",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    help="The cluster to decide on: objects as kubectl prints them. Repeatable.",
+)
+@click.option("--jsonl", is_flag=True, help="FILE has one review in each line.")
+@click.option(
+    "--phase",
+    type=click.Choice(("validate", "mutate")),
+    default="validate",
+    show_default=True,
+    help="Which of the two webhooks is asked.",
+)
+@config_option
+def review(**options: Any) -> ExitCode:
+    """Answer the AdmissionReview in FILE (default: standard input) on a snapshot of a cluster.
+
+    Reviews are answered in their order on one ledger, as a server would: what one reserves the
+    next one finds taken.
+
+    A namespace that the snapshot mentions without holding its Namespace object counts as one
+    that has opted in.
+    """
+    from webhook.cli.reviews import run  # noqa: PLC0415 - help must not wait for it
+
+    return run(**options)
+
+
+@click.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  deferred-quota usage -f deployment.yaml
+  deferred-quota usage -f deploy/ -R -n team-a
+  kubectl get pods -n team-a -o yaml | deferred-quota usage -f -
+  kustomize build . | deferred-quota usage -f - -o json
+""",
+)
+@filename_option
+@namespace_option
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="How many nodes run the pod of a DaemonSet.",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Configuration: further deferred resources, and how terminating pods are charged.",
+)
+@output_option("text", "json")
+def usage(**options: Any) -> None:
+    """Show what the pods of manifests are charged under a ResourceQuota.
+
+    Reads Pods and everything with a pod template: Deployment, ReplicaSet, StatefulSet, DaemonSet,
+    Job (as many pods as run at once), CronJob (one run), ReplicationController, PodTemplate. What
+    the API server would fill in is filled in, except what a LimitRange or a RuntimeClass adds.
+
+    The text leaves out cpu, memory, ephemeral-storage and hugepages-*: a quota charges them as
+    their `requests.` forms. If any input is unreadable, nothing is printed but the reasons.
+    """
+    from webhook.cli.usage import run  # noqa: PLC0415 - help must not wait for it
+
+    run(**options)
+
+
+@click.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  deferred-quota convert -f quotas.yaml > today.yaml
+  deferred-quota convert -f quotas/ -R -o json
+  kustomize build . | deferred-quota convert -f - | kubectl apply -f -
+""",
+)
+@filename_option
+@output_option("yaml", "json")
+def convert(**options: Any) -> None:
+    """Turn lists of priority classes in ResourceQuotas into scope selectors.
+
+    The proposal "Priority in ResourceQuota" of 2017 gave a quota spec.priorityClassNameList.
+    Names become PriorityClass In, and a list with "*" becomes PriorityClass Exists. Without a list
+    the proposal meant pods without a class, and a quota of today means all pods: such a quota stays
+    as it is, with a warning if other quotas of the input have lists.
+
+    All other documents are printed as they mean, in their order, without comments. JSON is one
+    document after another. If any input is unreadable, nothing is printed but the reasons.
+    """
+    from webhook.cli.convert import run  # noqa: PLC0415 - help must not wait for it
+
+    run(**options)
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  deferred-quota certs bootstrap
+  deferred-quota certs bootstrap --service deferred-quota.deferred-quota-system
+  deferred-quota certs show -o json
+"""
+)
+def certs() -> None:
+    """Make and show serving certificates."""
+
+
+def _directory_option() -> click.Option:
+    return click.Option(
+        ["--dir", "directory"],
+        type=click.Path(file_okay=False, path_type=Path),
+        default=_DEFAULT_DIRECTORY,
+        show_default=True,
+        help="Where ca.crt, ca.key, tls.crt and tls.key are.",
+    )
+
+
+class _DirectoryCommand(Command):
+    """A command that works on one directory of certificates."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options, with the directory first."""
+        return [_directory_option(), *super().get_params(ctx)]
+
+
+@certs.command(
+    "bootstrap",
+    cls=_DirectoryCommand,
+    epilog="""\b
+Examples:
+  deferred-quota certs bootstrap
+  deferred-quota certs bootstrap --dns-name webhook.example --ip 192.0.2.7 --days 90
+  deferred-quota certs bootstrap --service deferred-quota.deferred-quota-system --dir /tmp/certs
+""",
+)
+@click.option(
+    "--dns-name",
+    "dns_names",
+    multiple=True,
+    metavar="NAME",
+    help="Name under which the webhook is called. Repeatable.",
+)
+@click.option(
+    "--ip",
+    "ip_addresses",
+    multiple=True,
+    metavar="ADDRESS",
+    help="IP address under which the webhook is called. Repeatable.",
+)
+@click.option(
+    "--service",
+    "services",
+    multiple=True,
+    metavar="NAME.NAMESPACE",
+    help="Service in front of the webhook; stands for all its names. Repeatable.",
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1, _MAX_DAYS),
+    default=_DEFAULT_DAYS,
+    show_default=True,
+    help="How long a certificate that has to be made is valid.",
+)
+@click.option("--force", is_flag=True, help="Make everything anew, the CA too.")
+def make(**options: Any) -> None:
+    """Make a CA and a serving certificate, unless good ones are there.
+
+    Without a name it is for this machine: localhost, 127.0.0.1 and ::1.
+    """
+    from webhook.cli.certs import run_bootstrap  # noqa: PLC0415 - help must not wait for it
+
+    run_bootstrap(**options)
+
+
+@certs.command(
+    "show",
+    cls=_DirectoryCommand,
+    epilog="""\b
+Examples:
+  deferred-quota certs show
+  deferred-quota certs show --dir /etc/deferred-quota/tls -o json
+""",
+)
+@output_option("text", "json")
+def show(**options: Any) -> ExitCode:
+    """Show what the certificates say, and whether they can be used; exit status 1 if not."""
+    from webhook.cli.certs import run_show  # noqa: PLC0415 - help must not wait for it
+
+    return run_show(**options)

@@ -1,0 +1,160 @@
+"""Options and help of `job`.
+
+Nothing is imported here that a body needs: help and usage errors do not wait for it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from webhook.cli.exits import ExitCode
+from webhook.cli.options import (
+    FORMATS,
+    Command,
+    cluster_options,
+    installed_config_option,
+    output_option,
+)
+
+if TYPE_CHECKING:
+    from webhook.quota.quantity import Quantity
+    from webhook.quota.resources import ResourceList
+
+_PERCENTILE = re.compile(r"p([1-9]\d?|100)", flags=re.ASCII)
+
+
+class Amounts(click.ParamType["ResourceList"]):
+    """Amounts such as `cpu=2,memory=4Gi`."""
+
+    name = "amounts"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> ResourceList:
+        """Read them as exact quantities, by the name of the resource."""
+        if not isinstance(value, str):
+            self.fail(f"{value!r} is not NAME=QUANTITY[,...]", param, ctx)
+        # help must not wait for it
+        from webhook.quota.quantity import InvalidQuantityError, Quantity  # noqa: PLC0415
+
+        amounts: dict[str, Quantity] = {}
+        for part in value.split(","):
+            name, equals, text = part.partition("=")
+            if not (name and equals):
+                self.fail(f"{part!r} is not NAME=QUANTITY", param, ctx)
+            if name in amounts:
+                self.fail(f"{name}: is named twice", param, ctx)
+            try:
+                amounts[name] = Quantity.parse(text, field=name)
+            except InvalidQuantityError as err:
+                self.fail(str(err), param, ctx)
+        return amounts
+
+
+class Percentile(click.ParamType[int]):
+    """A percentile such as `p95`."""
+
+    name = "percentile"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Read its number."""
+        found = _PERCENTILE.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is not p1 to p100", param, ctx)
+        return int(found[1])
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  deferred-quota job resize train -n team-a --requests cpu=2,memory=4Gi
+  deferred-quota job resize --help
+"""
+)
+def job() -> None:
+    """Change Jobs, whose pods cannot be changed while they run."""
+
+
+@job.command(
+    "resize",
+    cls=Command,
+    epilog="""\b
+Examples:
+  deferred-quota job resize train -n team-a --requests cpu=2,memory=4Gi
+  deferred-quota job resize train -n team-a --requests cpu=2 --limits cpu=2 --dry-run
+  deferred-quota job resize train -n team-a --container main --from-usage p95
+  deferred-quota job resize train -n team-a --requests cpu=1 --stay-suspended --timeout 600
+
+\b
+Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back by somebody else,
+2 wrong usage or no such container, 4 the cluster does not answer.
+""",
+)
+@click.argument("name", metavar="NAME")
+@click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Namespace of the Job.",
+)
+@click.option(
+    "--requests",
+    type=Amounts(),
+    metavar="NAME=QUANTITY,...",
+    help="New requests; those that are not named stay.",
+)
+@click.option(
+    "--limits",
+    type=Amounts(),
+    metavar="NAME=QUANTITY,...",
+    help="New limits; those that are not named stay.",
+)
+@click.option(
+    "--container",
+    help="Which container or init container. Needed if the template has several containers;"
+    " with --from-usage alone all of them are meant.",
+)
+@click.option(
+    "--from-usage",
+    "percent",
+    type=Percentile(),
+    metavar="pN",
+    help="Take the requests of cpu and memory from what the pods use now: from metrics.k8s.io,"
+    " the N-th percentile of each container over the pods of the Job. There is one sample of"
+    " each pod, of some seconds: no history. Rounded up to 1m and 1Mi. What --requests names"
+    " goes before.",
+)
+@click.option("--stay-suspended", is_flag=True, help="Do not resume the Job, even if it runs now.")
+@click.option(
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    show_default=True,
+    help="Seconds to wait until no pod is active; after that it is undone.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the plan and change nothing. The API server checks it, as far as it can: the"
+    " resources only of a Job that is suspended and has no active pods.",
+)
+@cluster_options
+@installed_config_option
+@output_option(*FORMATS)
+def resize_command(**options: Any) -> ExitCode:
+    """Change the resources of a Job: suspend it, wait until no pod is active, change, resume.
+
+    The pods of a running Job end, and new ones start with the new resources; what the old ones
+    have not saved is lost. The change and the resumption are one write. If anything fails before
+    it, or is interrupted, the Job is resumed as it was. A Job that was suspended stays so.
+    """
+    from webhook.cli.job import run_resize  # noqa: PLC0415 - help must not wait for it
+
+    return run_resize(**options)
