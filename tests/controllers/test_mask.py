@@ -245,7 +245,7 @@ def pods(board: Board) -> None:
 def test_opting_out_completes_the_status_with_all_pods_that_live(board: Board) -> None:
     pods(board)
     opt_out(board.api, NAMESPACE)
-    full = {"hard": HARD, "used": {"requests.cpu": "1500m", "pods": "2"}}
+    full = {"hard": HARD, "used": {**USED, "requests.cpu": "1500m"}}
     eventually(lambda: board.status() == full, "the status is complete")
     board.catch_up()
     assert board.count("restored") == 1
@@ -265,7 +265,7 @@ def test_a_pod_that_came_between_the_list_and_the_write_is_counted_the_second_ti
     board.line.before = come
     pods(board)
     opt_out(board.api, NAMESPACE)
-    full = {"hard": HARD, "used": {"requests.cpu": "2500m", "pods": "3"}}
+    full = {"hard": HARD, "used": {**USED, "requests.cpu": "2500m"}}
     eventually(lambda: board.status() == full, "the late pod is counted")
 
 
@@ -375,7 +375,7 @@ def test_what_was_hidden_comes_back_when_the_guard_goes_and_goes_when_it_comes(
 ) -> None:
     pods(board)
     board.guard = NO_GUARD
-    full = {"hard": HARD, "used": {"requests.cpu": "1500m", "pods": "2"}}
+    full = {"hard": HARD, "used": {**USED, "requests.cpu": "1500m"}}
     eventually(lambda: board.status() == full, "the status is complete")
     assert board.count("unguarded") == 1
     board.guard = STANDING

@@ -51,7 +51,7 @@ from webhook.quota.fields import InvalidFieldError
 from webhook.quota.keeping import kept_pod
 from webhook.quota.native_status import (
     Patch,
-    incomplete_keys,
+    hidden_keys,
     masking_patch,
     native_count,
     restoring_patch,
@@ -108,8 +108,8 @@ class MaskRepair:
         """Namespaces that this process has seen opted in."""
         self._ever: Set[str] = frozenset()
         """Resources that were deferred at some time of this process."""
-        self._half_done: set[str] = set()
-        """Quotas whose pods are to be counted a second time."""
+        self._half_done: dict[str, Set[str]] = {}
+        """Quotas whose pods are to be counted a second time, and for which resources."""
         self._waited_for: set[str] = set()
         """Quotas that the quota controller had time to complete."""
         self._failures: dict[str, int] = {}
@@ -137,7 +137,7 @@ class MaskRepair:
     def _on_quota(self, change: Change[ResourceQuota]) -> None:
         if change.new is None:
             return
-        is_incomplete = bool(incomplete_keys(change.new))
+        is_incomplete = bool(hidden_keys(change.new))
         if self._opted.has(change.new.namespace):
             was_excluded = change.old is not None and is_excluded(change.old)
             is_odd = is_excluded(change.new) or was_excluded
@@ -216,7 +216,7 @@ class MaskRepair:
         """Write what the status of a quota should be; return when to look again."""
         quota = self._quotas.get(key)
         if quota is None:
-            self._half_done.discard(key)
+            self._half_done.pop(key, None)
             self._waited_for.discard(key)
             return None
         keys = self._opted.keys()
@@ -224,7 +224,7 @@ class MaskRepair:
         if self._opted.has(quota.namespace) and not is_excluded(quota):
             gap = self._gap(quota, keys)
             return self._mask(quota, keys) if not gap else self._unmask(quota, gap)
-        if key in self._half_done or (incomplete_keys(quota) and self._was_deferred(quota)):
+        if key in self._half_done or (hidden_keys(quota) and self._was_deferred(quota)):
             return self._restore(quota)
         return None
 
@@ -244,7 +244,7 @@ class MaskRepair:
         if patch is not None:
             self._write(quota, patch, "masked")
         # what is no longer deferred is the platform's again
-        lacking = set(incomplete_keys(quota)) - keys
+        lacking = set(hidden_keys(quota)) - keys
         if lacking and not lacking & self._ever and quota.key not in self._waited_for:
             self._waited_for.add(quota.key)  # or a new quota
             return self._timing.patience
@@ -255,7 +255,7 @@ class MaskRepair:
 
     def _unmask(self, quota: ResourceQuota, gap: str) -> float | None:
         """Bring back what nobody guards."""
-        if not incomplete_keys(quota) and quota.key not in self._half_done:
+        if not hidden_keys(quota) and quota.key not in self._half_done:
             return None
         if quota.key not in self._half_done and quota.key not in self._failures:
             self._count("unguarded")
@@ -281,23 +281,27 @@ class MaskRepair:
         return True
 
     def _restore(self, quota: ResourceQuota, but: Set[str] = frozenset()) -> float | None:
-        """Complete a status by the pods there are, except for some resources."""
+        """Complete a status by the pods there are, except for some resources.
+
+        What was never hidden is left alone: it was the API server's all the time.
+        """
         found = self._api.get(RESOURCE_QUOTAS, quota.name, namespace=quota.namespace)
         present = ResourceQuota.from_stored(found)
+        hidden = {*hidden_keys(present), *self._half_done.get(quota.key, ())} - but
         counted = native_count(present, self._pods(quota.namespace))
-        counted = {name: amount for name, amount in counted.items() if name not in but}
+        counted = {name: amount for name, amount in counted.items() if name in hidden}
         patch = restoring_patch(present, counted)
         if patch is not None:
             written = self._write(present, patch, "restored")
             if written is None:
                 return None  # whoever leads now does it
-            left = incomplete_keys(ResourceQuota.from_stored(written.object))
+            left = hidden_keys(ResourceQuota.from_stored(written.object))
             if counted.keys() & left:
                 raise HiddenAgainError(present, counted.keys() & left)
         if quota.key in self._half_done:
-            self._half_done.discard(quota.key)
+            del self._half_done[quota.key]
             return None
-        self._half_done.add(quota.key)
+        self._half_done[quota.key] = hidden
         if self._events is not None:
             self._events.normal(
                 About(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid),

@@ -119,6 +119,13 @@ def is_pod_quota_key(key: str) -> bool:
     return not is_native(name) or is_device_class(name)
 
 
+def is_deferrable(key: str) -> bool:
+    """Say whether a quota key can be charged at the bind: compute, or a vendor's resource."""
+    return key in DEFERRED_KEYS or (
+        key.startswith(_REQUESTS) and is_extended_resource(key[len(_REQUESTS) :])
+    )
+
+
 def is_standard_quota_name(key: str) -> bool:
     """Say whether the key, which has no domain, is one that quotas may limit."""
     return key in _STANDARD_QUOTA_NAMES or key.startswith(_QUOTA_HUGEPAGES)

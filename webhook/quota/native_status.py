@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Set
 from datetime import datetime
 from typing import TypeAlias
 
-from webhook.quota.names import is_pod_quota_key
+from webhook.quota.names import is_deferrable, is_pod_quota_key
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.pods import usage_of
 from webhook.quota.quantity import ZERO, Quantity
@@ -74,6 +74,14 @@ def incomplete_keys(quota: ResourceQuota) -> tuple[str, ...]:
         for key in sorted(quota.hard)
         if is_pod_quota_key(key) and (key not in quota.status_hard or key not in quota.status_used)
     )
+
+
+def hidden_keys(quota: ResourceQuota) -> tuple[str, ...]:
+    """Return which of these keys a mask may have taken out, sorted.
+
+    What cannot be deferred was never hidden: whoever made the quota waits for the quota controller.
+    """
+    return tuple(key for key in incomplete_keys(quota) if is_deferrable(key))
 
 
 def restoring_patch(quota: ResourceQuota, counted: ResourceList) -> Patch | None:
