@@ -218,9 +218,16 @@ class ControlPlane:
         self, namespace: str, name: str, *, duration: str = "24h"
     ) -> Path:
         """Give the kubeconfig of a service account, with a new token of the TokenRequest API."""
-        command = ("create", "token", name, "--namespace", namespace, "--duration", duration)
-        token = self.kubectl(*command).strip()
+        token = self._token(namespace, name, duration)
         return self._users.kubeconfig_of_token(f"system:serviceaccount:{namespace}:{name}", token)
+
+    def service_account_rest(self, namespace: str, name: str) -> Rest:
+        """Give the REST paths, called with a new token of a service account."""
+        return self._users.rest_of_token(self._token(namespace, name, "24h"))
+
+    def _token(self, namespace: str, name: str, duration: str) -> str:
+        command = ("create", "token", name, "--namespace", namespace, "--duration", duration)
+        return self.kubectl(*command).strip()
 
     def rest_as(self, user: str, groups: Sequence[str] | None = None) -> Rest:
         """Give the REST paths, called with a client certificate; `rest` is admin's."""

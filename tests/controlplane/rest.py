@@ -53,13 +53,15 @@ class Rest:
     Args:
         url: scheme://host:port
         context: Trusts the server's CA and may carry a client certificate; None for plain HTTP.
+        token: A bearer token; empty sends none.
     """
 
-    def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext | None, token: str = "") -> None:
         place = urlsplit(url)
         assert place.hostname is not None
         self._host, self._port = place.hostname, place.port
         self._context = context
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
 
@@ -105,7 +107,7 @@ class Rest:
         """
         connection = self._take()
         try:
-            connection.request(method, path, body, {"Content-Type": kind})
+            connection.request(method, path, body, {"Content-Type": kind, **self._headers})
             response = connection.getresponse()
             reply = Reply(response.status, response.headers, response.read())
         except BaseException as err:

@@ -65,6 +65,12 @@ class Users:
         self._rests.append(Rest(self._url, context))
         return self._rests[-1]
 
+    def rest_of_token(self, token: str) -> Rest:
+        """Give the REST paths, called with a token."""
+        context = ssl.create_default_context(cadata=self._pki.ca.certificate.decode())
+        self._rests.append(Rest(self._url, context, token))
+        return self._rests[-1]
+
     def close(self) -> None:
         """Close the connections of all that called the server."""
         for rest in self._rests:

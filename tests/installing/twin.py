@@ -9,7 +9,11 @@ from webhook.cluster.api import NAMESPACES, Kind, NotFoundError, Object, Revisio
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.installing.applying import describe
 
-POLICIES = ({"name": "mutatingadmissionpolicies"}, {"name": "validatingwebhookconfigurations"})
+POLICIES = (
+    {"name": "mutatingadmissionpolicies"},
+    {"name": "validatingadmissionpolicies"},
+    {"name": "validatingwebhookconfigurations"},
+)
 
 
 class Twin:

@@ -270,7 +270,7 @@ class Configuration:
 
     break_glass_groups: frozenset[str] = frozenset({"system:masters"})
     """`breakGlassGroups`: groups of users who may take our scheduling gate off a pod and write our
-    labels and annotations by hand. A list in the file replaces the default."""
+    labels, annotations and ledgers by hand. A list in the file replaces the default."""
 
     trusted_users: frozenset[str] = frozenset()
     """`trustedUsers`: names of users that the product's own processes are, besides its service

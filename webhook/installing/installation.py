@@ -1,6 +1,7 @@
 """Install deferred-quota, step by step, so that a cluster never waits for what is not there.
 
-1. Namespace, definitions of ledgers and of cluster quotas, rights: nothing uses them yet.
+1. Namespace, definitions of ledgers and of cluster quotas, rights, and the policies that hold the
+   rights to what is needed: nothing uses them yet.
 2. Certificates. Where registrations are there already and the CA is new, they learn to trust it
    beside what they trust, before anybody serves with it.
 3. The configuration and the Deployments, until every replica runs with that configuration. Where a
@@ -33,7 +34,14 @@ from webhook.installing.certificates import CA_SECRET, TLS_SECRET, bundle_of, ce
 from webhook.installing.kustomizations import InstallError
 from webhook.installing.moving import moves
 from webhook.installing.place import chosen_namespace
-from webhook.installing.policies import MaskChoice, check_stamps, choose_mask, remove_policies
+from webhook.installing.policies import (
+    NO_VALIDATING_POLICIES,
+    MaskChoice,
+    check_stamps,
+    choose_mask,
+    remove_policies,
+    serves_validating_policies,
+)
 from webhook.installing.readiness import (
     CONFIGURATION_ANNOTATION,
     wait_for_deletions,
@@ -141,6 +149,10 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         if not wish.dry_run:
             for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
                 wait_until_established(api, definition, wish.patience)
+        if serves_validating_policies(api):
+            applier.apply_all(parts.identities)
+        else:
+            report(f"not held to what they need: the service accounts: {NO_VALIDATING_POLICIES}")
         if wish.url:
             redirection.trust(wish.ca_pem)
         else:
@@ -208,6 +220,8 @@ def _render(wish: Wish, mask: Mask, configuration: Configuration) -> Rendered:
         deferred_resources=configuration.deferred_resources,
         exempt_namespaces=configuration.exempt_namespaces,
         pacing=configuration.pacing,
+        trusted_users=configuration.trusted_users,
+        break_glass_groups=configuration.break_glass_groups,
         image=wish.image,
         manifests=wish.manifests,
     )

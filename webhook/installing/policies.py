@@ -19,6 +19,10 @@ _NONE_SERVED: Final = (
     "this API server has no MutatingAdmissionPolicy in admissionregistration.k8s.io/v1"
     " (Kubernetes 1.36 has)"
 )
+NO_VALIDATING_POLICIES: Final = (
+    "this API server has no ValidatingAdmissionPolicy in admissionregistration.k8s.io/v1, so"
+    " whoever has one of their tokens may write all that their roles grant"
+)
 
 
 class Paths(Protocol):
@@ -73,7 +77,19 @@ def remove_policies(
         report(f"{describe(each)}: {'would be deleted' if applier.dry_run else 'deleted'}")
 
 
+def serves_validating_policies(api: Paths) -> bool:
+    """Return whether the API server can hold our service accounts to what they need.
+
+    Raises:
+        ApiError: It does not answer.
+    """
+    return "validatingadmissionpolicies" in _served(api)
+
+
 def _serves_policies(api: Paths) -> bool:
+    return "mutatingadmissionpolicies" in _served(api)
+
+
+def _served(api: Paths) -> set[object]:
     resources = sequence(api.raw("GET", _POLICY_GROUP).get("resources"), "resources")
-    names = {mapping(each, "resources").get("name") for each in resources}
-    return "mutatingadmissionpolicies" in names
+    return {mapping(each, "resources").get("name") for each in resources}

@@ -6,10 +6,10 @@
 2. The controller stops, which would put the mask on again.
 3. Pods that wait for a gate of ours are released; quotas are completed, and from then on the API
    server enforces all of them by itself.
-4. Only now the guards go, then the webhook, the rights, the ledgers, the namespace. Where something
-   before did not succeed they stay, unless that is forced: quotas would be enforced by nobody.
-   Cluster quotas are: the API server knows none. Each is told by name, and goes with its definition
-   unless that is kept.
+4. Only now the guards go, then the webhook, the policies for its identities, the rights, the
+   ledgers, the namespace. Where something before did not succeed they stay, unless that is forced:
+   quotas would be enforced by nobody. Cluster quotas are: the API server knows none. Each is told
+   by name, and goes with its definition unless that is kept.
 
 Before all that it looks who leads: a controller that runs outside of the cluster would mask again
 what step 3 completes, for as long as it runs.
@@ -125,6 +125,7 @@ class _Uninstall:
         self._tell_of_cluster_quotas()
         self._delete((validating, mutating, *reversed(objects.stamps)))
         self._delete(reversed((*objects.configuration, *objects.workloads)))
+        self._delete(reversed(objects.identities))
         self._delete(_without(reversed(objects.cluster), self._removal))
         return tuple(self._problems)
 

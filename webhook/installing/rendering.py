@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Final, Literal, TypeAlias, cast
 from webhook import __version__
 from webhook.cluster.api import Object
 from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
+from webhook.config import Configuration
 from webhook.installing.kustomizations import (
     InstallError,
     Manifest,
@@ -19,6 +21,7 @@ from webhook.installing.kustomizations import (
     entries_of,
     read_directory,
 )
+from webhook.operations.names import EXEMPT, GLASS_BREAKERS, TRUSTED
 from webhook.quota.fields import mapping, sequence
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.state.names import AUTO_PACING, DEFAULT_NAMESPACE, GATE_PACING, NO_PACING, PACING_LABEL
@@ -39,6 +42,7 @@ _COMPONENTS: Final[dict[Mask, tuple[str, ...]]] = {
 }
 _DEFAULT: Final = re.compile(rf"(?<![\w-]){DEFAULT_NAMESPACE}(?![\w-])")
 _STAMPS: Final = "stamp-policy"
+_IDENTITIES: Final = "identity-policy"
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
 )  # fmt: skip
@@ -54,6 +58,8 @@ class Rendered:
     Attributes:
         cluster: Namespace, definitions of ledgers and of cluster quotas, rights.
         configuration: What the registrations and the mask go by, and what runs in the cluster.
+        identities: The policies that hold our service accounts to what they need, and keep others
+            from writing our kinds.
         workloads: What runs; empty for a webhook that runs elsewhere.
         stamps: The policy that marks Bindings, where it is wanted; nothing counts on it.
         registrations: The webhook configurations. Before them the webhook has to answer.
@@ -62,6 +68,7 @@ class Rendered:
 
     cluster: tuple[Object, ...]
     configuration: tuple[Object, ...]
+    identities: tuple[Object, ...]
     workloads: tuple[Object, ...]
     stamps: tuple[Object, ...]
     registrations: tuple[Object, ...]
@@ -73,6 +80,7 @@ class Rendered:
         return [
             *self.cluster,
             *self.configuration,
+            *self.identities,
             *self.workloads,
             *self.stamps,
             *self.registrations,
@@ -90,6 +98,8 @@ def render(  # noqa: PLR0913 - what installations differ in
     deferred_resources: Collection[str] = (),
     exempt_namespaces: Collection[str] = (),
     pacing: str = GATE_PACING,
+    trusted_users: Collection[str] = (),
+    break_glass_groups: Collection[str] = Configuration().break_glass_groups,
     image: str = IMAGE,
     manifests: Path = MANIFESTS,
 ) -> Rendered:
@@ -106,6 +116,9 @@ def render(  # noqa: PLR0913 - what installations differ in
         exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
             and nothing hidden in them, besides those that the manifests leave out.
         pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
+        trusted_users: Names of users that the product's own processes are besides its service
+            accounts: they write ledgers too.
+        break_glass_groups: Groups whose users may write ledgers by hand.
         image: What the Deployments run.
         manifests: The directory.
 
@@ -118,7 +131,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     configuration = read_directory(manifests / "base/configuration")
     workloads = [] if url else read_directory(manifests / "base/workloads")
     rest = read_directory(manifests / "base/registrations")
-    for component in (*_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
+    for component in (_IDENTITIES, *_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
         rest = add_component(manifests / "components" / component, rest)
     if namespace != DEFAULT_NAMESPACE:
         cluster, configuration, workloads, rest = (
@@ -133,13 +146,20 @@ def render(  # noqa: PLR0913 - what installations differ in
             _run_image(each, image)
     keys = (*_PLAIN_KEYS, *sorted(set(deferred_resources) - DEFERRED_KEYS))
     rest = [cast("Manifest", _with_keys(each, keys)) for each in rest]
+    lists = {
+        EXEMPT: {*Configuration().exempt_namespaces, namespace, *exempt_namespaces},
+        TRUSTED: trusted_users,
+        GLASS_BREAKERS: break_glass_groups,
+    }
     for each in rest:
         _leave_out(each, exempt_namespaces)
+        _write_lists(each, lists)
         if pacing == NO_PACING:
             _ask_for_gates(each)
     return Rendered(
         cluster=tuple(cluster),
         configuration=tuple(configuration),
+        identities=tuple(each for each in rest if _component(each) == "identity"),
         workloads=tuple(workloads),
         stamps=tuple(each for each in rest if _component(each) == "stamp"),
         registrations=tuple(each for each in rest if _component(each) == "registration"),
@@ -226,10 +246,21 @@ def _names_namespaces(expression: Mapping[str, object]) -> bool:
     return expression.get("key") == NAMESPACE_NAME_LABEL and expression.get("operator") == "NotIn"
 
 
+def _write_lists(policy: Manifest, lists: Mapping[str, Collection[str]]) -> None:
+    """Write names into the variables of a policy that list some."""
+    if policy["kind"] != "ValidatingAdmissionPolicy":
+        return
+    spec = mapping(policy.get("spec"), "spec")
+    for item in sequence(spec.get("variables"), "variables"):
+        variable = cast("Manifest", item)
+        if variable["name"] in lists:
+            variable["expression"] = cel_list(sorted(lists[str(variable["name"])]))
+
+
 def _with_keys(value: object, keys: Sequence[str]) -> object:
     """Write the deferred keys into every expression that lists the usual ones."""
     if isinstance(value, str):
-        return value.replace(_cel_list(_PLAIN_KEYS), _cel_list(keys))
+        return value.replace(cel_list(_PLAIN_KEYS), cel_list(keys))
     if isinstance(value, dict):
         return {name: _with_keys(item, keys) for name, item in value.items()}
     if isinstance(value, list):
@@ -237,6 +268,11 @@ def _with_keys(value: object, keys: Sequence[str]) -> object:
     return value
 
 
-def _cel_list(keys: Sequence[str]) -> str:
-    quoted = ", ".join(f"'{key}'" for key in keys)
-    return f"[{quoted}]"
+def cel_list(names: Sequence[str]) -> str:
+    """Return names as a list in CEL, whatever is in them."""
+    return f"[{', '.join(map(_cel_text, names))}]"
+
+
+def _cel_text(name: str) -> str:
+    inside = json.dumps(name, ensure_ascii=False)[1:-1].replace('\\"', '"')
+    return "'" + inside.replace("'", "\\'") + "'"

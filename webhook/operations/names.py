@@ -19,6 +19,17 @@ from webhook.state.names import (
 
 MASK_POLICY: Final = "deferred-quota-mask"
 STAMP_POLICY: Final = "deferred-quota-stamp"
+SERVICE_ACCOUNTS_POLICY: Final = "deferred-quota-service-accounts"
+OWN_NAMESPACE_POLICY: Final = "deferred-quota-own-namespace"
+LEDGERS_POLICY: Final = "deferred-quota-ledgers"
+IS_OURS: Final = "is-ours"
+IS_NOT_OURS: Final = "is-not-ours"
+"""Conditions of these policies, which name our service accounts."""
+KEYS: Final = "keys"
+EXEMPT: Final = "exempt"
+TRUSTED: Final = "trusted"
+GLASS_BREAKERS: Final = "glassBreakers"
+"""Variables of these policies, which list what the configuration says."""
 CONFIG_MAP: Final = "deferred-quota-config"
 CONFIG_KEY: Final = "config.yaml"
 """Where an installation keeps its configuration, in its namespace."""
@@ -38,6 +49,9 @@ CLUSTER_ROLES: Final = _kind(_RBAC, "ClusterRole")
 CLUSTER_ROLE_BINDINGS: Final = _kind(_RBAC, "ClusterRoleBinding")
 ROLES: Final = _kind(_RBAC, "Role", namespaced=True)
 ROLE_BINDINGS: Final = _kind(_RBAC, "RoleBinding", namespaced=True)
+NETWORK_POLICIES: Final = _kind("networking.k8s.io/v1", "NetworkPolicy", namespaced=True)
+VALIDATING_POLICIES: Final = _kind(f"{_ADMISSION}/v1", "ValidatingAdmissionPolicy")
+VALIDATING_BINDINGS: Final = _kind(f"{_ADMISSION}/v1", "ValidatingAdmissionPolicyBinding")
 POLICY_VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 """Versions of mutating admission policies, the newest first."""
 

@@ -25,7 +25,7 @@ KINDS: Final = (
     "namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,"
     "serviceaccounts,secrets,configmaps,services,jobs,deployments,poddisruptionbudgets,resourcequotas,"
     "mutatingwebhookconfigurations,validatingwebhookconfigurations,mutatingadmissionpolicies,"
-    "mutatingadmissionpolicybindings"
+    "mutatingadmissionpolicybindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
 )
 
 _NUMBERS: Final = itertools.count()

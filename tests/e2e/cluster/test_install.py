@@ -64,7 +64,7 @@ def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
 
 
 def test_a_dry_run_changes_nothing(clean: Cluster) -> None:
-    assert "22 objects would change" in clean.install("--dry-run")
+    assert "28 objects would change" in clean.install("--dry-run")
     assert clean.versions() == {}
     assert "would be created" in clean.run("install", "--dry-run")
     assert clean.versions() == {}

@@ -1,0 +1,522 @@
+"""What the tokens of our service accounts can do besides what they are for, and who writes ledgers.
+
+The tokens are real, and so is what refuses: RBAC, and the policies of the installation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from tests.builders import a_pod
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.objects import Answer, Api, Object
+from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
+from tests.e2e.cluster.tenant import NOBODY
+from tests.e2e.cluster.waiting import becomes, eventually
+from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from webhook.operations.names import LEDGERS_POLICY, OWN_NAMESPACE_POLICY, SERVICE_ACCOUNTS_POLICY
+from webhook.quota.pod_conditions import QUOTA_RESERVED
+from webhook.state.job_gates import PROBE
+from webhook.state.names import GATE
+
+TEAM: Final = "identities-team"
+PLAIN: Final = "identities-plain"
+PLATFORM: Final = "kube-system"
+EVERYWHERE: Final = (TEAM, PLAIN, PLATFORM)
+HOLD: Final = "example.com/hold"
+POLICIES: Final = (LEDGERS_POLICY, OWN_NAMESPACE_POLICY, SERVICE_ACCOUNTS_POLICY)
+KINDS: Final = "/apis/deferredquota.io/v1alpha1"
+ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
+OURS: Final = {"type": QUOTA_RESERVED, "status": "False", "reason": "X", "message": "x"}
+HARD: Final = {"requests.cpu": "5", "pods": "50", "services": "5"}
+
+
+@dataclass(frozen=True)
+class World:
+    """A namespace that has opted in, one that has not, and the platform's; each has the same.
+
+    Attributes:
+        admin: Whoever made it.
+        controller: Whoever has the controller's token.
+        webhook: Whoever has the webhook's token.
+    """
+
+    admin: Api
+    controller: Api
+    webhook: Api
+
+
+@pytest.fixture(scope="module")
+def world(plane: ControlPlane, _product: Product) -> Iterator[World]:
+    _product.controller.pause()  # its own writes must not be taken for what was tried
+    admin = Api(plane.rest)
+    tokens = (
+        Api(plane.service_account_rest(SYSTEM, f"deferred-quota-{program}"))
+        for program in ("controller", "webhook")
+    )
+    made = World(admin, *tokens)
+    apply_namespace(admin, TEAM)
+    apply_namespace(admin, PLAIN, mode="", pacing="")
+    gates = [{"name": HOLD}, {"name": GATE}]
+    for namespace in EVERYWHERE:
+        eventually(lambda: _has_account(admin, namespace), "pods can be made")  # noqa: B023
+        for name in ("runs", "waits"):
+            held: Object = {"schedulingGates": gates} if name == "waits" else {}
+            wanted = a_pod(name=name, namespace=namespace, uid="", schedulerName=NOBODY, **held)
+            wanted["metadata"] = {"name": name, "annotations": {"example.com/a": "b"}}
+            answer = admin.create(objects.pods(namespace), wanted)
+            assert answer.ok, str(answer)
+        quota = {"metadata": {"name": "q"}, "spec": {"hard": HARD}}
+        assert admin.create(objects.quotas(namespace), quota).ok
+    for namespace in (PLAIN, PLATFORM):
+        becomes(lambda: shown(made, namespace), {*HARD}, "the quota is counted")  # noqa: B023
+    becomes(lambda: shown(made, TEAM), {"pods", "services"}, "the quota is masked")
+    for namespace in (TEAM, PLAIN):
+        ledgers = objects.ledger(namespace).removesuffix("/ledger")
+        assert admin.create(ledgers, a_ledger()).code in (201, 409)
+    probe = {"metadata": {"labels": {"a": "b"}}}
+    path = objects.pods(PLATFORM, "runs")
+    eventually(lambda: not made.controller.patch(path, probe, dry_run=True).ok, "it is refused")
+    yield made
+    _product.controller.resume()
+    for namespace in EVERYWHERE:
+        admin.delete(objects.quotas(namespace, "q"))
+        for name in ("runs", "waits"):
+            admin.delete(objects.pods(namespace, name), grace_seconds=0)
+    for namespace in (TEAM, PLAIN):
+        admin.delete(f"/api/v1/namespaces/{namespace}")
+
+
+def _has_account(api: Api, namespace: str) -> bool:
+    return api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default").ok
+
+
+def shown(world: World, namespace: str) -> set[str]:
+    found = world.admin.get(objects.quotas(namespace, "q")).body.get("status", {})
+    return set(found.get("used", {}))
+
+
+def a_ledger() -> Object:
+    return {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "QuotaLedger",
+        "metadata": {"name": "ledger"},
+    }
+
+
+def is_refused(answer: Answer, policy: str = SERVICE_ACCOUNTS_POLICY) -> None:
+    assert not answer.ok
+    assert f"ValidatingAdmissionPolicy '{policy}'" in answer.message, str(answer)
+    assert "denied request" in answer.message
+    assert "deferred-quota" in answer.message.partition("denied request: ")[2]
+
+
+# -- the pods ------------------------------------------------------------------------------
+
+SPECS: Final[dict[str, Object]] = {
+    "an image": {"containers": [{"name": "main", "image": "evil"}]},
+    "a deadline": {"activeDeadlineSeconds": 1},
+    "the gate and an image": {
+        "containers": [{"name": "main", "image": "evil"}],
+        "schedulingGates": [{"name": GATE, "$patch": "delete"}],
+    },
+    "the gate and a selector": {
+        "nodeSelector": {"evil": "node"},
+        "schedulingGates": [{"name": GATE, "$patch": "delete"}],
+    },
+    "a selector": {"nodeSelector": {"evil": "node"}},
+    "the gate of others": {"schedulingGates": [{"name": HOLD, "$patch": "delete"}]},
+    "all gates": {"schedulingGates": None},
+}
+METADATA: Final[dict[str, Object]] = {
+    "a label": {"labels": {"app": "evil"}},
+    "a label of ours": {"labels": {"deferredquota.io/unjudged": "true"}},
+    "an annotation": {"annotations": {"example.com/evil": "x"}},
+    "an annotation that changes": {"annotations": {"example.com/a": "evil"}},
+    "an annotation that goes": {"annotations": {"example.com/a": None}},
+    "another annotation of ours": {"annotations": {"deferredquota.io/let-through": "x"}},
+    "a finalizer": {"finalizers": ["example.com/evil"]},
+    "an owner": {
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "evil", "uid": "gone"}]
+    },
+}
+STATUSES: Final[dict[str, Object]] = {
+    "its phase": {"phase": "Failed"},
+    "its address": {"podIP": "10.9.9.9", "podIPs": [{"ip": "10.9.9.9"}]},
+    "its reason": {"reason": "Evil"},
+    "that it is ready": {"conditions": [{"type": "Ready", "status": "True"}]},
+    "a condition of ours and others": {
+        "conditions": [OURS, {"type": "example.com/evil", "status": "True"}]
+    },
+    "a condition of ours and the phase": {"conditions": [OURS], "phase": "Succeeded"},
+    "its containers": {"containerStatuses": [{"name": "main", "image": "x", "imageID": "x"}]},
+}
+
+
+@pytest.mark.parametrize("namespace", EVERYWHERE)
+@pytest.mark.parametrize("what", SPECS)
+def test_of_a_pods_spec_nothing_changes_but_our_gate(
+    world: World, namespace: str, what: str
+) -> None:
+    path = objects.pods(namespace, "waits")
+    before = world.admin.get(path).body["spec"]
+    is_refused(world.controller.patch_strategic(path, {"spec": SPECS[what]}))
+    assert world.admin.get(path).body["spec"] == before
+
+
+@pytest.mark.parametrize("namespace", EVERYWHERE)
+def test_a_pod_gets_no_toleration(world: World, namespace: str) -> None:
+    path = objects.pods(namespace, "waits")
+    added = [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}]
+    is_refused(world.controller.call("PATCH", path, added, kind="application/json-patch+json"))
+
+
+@pytest.mark.parametrize("namespace", EVERYWHERE)
+@pytest.mark.parametrize("what", METADATA)
+@pytest.mark.parametrize("subresource", ["", "status"])
+def test_of_a_pods_metadata_nothing_changes(
+    world: World, namespace: str, what: str, subresource: str
+) -> None:
+    if (what, subresource) == ("an owner", "status"):
+        return  # the API server keeps the owners itself there
+    path = objects.pods(namespace, "runs", subresource)
+    is_refused(world.controller.patch(path, {"metadata": METADATA[what]}))
+
+
+@pytest.mark.parametrize("namespace", EVERYWHERE)
+@pytest.mark.parametrize("what", STATUSES)
+def test_of_a_pods_status_nothing_changes_but_our_condition(
+    world: World, namespace: str, what: str
+) -> None:
+    path = objects.pods(namespace, "runs", "status")
+    is_refused(world.controller.patch_strategic(path, {"status": STATUSES[what]}))
+
+
+@pytest.mark.parametrize("namespace", [PLAIN, PLATFORM])
+def test_where_nobody_has_opted_in_what_is_ours_only_goes(world: World, namespace: str) -> None:
+    path, status = objects.pods(namespace, "waits"), objects.pods(namespace, "waits", "status")
+    ours = {"status": {"conditions": [OURS]}}
+    woken = {"metadata": {"annotations": {"deferredquota.io/woken": "now"}}}
+    is_refused(world.controller.patch_strategic(status, ours))
+    is_refused(world.controller.patch(path, woken))
+    assert world.admin.patch_strategic(status, ours).ok
+    assert world.admin.patch(path, woken).ok
+    changed = {"conditions": [{**OURS, "message": "another"}]}
+    is_refused(world.controller.patch_strategic(status, {"status": changed}))
+    gone = {"status": {"conditions": [{"type": QUOTA_RESERVED, "$patch": "delete"}]}}
+    assert world.controller.patch_strategic(status, gone).ok
+    left = {"metadata": {"annotations": {"deferredquota.io/woken": None}}}
+    assert world.controller.patch(path, left).ok
+    ungated = {"spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}}
+    assert world.controller.patch_strategic(path, ungated, dry_run=True).ok
+
+
+def test_where_somebody_has_opted_in_what_is_ours_is_written(world: World) -> None:
+    path, status = objects.pods(TEAM, "waits"), objects.pods(TEAM, "waits", "status")
+    woken = {"metadata": {"annotations": {"deferredquota.io/woken": "now"}}}
+    ungated = {"spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}}
+    for answer in (
+        world.controller.patch_strategic(status, {"status": {"conditions": [OURS]}}),
+        world.controller.patch(path, woken),
+        world.controller.patch_strategic(path, ungated, dry_run=True),
+    ):
+        assert answer.ok, str(answer)
+
+
+# -- the quotas ----------------------------------------------------------------------------
+
+QUOTAS: Final[dict[str, Object]] = {
+    "the limit of pods": {"hard": {"pods": "9999"}},
+    "the use of pods": {"used": {"pods": "0"}},
+    "the use of services": {"used": {"services": "5"}},
+    "that services count": {"hard": {"services": None}, "used": {"services": None}},
+    "a limit beyond the spec": {"hard": {"requests.cpu": "500"}, "used": {"requests.cpu": "0"}},
+    "a limit that the spec has not": {"hard": {"memory": "1"}, "used": {"memory": "1"}},
+    "a limit without a use": {"hard": {"requests.cpu": "5"}, "used": {"requests.cpu": None}},
+}
+
+
+@pytest.mark.parametrize("namespace", EVERYWHERE)
+@pytest.mark.parametrize("what", QUOTAS)
+def test_of_a_quotas_status_nothing_changes_but_what_is_deferred(
+    world: World, namespace: str, what: str
+) -> None:
+    path = objects.quotas(namespace, "q", "status")
+    before = world.admin.get(path).body["status"]
+    answer = world.controller.patch(path, {"status": QUOTAS[what]})
+    if (namespace, "limit" in what and what != "the limit of pods") == (TEAM, True):
+        assert answer.ok, "the mask takes it out before anything is judged"
+    else:
+        is_refused(answer)
+    assert world.admin.get(path).body["status"] == before
+
+
+@pytest.mark.parametrize("namespace", EVERYWHERE)
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {"deferredquota.io/exclude": "true"}},
+        {"labels": {"a": "b"}},
+        {"finalizers": ["example.com/evil"]},
+    ],
+    ids=str,
+)
+def test_of_a_quotas_metadata_nothing_changes(
+    world: World, namespace: str, metadata: Object
+) -> None:
+    path = objects.quotas(namespace, "q", "status")
+    is_refused(world.controller.patch(path, {"metadata": metadata}))
+
+
+def test_nothing_is_hidden_where_nobody_has_opted_in(world: World) -> None:
+    hidden = {"status": {"hard": {"requests.cpu": None}, "used": {"requests.cpu": None}}}
+    for namespace in (PLAIN, PLATFORM):
+        path = objects.quotas(namespace, "q", "status")
+        is_refused(world.controller.patch(path, hidden))
+    path = objects.quotas(PLAIN, "q", "status")
+    assert world.admin.patch(path, {"status": {"used": {"requests.cpu": "3"}}}).ok
+    is_refused(world.controller.patch(path, {"status": {"used": {"requests.cpu": "2"}}}))
+    higher = {"status": {"used": {"requests.cpu": "1k"}}}
+    is_refused(world.controller.patch(objects.quotas(PLATFORM, "q", "status"), higher))
+
+
+def test_what_was_hidden_is_given_back_where_nobody_has_opted_in_any_more(world: World) -> None:
+    hidden = {"status": {"hard": {"requests.cpu": None}, "used": {"requests.cpu": None}}}
+    path = objects.quotas(PLAIN, "q", "status")
+    assert world.admin.patch(path, hidden).ok
+    given = {"status": {"hard": {"requests.cpu": "5"}, "used": {"requests.cpu": "0"}}}
+    for answer in (
+        world.controller.patch(path, given),
+        world.controller.patch(path, {"status": {"used": {"requests.cpu": "1"}}}),
+    ):
+        assert answer.ok, str(answer)
+
+
+# -- everything else -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A request that a role does not allow."""
+
+    method: str
+    path: str
+    body: Object
+    kind: str = "application/merge-patch+json"
+
+
+_EVICTION: Final = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "runs"}}
+_SHIPPED: Final = f"{ADMISSION}/validatingwebhookconfigurations/deferred-quota"
+FORBIDDEN: Final = {
+    "evict": Attempt("POST", "pods/runs/eviction", _EVICTION, "application/json"),
+    "debug": Attempt("PATCH", "pods/runs/ephemeralcontainers", {"spec": {}}),
+    "resize": Attempt("PATCH", "pods/runs/resize", {"spec": {}}),
+    "replace": Attempt("PUT", "pods/runs", {}, "application/json"),
+    "delete": Attempt("DELETE", "pods/runs", {}, "application/json"),
+    "create": Attempt("POST", "pods", {}, "application/json"),
+    "bind": Attempt("POST", "pods/runs/binding", {}, "application/json"),
+    "exec": Attempt("POST", "pods/runs/exec", {}, "application/json"),
+    "a quota": Attempt("PATCH", "resourcequotas/q", {"spec": {"hard": {"pods": "1"}}}),
+    "a secret": Attempt("POST", "secrets", {}, "application/json"),
+    "secrets": Attempt("GET", "secrets", {}, "application/json"),
+    "a configuration": Attempt("POST", "configmaps", {}, "application/json"),
+    "a token": Attempt("POST", "serviceaccounts/default/token", {}, "application/json"),
+    "the namespace": Attempt("PATCH", "", {"metadata": {"labels": {"a": "b"}}}),
+}
+
+
+@pytest.mark.parametrize("program", ["controller", "webhook"])
+@pytest.mark.parametrize("namespace", [*EVERYWHERE, SYSTEM])
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_the_roles_allow_nothing_else(
+    world: World, program: str, namespace: str, what: str
+) -> None:
+    attempt = FORBIDDEN[what]
+    path = f"/api/v1/namespaces/{namespace}/{attempt.path}".rstrip("/")
+    api: Api = getattr(world, program)
+    answer = api.call(attempt.method, path, attempt.body, kind=attempt.kind)
+    assert answer.code == 403, str(answer)
+    assert "is forbidden: User" in answer.message
+
+
+@pytest.mark.parametrize("program", ["controller", "webhook"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        _SHIPPED,
+        f"{ADMISSION}/mutatingwebhookconfigurations/deferred-quota",
+        *(f"{ADMISSION}/validatingadmissionpolicies/{policy}" for policy in POLICIES),
+        *(f"{ADMISSION}/validatingadmissionpolicybindings/{policy}" for policy in POLICIES),
+        f"{KINDS}/clusterdeferredquotas/any",
+        objects.ledger(TEAM),
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/deferred-quota-controller",
+    ],
+)
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+def test_the_installation_is_not_theirs_to_change(
+    world: World, program: str, path: str, method: str
+) -> None:
+    api: Api = getattr(world, program)
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    answer = api.call(method, path, {}, kind=kind)
+    assert answer.code == 403, str(answer)
+    assert "is forbidden: User" in answer.message
+
+
+def test_no_pod_is_made_by_applying_one(world: World) -> None:
+    path = f"{objects.pods(PLAIN, 'made')}?fieldManager=evil"
+    wanted = a_pod(name="made", namespace=PLAIN, uid="")
+    wanted["metadata"] = {"name": "made"}
+    answer = world.controller.call("PATCH", path, wanted, kind="application/apply-patch+yaml")
+    assert answer.code == 403, str(answer)
+
+
+def test_events_are_our_own(world: World) -> None:
+    def event(namespace: str, component: str) -> Object:
+        return {
+            "metadata": {"name": f"e-{component}", "namespace": namespace},
+            "involvedObject": {"kind": "Pod", "namespace": namespace, "name": "runs"},
+            "source": {"component": component},
+            "reason": "R",
+        }
+
+    for namespace in EVERYWHERE:
+        path = f"/api/v1/namespaces/{namespace}/events"
+        is_refused(world.controller.create(path, event(namespace, "kubelet")))
+        assert world.admin.create(path, event(namespace, "kubelet")).ok
+        changed = {"message": "evil", "source": {"component": "deferred-quota"}}
+        is_refused(world.controller.patch(f"{path}/e-kubelet", changed))
+    for namespace in (TEAM, PLAIN):
+        path = f"/api/v1/namespaces/{namespace}/events"
+        made = world.controller.create(path, event(namespace, "deferred-quota"))
+        assert made.ok, str(made)
+        assert world.controller.patch(f"{path}/e-deferred-quota", {"count": 2}).ok
+    path = f"/api/v1/namespaces/{PLATFORM}/events"
+    is_refused(world.controller.create(path, event(PLATFORM, "deferred-quota")))
+
+
+def test_the_only_lease_is_that_of_the_leader(world: World) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
+    answer = world.controller.create(path, {"metadata": {"name": "another"}})
+    is_refused(answer, OWN_NAMESPACE_POLICY)
+    elsewhere = path.replace(SYSTEM, PLATFORM)
+    assert world.controller.create(elsewhere, {"metadata": {"name": "another"}}).code == 403
+
+
+def test_the_job_that_is_tried_is_tried_by_dry_run_only(world: World) -> None:
+    path = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs/{PROBE}"
+    runs = {"spec": {"suspend": False}}
+    is_refused(world.webhook.patch(path, runs), OWN_NAMESPACE_POLICY)
+    assert world.webhook.patch(path, runs, dry_run=True).ok
+    assert world.admin.get(path).body["spec"]["suspend"] is True
+
+
+# -- our kinds -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def owner(plane: ControlPlane, world: World) -> Api:
+    """A tenant with all rights in both namespaces, and to everything of ours."""
+    rules = [
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+    ]
+    for namespace in (TEAM, PLAIN):
+        where = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        world.admin.create(f"{where}/roles", {"metadata": {"name": "owner"}, "rules": rules})
+        grant(world, f"{where}/rolebindings", "Role")
+    cluster = "/apis/rbac.authorization.k8s.io/v1"
+    ours = [{"apiGroups": ["deferredquota.io"], "resources": ["*"], "verbs": ["*"]}]
+    world.admin.create(f"{cluster}/clusterroles", {"metadata": {"name": "owner"}, "rules": ours})
+    grant(world, f"{cluster}/clusterrolebindings", "ClusterRole")
+    return Api(plane.rest_as("owner", ()))
+
+
+def grant(world: World, path: str, kind: str) -> None:
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": "owner"},
+        "roleRef": {"apiGroup": group, "kind": kind, "name": "owner"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "owner"}],
+    }
+    assert world.admin.create(path, binding).code in (201, 409)
+
+
+def test_a_tenant_writes_no_ledger_whatever_rights_it_has(world: World, owner: Api) -> None:
+    path = objects.ledger(TEAM)
+    eventually(lambda: owner.get(path).ok, "the rights are in force")
+    becomes(lambda: world.admin.get(path).code, 200, "there is a ledger")
+    before = world.admin.get(path).body
+    for answer in (
+        owner.patch(f"{path}/status", {"status": {"quotas": []}}),
+        owner.call("PUT", f"{path}/status", {**before, "status": {}}),
+        owner.patch(path, {"metadata": {"labels": {"a": "b"}}}),
+        owner.delete(path),
+        owner.call("DELETE", path.removesuffix("/ledger")),
+        owner.create(path.removesuffix("/ledger"), {**a_ledger(), "metadata": {"name": "second"}}),
+    ):
+        is_refused(answer, LEDGERS_POLICY)
+        assert answer.code == 403
+    assert world.admin.get(path).body.get("status") == before.get("status")
+
+
+def test_the_use_of_a_cluster_quota_is_ours_and_its_spec_the_administrators(
+    owner: Api,
+) -> None:
+    path = f"{KINDS}/clusterdeferredquotas"
+    made = owner.create(
+        path, {**a_cluster_quota(selector={"no": "where"}), "metadata": {"name": "shared-x"}}
+    )
+    assert made.ok, str(made)
+    try:
+        forged = {"status": {"used": {"requests.cpu": "0"}}}
+        is_refused(owner.patch(f"{path}/shared-x/status", forged), LEDGERS_POLICY)
+        hard = {"spec": {"hard": {"requests.cpu": "7"}}}
+        assert owner.patch(f"{path}/shared-x", hard).ok
+    finally:
+        assert owner.delete(f"{path}/shared-x").ok
+
+
+def test_people_who_may_change_the_policy_may_write_ledgers(
+    plane: ControlPlane,
+    world: World,  # noqa: ARG001 - has made what is written
+) -> None:
+    """As administrators of clusters where nobody is in `system:masters`."""
+    name = "identities-administrator"
+    command = ("create", "clusterrolebinding", name, "--clusterrole=cluster-admin")
+    plane.kubectl(*command, f"--user={name}")
+    api = Api(plane.rest_as(name, ()))
+    touched = {"status": {"summary": "x"}}
+    path = f"{objects.ledger(PLAIN)}/status"
+    eventually(lambda: api.patch(path, touched, dry_run=True).ok, "the rights are in force")
+    plane.kubectl("delete", "clusterrolebinding", name)
+
+
+def test_a_namespace_ends_with_its_ledger(world: World) -> None:
+    name = "identities-ends"
+    apply_namespace(world.admin, name)
+    made = world.controller.create(objects.ledger(name).removesuffix("/ledger"), a_ledger())
+    assert made.ok, str(made)
+    assert world.admin.delete(f"/api/v1/namespaces/{name}").ok
+    becomes(
+        lambda: world.admin.get(f"/api/v1/namespaces/{name}").code, 404, "the namespace is gone"
+    )
+
+
+def test_the_api_server_finds_nothing_wrong_with_the_policies(world: World) -> None:
+    def types(policy: str) -> Callable[[], bool]:
+        def are_checked() -> bool:
+            found = world.admin.get(f"{ADMISSION}/validatingadmissionpolicies/{policy}").body
+            status = found.get("status", {})
+            checked = status.get("observedGeneration") == found["metadata"]["generation"]
+            assert not status.get("typeChecking", {}).get("expressionWarnings") or not checked
+            return bool(checked)
+
+        return are_checked
+
+    for policy in POLICIES:
+        eventually(types(policy), f"the types of {policy} are checked")
