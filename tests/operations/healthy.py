@@ -20,7 +20,7 @@ from webhook.cluster.memory.interception import WriteRequest
 from webhook.operations.counting import taken_at_bind
 from webhook.operations.doctor import Examination, Scene, Settings, examine
 from webhook.operations.findings import Finding
-from webhook.operations.names import policy_kinds
+from webhook.operations.names import NETWORK_POLICIES, policy_kinds
 from webhook.quota.deferral import deferred_quotas
 from webhook.quota.ledger import Account, Ledger
 from webhook.quota.ledger_codec import ledger_status
@@ -43,6 +43,10 @@ _SHIPPED = (
     "base/registrations/validating.yaml",
     "components/mask-policy/policy.yaml",
     "base/configuration/configuration.yaml",
+    "components/identity-policy/service-accounts.yaml",
+    "components/identity-policy/own-namespace.yaml",
+    "components/identity-policy/ledgers.yaml",
+    "base/workloads/configuration.yaml",
     "base/workloads/webhook.yaml",
     "base/workloads/controller.yaml",
 )
@@ -68,6 +72,20 @@ def shipped_objects() -> list[Object]:
                 all_ready(raw)
             found.append(raw)
     return found
+
+
+def a_closed_port() -> Object:
+    """A policy by which only an API server connects to the webhook."""
+    return {
+        "apiVersion": NETWORK_POLICIES.api_version,
+        "kind": NETWORK_POLICIES.kind,
+        "metadata": {"name": "deferred-quota-webhook", "namespace": SYSTEM_NAMESPACE},
+        "spec": {
+            "podSelector": {},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"ipBlock": {"cidr": "192.0.2.1/32"}}]}],
+        },
+    }
 
 
 def all_ready(deployment: Any) -> None:
@@ -147,6 +165,7 @@ def healthy() -> MemoryCluster:
         a_masked_quota(hard={"requests.cpu": "4", "pods": "9"}),
         a_guarded_pod(),
         a_lease(),
+        a_closed_port(),
     )
     count(cluster)
     return cluster

@@ -14,6 +14,7 @@ from webhook.cli.access import (
 )
 from webhook.cli.exits import ExitCode
 from webhook.cli.judging import (
+    answers_anybody,
     configuration_of,
     finding_entry,
     finding_lines,
@@ -75,6 +76,7 @@ def _settings(
         is_offline=is_offline,
         pause_seconds=pause_seconds,
         read_bundle=read_bundle,
+        answers_anybody=answers_anybody,
     )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -16,6 +20,7 @@ from webhook.operations.findings import Finding, Severity
 from webhook.operations.names import CONFIG_KEY, CONFIG_MAP
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_SECONDS: Final = 3.0
 _COLORS: Final[Mapping[Severity, str]] = {Severity.ERROR: "red", Severity.WARN: "yellow"}
 
 
@@ -60,6 +65,27 @@ def read_bundle(pem: bytes) -> Sequence[Validity]:
 
     found = map(facts_of, x509.load_pem_x509_certificates(pem))
     return [(facts.not_before, facts.not_after) for facts in found]
+
+
+def answers_anybody(url: str) -> bool:
+    """Return whether a server answers a client that shows no certificate; False if none answers.
+
+    Only the method is asked about, so nothing is trusted, and nothing sent that means anything.
+    """
+    place = urlsplit(url)
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(
+        place.hostname or "", place.port, timeout=_SECONDS, context=context
+    )
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", "/validate")
+            connection.getresponse()
+        except (OSError, http.client.HTTPException):
+            return False
+    return True
 
 
 def finding_lines(finding: Finding) -> list[str]:

@@ -10,10 +10,12 @@ from webhook.cluster.api import NAMESPACES, ApiError, ForbiddenError, NotFoundEr
 from webhook.operations.doctor import (
     answering,
     cluster_quotas,
+    identities,
     installation,
     ledgers,
     masks,
     namespaces,
+    port,
     registrations,
     rights,
     stamps,
@@ -70,6 +72,8 @@ CHECKS: Final = (
     Check("guarded", "the pods that have a node", _pods_with_a_node),
     Check("gates", "the pods that wait", namespaces.gates),
     Check("rights", "who could go around it", rights.rights),
+    Check("identities", "what our own identities may write", identities.identities),
+    Check("port", "who may ask the webhook", port.port),
     Check("control-plane", "the API server's own configuration", _limited_resources),
 )
 

@@ -51,6 +51,10 @@ Validity: TypeAlias = tuple[datetime, datetime]
 """From when to when a certificate is valid."""
 
 
+def _not_tried(_: str) -> bool:
+    return False
+
+
 def _no_certificates(_: bytes) -> Sequence[Validity]:
     return ()
 
@@ -77,6 +81,8 @@ class Settings:
         pause_seconds: Between two looks at what may be changing just now.
         leader_seconds: How long to look at the Lease for a sign of life.
         read_bundle: Reads PEM certificates; raises ValueError when it cannot.
+        answers_anybody: Says whether what serves at https://HOST:PORT answers a client that shows
+            no certificate; False too where nothing does.
         now: The time, for certificates only.
         clock: The monotonic clock.
         sleep: Waits.
@@ -97,6 +103,7 @@ class Settings:
     pause_seconds: float = 3.0
     leader_seconds: float = 20.0
     read_bundle: Callable[[bytes], Sequence[Validity]] = _no_certificates
+    answers_anybody: Callable[[str], bool] = _not_tried
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

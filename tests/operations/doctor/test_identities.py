@@ -1,0 +1,192 @@
+"""What doctor says of the policies that hold our own identities, and where they are not there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, cast
+
+import pytest
+
+from tests.operations.healthy import Change, Guard, edit, examined, healthy, ids, remove, the
+from webhook.cluster.api import NotFoundError
+from webhook.cluster.kinds import Kind
+from webhook.cluster.memory import MemoryClient
+from webhook.installing import render
+from webhook.operations.doctor.identities import DIGESTS, digest
+from webhook.operations.names import (
+    LEDGERS_POLICY,
+    OWN_NAMESPACE_POLICY,
+    SERVICE_ACCOUNTS_POLICY,
+    VALIDATING_BINDINGS,
+    VALIDATING_POLICIES,
+)
+from webhook.quota.reading import Node
+
+NAMES = (SERVICE_ACCOUNTS_POLICY, OWN_NAMESPACE_POLICY, LEDGERS_POLICY)
+GPU = "requests.nvidia.com/gpu"
+
+
+def of_identities(**settings: Any) -> list[str]:
+    cluster = settings.pop("cluster")
+    return [one for one in ids(examined(cluster, **settings)) if one.startswith("identities.")]
+
+
+def shipped(**configured: Any) -> dict[str, Any]:
+    found = (cast("Any", each) for each in render(**configured).identities)
+    return {
+        each["metadata"]["name"]: each for each in found if not each["kind"].endswith("Binding")
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_digest_is_that_of_the_manifest_whatever_is_configured(name: str) -> None:
+    for configured in (
+        {},
+        {
+            "deferred_resources": [GPU],
+            "exempt_namespaces": ["a"],
+            "trusted_users": ['o\'brien, "x" \\ y]'],
+            "break_glass_groups": [],
+        },
+    ):
+        spec = Node(shipped(**configured)[name]["spec"])
+        assert digest(spec) == DIGESTS[name]
+
+
+def test_nothing_is_wrong_with_what_is_shipped() -> None:
+    assert of_identities(cluster=healthy()) == []
+
+
+class Older(MemoryClient):
+    """An API server that has no such policies."""
+
+    def pages(self, kind: Kind, **query: Any) -> Any:
+        if kind in (VALIDATING_POLICIES, VALIDATING_BINDINGS):
+            raise NotFoundError("the server could not find the requested resource")
+        return super().pages(kind, **query)
+
+
+def test_an_api_server_without_such_policies_is_named() -> None:
+    cluster = healthy()
+    found = the(examined(Older(cluster, admission=Guard())), "identities.unserved")
+    assert "has no ValidatingAdmissionPolicy" in found.message
+    assert "whoever has the controller's token may change image, gates" in found.message
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_policy_that_is_gone_is_named(name: str) -> None:
+    cluster = healthy()
+    remove(cluster, VALIDATING_POLICIES, name)
+    found = the(examined(cluster), "identities.missing")
+    assert (found.severity, found.subject and found.subject.name) == ("warn", name)
+    assert found.message.startswith("does not exist: whoever has")
+
+
+def unbound(raw: Any) -> None:
+    raw["spec"]["policyName"] = "another"
+
+
+def audited(raw: Any) -> None:
+    raw["spec"]["validationActions"] = ["Audit"]
+
+
+def narrowed(raw: Any) -> None:
+    raw["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": {"a": "b"}}}
+
+
+@pytest.mark.parametrize("change", [unbound, audited, narrowed])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_policy_that_does_not_deny_is_named(name: str, change: Change) -> None:
+    cluster = healthy()
+    edit(cluster, VALIDATING_BINDINGS, name, change)
+    assert of_identities(cluster=cluster) == ["identities.unbound"]
+
+
+def ignoring(raw: Any) -> None:
+    raw["spec"]["failurePolicy"] = "Ignore"
+
+
+def weaker(raw: Any) -> None:
+    raw["spec"]["validations"][0]["expression"] = "true"
+
+
+def fewer(raw: Any) -> None:
+    del raw["spec"]["validations"][0]
+
+
+def about_less(raw: Any) -> None:
+    raw["spec"]["matchConstraints"]["resourceRules"][0]["resources"] = ["nothing"]
+
+
+def about_some(raw: Any) -> None:
+    raw["spec"]["matchConstraints"]["objectSelector"] = {"matchLabels": {"a": "b"}}
+
+
+def elsewhere(raw: Any) -> None:
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": "elsewhere"}}
+    raw["spec"]["matchConstraints"]["namespaceSelector"] = selector
+
+
+def never(raw: Any) -> None:
+    raw["spec"]["matchConditions"].append({"name": "never", "expression": "false"})
+
+
+@pytest.mark.parametrize(
+    "change", [ignoring, weaker, fewer, about_less, about_some, elsewhere, never]
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_policy_that_somebody_has_changed_is_named(name: str, change: Change) -> None:
+    cluster = healthy()
+    edit(cluster, VALIDATING_POLICIES, name, change)
+    assert of_identities(cluster=cluster) == ["identities.edited"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_identity_than_ours_is_named(name: str) -> None:
+    def change(raw: Any) -> None:
+        condition = raw["spec"]["matchConditions"][0]
+        condition["expression"] = condition["expression"].replace("-controller", "-other")
+
+    cluster = healthy()
+    edit(cluster, VALIDATING_POLICIES, name, change)
+    assert of_identities(cluster=cluster) == ["identities.lists"]
+
+
+@pytest.mark.parametrize(
+    "configured",
+    [
+        {"deferred_keys": frozenset({"cpu", GPU})},
+        {"exempt": frozenset({"another"})},
+        {"trusted_users": frozenset({"somebody"})},
+        {"glass_breakers": frozenset({"breakers"})},
+    ],
+    ids=lambda each: next(iter(each)),
+)
+def test_a_list_that_is_not_that_of_the_configuration_is_named(configured: Any) -> None:
+    assert set(of_identities(cluster=healthy(), **configured)) == {"identities.lists"}
+
+
+def replace(raw: Any, wanted: Any) -> None:
+    raw.update(wanted)
+
+
+def test_what_is_configured_is_read_back() -> None:
+    cluster = healthy()
+    names = {"o'brien", 'a "b" \\ c', "ü"}
+    for name, wanted in shipped(trusted_users=names, exempt_namespaces=["x"]).items():
+        edit(cluster, VALIDATING_POLICIES, name, partial(replace, wanted=wanted))
+    settings = {"trusted_users": frozenset(names), "exempt": frozenset({"x"})}
+    assert of_identities(cluster=cluster, **settings) == []
+
+
+def test_what_the_api_server_finds_wrong_is_told() -> None:
+    def change(raw: Any) -> None:
+        warning = {"fieldRef": "spec.validations[0].expression", "warning": "undefined field"}
+        raw["status"] = {"typeChecking": {"expressionWarnings": [warning]}}
+
+    cluster = healthy()
+    edit(cluster, VALIDATING_POLICIES, LEDGERS_POLICY, change)
+    found = the(examined(cluster), "identities.types")
+    assert found.message == (
+        "spec.validations[0].expression: the API server finds a fault: undefined field"
+    )

@@ -1,0 +1,196 @@
+"""Whether the tokens of our service accounts are held to what they need, and ledgers to us."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from webhook.cluster.api import NotFoundError
+from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
+from webhook.config import Configuration
+from webhook.operations.doctor.errors import NotInSnapshotError
+from webhook.operations.doctor.masks import policy_name
+from webhook.operations.doctor.scene import Scene
+from webhook.operations.doctor.selecting import APPLY
+from webhook.operations.findings import Finding, Subject, subject_of, warning
+from webhook.operations.names import (
+    EXEMPT,
+    GLASS_BREAKERS,
+    IS_NOT_OURS,
+    IS_OURS,
+    KEYS,
+    LEDGERS_POLICY,
+    OWN_NAMESPACE_POLICY,
+    SERVICE_ACCOUNTS_POLICY,
+    TRUSTED,
+    VALIDATING_BINDINGS,
+    VALIDATING_POLICIES,
+)
+from webhook.quota.reading import Node
+from webhook.state.label_selectors import LabelSelector
+from webhook.state.names import OWN_USERS, SYSTEM_NAMESPACE
+
+_CONSEQUENCES: Final[Mapping[str, str]] = {
+    SERVICE_ACCOUNTS_POLICY: "whoever has the controller's token may change image, gates and status"
+    " of any pod, and the status of any quota",
+    OWN_NAMESPACE_POLICY: f"whoever has one of our tokens may write more than needed in"
+    f" {SYSTEM_NAMESPACE}",
+    LEDGERS_POLICY: "whoever has the right by RBAC may write ledgers and the status of cluster"
+    " quotas, and so what counts as used",
+}
+"""What is so where a policy is not there."""
+
+DIGESTS: Final[Mapping[str, str]] = {
+    SERVICE_ACCOUNTS_POLICY: "bd2c846ebe785bbe",
+    OWN_NAMESPACE_POLICY: "6d8485732103a909",
+    LEDGERS_POLICY: "60d7c4e865e74e42",
+}
+"""What the shipped policies do, see `digest`; a test compares them with the manifests."""
+
+_LISTS: Final = frozenset({IS_OURS, IS_NOT_OURS, KEYS, EXEMPT, TRUSTED, GLASS_BREAKERS})
+"""Conditions and variables that list what is written at the installation."""
+_LIST: Final = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'(?:, )?)*\]")
+_QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")
+_ESCAPED: Final = re.compile(r"\\(.)")
+_EVERYWHERE: Final = LabelSelector()
+
+
+def identities(scene: Scene) -> Iterator[Finding]:
+    """Compare the policies with those of this release."""
+    try:
+        policies = scene.objects(VALIDATING_POLICIES)
+        bindings = scene.objects(VALIDATING_BINDINGS)
+    except NotInSnapshotError:
+        return
+    except NotFoundError:
+        yield warning(
+            "identities.unserved",
+            None,
+            "this API server has no ValidatingAdmissionPolicy in admissionregistration.k8s.io/v1:"
+            f" {'; '.join(_CONSEQUENCES.values())}",
+            "Serve admissionregistration.k8s.io/v1, and run scripts/install again.",
+        )
+        return
+    found = {subject_of(VALIDATING_POLICIES, raw).name: raw for raw in policies}
+    for name, consequence in _CONSEQUENCES.items():
+        if name not in found:
+            subject = Subject(VALIDATING_POLICIES.kind, name)
+            yield warning("identities.missing", subject, f"does not exist: {consequence}", APPLY)
+            continue
+        bound = [Node(raw) for raw in bindings if policy_name(raw) == name]
+
+        def judge(node: Node, subject: Subject, bound: Sequence[Node] = bound) -> Iterator[Finding]:
+            return _judged(scene, node, subject, bound)
+
+        yield from scene.judged(VALIDATING_POLICIES, [found[name]], judge)
+
+
+def _judged(scene: Scene, node: Node, subject: Subject, bound: Sequence[Node]) -> Iterator[Finding]:
+    consequence = _CONSEQUENCES[subject.name]
+    if not any(map(_denies_everywhere, bound)):
+        message = f"has no binding that denies in every namespace: {consequence}"
+        yield warning("identities.unbound", subject, message, APPLY)
+    spec = node.child("spec")
+    if digest(spec) != DIGESTS[subject.name] or not _selects(subject.name, spec):
+        message = f"is not that of this release, or somebody has changed it: {consequence}"
+        yield warning("identities.edited", subject, message, APPLY)
+    wanted = _wanted(scene)
+    for item in (*spec.children("matchConditions"), *spec.children("variables")):
+        name = item.text("name")
+        if name in wanted and _listed(item.text("expression")) != wanted[name]:
+            yield warning(
+                "identities.lists",
+                subject,
+                f"{name}: names {_some(_listed(item.text('expression')))}, must name"
+                f" {_some(wanted[name])}",
+                "Run scripts/install with the present configuration; doctor reads it with"
+                " --config.",
+            )
+    wrong = node.child("status").child("typeChecking").children("expressionWarnings")
+    for one in wrong:
+        message = f"{one.text('fieldRef')}: the API server finds a fault: {one.text('warning')}"
+        yield warning("identities.types", subject, message, APPLY)
+
+
+def digest(spec: Node) -> str:
+    """Return what stands for all that a policy does, but for what the configuration lists."""
+    constraints = spec.child("matchConstraints")
+    rules = [
+        {
+            field: sorted(rule.strings(field))
+            for field in ("apiGroups", "apiVersions", "operations", "resources", "resourceNames")
+        }
+        for rule in constraints.children("resourceRules")
+    ]
+    said = {
+        "failurePolicy": spec.text("failurePolicy") or "Fail",
+        "matchPolicy": constraints.text("matchPolicy") or "Equivalent",
+        "objects": LabelSelector.read(constraints.child("objectSelector")).is_empty,
+        "excluded": len(constraints.children("excludeResourceRules")),
+        "parameters": spec.has("paramKind"),
+        "rules": rules,
+        **{
+            field: [_text(item) for item in spec.children(field)]
+            for field in ("matchConditions", "variables", "validations")
+        },
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _text(item: Node) -> str:
+    name, expression = item.text("name"), item.text("expression").strip()
+    return f"{name}: {_LIST.sub('[]', expression) if name in _LISTS else expression}"
+
+
+def _selects(name: str, spec: Node) -> bool:
+    """Say whether a policy is about the namespaces that it has to be about."""
+    selector = LabelSelector.read(spec.child("matchConstraints").child("namespaceSelector"))
+    if name != OWN_NAMESPACE_POLICY:
+        return selector == _EVERYWHERE
+    return selector.selects({NAMESPACE_NAME_LABEL: SYSTEM_NAMESPACE})
+
+
+def _denies_everywhere(binding: Node) -> bool:
+    spec = binding.child("spec")
+    narrowed = spec.child("matchResources")
+    return (
+        "Deny" in spec.strings("validationActions")
+        and LabelSelector.read(narrowed.child("namespaceSelector")).is_empty
+        and LabelSelector.read(narrowed.child("objectSelector")).is_empty
+        and not narrowed.children("resourceRules")
+        and not narrowed.children("excludeResourceRules")
+    )
+
+
+def _wanted(scene: Scene) -> Mapping[str, frozenset[str]]:
+    settings = scene.settings
+    exempt = {*Configuration().exempt_namespaces, SYSTEM_NAMESPACE, *settings.exempt}
+    return {
+        IS_OURS: OWN_USERS,
+        IS_NOT_OURS: OWN_USERS,
+        KEYS: frozenset(settings.deferred_keys),
+        EXEMPT: frozenset(exempt),
+        TRUSTED: frozenset(settings.trusted_users),
+        GLASS_BREAKERS: frozenset(settings.glass_breakers),
+    }
+
+
+def _listed(expression: str) -> frozenset[str]:
+    """Return the names that a list of an installation has; what cannot be read as it stands."""
+    return frozenset(map(_unescaped, _QUOTED.findall(expression)))
+
+
+def _unescaped(inside: str) -> str:
+    plain = _ESCAPED.sub(lambda pair: "'" if pair[1] == "'" else pair[0], inside)
+    quoted = plain.replace('"', '\\"')
+    try:
+        return str(json.loads(f'"{quoted}"'))
+    except ValueError:
+        return inside
+
+
+def _some(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "nobody"

@@ -1,0 +1,91 @@
+"""Whether the webhook answers reviews of whoever reaches its port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from webhook.cluster.api import VALIDATING_WEBHOOKS, NotFoundError, Object
+from webhook.operations.deployments import COMPONENT_LABEL, DEPLOYMENTS, NAME_LABEL, asked_at
+from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
+from webhook.operations.doctor.scene import Scene
+from webhook.operations.findings import Finding, Subject, information, subject_of
+from webhook.operations.names import NETWORK_POLICIES
+from webhook.quota.fields import mapping, sequence
+from webhook.quota.reading import Node
+from webhook.state.label_selectors import LabelSelector
+from webhook.state.names import REGISTRATION, SYSTEM_NAMESPACE
+
+_LABELS: Final[Mapping[str, str]] = {NAME_LABEL: "deferred-quota", COMPONENT_LABEL: "webhook"}
+_OTHER_PORTS: Final = ("ops", 8080)
+_SUBJECT: Final = Subject("Service", "deferred-quota-webhook", SYSTEM_NAMESPACE)
+_FORGED: Final = (
+    "the webhook asks clients for no certificate, and whoever reaches its port can send it forged"
+    " reviews, which reserve quota until they expire"
+)
+
+
+def port(scene: Scene) -> Iterator[Finding]:
+    """Try the port of a webhook outside of the cluster; else see who may reach that inside.
+
+    Raises:
+        NoRightError: NetworkPolicies may not be listed.
+    """
+    raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
+    place = None if raw is None else asked_at(raw)
+    if place is None:
+        return
+    if place:
+        is_open = not scene.settings.is_offline and scene.settings.answers_anybody(place)
+        if is_open:
+            yield information(
+                "webhooks.open",
+                Subject(VALIDATING_WEBHOOKS.kind, REGISTRATION),
+                f"{place} answered without a client certificate: {_FORGED}",
+                "Let only the API servers reach it, with a firewall.",
+            )
+        return
+    names = {subject_of(DEPLOYMENTS, each).name for each in _deployments(scene)}
+    if _SUBJECT.name in names and not _is_closed(scene):
+        yield information(
+            "webhooks.open",
+            _SUBJECT,
+            f"no NetworkPolicy says who may connect to the webhook: {_FORGED}",
+            "Adapt manifests/components/network-policy: write the addresses of the API servers in"
+            " as the only ones from which its port is reached.",
+        )
+
+
+def _deployments(scene: Scene) -> tuple[Object, ...]:
+    try:
+        return scene.objects(DEPLOYMENTS, namespace=SYSTEM_NAMESPACE)
+    except (NoRightError, NotInSnapshotError):
+        return ()  # the check of the Deployments says so
+
+
+def _is_closed(scene: Scene) -> bool:
+    """Say whether network policies name who may connect to the webhook."""
+    try:
+        policies = scene.objects(NETWORK_POLICIES, namespace=SYSTEM_NAMESPACE)
+    except (NotFoundError, NotInSnapshotError):
+        return False
+    selecting = [raw for raw in policies if _isolates(Node(raw))]
+    return bool(selecting) and not any(map(_lets_anybody_in, selecting))
+
+
+def _isolates(policy: Node) -> bool:
+    spec = policy.child("spec")
+    types = spec.strings("policyTypes") or ("Ingress",)
+    return "Ingress" in types and LabelSelector.read(spec.child("podSelector")).selects(_LABELS)
+
+
+def _lets_anybody_in(policy: Object) -> bool:
+    rules = sequence(mapping(policy.get("spec"), "spec").get("ingress"), "spec.ingress")
+    return any(_is_open(mapping(rule, "spec.ingress[]")) for rule in rules)
+
+
+def _is_open(rule: Mapping[str, object]) -> bool:
+    """Say whether a rule names nobody, and is not only about another port than that of reviews."""
+    named = sequence(rule.get("ports"), "spec.ingress[].ports")
+    ports = [mapping(each, "spec.ingress[].ports[]").get("port") for each in named]
+    return not rule.get("from") and (not ports or any(each not in _OTHER_PORTS for each in ports))
