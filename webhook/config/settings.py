@@ -274,7 +274,8 @@ class Configuration:
 
     trusted_users: frozenset[str] = frozenset()
     """`trustedUsers`: names of users that the product's own processes are, besides its service
-    accounts, as those of processes that run outside of the cluster."""
+    accounts, as those of processes that run outside of the cluster. They take gates off, and write
+    ledgers."""
 
     exempt_namespaces: frozenset[str] = frozenset({"kube-system", "kube-public", "kube-node-lease"})
     """`exemptNamespaces`: namespaces that are never touched, whatever their labels say. A list

@@ -110,7 +110,7 @@ def a_ledger() -> Object:
 
 
 def is_refused(answer: Answer, policy: str = SERVICE_ACCOUNTS_POLICY) -> None:
-    assert not answer.ok
+    assert answer.code == 403, str(answer)  # what is invalid is taken for a race, and not logged
     assert f"ValidatingAdmissionPolicy '{policy}'" in answer.message, str(answer)
     assert "denied request" in answer.message
     assert "deferred-quota" in answer.message.partition("denied request: ")[2]
@@ -460,7 +460,6 @@ def test_a_tenant_writes_no_ledger_whatever_rights_it_has(world: World, owner: A
         owner.create(path.removesuffix("/ledger"), {**a_ledger(), "metadata": {"name": "second"}}),
     ):
         is_refused(answer, LEDGERS_POLICY)
-        assert answer.code == 403
     assert world.admin.get(path).body.get("status") == before.get("status")
 
 
