@@ -69,16 +69,24 @@ class Cluster:
         return self
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of everything that an installation consists of."""
+        """Return the versions of everything that an installation consists of.
+
+        Of policies whose types the platform's controllers check and note in their status, those of
+        what is wanted.
+        """
         found = json.loads(
             self.plane.kubectl(
                 "get", KINDS, "-A", "-l", OURS, "-o", "json", "--show-managed-fields"
             )
         )
         return {
-            f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"]
-            for each in found["items"]
+            f"{each['kind']}/{each['metadata']['name']}": _version(each) for each in found["items"]
         }
+
+
+def _version(obj: Mapping[str, Any]) -> str:
+    is_checked = obj["kind"] == "ValidatingAdmissionPolicy"
+    return str(obj["metadata"]["generation" if is_checked else "resourceVersion"])
 
 
 @contextmanager
