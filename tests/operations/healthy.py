@@ -79,7 +79,7 @@ def a_closed_port() -> Object:
     return {
         "apiVersion": NETWORK_POLICIES.api_version,
         "kind": NETWORK_POLICIES.kind,
-        "metadata": {"name": "deferred-quota-webhook", "namespace": SYSTEM_NAMESPACE},
+        "metadata": {"name": "deferred-quota-webhook", "namespace": DEFAULT_NAMESPACE},
         "spec": {
             "podSelector": {},
             "policyTypes": ["Ingress"],

@@ -13,7 +13,7 @@ from webhook.cluster.files.documents import read_documents
 from webhook.cluster.memory import MemoryCluster
 from webhook.operations.deployments import DEPLOYMENTS
 from webhook.operations.names import NETWORK_POLICIES
-from webhook.state.names import REGISTRATION, SYSTEM_NAMESPACE
+from webhook.state.names import DEFAULT_NAMESPACE, REGISTRATION
 
 URL = "https://192.0.2.7:9443"
 API_SERVERS = [{"ipBlock": {"cidr": "192.0.2.1/32"}}]
@@ -22,7 +22,7 @@ API_SERVERS = [{"ipBlock": {"cidr": "192.0.2.1/32"}}]
 def reachable() -> MemoryCluster:
     """A cluster in which nothing says who may connect to the webhook."""
     cluster = healthy()
-    remove(cluster, NETWORK_POLICIES, "deferred-quota-webhook", namespace=SYSTEM_NAMESPACE)
+    remove(cluster, NETWORK_POLICIES, "deferred-quota-webhook", namespace=DEFAULT_NAMESPACE)
     return cluster
 
 
@@ -60,7 +60,7 @@ def test_a_port_that_only_api_servers_reach_is_not() -> None:
 
     cluster = with_policies(reachable())
     name = "deferred-quota-webhook"
-    edit(cluster, NETWORK_POLICIES, name, close, namespace=SYSTEM_NAMESPACE)
+    edit(cluster, NETWORK_POLICIES, name, close, namespace=DEFAULT_NAMESPACE)
     assert "webhooks.open" not in ids(examined(cluster))
 
 
@@ -70,13 +70,13 @@ def test_a_policy_about_other_pods_closes_nothing() -> None:
 
     cluster = with_policies(reachable())
     for name in ("deferred-quota-webhook", "deferred-quota-metrics"):
-        edit(cluster, NETWORK_POLICIES, name, move, namespace=SYSTEM_NAMESPACE)
+        edit(cluster, NETWORK_POLICIES, name, move, namespace=DEFAULT_NAMESPACE)
     assert "webhooks.open" in ids(examined(cluster))
 
 
 def test_where_no_webhook_runs_there_is_no_port() -> None:
     cluster = reachable()
-    remove(cluster, DEPLOYMENTS, "deferred-quota-webhook", namespace=SYSTEM_NAMESPACE)
+    remove(cluster, DEPLOYMENTS, "deferred-quota-webhook", namespace=DEFAULT_NAMESPACE)
     assert "webhooks.open" not in ids(examined(cluster))
 
 

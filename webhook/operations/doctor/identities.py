@@ -31,13 +31,13 @@ from webhook.operations.names import (
 )
 from webhook.quota.reading import Node
 from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import OWN_USERS, SYSTEM_NAMESPACE
+from webhook.state.names import own_users
 
 _CONSEQUENCES: Final[Mapping[str, str]] = {
     SERVICE_ACCOUNTS_POLICY: "whoever has the controller's token may change image, gates and status"
     " of any pod, and the status of any quota",
-    OWN_NAMESPACE_POLICY: f"whoever has one of our tokens may write more than needed in"
-    f" {SYSTEM_NAMESPACE}",
+    OWN_NAMESPACE_POLICY: "whoever has one of our tokens may write Leases of any name in our"
+    " namespace, and change the Job that never runs",
     LEDGERS_POLICY: "whoever has the right by RBAC may write ledgers and the status of cluster"
     " quotas, and so what counts as used",
 }
@@ -94,7 +94,7 @@ def _judged(scene: Scene, node: Node, subject: Subject, bound: Sequence[Node]) -
         message = f"has no binding that denies in every namespace: {consequence}"
         yield warning("identities.unbound", subject, message, APPLY)
     spec = node.child("spec")
-    if digest(spec) != DIGESTS[subject.name] or not _selects(subject.name, spec):
+    if digest(spec) != DIGESTS[subject.name] or not _selects(scene, subject.name, spec):
         message = f"is not that of this release, or somebody has changed it: {consequence}"
         yield warning("identities.edited", subject, message, APPLY)
     wanted = _wanted(scene)
@@ -145,12 +145,12 @@ def _text(item: Node) -> str:
     return f"{name}: {_LIST.sub('[]', expression) if name in _LISTS else expression}"
 
 
-def _selects(name: str, spec: Node) -> bool:
+def _selects(scene: Scene, name: str, spec: Node) -> bool:
     """Say whether a policy is about the namespaces that it has to be about."""
     selector = LabelSelector.read(spec.child("matchConstraints").child("namespaceSelector"))
     if name != OWN_NAMESPACE_POLICY:
         return selector == _EVERYWHERE
-    return selector.selects({NAMESPACE_NAME_LABEL: SYSTEM_NAMESPACE})
+    return selector.selects({NAMESPACE_NAME_LABEL: scene.settings.system_namespace})
 
 
 def _denies_everywhere(binding: Node) -> bool:
@@ -167,10 +167,11 @@ def _denies_everywhere(binding: Node) -> bool:
 
 def _wanted(scene: Scene) -> Mapping[str, frozenset[str]]:
     settings = scene.settings
-    exempt = {*Configuration().exempt_namespaces, SYSTEM_NAMESPACE, *settings.exempt}
+    ours = own_users(settings.system_namespace)
+    exempt = {*Configuration().exempt_namespaces, settings.system_namespace, *settings.exempt}
     return {
-        IS_OURS: OWN_USERS,
-        IS_NOT_OURS: OWN_USERS,
+        IS_OURS: ours,
+        IS_NOT_OURS: ours,
         KEYS: frozenset(settings.deferred_keys),
         EXEMPT: frozenset(exempt),
         TRUSTED: frozenset(settings.trusted_users),

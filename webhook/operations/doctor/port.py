@@ -14,11 +14,12 @@ from webhook.operations.names import NETWORK_POLICIES
 from webhook.quota.fields import mapping, sequence
 from webhook.quota.reading import Node
 from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import REGISTRATION, SYSTEM_NAMESPACE
+from webhook.state.names import REGISTRATION
 
 _LABELS: Final[Mapping[str, str]] = {NAME_LABEL: "deferred-quota", COMPONENT_LABEL: "webhook"}
 _OTHER_PORTS: Final = ("ops", 8080)
-_SUBJECT: Final = Subject("Service", "deferred-quota-webhook", SYSTEM_NAMESPACE)
+_WEBHOOK: Final = "deferred-quota-webhook"
+"""Name of its Deployment, and of its Service."""
 _FORGED: Final = (
     "the webhook asks clients for no certificate, and whoever reaches its port can send it forged"
     " reviews, which reserve quota until they expire"
@@ -46,10 +47,10 @@ def port(scene: Scene) -> Iterator[Finding]:
             )
         return
     names = {subject_of(DEPLOYMENTS, each).name for each in _deployments(scene)}
-    if _SUBJECT.name in names and not _is_closed(scene):
+    if _WEBHOOK in names and not _is_closed(scene):
         yield information(
             "webhooks.open",
-            _SUBJECT,
+            Subject("Service", _WEBHOOK, scene.settings.system_namespace),
             f"no NetworkPolicy says who may connect to the webhook: {_FORGED}",
             "Adapt manifests/components/network-policy: write the addresses of the API servers in"
             " as the only ones from which its port is reached.",
@@ -58,7 +59,7 @@ def port(scene: Scene) -> Iterator[Finding]:
 
 def _deployments(scene: Scene) -> tuple[Object, ...]:
     try:
-        return scene.objects(DEPLOYMENTS, namespace=SYSTEM_NAMESPACE)
+        return scene.objects(DEPLOYMENTS, namespace=scene.settings.system_namespace)
     except (NoRightError, NotInSnapshotError):
         return ()  # the check of the Deployments says so
 
@@ -66,7 +67,7 @@ def _deployments(scene: Scene) -> tuple[Object, ...]:
 def _is_closed(scene: Scene) -> bool:
     """Say whether network policies name who may connect to the webhook."""
     try:
-        policies = scene.objects(NETWORK_POLICIES, namespace=SYSTEM_NAMESPACE)
+        policies = scene.objects(NETWORK_POLICIES, namespace=scene.settings.system_namespace)
     except (NotFoundError, NotInSnapshotError):
         return False
     selecting = [raw for raw in policies if _isolates(Node(raw))]
