@@ -146,10 +146,11 @@ def render(  # noqa: PLR0913 - what installations differ in
             _run_image(each, image)
     keys = (*_PLAIN_KEYS, *sorted(set(deferred_resources) - DEFERRED_KEYS))
     rest = [cast("Manifest", _with_keys(each, keys)) for each in rest]
+    exempt = {*Configuration().exempt_namespaces, *exempt_namespaces}
     lists = {
-        EXEMPT: {*Configuration().exempt_namespaces, namespace, *exempt_namespaces},
-        TRUSTED: trusted_users,
-        GLASS_BREAKERS: break_glass_groups,
+        EXEMPT: [namespace, *sorted(exempt - {namespace})],
+        TRUSTED: sorted(trusted_users),
+        GLASS_BREAKERS: sorted(break_glass_groups),
     }
     for each in rest:
         _leave_out(each, exempt_namespaces)
@@ -246,7 +247,7 @@ def _names_namespaces(expression: Mapping[str, object]) -> bool:
     return expression.get("key") == NAMESPACE_NAME_LABEL and expression.get("operator") == "NotIn"
 
 
-def _write_lists(policy: Manifest, lists: Mapping[str, Collection[str]]) -> None:
+def _write_lists(policy: Manifest, lists: Mapping[str, Sequence[str]]) -> None:
     """Write names into the variables of a policy that list some."""
     if policy["kind"] != "ValidatingAdmissionPolicy":
         return
@@ -254,7 +255,7 @@ def _write_lists(policy: Manifest, lists: Mapping[str, Collection[str]]) -> None
     for item in sequence(spec.get("variables"), "variables"):
         variable = cast("Manifest", item)
         if variable["name"] in lists:
-            variable["expression"] = cel_list(sorted(lists[str(variable["name"])]))
+            variable["expression"] = cel_list(lists[str(variable["name"])])
 
 
 def _with_keys(value: object, keys: Sequence[str]) -> object:
