@@ -145,14 +145,7 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
     applier = Applier(api, report, dry_run=wish.dry_run)
     redirection = Redirection(api, applier, report, parts.registrations)
     try:
-        applier.apply_all(parts.cluster)
-        if not wish.dry_run:
-            for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
-                wait_until_established(api, definition, wish.patience)
-        if serves_validating_policies(api):
-            applier.apply_all(parts.identities)
-        else:
-            report(f"not held to what they need: the service accounts: {NO_VALIDATING_POLICIES}")
+        _prepare(api, applier, wish, parts, report)
         if wish.url:
             redirection.trust(wish.ca_pem)
         else:
@@ -182,6 +175,20 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+def _prepare(
+    api: InstallApi, applier: Applier, wish: Wish, parts: Rendered, report: Report
+) -> None:
+    """Apply what our processes need before they run: definitions, rights, and their bounds."""
+    applier.apply_all(parts.cluster)
+    if not wish.dry_run:
+        for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
+            wait_until_established(api, definition, wish.patience)
+    if serves_validating_policies(api):
+        applier.apply_all(parts.identities)
+    else:
+        report(f"not held to what they need: the service accounts: {NO_VALIDATING_POLICIES}")
 
 
 def _check_version(api: InstallApi) -> None:
