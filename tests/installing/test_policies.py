@@ -99,3 +99,13 @@ def test_marks_that_the_api_server_cannot_make_are_refused_before_anything_is_wr
     with pytest.raises(InstallError, match="--stamps: this API server has no Mutating"):
         run(twin, mask=mask, stamps=True)
     assert twin.written == []
+
+
+def test_where_nothing_can_hold_the_service_accounts_that_is_told() -> None:
+    twin = Twin()
+    twin.resources = tuple(
+        each for each in twin.resources if each["name"] != "validatingadmissionpolicies"
+    )
+    _, lines = run(twin)
+    assert any("so whoever has one of their tokens may write all" in line for line in lines)
+    assert not any("ValidatingAdmissionPolicy" in each for each in twin.written)

@@ -46,7 +46,6 @@ _SHIPPED = (
     "components/identity-policy/service-accounts.yaml",
     "components/identity-policy/own-namespace.yaml",
     "components/identity-policy/ledgers.yaml",
-    "base/workloads/configuration.yaml",
     "base/workloads/webhook.yaml",
     "base/workloads/controller.yaml",
 )

@@ -35,12 +35,11 @@ from webhook.installing.kustomizations import InstallError
 from webhook.installing.moving import moves
 from webhook.installing.place import chosen_namespace
 from webhook.installing.policies import (
-    NO_VALIDATING_POLICIES,
     MaskChoice,
+    apply_identities,
     check_stamps,
     choose_mask,
     remove_policies,
-    serves_validating_policies,
 )
 from webhook.installing.readiness import (
     CONFIGURATION_ANNOTATION,
@@ -185,10 +184,7 @@ def _prepare(
     if not wish.dry_run:
         for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
             wait_until_established(api, definition, wish.patience)
-    if serves_validating_policies(api):
-        applier.apply_all(parts.identities)
-    else:
-        report(f"not held to what they need: the service accounts: {NO_VALIDATING_POLICIES}")
+    apply_identities(api, parts.identities, applier, report)
 
 
 def _check_version(api: InstallApi) -> None:

@@ -19,9 +19,10 @@ _NONE_SERVED: Final = (
     "this API server has no MutatingAdmissionPolicy in admissionregistration.k8s.io/v1"
     " (Kubernetes 1.36 has)"
 )
-NO_VALIDATING_POLICIES: Final = (
-    "this API server has no ValidatingAdmissionPolicy in admissionregistration.k8s.io/v1, so"
-    " whoever has one of their tokens may write all that their roles grant"
+_NO_VALIDATING_POLICIES: Final = (
+    "service accounts: this API server has no ValidatingAdmissionPolicy in"
+    " admissionregistration.k8s.io/v1, so whoever has one of their tokens may write all that their"
+    " roles grant"
 )
 
 
@@ -77,13 +78,18 @@ def remove_policies(
         report(f"{describe(each)}: {'would be deleted' if applier.dry_run else 'deleted'}")
 
 
-def serves_validating_policies(api: Paths) -> bool:
-    """Return whether the API server can hold our service accounts to what they need.
+def apply_identities(
+    api: Paths, identities: Sequence[Object], applier: Applier, report: Report
+) -> None:
+    """Hold our service accounts to what they need, or say that the API server cannot.
 
     Raises:
-        ApiError: It does not answer.
+        ApiError: It does not answer, or refused a policy.
     """
-    return "validatingadmissionpolicies" in _served(api)
+    if "validatingadmissionpolicies" in _served(api):
+        applier.apply_all(identities)
+    else:
+        report(_NO_VALIDATING_POLICIES)
 
 
 def _serves_policies(api: Paths) -> bool:
