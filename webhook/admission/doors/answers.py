@@ -10,6 +10,7 @@ from webhook.quota.deferral import QuotaScopeError
 from webhook.quota.fields import FieldError, InvalidFieldError
 from webhook.quota.refusals import Cause, QuotaExceeded, Refusal, ScopeFailure
 from webhook.quota.resources import render
+from webhook.quota.wording import quoted
 
 RETRY_SECONDS = 1
 
@@ -90,6 +91,23 @@ def not_found(name: str) -> Denied:
     """Deny as storage does where there is no such pod."""
     message = f'pods "{name}" not found'
     return Denied(code=404, reason="NotFound", message=message, audit={"reason": message})
+
+
+def unnamed(name: str) -> Denied | None:
+    """Deny as storage does where a name cannot be part of a key; None where it can.
+
+    Source: kubernetes v1.36, apiserver/pkg/registry/generic/registry/store.go NamespaceKeyFunc;
+    apimachinery/pkg/api/validation/path/name.go IsValidPathSegmentName.
+    """
+    if not name:
+        message = "Name parameter required."
+    elif name in (".", ".."):
+        message = f"Name parameter invalid: {quoted(name)}: may not be '{name}'"
+    elif found := [f"may not contain '{sign}'" for sign in "/%" if sign in name]:
+        message = f"Name parameter invalid: {quoted(name)}: {';'.join(found)}"
+    else:
+        return None
+    return Denied(code=400, reason="BadRequest", message=message, audit={"reason": message})
 
 
 def unpinned(name: str) -> Denied:
