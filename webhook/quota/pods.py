@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
 from webhook.quota.fields import InvalidFieldError, timestamp
 from webhook.quota.names import (
     POD_COUNT_KEY,
+    cached_by_name,
     is_device_class,
     is_extended_resource,
     is_hugepages,
@@ -138,7 +138,7 @@ def _eligible_usage(pod: Pod) -> dict[str, Quantity]:
     return usage
 
 
-@lru_cache(maxsize=4096)
+@cached_by_name
 def _request_keys(name: str) -> tuple[str, ...]:
     """Return the quota keys that a request is charged under; none for what quota ignores.
 

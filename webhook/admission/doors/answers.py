@@ -8,6 +8,7 @@ from webhook.admission.review import Denied
 from webhook.cluster.api import ApiError
 from webhook.quota.deferral import QuotaScopeError
 from webhook.quota.fields import FieldError, InvalidFieldError
+from webhook.quota.names import object_name_errors
 from webhook.quota.refusals import Cause, QuotaExceeded, Refusal, ScopeFailure
 from webhook.quota.resources import render
 from webhook.quota.wording import quoted
@@ -108,6 +109,11 @@ def unnamed(name: str) -> Denied | None:
     else:
         return None
     return Denied(code=400, reason="BadRequest", message=message, audit={"reason": message})
+
+
+def missing(name: str) -> Denied | None:
+    """Deny a Binding of a pod that cannot be there, whatever is; None where it may be."""
+    return unnamed(name) or (not_found(name) if object_name_errors(name) else None)
 
 
 def unpinned(name: str) -> Denied:

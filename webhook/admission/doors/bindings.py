@@ -53,9 +53,9 @@ def stamp(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) 
     """
     raw = request.object or {}
     binding = _read(request)
-    unnamed = answers.unnamed(binding.name)
-    if unnamed is not None:
-        return unnamed
+    missing = answers.missing(binding.name)
+    if missing is not None:
+        return missing
     known = context.view.ledger(request.namespace)
     version = "0" if known is None else str(known.resource_version)
     patch = set_keys(raw, ("metadata", "annotations"), {GUARDED_ANNOTATION: version})
@@ -70,9 +70,9 @@ def stamp(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) 
 def bind(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
     """Charge the pod, if storage can bind it at all."""
     binding = _read(request)
-    unnamed = answers.unnamed(binding.name)
-    if unnamed is not None:
-        return unnamed
+    missing = answers.missing(binding.name)
+    if missing is not None:
+        return missing
     if not binding.uid:
         return answers.unpinned(binding.name)
     found = context.view.pod(request.namespace, binding.name)
