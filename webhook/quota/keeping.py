@@ -189,6 +189,7 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
         resize_infeasible=shared.resize_infeasible,
         resize_verdict_outdated=shared.resize_verdict_outdated,
         statuses=shared.statuses,
+        reported=shared.reported,
         is_unplaced=is_unplaced(spec, node.child("status")),
     )
     object.__setattr__(pod, "_usage", shared._usage)  # noqa: SLF001 - of the very same parts

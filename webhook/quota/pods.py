@@ -12,6 +12,7 @@ Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go PodUsageFunc, Quot
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final
@@ -24,10 +25,10 @@ from webhook.quota.names import (
     is_extended_resource,
     is_hugepages,
 )
-from webhook.quota.objects import Pod
+from webhook.quota.objects import Pod, PodResources
 from webhook.quota.pod_requests import pod_limits, pod_requests
 from webhook.quota.quantity import Quantity
-from webhook.quota.resources import ResourceList
+from webhook.quota.resources import ResourceList, mask, max_of
 
 _ONE: Final = Quantity.parse("1")
 _ENDED_USAGE: Final[ResourceList] = MappingProxyType({POD_COUNT_KEY: _ONE})
@@ -88,6 +89,24 @@ def usage_of(pod: Pod, *, now: datetime | None) -> ResourceList:
         usage = MappingProxyType(_eligible_usage(pod))
         object.__setattr__(pod, "_usage", usage)
     return usage
+
+
+def charged_to(pod: Pod) -> ResourceList:
+    """Return what a ledger charges a pod: `usage_of`, and what its node has not given back yet.
+
+    A pod-level resize downwards takes effect when the node has carried it out. The API server's
+    own evaluator reads that of containers only (`status.resources` of the pod is not consulted,
+    kubernetes v1.36.3), and so gives the rest away before.
+    """
+    if pod.reported is None or pod.resources is None or is_terminal(pod):
+        return usage_of(pod, now=None)
+    wanted, reported = pod.resources, pod.reported
+    requests = max_of(reported.requests, reported.allocated)
+    held = PodResources(  # an amount that the pod does not name stays that of its containers
+        max_of(mask(requests, wanted.requests), wanted.requests),
+        max_of(mask(reported.limits, wanted.limits), wanted.limits),
+    )
+    return usage_of(replace(pod, resources=held), now=None)
 
 
 def is_terminal(pod: Pod) -> bool:
