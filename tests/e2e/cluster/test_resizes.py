@@ -79,6 +79,8 @@ def test_a_namespace_that_has_not_opted_in_is_left_to_the_api_server(plain: Tena
 
 
 def test_a_pod_as_a_whole_gives_back_what_its_node_has_given_back(tenant: Tenant) -> None:
+    declared = {"status": {"declaredFeatures": ["InPlacePodLevelResourcesVerticalScaling"]}}
+    assert tenant.api.patch(f"/api/v1/nodes/{NODE}/status", declared).ok  # as its kubelet does
     tenant.quota()
     tenant.bound("web", resources={"requests": {"cpu": "2"}})
     path = objects.pods(tenant.namespace, "web")

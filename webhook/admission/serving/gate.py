@@ -22,7 +22,7 @@ Two objects of the API server's own limit, made of the smallest values that pods
 SMALL_BYTES: Final = 64 * 1024
 """Up to this size a body is not weighed."""
 
-_BYTES_OF: Final = ((b",", 136), (b":", 100), (b"{", 184), (b"[", 96))
+_BYTES_OF: Final = ((b",", 136), (b":", 100), (b"{", 184), (b"[", 80))
 """What a value, a key, an object and a list take at most, as decoded and as read: measured."""
 _BYTES_OF_TEXT: Final = 4
 """For each byte of the body: itself, its copies, or a character outside of the basic plane."""
