@@ -111,7 +111,7 @@ def uncountable_fields(pod: Pod, keys: Set[str]) -> tuple[str, ...]:
 
     Those are YAML paths; only the quota key where it is the sum that is too large.
     """
-    names = uncountable_names(deferred_part(usage_of(pod, now=None), keys))
+    names = uncountable_names(deferred_part(charged_to(pod), keys))
     found: list[str] = []
     for name in names:
         resource = name.removeprefix("requests.").removeprefix("limits.")
