@@ -305,3 +305,14 @@ def test_a_wrong_method_elsewhere_is_405_as_json(client: FlaskClient) -> None:
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"deferred_quota_{name}", labels)
+
+
+def test_what_waits_to_be_logged_is_no_longer_than_a_line_shows(
+    client: FlaskClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    long = "x" * 1500
+    with caplog.at_level(logging.INFO):
+        post(client, data=encoded(a_review({"name": long, "userInfo": {"username": long}})))
+    (record,) = [one for one in caplog.records if one.message == "decided"]
+    facts = vars(record)
+    assert max(len(facts["key"]), len(facts["user"])) < 1100

@@ -133,6 +133,21 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     ),
     "no uid": (encoded(a_review({"uid": ...})), "uid", "request.uid: must not be empty"),
     "an empty uid": (encoded(a_review({"uid": ""})), "uid", "must not be empty"),
+    "a uid of a megabyte": (
+        encoded(a_review({"uid": "u" * 1_000_000})),
+        "request",
+        "request.uid: must be no more than 253 characters",
+    ),
+    "a namespace of a megabyte": (
+        encoded(a_review({"namespace": "n" * 1_000_000})),
+        "request",
+        "request.namespace: must be no more than 253 characters",
+    ),
+    "an operation of a megabyte": (
+        encoded(a_review({"operation": "o" * 1_000_000})),
+        "request",
+        "request.operation: must be no more than 253 characters",
+    ),
     "null as the uid": (encoded(a_review({"uid": None})), "uid", "must not be empty"),
     "no operation": (encoded(a_review({"operation": ...})), "request", "request.operation"),
     "no resource": (encoded(a_review({"resource": ...})), "request", "request.resource.resource"),

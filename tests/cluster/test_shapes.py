@@ -61,6 +61,8 @@ POD: dict[str, object] = {
         "phase": "Running",
         "qosClass": "Burstable",
         "podIP": "10.0.0.1",
+        "resources": RESOURCES,
+        "allocatedResources": {"cpu": "1"},
         "containerStatuses": [
             {"name": "c", "resources": RESOURCES, "allocatedResources": {"cpu": "1"}}
         ],

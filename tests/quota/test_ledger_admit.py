@@ -21,7 +21,7 @@ from webhook.quota.ledger import (
     final_verdicts,
     not_counted,
 )
-from webhook.quota.quantity import Quantity
+from webhook.quota.quantity import ZERO, Quantity
 from webhook.quota.resources import ResourceList
 
 
@@ -161,12 +161,46 @@ def test_a_resize_of_a_pod_that_is_being_bound_is_charged() -> None:
     assert isinstance(admit(bound, intent)[1], Refused)
 
 
-def test_a_forced_claim_is_charged_beyond_the_limit() -> None:
-    following, verdict = admit(
-        ledger(account("q", hard="1", used="1")), replace(claim("a", "1", "q"), is_forced=True)
-    )
+FORCED = {
+    "there is room": ("2", "0", "2", False),
+    "there is room for a part": ("3", "0", "2", True),
+    "there is none": ("3", "2", "0", True),
+    "more is used than the limit": ("3", "5", "0", True),
+}
+
+
+@pytest.mark.parametrize(("usage", "used", "charge", "is_capped"), FORCED.values(), ids=FORCED)
+def test_a_claim_that_may_not_be_refused_takes_what_is_left(
+    usage: str, used: str, charge: str, is_capped: bool
+) -> None:
+    before = ledger(account("q", hard="2", used=used))
+    following, verdict = admit(before, replace(claim("a", usage, "q"), is_forced=True))
     assert isinstance(verdict, Admitted)
-    assert following.accounts["q"].reserved == amounts(requests_cpu="1")
+    assert verdict.reservation.usage == amounts(requests_cpu=usage)
+    assert verdict.reservation.charges == {"q": amounts(requests_cpu=charge)}
+    assert verdict.reservation.is_capped == is_capped
+    assert following.accounts["q"].reserved.get("requests.cpu", ZERO) == Quantity.parse(charge)
+
+
+def test_claims_that_may_not_be_refused_take_no_more_than_the_limit_together() -> None:
+    running = ledger(account("q", hard="2"))
+    for number in range(1000):
+        forced = replace(claim(f"u-{number}", "1", "q"), is_forced=True)
+        running, verdict = admit(running, forced)
+        assert isinstance(verdict, Admitted)
+    assert running.accounts["q"].reserved == amounts(requests_cpu="2")
+    assert isinstance(admit(running, claim("a", "1m", "q"))[1], Refused)
+
+
+def test_a_pod_of_which_a_part_is_held_is_charged_all_of_it_at_its_bind() -> None:
+    forced = replace(claim("a", "3", "q"), is_forced=True)
+    running, _ = admit(ledger(account("q", hard="2")), forced)
+    assert isinstance(admit(running, claim("a", "3", "q"))[1], Refused)
+    wider = replace(running.accounts["q"], hard=amounts(requests_cpu="3"))
+    following, verdict = admit(replace(running, accounts={"q": wider}), claim("a", "3", "q"))
+    assert isinstance(verdict, Admitted)
+    assert not verdict.reservation.is_capped
+    assert following.accounts["q"].reserved == amounts(requests_cpu="3")
 
 
 def test_a_pod_that_no_quota_applies_to_is_remembered_all_the_same() -> None:

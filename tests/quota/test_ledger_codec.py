@@ -170,6 +170,9 @@ LINES = {
         "u", "web-1", Door.RESIZE, CPU, {}, ("a",), serial=2, after=9, is_intent=True
     ),
     "a part of it": Reservation("u", "w", Door.RESIZE, CPU, {"a": {}}, ("a",), serial=3),
+    "all that was left of it": Reservation(
+        "u", "w", Door.CREATE, CPU, {"a": {}}, ("a",), serial=3, is_capped=True
+    ),
     "no name": Reservation("u", "", Door.BIND, CPU, {"a": CPU}, ("a",), serial=3),
     "odd names": Reservation(
         "u v", "a\nb", Door.BIND, {"x,y=z": CPU["requests.cpu"]}, {}, (), serial=3

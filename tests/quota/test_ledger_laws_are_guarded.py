@@ -262,6 +262,25 @@ def _release_by_what_others_have(patch: Patch) -> None:
     patch.setattr(Requests, "_answer", answer)
 
 
+def _charge_whatever_runs_anyway(patch: Patch) -> None:
+    patch.setattr(ledger, "_within_hard", lambda _known, _held, after: after)
+
+
+def _reserve_nothing_for_what_runs_anyway(patch: Patch) -> None:
+    patch.setattr(ledger, "_left_of", lambda _account, _charge, own: own)
+
+
+def _settle_beyond_the_limit(patch: Patch) -> None:
+    patch.setattr(settlement, "_within_hard", lambda kept, *_: kept)
+
+
+def _give_what_is_short_to_others(patch: Patch) -> None:
+    def filled(wanted: Reservation, sure: Mapping[str, ResourceList], _: object) -> Reservation:
+        return replace(wanted, charges=sure, is_capped=True)
+
+    patch.setattr(settlement, "_filled", filled)
+
+
 @dataclass(frozen=True, slots=True)
 class Breach:
     """A law that is broken, and where to look for what comes of it.
@@ -306,6 +325,18 @@ BREACHES: Mapping[str, Breach] = {
     "2 admit: pods are released that do not fit": Breach(_release_without_comparing),
     "5 expire: released pods are bound without a trace": Breach(
         _release_by_what_others_have, "promises", first=289
+    ),
+    "1 safety: nothing is reserved for pods that run anyway": Breach(
+        _reserve_nothing_for_what_runs_anyway, "mirrors"
+    ),
+    "1 safety: what is given back does not go to reservations that are short": Breach(
+        _give_what_is_short_to_others, "mirrors"
+    ),
+    "10 evidence: pods that run anyway are charged beyond the limit": Breach(
+        _charge_whatever_runs_anyway, "mirrors"
+    ),
+    "10 evidence: reservations that are short are charged in full later": Breach(
+        _settle_beyond_the_limit, "mirrors"
     ),
     "loss: a lost ledger is made at once": Breach(_make_a_lost_ledger_at_once, first=44),
     "loss: a lost ledger is made from old pods": Breach(

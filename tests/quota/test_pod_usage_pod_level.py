@@ -6,6 +6,8 @@ import pytest
 
 from tests.builders import Object, a_container, a_pod
 from tests.quota.charges import COUNTS, charge, limits, requests
+from webhook.quota.objects import Pod
+from webhook.quota.pods import charged_to
 
 MAIN = a_container(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "2", "memory": "3Gi"})
 
@@ -99,3 +101,36 @@ CASES: dict[str, tuple[Object, Mapping[str, str]]] = {
 @pytest.mark.parametrize(("pod", "expected"), CASES.values(), ids=CASES.keys())
 def test_pod_level_resources_are_charged(pod: Object, expected: Mapping[str, str]) -> None:
     assert charge(pod) == {**COUNTS, **expected}
+
+
+RESIZED: dict[str, tuple[Object, Mapping[str, str]]] = {
+    "a resize downwards that the node has not begun": (
+        {"resources": {"requests": {"cpu": "7"}, "limits": {"cpu": "8"}}},
+        requests(cpu="7") | limits(cpu="8"),
+    ),
+    "what is set aside counts too": (
+        {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "3"}},
+        requests(cpu="3") | limits(cpu="2"),
+    ),
+    "one that is carried out": (
+        {
+            "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+            "allocatedResources": {"cpu": "1"},
+        },
+        requests(cpu="1") | limits(cpu="2"),
+    ),
+    "a resource that the pod does not name": (
+        {"resources": {"requests": {"memory": "1"}}, "allocatedResources": {"memory": "1"}},
+        requests(cpu="1") | limits(cpu="2"),
+    ),
+    "nothing is reported": ({}, requests(cpu="1") | limits(cpu="2")),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), RESIZED.values(), ids=RESIZED.keys())
+def test_a_ledger_charges_what_the_node_has_not_given_back(
+    status: Object, expected: Mapping[str, str]
+) -> None:
+    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    charged = charged_to(Pod.from_object(a_pod(resources=resources, status=status)))
+    assert {name: str(amount) for name, amount in charged.items()} == {**COUNTS, **expected}

@@ -68,12 +68,18 @@ def seen(
 
 
 def count(
-    pod: SeenPod | None = None, quotas: Mapping[str, str] | None = None, *, version: int = 20
+    pod: SeenPod | None = None,
+    quotas: Mapping[str, str] | None = None,
+    *,
+    version: int = 20,
+    hard: str = "5",
+    used: str = "3",
 ) -> Count:
     """A count of quota `q`, or of those given as name → spec."""
     specs = {"q": "s1"} if quotas is None else quotas
     counted = {
-        name: CountedQuota(observed(name, spec), cpu("5"), cpu("3")) for name, spec in specs.items()
+        name: CountedQuota(observed(name, spec), cpu(hard), cpu(used))
+        for name, spec in specs.items()
     }
     return Count(version, counted, {} if pod is None else {"a": pod})
 
@@ -203,9 +209,69 @@ def test_reservations_follow_the_quotas(
 
 def test_a_quota_that_came_while_a_resize_was_on_its_way_is_charged_with_all_of_it() -> None:
     before = ledger(held("q", usage="3", charges={"q": "2"}, after=5))
-    following = settle(before, count(seen("q", assigned=True), {"q": "s1", "new": "s1"}))
+    counted = count(seen("q", assigned=True), {"q": "s1", "new": "s1"}, hard="6")
+    following = settle(before, counted)
     assert following is not None
     assert following.reservations["a"].charges == {"q": cpu("2"), "new": cpu("3")}
+
+
+def capped(usage: str = "3", charge: str = "1", uid: str = "a", serial: int = 1) -> Reservation:
+    """A reservation of a pod that may not be refused, for which there was no more."""
+    one = held("q", usage=usage, charges={"q": charge}, serial=serial)
+    return replace(one, uid=uid, is_capped=True)
+
+
+CAPPED = {
+    "nothing is given back": ("4", "1", True),
+    "some is given back": ("3", "2", True),
+    "enough is given back": ("1", "3", False),
+    "more is used than the limit": ("9", "1", True),
+}
+
+
+@pytest.mark.parametrize(("used", "charge", "is_capped"), CAPPED.values(), ids=CAPPED.keys())
+def test_a_reservation_that_is_short_is_filled_up_with_what_is_given_back(
+    used: str, charge: str, is_capped: bool
+) -> None:
+    following = settle(ledger(capped()), count(used=used))
+    assert following is not None
+    one = following.reservations["a"]
+    assert (one.charges, one.is_capped) == ({"q": cpu(charge)}, is_capped)
+    assert following.accounts["q"].reserved == cpu(charge)
+
+
+def test_what_is_left_goes_to_the_oldest_of_those_that_are_short() -> None:
+    younger = capped("3", "0", uid="a", serial=2)
+    older = capped("3", "0", uid="b", serial=1)
+    following = settle(ledger(younger, older), count(used="1"))
+    assert following is not None
+    charges = {uid: one.charges["q"] for uid, one in following.reservations.items()}
+    assert charges == {"a": cpu("1"), "b": cpu("3")}
+
+
+@pytest.mark.parametrize("pod", [None, seen("q", usage="1000")], ids=["not seen", "waits"])
+def test_a_reservation_that_is_short_stays_within_a_limit_that_is_changed(
+    pod: SeenPod | None,
+) -> None:
+    following = settle(ledger(capped("1000", "2")), count(pod, {"q": "s2"}, used="4"))
+    assert following is not None
+    assert following.reservations["a"].charges == {"q": cpu("1")}
+
+
+def test_a_pod_that_nobody_has_seen_is_charged_by_a_new_quota_no_further_than_to_its_limit() -> (
+    None
+):
+    before = ledger(held(usage="1000"))
+    following = settle(before, count(None, {"q": "s1", "new": "s1"}))
+    assert following is not None
+    assert following.reservations["a"].charges == {"new": cpu("2")}
+
+
+def test_an_update_whose_old_pod_was_invented_is_charged_no_further_than_to_the_limit() -> None:
+    before = ledger(held("q", usage="1000", charges={"q": "0"}, after=10**19))
+    following = settle(before, count(seen("q", assigned=True)))
+    assert following is not None
+    assert following.reservations["a"].charges == {"q": cpu("2")}
 
 
 def test_an_update_on_its_way_can_move_a_pod_into_a_quota_that_is_new() -> None:

@@ -40,6 +40,7 @@ from webhook.admission.wire import (
     parse,
     write,
 )
+from webhook.quota.names import MAX_NAME_BYTES
 from webhook.quota.refusals import Cause
 
 __all__ = [
@@ -254,6 +255,7 @@ def _admission_request(raw: WireRequest, phase: Phase) -> AdmissionRequest:
         raise MalformedReviewError("request", "request.resource.resource: must not be empty")
     if not raw.operation:
         raise MalformedReviewError("request", "request.operation: must not be empty")
+    _check_lengths(raw, kind, resource)
     user = user or _NO_USER
     return AdmissionRequest(
         uid=raw.uid,
@@ -273,6 +275,25 @@ def _admission_request(raw: WireRequest, phase: Phase) -> AdmissionRequest:
         old_object=raw.old_object,
         options=raw.options,
     )
+
+
+def _check_lengths(raw: WireRequest, kind: WireKind, resource: WireResource) -> None:
+    """Refuse what no API server names so; only `name` and the user are written by people."""
+    for path, text in (
+        ("uid", raw.uid),
+        ("namespace", raw.namespace),
+        ("operation", raw.operation),
+        ("subResource", raw.sub_resource),
+        ("resource.group", resource.group),
+        ("resource.version", resource.version),
+        ("resource.resource", resource.resource),
+        ("kind.group", kind.group),
+        ("kind.version", kind.version),
+        ("kind.kind", kind.kind),
+    ):
+        if text and len(text) > MAX_NAME_BYTES:
+            rule = f"must be no more than {MAX_NAME_BYTES} characters"
+            raise MalformedReviewError("request", f"request.{path}: {rule}")
 
 
 def _allowed(request: AdmissionRequest, answer: Allowed) -> WireResponse:

@@ -101,6 +101,8 @@ class _PodStatus(TypedDict, total=False):
     phase: Any
     qosClass: Any
     nominatedNodeName: Any
+    resources: _Resources | None
+    allocatedResources: dict[str, Any] | None
     containerStatuses: list[_ContainerStatus | None] | None
     initContainerStatuses: list[_ContainerStatus | None] | None
     conditions: list[_Condition | None] | None

@@ -50,7 +50,7 @@ class MirrorPods(StrEnum):
     """What happens to mirror pods, which the kubelet runs whether they are admitted or not."""
 
     CHARGE = "charge"
-    """They are charged and never refused."""
+    """They take what their quotas have left, and are refused by shared quotas only."""
 
     ENFORCE = "enforce"
     """They are refused like other pods, as the API server does."""

@@ -21,7 +21,7 @@ from webhook.quota.deferral import (
     uncountable_fields,
 )
 from webhook.quota.objects import Pod
-from webhook.quota.pods import is_terminal, usage_of
+from webhook.quota.pods import charged_to, is_terminal
 from webhook.quota.quantity import ZERO, Quantity
 from webhook.quota.resources import ResourceList, add, subtract, uncountable_names
 from webhook.quota.scopes import ScopeError, matches
@@ -50,7 +50,7 @@ class _Sum:
 def _charged(pod: Pod) -> ResourceList:
     """Return what a pod is charged, a resize that the node has not looked at yet included."""
     seen = replace(pod, resize_infeasible=False) if pod.resize_verdict_outdated else pod
-    return usage_of(seen, now=None)
+    return charged_to(seen)
 
 
 class NamespaceCount:

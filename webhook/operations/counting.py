@@ -9,7 +9,7 @@ from typing import Final
 
 from webhook.quota.deferral import DeferredQuota
 from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.pods import is_quota_eligible, usage_of
+from webhook.quota.pods import charged_to, is_quota_eligible
 from webhook.quota.quantity import ZERO
 from webhook.quota.resources import ResourceList, add, mask, max_of
 from webhook.quota.scopes import ScopeError, matches
@@ -51,8 +51,8 @@ def taken_at_bind(
             continue
         if not matches(quota.quota, pod):
             continue
-        usage = mask(usage_of(pod, now=None), quota.hard)
-        grown = mask(usage_of(replace(pod, resize_infeasible=False), now=None), quota.hard)
+        usage = mask(charged_to(pod), quota.hard)
+        grown = mask(charged_to(replace(pod, resize_infeasible=False)), quota.hard)
         most = add(most, max_of(usage, grown))
         if quota.holds_terminating or not pod.is_deleting:
             least = add(least, usage)

@@ -32,7 +32,7 @@ from webhook.quota.limited import (
 )
 from webhook.quota.names import is_pod_quota_key
 from webhook.quota.objects import Pod, ResourceQuota, ScopeExpression
-from webhook.quota.pods import usage_of
+from webhook.quota.pods import charged_to, usage_of
 from webhook.quota.refusals import FORBIDDEN, InsufficientQuota, UncoveredScopes
 from webhook.quota.scopes import ScopeError, matches, quota_matching_expressions
 
@@ -108,8 +108,8 @@ def uncovered_growth(
     # a verdict that a former resize cannot be granted says nothing of this one
     pod = replace(new, resize_infeasible=False)
     every = tuple(quotas)
-    usage = deferred_part(usage_of(pod, now=None), deferred)
-    grows = excess(usage, deferred_part(usage_of(old, now=None), deferred))
+    usage = deferred_part(charged_to(pod), deferred)
+    grows = excess(usage, deferred_part(charged_to(old), deferred))
     if not grows and not any(_moves_into(quota, old, pod) for quota in every):
         return None
     return _uncovered(pod, every, rules, usage.keys())

@@ -16,7 +16,7 @@ from webhook.quota.fields import InvalidFieldError
 from webhook.quota.fields import key as keyed
 from webhook.quota.ledger import NEWEST, Claim, Door, Observed, excess
 from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.pods import usage_of
+from webhook.quota.pods import charged_to
 from webhook.quota.qos import effective_qos_class
 from webhook.quota.quantity import COUNTABLE, Quantity
 from webhook.quota.resources import ResourceList, counted, uncountable_names
@@ -111,7 +111,7 @@ def uncountable_fields(pod: Pod, keys: Set[str]) -> tuple[str, ...]:
 
     Those are YAML paths; only the quota key where it is the sum that is too large.
     """
-    names = uncountable_names(deferred_part(usage_of(pod, now=None), keys))
+    names = uncountable_names(deferred_part(charged_to(pod), keys))
     found: list[str] = []
     for name in names:
         resource = name.removeprefix("requests.").removeprefix("limits.")
@@ -205,7 +205,7 @@ def claim_of_assignment(
     Raises:
         QuotaScopeError: A quota's scopes cannot be evaluated.
     """
-    usage = deferred_part(usage_of(pod, now=None), quotas.keys)
+    usage = deferred_part(charged_to(pod), quotas.keys)
     if not usage or not quotas.quotas:
         return None
     if applying is None:
@@ -224,8 +224,8 @@ def claim_of_update(old: Pod, new: Pod, quotas: NamespaceQuotas, *, door: Door) 
         QuotaScopeError: A quota's scopes cannot be evaluated.
     """
     # a verdict that a former resize cannot be granted says nothing of this one
-    usage = deferred_part(usage_of(replace(new, resize_infeasible=False), now=None), quotas.keys)
-    before = deferred_part(usage_of(old, now=None), quotas.keys)
+    usage = deferred_part(charged_to(replace(new, resize_infeasible=False)), quotas.keys)
+    before = deferred_part(charged_to(old), quotas.keys)
     applied = {each.name for each in quotas.applying_to(old)}
     applying = tuple([each.name for each in quotas.applying_to(new)])
     # a deadline moves the pod into quotas that may come while the update is on its way
@@ -254,9 +254,9 @@ def may_take_more(old: Pod, new: Pod) -> bool:
 
     For one that takes no more of any resource and stays within its scopes no quota can.
     """
-    usage = usage_of(replace(new, resize_infeasible=False), now=None)
+    usage = charged_to(replace(new, resize_infeasible=False))
     return (
-        bool(excess(usage, usage_of(old, now=None)))
+        bool(excess(usage, charged_to(old)))
         or is_terminating(old) != is_terminating(new)
         or effective_qos_class(old) != effective_qos_class(new)
     )

@@ -97,7 +97,8 @@ def lean(
         scheduling_gates=_gates_of(pod.scheduling_gates),
     )
     # of a pod with news about a resize the sum depends on which container they are about
-    has_news = pod.statuses or pod.resize_infeasible or pod.resize_verdict_outdated
+    has_resized = pod.resize_infeasible or pod.resize_verdict_outdated
+    has_news = pod.statuses or pod.reported or has_resized
     if not has_news and len(pod.containers) + len(pod.init_containers) > _CONTAINERS:
         kept = replace(
             kept,
@@ -189,6 +190,7 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
         resize_infeasible=shared.resize_infeasible,
         resize_verdict_outdated=shared.resize_verdict_outdated,
         statuses=shared.statuses,
+        reported=shared.reported,
         is_unplaced=is_unplaced(spec, node.child("status")),
     )
     object.__setattr__(pod, "_usage", shared._usage)  # noqa: SLF001 - of the very same parts

@@ -4,7 +4,8 @@
 promised to one pod and the tracker has not counted yet. Both live in one object, so that one
 compare-and-swap covers every quota of the namespace. The laws:
 
-1. Safety. Per quota and resource, used + reserved >= usage of all assigned, live, matching pods.
+1. Safety. Per quota and resource, used + reserved >= usage of all assigned, live, matching pods,
+   or >= hard, where nothing more is admitted anyway.
 2. Admit. A door admits only what fits beside used + reserved, decided on the very version of the
    ledger that its write replaces, and only while the ledger has counted the quotas as the door
    knows them. Whatever prevents that leaves the request undecided: never an allow.
@@ -16,6 +17,8 @@ compare-and-swap covers every quota of the namespace. The laws:
 7. All or none. All quotas of a request are charged in one write or none is.
 8. Final. A refusal stands for its request, whatever later writes do.
 9. Bias. Every doubt counts as more usage, never as less.
+10. Evidence. What only a request has said is never charged beyond hard. `used` may be, because it
+   is counted from stored pods.
 
 A repeated request writes its reservation again, with a new serial number. Without that trace,
 law 5 could drop a reservation while the repeated request is still on its way to storage.
@@ -28,6 +31,10 @@ to the version of the pod that made it superfluous, so that no door judges by an
 
 A door claims for every pod that takes deferred resources, also when no quota applies to it: a
 quota that is created or edited while the request is on its way then finds the pod in the ledger.
+
+A claim that may not be refused (a mirror pod: its kubelet runs it whatever is answered) reserves
+what is left, up to all that it takes. Is that less, the quota is full, and the tracker fills the
+reservation up with what others give back, in the write that would make room for anybody else.
 
 A quota that several namespaces share is one account in the ledger of each; `escrow` has the laws of
 how they share it.
@@ -168,10 +175,13 @@ def admit(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
     before = ledger.reservations.get(claim.uid)
     after = _merge(before, claim, ledger)
     held = _NO_CHARGES if before is None else before.charges
-    for name in () if claim.is_forced else after.charges:  # in the order of the names
-        refusal = _exceeded(ledger.accounts[name], claim, held, after)
-        if refusal is not None:
-            return ledger, Refused(refusal)
+    if claim.is_forced:
+        after = _within_hard(ledger, held, after)
+    else:
+        for name in after.charges:  # in the order of the names
+            refusal = _exceeded(ledger.accounts[name], claim, held, after)
+            if refusal is not None:
+                return ledger, Refused(refusal)
     return _holding(ledger, held, after), Admitted(after)
 
 
@@ -225,16 +235,20 @@ def _merge(before: Reservation | None, claim: Claim, ledger: Ledger) -> Reservat
         after = max(before.after, after)
         is_intent = before.is_intent and is_intent
     quotas = tuple(sorted(applying))
+    charges = {} if is_intent else {name: _charge(name, before, claim, usage) for name in quotas}
     return Reservation(
         uid=claim.uid,
         pod=claim.pod,
         door=_door(before, claim),
         usage=usage,
-        charges={} if is_intent else {name: _charge(name, before, claim, usage) for name in quotas},
+        charges=charges,
         quotas=quotas,
         serial=ledger.serial + 1,
         after=after,
         is_intent=is_intent,
+        is_capped=before is not None
+        and before.is_capped
+        and any(excess(usage, charge) for charge in charges.values()),
     )
 
 
@@ -288,6 +302,29 @@ def _exceeded(
         used=over,
         limited={resource: account.hard[resource] for resource in over},
     )
+
+
+def _within_hard(
+    ledger: Ledger, held: Mapping[str, ResourceList], after: Reservation
+) -> Reservation:
+    """Return a reservation that holds what its quotas have left, and no less than before."""
+    charges = {
+        name: _left_of(ledger.accounts[name], charge, held.get(name, NOTHING))
+        for name, charge in after.charges.items()
+    }
+    is_capped = any(excess(charge, charges[name]) for name, charge in after.charges.items())
+    return replace(after, charges=charges, is_capped=is_capped or after.is_capped)
+
+
+def _left_of(account: Account, charge: ResourceList, own: ResourceList) -> ResourceList:
+    """Return as much of a charge as a quota has left, at least what is held already (`own`)."""
+    left = dict(charge)
+    for resource, amount in charge.items():
+        hard = account.hard.get(resource)
+        if hard is not None:
+            room = hard - _taken_by_others(account, resource, own)
+            left[resource] = max(own.get(resource, ZERO), min(amount, room))
+    return left
 
 
 def _taken_by_others(account: Account, resource: str, own: ResourceList) -> Quantity:

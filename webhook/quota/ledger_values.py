@@ -82,6 +82,8 @@ class Reservation:
         after: The pod's version that an update is conditional on. Once the pod has a later one,
             the update has been stored or has to be decided again. 0: no update.
         is_intent: The pod is not being assigned; nothing is held.
+        is_capped: Less is held than the pod takes, because `hard` has no more. The tracker fills
+            it up with whatever is given back, before anything else is admitted.
     """
 
     uid: str
@@ -93,6 +95,7 @@ class Reservation:
     serial: int
     after: int = 0
     is_intent: bool = False
+    is_capped: bool = False
     _written: object = field(default=None, init=False, repr=False, compare=False)
     """Its written form, kept by `ledger_codec`: a ledger is written far more often than changed."""
 
@@ -114,7 +117,8 @@ class Claim:
             have to. A door that asked the API server may put the barrier of the ledger that it
             knew before it asked.
         is_intent: The pod is not assigned and this request does not assign it.
-        is_forced: The pod runs whatever is decided, so it is charged without comparing.
+        is_forced: The pod runs whatever is decided, so it is not refused: what its quotas have
+            left is reserved for it, up to all that it takes.
     """
 
     uid: str

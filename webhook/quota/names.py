@@ -10,8 +10,11 @@ apimachinery/pkg/api/validate/content.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import Final
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Final, TypeVar
+
+_T = TypeVar("_T")
 
 DEFERRED_KEYS: Final = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
@@ -53,6 +56,11 @@ _SUBDOMAIN: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
 _matches_name_part = re.compile(_NAME_PART).fullmatch
 _matches_label_value = re.compile(_LABEL_VALUE).fullmatch
 _matches_subdomain = re.compile(_SUBDOMAIN).fullmatch
+_CACHED_NAMES: Final = 4096
+_CACHED_LENGTH: Final = 512
+_matches_uid = re.compile("[!-~]{1,128}").fullmatch
+MAX_NAME_BYTES: Final = 253
+"""Longest name of an object."""
 
 _NAME_PART_RULE: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', "
@@ -75,6 +83,17 @@ _LABEL_VALUE_RULE: Final = (
 )
 
 
+def cached_by_name(function: Callable[[str], _T]) -> Callable[[str], _T]:
+    """Remember what a function returns for names; not for long ones, which requests are full of."""
+    cached = lru_cache(maxsize=_CACHED_NAMES)(function)
+
+    @wraps(function)
+    def remembering(name: str) -> _T:
+        return cached(name) if len(name) <= _CACHED_LENGTH else function(name)
+
+    return remembering
+
+
 def is_native(name: str) -> bool:
     """Say whether Kubernetes itself defines the resource: no domain, or one of *kubernetes.io."""
     return "/" not in name or _NATIVE_DOMAIN in name
@@ -90,7 +109,7 @@ def is_device_class(name: str) -> bool:
     return name.startswith(_DEVICE_CLASS)
 
 
-@lru_cache(maxsize=4096)
+@cached_by_name
 def is_extended_resource(name: str) -> bool:
     """Say whether the resource belongs to a vendor, such as `nvidia.com/gpu`.
 
@@ -102,7 +121,7 @@ def is_extended_resource(name: str) -> bool:
     return not qualified_name_errors(_REQUESTS + name)
 
 
-@lru_cache(maxsize=4096)
+@cached_by_name
 def is_pod_quota_key(key: str) -> bool:
     """Say whether pods are charged for the quota key; a quota without any such key ignores pods.
 
@@ -129,6 +148,24 @@ def is_deferrable(key: str) -> bool:
 def is_standard_quota_name(key: str) -> bool:
     """Say whether the key, which has no domain, is one that quotas may limit."""
     return key in _STANDARD_QUOTA_NAMES or key.startswith(_QUOTA_HUGEPAGES)
+
+
+def object_name_errors(text: str) -> tuple[str, ...]:
+    """Return why the text cannot be the name of a pod, in the API server's words; empty if it can.
+
+    Source: kubernetes v1.36, apimachinery/pkg/util/validation IsDNS1123Subdomain.
+    """
+    too_long = _too_long(text, MAX_NAME_BYTES)
+    # the pattern is tried on short text only: on long text it would take its time
+    return too_long or (() if _matches_subdomain(text) else (_SUBDOMAIN_RULE,))
+
+
+def is_uid(text: str) -> bool:
+    """Say whether the text can be a uid; API servers write 36 characters, others could be longer.
+
+    Source: kubernetes v1.36, apimachinery/pkg/types/uid.go, which leaves them open.
+    """
+    return _matches_uid(text) is not None
 
 
 def label_value_error(text: str) -> str | None:
@@ -159,7 +196,7 @@ def qualified_name_errors(text: str) -> tuple[str, ...]:
 def _prefix_errors(prefix: str) -> tuple[str, ...]:
     if not prefix:
         return ("prefix part must be non-empty",)
-    errors = _too_long(prefix, 253)
+    errors = _too_long(prefix, MAX_NAME_BYTES)
     if not _matches_subdomain(prefix):
         errors += (_SUBDOMAIN_RULE,)
     return tuple(f"prefix part {error}" for error in errors)

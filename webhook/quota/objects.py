@@ -54,6 +54,15 @@ class PodResources:
 
 
 @dataclass(frozen=True, slots=True)
+class PodStatusResources:
+    """What a kubelet reports of the pod as a whole, as `ContainerStatus` does of a container."""
+
+    requests: ResourceList
+    limits: ResourceList
+    allocated: ResourceList
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod, as far as quota looks at it."""
 
@@ -90,6 +99,8 @@ class Pod:
     """Whether the node has said that it can never grant the resize that was asked for."""
     statuses: Mapping[str, ContainerStatus]
     """By container name; only containers whose status has `resources`."""
+    reported: PodStatusResources | None = None
+    """None unless the pod has resources as a whole, and its node has reported some."""
     resize_verdict_outdated: bool = False
     """Whether `resize_infeasible` was said of an earlier resize than the one asked for now."""
     is_unplaced: bool = False
@@ -188,6 +199,7 @@ class Pod:
             resize_infeasible=_is_resize_infeasible(status),
             resize_verdict_outdated=_is_resize_verdict_outdated(meta, status),
             statuses=_statuses(status),
+            reported=_reported(spec, status),
             is_unplaced=is_unplaced(spec, status),
         )
 
@@ -332,6 +344,19 @@ def _statuses(status: Node) -> Mapping[str, ContainerStatus]:
         else:
             found.pop(name, None)
     return found
+
+
+def _reported(spec: Node, status: Node) -> PodStatusResources | None:
+    if not (
+        spec.has("resources") and (status.has("resources") or status.has("allocatedResources"))
+    ):
+        return None
+    resources = status.child("resources")
+    return PodStatusResources(
+        resources.resource_list("requests"),
+        resources.resource_list("limits"),
+        status.resource_list("allocatedResources"),
+    )
 
 
 def _container_status(node: Node, name: str) -> ContainerStatus:

@@ -12,22 +12,23 @@ Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go PodUsageFunc, Quot
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
 from webhook.quota.fields import InvalidFieldError, timestamp
 from webhook.quota.names import (
     POD_COUNT_KEY,
+    cached_by_name,
     is_device_class,
     is_extended_resource,
     is_hugepages,
 )
-from webhook.quota.objects import Pod
+from webhook.quota.objects import Pod, PodResources
 from webhook.quota.pod_requests import pod_limits, pod_requests
 from webhook.quota.quantity import Quantity
-from webhook.quota.resources import ResourceList
+from webhook.quota.resources import ResourceList, mask, max_of
 
 _ONE: Final = Quantity.parse("1")
 _ENDED_USAGE: Final[ResourceList] = MappingProxyType({POD_COUNT_KEY: _ONE})
@@ -90,6 +91,24 @@ def usage_of(pod: Pod, *, now: datetime | None) -> ResourceList:
     return usage
 
 
+def charged_to(pod: Pod) -> ResourceList:
+    """Return what a ledger charges a pod: `usage_of`, and what its node has not given back yet.
+
+    A pod-level resize downwards takes effect when the node has carried it out. The API server's
+    own evaluator reads that of containers only (`status.resources` of the pod is not consulted,
+    kubernetes v1.36.3), and so gives the rest away before.
+    """
+    if pod.reported is None or pod.resources is None or is_terminal(pod):
+        return usage_of(pod, now=None)
+    wanted, reported = pod.resources, pod.reported
+    requests = max_of(reported.requests, reported.allocated)
+    held = PodResources(  # an amount that the pod does not name stays that of its containers
+        max_of(mask(requests, wanted.requests), wanted.requests),
+        max_of(mask(reported.limits, wanted.limits), wanted.limits),
+    )
+    return usage_of(replace(pod, resources=held), now=None)
+
+
 def is_terminal(pod: Pod) -> bool:
     """Say whether all containers have ended and will not run again."""
     return pod.phase in _ENDED_PHASES
@@ -138,7 +157,7 @@ def _eligible_usage(pod: Pod) -> dict[str, Quantity]:
     return usage
 
 
-@lru_cache(maxsize=4096)
+@cached_by_name
 def _request_keys(name: str) -> tuple[str, ...]:
     """Return the quota keys that a request is charged under; none for what quota ignores.
 

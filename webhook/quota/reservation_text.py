@@ -134,7 +134,8 @@ def _exact_amount(value: object, field: str) -> Quantity:
 def _is_plain(one: Reservation) -> bool:
     """Say whether nothing in it needs quoting, and each quota holds all of its usage."""
     words = (one.uid, one.pod, *one.quotas, *one.usage)
-    return all(_PLAIN.fullmatch(word) for word in words) and not _has_charges(one)
+    is_simple = not (_has_charges(one) or one.is_capped)
+    return is_simple and all(_PLAIN.fullmatch(word) for word in words)
 
 
 def _has_charges(one: Reservation) -> bool:
@@ -190,6 +191,8 @@ def _object_of(one: Reservation) -> dict[str, object]:
         out["intent"] = True
     elif _has_charges(one):
         out["charges"] = {name: amounts_out(charge) for name, charge in one.charges.items()}
+    if one.is_capped:
+        out["capped"] = True
     if one.after:
         out["after"] = str(one.after)
     return out
@@ -219,6 +222,7 @@ def _from_object(item: object, field: str) -> Reservation:
         serial=_digits(str(serial), f"{field}.serial"),
         after=_digits(text(raw.get("after"), f"{field}.after") or "0", f"{field}.after"),
         is_intent=is_intent,
+        is_capped=boolean(raw.get("capped"), f"{field}.capped") and not is_intent,
     )
 
 

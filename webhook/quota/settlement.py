@@ -1,4 +1,4 @@
-"""Settle the ledger with what the tracker has seen of the pods (laws 4, 5, 6 of the ledger).
+"""Settle the ledger with what the tracker has seen of the pods (laws 4, 5, 6, 10 of the ledger).
 
 The tracker counts the pods of a namespace from its cache, and this module turns the count into
 the next ledger: `used` replaced, reservations folded, kept or dropped. Whether a reservation may
@@ -20,7 +20,8 @@ from webhook.quota.ledger import (
     excess,
     reserved_by,
 )
-from webhook.quota.resources import ResourceList, max_of
+from webhook.quota.quantity import ZERO
+from webhook.quota.resources import ResourceList, add, mask, max_of, subtract
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,8 @@ def settle(
     if counts_more or is_from_before:
         # changes of waiting pods were not claimed for what was not deferred
         barrier = max(barrier, count.pods_resource_version)
-    return _ledger(count, kept, ledger, barrier=barrier)
+    within = _within_hard(kept, ledger, count, unchanged)
+    return _ledger(count, within, ledger, barrier=barrier)
 
 
 def seconds_until_new(*, lost_since: float | None, now: float, expire_seconds: float) -> float:
@@ -214,9 +216,10 @@ def _held(
     kept = replace(reservation, quotas=tuple(sorted(quotas)))
     if reservation.is_intent:
         return kept
+    was_compared = unchanged if not reservation.is_capped else ()
     charges = {
         name: reservation.charges.get(name, reservation.usage)
-        if name in unchanged
+        if name in was_compared
         else reservation.usage
         for name in kept.quotas
     }
@@ -238,6 +241,64 @@ def _beside_used(
     growth = excess(reservation.usage, pod.usage)
     charges = {name: growth if name in pod.quotas else reservation.usage for name in sorted(quotas)}
     return replace(reservation, quotas=tuple(charges), charges=charges)
+
+
+def _within_hard(
+    kept: Mapping[str, Reservation], former: Ledger, count: Count, unchanged: Collection[str]
+) -> Mapping[str, Reservation]:
+    """Charge what only a request has said no further than to `hard` (law 10).
+
+    What a quota held before was compared with it, and what a stored pod asks for that claimed as
+    any other is true. The rest gets what is left, the oldest claim first.
+    """
+    sure: dict[str, dict[str, ResourceList]] = {}
+    for uid, one in kept.items():
+        held = former.reservations[uid].charges
+        known = {name: held[name] for name in one.charges if name in unchanged and name in held}
+        if known != one.charges:
+            pod = None if one.is_capped else count.pods.get(uid)
+            seen = NOTHING if pod is None or pod.is_assigned else pod.usage
+            sure[uid] = {
+                name: _at_most(charge, max_of(known.get(name, NOTHING), seen))
+                for name, charge in one.charges.items()
+            }
+    if not sure:
+        return kept
+    certain = [replace(one, charges=sure.get(uid, one.charges)) for uid, one in kept.items()]
+    reserved = reserved_by(certain)
+    left = {
+        name: mask(subtract(quota.hard, add(quota.used, reserved.get(name, NOTHING))), quota.hard)
+        for name, quota in count.quotas.items()
+    }
+    filled = {
+        uid: _filled(kept[uid], sure[uid], left)
+        for uid in sorted(sure, key=lambda uid: kept[uid].serial)
+    }
+    return {**kept, **filled}
+
+
+def _filled(
+    wanted: Reservation, sure: Mapping[str, ResourceList], left: dict[str, ResourceList]
+) -> Reservation:
+    """Return a reservation that holds what is sure and takes of what is left; `left` shrinks."""
+    charges: dict[str, ResourceList] = {}
+    for name, charge in wanted.charges.items():
+        missing = excess(charge, sure[name])
+        # what is not limited is not left either, and cannot be too much
+        room = {
+            resource: max(ZERO, left[name][resource]) if resource in left[name] else amount
+            for resource, amount in missing.items()
+        }
+        more = _at_most(missing, room)
+        left[name] = subtract(left[name], mask(more, left[name]))
+        charges[name] = add(sure[name], more)
+    is_capped = any(excess(charge, charges[name]) for name, charge in wanted.charges.items())
+    return replace(wanted, charges=charges, is_capped=is_capped)
+
+
+def _at_most(amounts: ResourceList, most: ResourceList) -> ResourceList:
+    """Return amounts cut to `most`; what `most` does not name is cut to nothing."""
+    return {name: min(amount, most.get(name, ZERO)) for name, amount in amounts.items()}
 
 
 def _ledger(

@@ -39,6 +39,16 @@ def is_exceeded(reply: Reply) -> bool:
     return reply.code == 403 and str(reply.message).startswith("exceeded quota: ")
 
 
+@LEGACY
+def test_a_name_that_no_pod_can_have_is_asked_of_nobody(desk: Desk, legacy: bool) -> None:
+    desk.line.broken.add(("get", "pods"))
+    for name in ("x" * 1_000_000, "Web_1", "a b"):
+        reply = desk.bind(name, uid="uid-web", legacy=legacy)
+        assert (reply.code, reply.message) == (404, f'pods "{name}" not found')
+    reply = desk.bind("", uid="uid-web", legacy=legacy)
+    assert (reply.code, reply.message) == (400, "Name parameter required.")
+
+
 # -- charging ------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tests.admission.doors.conftest import OpenDesk
-from tests.admission.doors.desk import NAMESPACE, Desk, Reply, a_review
+from tests.admission.doors.desk import NAMESPACE, Desk, Reply, a_review, eventually
 from tests.builders import a_container, a_pod, a_quota, an_expression
 from webhook.admission.review import Phase
 
@@ -231,8 +231,75 @@ def test_a_mirror_pod_over_quota_is_charged_or_refused(open_desk: OpenDesk, sett
         assert str(reply.message).startswith("exceeded quota: p1")
         return
     assert (reply.allowed, reply.decision) == (True, "reserved")
-    assert desk.reserved() == {"requests.cpu": "3"}
+    assert desk.reserved() == {"requests.cpu": "2"}  # all there is
     assert pinned(desk, "1m", uid="other").code == 403  # it runs, so it counts
+    desk.pod(node="node-1", requests={"cpu": "3"}, metadata=MIRROR)
+    desk.settle()
+    assert desk.used() == {"requests.cpu": "3"}
+
+
+def test_reviews_that_only_say_that_a_kubelet_asks_reserve_no_more_than_there_is(
+    desk: Desk,
+) -> None:
+    for number in range(50):
+        forged = {"name": f"web-{number}", "uid": f"uid-{number}"}
+        assert pinned(desk, "100", metadata=MIRROR, user=KUBELET, **forged).allowed
+    desk.settle()
+    assert desk.reserved() == {"requests.cpu": "2"}
+    assert pinned(desk, "1m").code == 403
+
+
+def test_what_a_mirror_pod_lacks_is_kept_for_it_when_another_pod_ends(desk: Desk) -> None:
+    desk.pod(name="runs", uid="uid-runs", node="node-1", requests={"cpu": "1500m"})
+    desk.settle()
+    assert pinned(desk, "2", metadata=MIRROR, user=KUBELET).allowed
+    assert desk.reserved() == {"requests.cpu": "500m"}
+    desk.finish("runs")
+    desk.settle()
+    assert desk.reserved() == {"requests.cpu": "2"}
+    assert pinned(desk, "1m", uid="other").code == 403
+
+
+def test_a_mirror_pod_is_held_to_a_quota_that_namespaces_share(open_desk: OpenDesk) -> None:
+    desk = open_desk(a_quota("p1", hard={"requests.cpu": "9"}))
+    desk.create(
+        {
+            "apiVersion": "deferredquota.io/v1alpha1",
+            "kind": "ClusterDeferredQuota",
+            "metadata": {"name": "all"},
+            "spec": {"namespaceSelector": {}, "hard": {"requests.cpu": "2"}},
+        }
+    )
+    asked: dict[str, Any] = {"metadata": MIRROR, "user": KUBELET, "dry_run": True}
+    eventually(lambda: "cdq/all" in str(desk.ledger()), "the ledger counts it")
+    eventually(lambda: pinned(desk, "2", **asked).allowed, "all namespaces are counted")
+    reply = pinned(desk, "3", **asked)
+    assert str(reply.message).startswith("exceeded quota: cdq/all, requested: requests.cpu=3")
+
+
+LONG = "x" * 1_000_000
+BAD_IDENTITIES = {
+    "a uid of a megabyte": ({"uid": LONG}, "metadata.uid: must be at most 128 printable"),
+    "a uid of two lines": ({"uid": "a\nb"}, "metadata.uid: must be at most 128 printable"),
+    "a uid with a space": ({"uid": "a b"}, "metadata.uid: must be at most 128 printable"),
+    "a name of a megabyte": ({"name": LONG}, "metadata.name: must be no more than 253 bytes"),
+    "a name that is none": ({"name": "a,b=c"}, "metadata.name: a lowercase RFC 1123 subdomain"),
+    "no name": ({"name": ""}, "metadata.name: a lowercase RFC 1123 subdomain"),
+}
+
+
+@pytest.mark.parametrize(
+    ("identity", "message"), BAD_IDENTITIES.values(), ids=BAD_IDENTITIES.keys()
+)
+def test_a_pod_that_no_api_server_stores_is_not_taken_into_a_ledger(
+    desk: Desk, identity: dict[str, Any], message: str
+) -> None:
+    desk.settle()
+    before = desk.ledger_version()
+    reply = pinned(desk, **identity)
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert str(reply.message).startswith(message)
+    assert desk.ledger_version() == before
 
 
 @pytest.mark.parametrize("setting", ["charge", "enforce"])

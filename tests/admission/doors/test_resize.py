@@ -337,6 +337,11 @@ def test_a_field_of_the_wrong_type_is_refused_with_its_path(
     [
         ({"uid": None}, "oldObject.metadata.uid: must be given"),
         (
+            {"uid": "u" * 129},
+            "oldObject.metadata.uid: must be at most 128 printable characters",
+        ),
+        ({"name": "x" * 254}, "oldObject.metadata.name: must be no more than 253 bytes"),
+        (
             {"resourceVersion": None},
             "oldObject.metadata.resourceVersion: must be a resource version",
         ),
@@ -349,7 +354,7 @@ def test_a_field_of_the_wrong_type_is_refused_with_its_path(
             "oldObject.metadata.resourceVersion: must be a resource version",
         ),
     ],
-    ids=["no uid", "no version", "no number", "too long"],
+    ids=["no uid", "long uid", "long name", "no version", "no number", "too long"],
 )
 def test_an_old_pod_that_storage_cannot_hold_is_refused_and_spoils_nothing(
     desk: Desk, metadata: Object, message: str

@@ -123,6 +123,22 @@ def test_a_pod_that_is_not_there_is_not_found(tenant: Tenant, legacy: bool) -> N
         assert refused.message == f'{door}pods "web" not found'
 
 
+NAMELESS = ("", "a/b", "..", "50%")
+
+
+@pytest.mark.parametrize("name", NAMELESS)
+def test_a_binding_that_names_no_pod_is_refused_for_good_in_the_words_of_storage(
+    tenant: Tenant, plain: Tenant, name: str
+) -> None:
+    tenant.quota()
+    expected = plain.bind(name, legacy=True)
+    assert (expected.code, expected.reason) == (400, "BadRequest")
+    refused = tenant.bind(name, legacy=True)
+    assert (refused.code, refused.reason) == (400, "BadRequest")
+    assert refused.message == f"{STAMP}{expected.message}"
+    assert "retryAfterSeconds" not in refused.body.get("details", {})
+
+
 def test_a_gated_pod_is_refused_and_charged_once_its_gate_is_gone(tenant: Tenant) -> None:
     tenant.quota()
     pod = tenant.pod("web", "3", **GATE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.e2e.cluster import objects
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes
 
@@ -75,3 +76,29 @@ def test_a_namespace_that_has_not_opted_in_is_left_to_the_api_server(plain: Tena
         'pods "web" is forbidden: exceeded quota: p1, requested: requests.cpu=2,'
         " used: requests.cpu=1, limited: requests.cpu=2"
     )
+
+
+def test_a_pod_as_a_whole_gives_back_what_its_node_has_given_back(tenant: Tenant) -> None:
+    declared = {"status": {"declaredFeatures": ["InPlacePodLevelResourcesVerticalScaling"]}}
+    assert tenant.api.patch(f"/api/v1/nodes/{NODE}/status", declared).ok  # as its kubelet does
+    tenant.quota(hard={"requests.cpu": "3"})
+    tenant.bound("web", resources={"requests": {"cpu": "2"}})
+    path = objects.pods(tenant.namespace, "web")
+
+    def report(cpu: str) -> None:
+        amounts = {"cpu": cpu}
+        status = {"resources": {"requests": amounts}, "allocatedResources": amounts}
+        assert tenant.api.patch(f"{path}/status", {"status": status}).ok
+        assert tenant.seen("web").body["status"]["allocatedResources"] == amounts
+
+    report("2")
+    smaller = {"spec": {"resources": {"requests": {"cpu": "500m"}}}}
+    resized = tenant.api.patch(f"{path}/resize", smaller)
+    assert resized.ok, str(resized)
+    tenant.bound("later", "1m")  # when that is counted, so is the resize
+    more = tenant.pod("more", "1")
+    refused = tenant.bind("more", uid=more.uid)
+    assert "requested: requests.cpu=1, used: requests.cpu=2001m, limited" in refused.message
+    report("500m")
+    becomes(tenant.used, {"requests.cpu": "501m"}, "what the node has given back")
+    assert tenant.bind("more", uid=more.uid).code == 201

@@ -20,11 +20,22 @@ from webhook.quota.line import Waiter
 
 def taken(storage: Storage, quota: QuotaState, resource: str, *, holds: bool) -> int:
     """What assigned, live pods really take of a quota, stuck ones only if they are held."""
-    return sum(
-        pod.cpu if resource == CPU else pod.memory
-        for pod in storage.pods.values()
-        if pod.is_assigned and pod.counts(holds=holds) and quota.applies_to(pod)
-    )
+    return _sum(_charged(storage, holds=holds), quota, resource)
+
+
+def admitted(storage: Storage, quota: QuotaState, resource: str, *, holds: bool) -> int:
+    """What those of them take that could have been refused."""
+    pods = _charged(storage, holds=holds)
+    return _sum([pod for pod in pods if not pod.is_mirror], quota, resource)
+
+
+def _charged(storage: Storage, *, holds: bool) -> list[PodState]:
+    pods = storage.pods.values()
+    return [pod for pod in pods if pod.is_assigned and pod.counts(holds=holds)]
+
+
+def _sum(pods: Iterable[PodState], quota: QuotaState, resource: str) -> int:
+    return sum(pod.cpu if resource == CPU else pod.memory for pod in pods if quota.applies_to(pod))
 
 
 def check_laws(storage: Storage) -> None:
@@ -51,14 +62,40 @@ def check_laws(storage: Storage) -> None:
             if is_current:
                 held = number(account.used, resource) + reserved
                 real = taken(storage, quotas[name], resource, holds=holds)
+                # a full quota admits nothing more, whatever is missing beyond it
+                real = min(real, number(account.hard, resource))
                 assert held >= real, f"{name}: {real} {resource} taken, {held} in the ledger"
+                check_evidence(storage, known, name, resource)
+
+
+def check_evidence(storage: Storage, known: Ledger, quota: str, resource: str) -> None:
+    """Check that pods that were never stored hold no more than there is (law 10)."""
+    stored = {pod.uid for pod in storage.pod_history}
+    charges = [
+        number(one.charges.get(quota, {}), resource)
+        for uid, one in known.reservations.items()
+        if uid not in stored and not uid.startswith("nobody-")
+    ]
+    hard = storage.quotas()[quota].hard(storage.keys | {resource})
+    assert sum(charges) <= number(hard, resource), f"{quota}: more is promised than there is"
+
+
+def check_within_hard(known: Ledger, following: Ledger) -> None:
+    """Check that a decision adds nothing beyond a limit, whatever was asked (laws 2 and 10)."""
+    for name, account in following.accounts.items():
+        before = known.accounts[name]
+        for resource, hard in account.hard.items():
+            reserved = number(account.reserved, resource)
+            held = number(account.used, resource) + reserved
+            is_more = reserved > number(before.reserved, resource)
+            assert not is_more or held <= hard.value, f"{name}: {held} held of {hard.value}"
 
 
 def check_commit(
     storage: Storage, request: Request, before: PodState | None, after: PodState
 ) -> None:
     """Check that nothing grew beyond a quota that is as it was when it was admitted (law 2)."""
-    if not after.is_assigned:
+    if not after.is_assigned or after.is_mirror:
         return
     if storage.recounted_at > request.admitted_at:
         return  # what was admitted since claimed for other resources, or beside other pods
@@ -71,7 +108,7 @@ def check_commit(
             grown = number(after.usage, resource)
             if was_counted and before is not None:
                 grown -= number(before.usage, resource)
-            real = taken(storage, quota, resource, holds=request.holds)
+            real = admitted(storage, quota, resource, holds=request.holds)
             assert grown <= 0 or real <= hard.value, (
                 f"over-commit of {quota.name}: {real} {resource} of {hard.value}"
             )

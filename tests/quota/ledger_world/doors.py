@@ -32,6 +32,23 @@ class DoorActor(Replica):
         pod = replace(pod, is_assigned=True)
         self._ask("create", pod, 0, self.claim(pod, Door.CREATE))
 
+    def mirror(self, cpu: int, memory: int) -> None:
+        """Be asked by a kubelet to create a pod that runs already."""
+        pod = self.storage.new_pod(cpu, memory, gold=cpu % 2 == 0)
+        pod = replace(pod, is_assigned=True, is_mirror=True)
+        self._ask("create", pod, 0, replace(self.claim(pod, Door.CREATE), is_forced=True))
+
+    def forge(self, cpu: int, memory: int, index: int) -> None:
+        """Be asked by whoever reaches the port, as if a kubelet did; storage never hears of it.
+
+        The uid is that of no pod, or of one that is there.
+        """
+        pod = self.storage.new_pod(cpu, memory, gold=cpu % 2 == 0)
+        known = pick(self._live_pods(), index) if index % 3 == 0 else None
+        uid = f"forged-{pod.name}" if known is None else known.uid
+        pod = replace(pod, uid=uid, is_assigned=True, is_mirror=True)
+        self._ask("forged", pod, 0, replace(self.claim(pod, Door.CREATE), is_forced=True))
+
     def resize(self, index: int, cpu: int) -> None:
         """Be asked to change the cpu of a pod, waiting or assigned."""
         pod = pick(self._live_pods(), index)

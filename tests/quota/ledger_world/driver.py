@@ -97,6 +97,12 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "arrive": lambda world, step: world.trackers[step.first % 2].arrive(),
     "stick": lambda world, step: world.people.stick(step.first),
     "hold": lambda world, step: world.people.hold(step.first),
+    "mirror": lambda world, step: world.doors[step.third % 2].mirror(
+        1 + step.first % 3, 1 + step.second % 3
+    ),
+    "forge": lambda world, step: world.doors[step.third % 2].forge(
+        1 + step.first, 1 + step.second, step.fourth
+    ),
 }
 _STUCK = {"stick": 0, "hold": 0}
 """Only in walks that are about them: those about everything are as they were without them."""
@@ -107,9 +113,11 @@ _UNUSUAL = {
     "send": 4, "arrive": 4,
 }  # fmt: skip
 _GATES = {"create gated pod": 8, "ungate": 6, "strip": 1}
+_FORCED = {"mirror": 0, "forge": 0}
+"""Only in walks about them: what they take leaves little room for the rest."""
 
 
-_USUAL = dict.fromkeys(STEPS, 3) | _RARE | _OFTEN | _STUCK
+_USUAL = dict.fromkeys(STEPS, 3) | _RARE | _OFTEN | _STUCK | _FORCED
 _ALL = _USUAL | _UNUSUAL | _GATES | _STUCK
 THEMES: Mapping[str, Mapping[str, int]] = {
     "patches": {
@@ -128,6 +136,10 @@ THEMES: Mapping[str, Mapping[str, int]] = {
     "promises": {
         **_USUAL, **dict.fromkeys(_UNUSUAL, 0), **_GATES, "create gated pod": 6, "pass time": 9,
         "put quota": 3, "bind": 12, "resize": 1, "patch": 0, "flip": 0,
+    },
+    "mirrors": {
+        **_USUAL, **dict.fromkeys([*_UNUSUAL, *_GATES], 0), "mirror": 6, "forge": 2, "patch": 0,
+        "flip": 1, "finish": 8, "pass time": 6, "put quota": 2, "heal": 1,
     },
     "configurations": {
         **_USUAL, **dict.fromkeys([*_UNUSUAL, *_GATES], 0), "configure": 5, "reload": 12,

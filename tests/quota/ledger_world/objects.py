@@ -38,6 +38,7 @@ class PodState:
     is_gated: bool = False
     is_stuck: bool = False
     """It is being deleted, and its grace period is long over."""
+    is_mirror: bool = False
 
     @property
     def is_live(self) -> bool:

@@ -44,6 +44,7 @@ class Requests:
             return
         following, verdicts = ledger_module.admit_all(known, [one.claim for one in batch])
         checks.check_refused_untouched(known, following, batch, verdicts)
+        checks.check_within_hard(known, following)
         is_admitting = any(isinstance(verdict, Admitted) for verdict in verdicts)
         is_written = is_admitting and self._storage.write_ledger(version, following)
         is_known_written = is_written and not loses_answer
@@ -61,7 +62,8 @@ class Requests:
 
     def commit(self, index: int) -> None:
         """Let storage carry out an admitted request, if it still can."""
-        request = pick([one for one in self.open if one.is_admitted], index)
+        admitted = [one for one in self.open if one.is_admitted and one.kind != "forged"]
+        request = pick(admitted, index)
         if request is None:
             return
         self.open.remove(request)

@@ -8,8 +8,10 @@ from webhook.admission.review import Denied
 from webhook.cluster.api import ApiError
 from webhook.quota.deferral import QuotaScopeError
 from webhook.quota.fields import FieldError, InvalidFieldError
+from webhook.quota.names import object_name_errors
 from webhook.quota.refusals import Cause, QuotaExceeded, Refusal, ScopeFailure
 from webhook.quota.resources import render
+from webhook.quota.wording import quoted
 
 RETRY_SECONDS = 1
 
@@ -90,6 +92,28 @@ def not_found(name: str) -> Denied:
     """Deny as storage does where there is no such pod."""
     message = f'pods "{name}" not found'
     return Denied(code=404, reason="NotFound", message=message, audit={"reason": message})
+
+
+def unnamed(name: str) -> Denied | None:
+    """Deny as storage does where a name cannot be part of a key; None where it can.
+
+    Source: kubernetes v1.36, apiserver/pkg/registry/generic/registry/store.go NamespaceKeyFunc;
+    apimachinery/pkg/api/validation/path/name.go IsValidPathSegmentName.
+    """
+    if not name:
+        message = "Name parameter required."
+    elif name in (".", ".."):
+        message = f"Name parameter invalid: {quoted(name)}: may not be '{name}'"
+    elif found := [f"may not contain '{sign}'" for sign in "/%" if sign in name]:
+        message = f"Name parameter invalid: {quoted(name)}: {';'.join(found)}"
+    else:
+        return None
+    return Denied(code=400, reason="BadRequest", message=message, audit={"reason": message})
+
+
+def missing(name: str) -> Denied | None:
+    """Deny a Binding of a pod that cannot be there, whatever is; None where it may be."""
+    return unnamed(name) or (not_found(name) if object_name_errors(name) else None)
 
 
 def unpinned(name: str) -> Denied:

@@ -10,7 +10,8 @@ door refuses one that has none.
 Storage refuses to bind a pod that is assigned, being deleted or of another uid, and none of these
 can change back: such a request passes, uncharged, to get the platform's own words. A pod that is
 missing or gated may change before storage looks, and would then be bound uncharged: it is refused
-here, with the code and words of storage.
+here, with the code and words of storage. So is a name that no pod can have: the API server looks at
+the name of the older `bindings` only when it writes.
 
 What only a quota's consent allows is asked here once more, and a QoS class that hides a pod from a
 quota refused: a pod may have been created while nobody asked, because the registration for pods
@@ -52,6 +53,9 @@ def stamp(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) 
     """
     raw = request.object or {}
     binding = _read(request)
+    missing = answers.missing(binding.name)
+    if missing is not None:
+        return missing
     known = context.view.ledger(request.namespace)
     version = "0" if known is None else str(known.resource_version)
     patch = set_keys(raw, ("metadata", "annotations"), {GUARDED_ANNOTATION: version})
@@ -66,6 +70,9 @@ def stamp(context: DoorContext, request: AdmissionRequest, _deadline: Deadline) 
 def bind(context: DoorContext, request: AdmissionRequest, deadline: Deadline) -> Answer:
     """Charge the pod, if storage can bind it at all."""
     binding = _read(request)
+    missing = answers.missing(binding.name)
+    if missing is not None:
+        return missing
     if not binding.uid:
         return answers.unpinned(binding.name)
     found = context.view.pod(request.namespace, binding.name)

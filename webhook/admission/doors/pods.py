@@ -17,6 +17,7 @@ from webhook.admission.deadline import Deadline
 from webhook.admission.doors import answers, charging, marks, neighbours
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied
+from webhook.quota.cluster_quotas import PREFIX
 from webhook.quota.coverage import (
     uncovered_growth,
 )
@@ -32,7 +33,8 @@ from webhook.quota.deferral import (
 )
 from webhook.quota.evaluation import over_hard
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.ledger import NEWEST, Door
+from webhook.quota.ledger import NEWEST, Claim, Door
+from webhook.quota.names import is_uid, object_name_errors
 from webhook.quota.objects import Pod
 from webhook.quota.pods import usage_of
 from webhook.quota.qos import qos_class
@@ -54,9 +56,9 @@ def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     refusal = refused_by_rules(context, request, pod, quotas)
     if refusal is not None:
         return refusal
-    _require(pod.uid != "", "metadata.uid", "must be given")
+    _require_identity(pod, "metadata")
     claim = claim_of_assignment(pod, quotas.deferred, door=Door.CREATE, seen=NEWEST)
-    if claim is not None and not _is_enforced(context, request, pod):
+    if claim is not None and _runs_anyway(context, request, pod, claim):
         claim = replace(claim, is_forced=True)
     return charging.charge(context, request, claim, quotas, deadline)
 
@@ -162,7 +164,7 @@ def charge_update(
     """
     version = old.resource_version
     is_version = version.isascii() and version.isdecimal() and len(version) <= 20
-    _require(old.uid != "", "oldObject.metadata.uid", "must be given")
+    _require_identity(old, "oldObject.metadata")
     _require(is_version, "oldObject.metadata.resourceVersion", "must be a resource version")
     quotas = context.view.quotas(request.namespace)
     if quotas.unreadable:
@@ -182,6 +184,14 @@ def charge_update(
     return charging.charge(context, request, claim, quotas, deadline)
 
 
+def _require_identity(pod: Pod, field: str) -> None:
+    """Refuse a uid or a name that no stored pod has: a ledger would have to hold it."""
+    _require(pod.uid != "", f"{field}.uid", "must be given")
+    _require(is_uid(pod.uid), f"{field}.uid", "must be at most 128 printable characters")
+    errors = object_name_errors(pod.name)
+    _require(not errors, f"{field}.name", "; ".join(errors))
+
+
 def _require(condition: bool, field: str, rule: str) -> None:
     """Refuse what no API server sends: a reservation made of it could not be read again."""
     if not condition:
@@ -195,6 +205,15 @@ def _is_enforced(context: DoorContext, request: AdmissionRequest, pod: Pod) -> b
     """
     is_mirror = pod.is_mirror and NODES_GROUP in request.groups
     return not is_mirror or context.current_rules().enforces_mirror_pods
+
+
+def _runs_anyway(context: DoorContext, request: AdmissionRequest, pod: Pod, claim: Claim) -> bool:
+    """Say whether a new pod that a quota has no room for is stored all the same.
+
+    Not where namespaces share the quota: what others give back cannot be kept for it.
+    """
+    is_shared = any(name.startswith(PREFIX) for name in claim.quotas)
+    return not is_shared and not _is_enforced(context, request, pod)
 
 
 def _static_refusal(

@@ -47,7 +47,7 @@ LARGE_REQUEST_BYTES: Final = 256 * 1024
 QUIET_SECONDS: Final = 1.0
 """How long a warning about overload stands for those behind it: there may be thousands."""
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""What incomplete requests may hold together; beyond it, large ones are turned away."""
+"""What unanswered requests may hold together; beyond it, large ones are turned away."""
 
 _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
@@ -296,7 +296,10 @@ class ConnectionLoop:
         return True
 
     def _held(self) -> int:
-        return sum(len(connection.buffer) for connection in self.connections)
+        """Count what was received and is not answered yet."""
+        return sum(
+            len(connection.buffer) + len(connection.request[1]) for connection in self.connections
+        )
 
     def _submit(self, connection: Connection) -> None:
         """Give a complete request to a thread, unless it would wait there for too long."""

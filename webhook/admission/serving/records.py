@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from webhook.admission.review import AdmissionRequest, Allowed, Answer
 from webhook.admission.serving.bodies import RefusedError
+from webhook.telemetry.logs import MAX_FIELD_CHARACTERS
 from webhook.telemetry.metrics import DOORS, OPERATIONS, OTHER, AdmissionMetrics, bounded
 
 Facts: TypeAlias = Mapping[str, object]
@@ -62,7 +63,7 @@ class Records:
         self, request: AdmissionRequest, door: str, fault: Exception, seconds: float
     ) -> None:
         """Record a fault of this program."""
-        facts = {"uid": request.uid, "key": request.key}
+        facts = {"uid": request.uid, "key": _cut(request.key)}
         log.error("review failed", extra=facts, exc_info=fault)
         self._count(request, door, "error", seconds)
 
@@ -85,18 +86,23 @@ def _facts(request: AdmissionRequest, answer: Answer, door: str, seconds: float)
     """Give the facts of a decision; `audit` holds the quota and the numbers."""
     facts: dict[str, object] = {
         "uid": request.uid,
-        "key": request.key,
+        "key": _cut(request.key),
         "door": door,
         "phase": request.phase.value,
         "operation": request.operation,
         "resource": request.path,
-        "user": request.username,
+        "user": _cut(request.username),
         "dry_run": request.dry_run,
         "outcome": outcome_of(answer),
         "decision": answer.decision,
-        "audit": dict(answer.audit),
+        "audit": {key: _cut(text) for key, text in answer.audit.items()},
         "duration_ms": round(seconds * 1000, 3),
     }
     if not isinstance(answer, Allowed):
-        facts |= {"code": answer.code, "detail": answer.message}
+        facts |= {"code": answer.code, "detail": _cut(answer.message)}
     return facts
+
+
+def _cut(text: str) -> str:
+    """Keep no more than a line shows: lines wait in memory until they are written."""
+    return text if len(text) <= MAX_FIELD_CHARACTERS else f"{text[:MAX_FIELD_CHARACTERS]}..."

@@ -35,7 +35,7 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from webhook.admission.serving.app import RECEIVED
 from webhook.admission.serving.connection import Connection, Outbox
-from webhook.admission.serving.gate import ConcurrencyGate
+from webhook.admission.serving.gate import ConcurrencyGate, MemoryBudget, decoded_bytes
 from webhook.admission.serving.http import HttpAnswer, failure
 from webhook.admission.serving.loop import ConnectionLoop, Surroundings
 from webhook.admission.serving.settings import ServerSettings
@@ -78,6 +78,7 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.settings: ServerSettings = self.app.settings
         self.gate = ConcurrencyGate(self.settings.threads)
+        self.budget = MemoryBudget()
         self.last_turn = time.monotonic()
         """When the event loop last turned, on the monotonic clock."""
         self._stop_at = math.inf
@@ -187,12 +188,16 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
     def _serve(self, connection: Connection) -> None:
         """Answer one request; the outermost frame of a thread's work."""
         started = time.monotonic()
+        size = decoded_bytes(connection.request[1])
+        has_room = self.budget.enter(size)
         try:
-            answer, keep = self._respond(connection)
+            answer, keep = self._respond(connection) if has_room else self._turn_away(size)
         except Exception:
             log.exception("request failed")
             answer, keep = failure(500, "internal error").wire(), False
         finally:
+            if has_room:
+                self.budget.leave(size)
             self.gate.leave(time.monotonic() - started)
         self.loop.hand_back(connection, answer, keep=keep)
 
@@ -211,6 +216,18 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
         # bytes that are left over mean that the parser saw another end than the loop did
         clean = parser.finish_body() and not parser.unreader.take_buffered()
         return outbox.getvalue(), bool(keep and clean)
+
+    def _turn_away(self, size: int) -> tuple[bytes, bool]:
+        """Answer a request that would take too much memory, now or ever."""
+        if self.budget.could_hold(size):
+            code, detail = 503, "too much is being decoded already"
+            self.metrics.admission.turned_away.labels("overload").inc()
+            log.warning("turned away", extra={"reason": "overload", "detail": detail})
+        else:
+            code, detail = 413, "the body is made of too many values"
+            self.metrics.admission.malformed.labels("too_large").inc()
+            log.info("refused", extra={"reason": "too_large", "detail": detail})
+        return failure(code, detail).wire(keep=not self.stopping), not self.stopping
 
     def _explain(self, connection: Connection, err: Exception) -> HttpAnswer:
         code = next(code for kind, code in _HTTP_ERRORS if isinstance(err, kind))
