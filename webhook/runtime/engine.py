@@ -22,6 +22,7 @@ from webhook.cluster.api import (
     ApiError,
     ClusterApi,
     NotFoundError,
+    UnauthorizedError,
 )
 from webhook.cluster.informer import Change, Timing
 from webhook.config import Configuration, ConfigurationFile
@@ -146,6 +147,8 @@ class Engine:
         )
         self._shared = shared
         known.namespaces.informer.add_handler(partial(_forget_deleted, known.ledgers))
+        known.namespaces.informer.add_handler(self._note_own_namespace)
+        self._is_namespace_gone = False
         self._informers: dict[str, Follower] = {
             "namespaces": known.namespaces.informer,
             "resourcequotas": known.quotas.informer,
@@ -189,12 +192,16 @@ class Engine:
             informer.stop()
 
     def not_ready(self) -> list[str]:
-        """Say why this process cannot do its work yet; nothing when it can."""
+        """Return why this process cannot do its work yet, or any more; nothing when it can."""
         reasons = [
             _not_listed(name, informer)
             for name, informer in self._informers.items()
-            if not (informer.has_synced or self._is_not_installed(name))
+            if not (_is_followed(informer) or self._is_not_installed(name))
         ]
+        if self._is_namespace_gone:
+            reasons.append(
+                f"the namespace {self._options.system_namespace} of the installation is gone"
+            )
         if self.control is not None:
             reasons += self.control.not_ready()
         return reasons
@@ -315,6 +322,11 @@ class Engine:
             self.control.take_over_configuration()
         self.control.look_at_lines()
 
+    def _note_own_namespace(self, change: Change[bool]) -> None:
+        """Note whether the namespace of the installation went away while this process runs."""
+        if change.key == self._options.system_namespace:
+            self._is_namespace_gone = change.type == "DELETED"
+
     def _look_at_job_gates(self) -> None:
         is_asked_for = self.view is not None and self._configuration().job_gates.is_auto
         if is_asked_for and self._job_gates.look():
@@ -346,6 +358,16 @@ def _wait_while(reasons: Callable[[], list[str]], seconds: float) -> list[str]:
     while (found := reasons()) and time.monotonic() < give_up:
         time.sleep(0.005)
     return found
+
+
+def _is_followed(informer: Follower) -> bool:
+    """Return whether a cache was filled and can go on: an outage that passes leaves it so.
+
+    A kind that is no longer served, and credentials that are no longer taken, do not pass by
+    themselves, and nothing can be decided or written by then.
+    """
+    is_lost = isinstance(informer.last_error, (NotFoundError, UnauthorizedError))
+    return informer.has_synced and not is_lost
 
 
 def _not_listed(name: str, informer: Follower) -> str:
