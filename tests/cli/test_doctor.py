@@ -25,8 +25,7 @@ from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.embedded.admission import AdmissionChain
 from webhook.embedded.apiserver import ApiServer
 from webhook.operations.doctor import CHECKS, Settings
-from webhook.operations.names import CONFIG_MAP
-from webhook.state.names import DEFAULT_NAMESPACE
+from webhook.state.names import CONFIG_MAP, DEFAULT_NAMESPACE
 
 
 def judge(cluster: MemoryCluster, *, fail_on: str = "error", output: str = "text") -> ExitCode:
@@ -182,6 +181,21 @@ def test_the_configuration_of_the_cluster_is_read() -> None:
         configuration_of(api, None, DEFAULT_NAMESPACE)
     api.delete(CONFIG_MAPS, CONFIG_MAP, namespace=DEFAULT_NAMESPACE)
     assert configuration_of(api, None, DEFAULT_NAMESPACE).deferred_resources == ()
+
+
+def test_doctor_goes_on_where_the_installed_configuration_cannot_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    installed = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": CONFIG_MAP, "namespace": DEFAULT_NAMESPACE},
+        "data": {"config.yaml": "kind: Nonsense"},
+    }
+    path.write_text(yaml.safe_dump_all([a_namespace(), installed]), encoding="utf-8")
+    result = run("--snapshot", str(path))
+    assert result.exit_code == ExitCode.FINDINGS
+    assert "[configuration.rejected]" in result.stdout
+    assert "apiVersion" in result.stdout
 
 
 def test_a_configuration_file_comes_first(tmp_path: Path) -> None:

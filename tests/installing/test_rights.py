@@ -90,6 +90,7 @@ def story() -> Story:
         EngineOptions(
             with_doors=False,
             follow_ledgers=True,
+            is_registered=True,
             informer=QUICK,
             control=ControlOptions(
                 Candidate(cast("ClusterApi", controller), SYSTEM, "controller-0"),
@@ -99,7 +100,9 @@ def story() -> Story:
         ),
     )
     doors = Engine(
-        cast("ClusterApi", webhook), Metrics(), EngineOptions(control=None, follow_ledgers=True)
+        cast("ClusterApi", webhook),
+        Metrics(),
+        EngineOptions(control=None, follow_ledgers=True, is_registered=True),
     )
     control.start()
     doors.start()

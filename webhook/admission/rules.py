@@ -45,6 +45,8 @@ class Rules:
         limited: What may be used only where a quota limits it.
         priority: Which pods need a quota with a PriorityClass scope.
         exempt_namespaces: Never touched; the namespace of the installation is one of them.
+        unmasked_namespaces: Where nothing is hidden of quotas: those that are exempt, and those
+            that will be when the API server enforces their quotas and the guard leaves them out.
         own_users: User names of the processes of this installation.
         job_gates: Feature gates of the API server that are on, or of which nobody knows.
         unsure_job_gates: Those of which nobody knows.
@@ -59,6 +61,9 @@ class Rules:
     limited: tuple[LimitedResource, ...] = ()
     priority: tuple[ScopeExpression, ...] = ()
     exempt_namespaces: frozenset[str] = field(
+        default_factory=lambda: Configuration().exempt_namespaces | {DEFAULT_NAMESPACE}
+    )
+    unmasked_namespaces: frozenset[str] = field(
         default_factory=lambda: Configuration().exempt_namespaces | {DEFAULT_NAMESPACE}
     )
     own_users: frozenset[str] = own_users(DEFAULT_NAMESPACE)
@@ -81,6 +86,7 @@ def rules_of(
     configuration: Configuration,
     *,
     system_namespace: str = DEFAULT_NAMESPACE,
+    unmasked: frozenset[str] = frozenset(),
     found_gates: frozenset[str] = frozenset(JobGate),
     unknown_gates: frozenset[str] = frozenset(),
 ) -> Rules:
@@ -89,6 +95,7 @@ def rules_of(
     Args:
         configuration: The settings.
         system_namespace: Namespace of the installation.
+        unmasked: Namespaces besides those that are exempt of which nothing may be hidden.
         found_gates: The feature gates that the API server was found to have on, and those of
             which nothing could be found out.
         unknown_gates: The latter.
@@ -108,6 +115,7 @@ def rules_of(
             configuration.require_quota_for_priority, "requireQuotaForPriority"
         ),
         exempt_namespaces=configuration.exempt_namespaces | {system_namespace},
+        unmasked_namespaces=configuration.exempt_namespaces | unmasked | {system_namespace},
         own_users=own_users(system_namespace),
         job_gates=configuration.job_gates.enabled_of(found_gates),
         unsure_job_gates=configuration.job_gates.unsure_of(unknown_gates),

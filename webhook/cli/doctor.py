@@ -12,7 +12,7 @@ from webhook.cli.access import (
     progress,
     snapshot_cluster,
 )
-from webhook.cli.exits import ExitCode
+from webhook.cli.exits import ExitCode, InputError
 from webhook.cli.judging import (
     answers_anybody,
     configuration_of,
@@ -22,7 +22,7 @@ from webhook.cli.judging import (
 )
 from webhook.cli.reports import print_structured
 from webhook.cluster.api import ClusterApi
-from webhook.config import TerminatingPods
+from webhook.config import Configuration, TerminatingPods
 from webhook.operations.deployments import system_namespace_of
 from webhook.operations.doctor import CHECKS, Examination, Scene, Settings, examine
 from webhook.operations.findings import Severity
@@ -62,12 +62,19 @@ def _settings(
     is_offline: bool = False,
 ) -> Settings:
     place = system_namespace or system_namespace_of(api)
-    configuration = configuration_of(api, config, place)
+    rejected = ""
+    try:
+        configuration = configuration_of(api, config, place)
+    except InputError as err:
+        if config is not None:
+            raise
+        configuration, rejected = Configuration(), str(err)
     return Settings(
         deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
         holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
         exempt=configuration.exempt_namespaces,
         system_namespace=place,
+        rejected=rejected,
         pacing=configuration.pacing,
         trusted_users=configuration.trusted_users,
         glass_breakers=configuration.break_glass_groups,

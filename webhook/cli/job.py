@@ -17,11 +17,11 @@ from webhook.operations.job_planning import Order, ResizeRefusedError, check_on_
 from webhook.operations.job_resizing import ResizeFailedError, resize
 from webhook.operations.job_rules import ClusterRules
 from webhook.operations.job_usage import NoUsageError, usage_of_job, wanted_by_usage
-from webhook.operations.names import CONFIG_MAP
 from webhook.operations.patience import Patience
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.jobs.resizing import Wanted, container_names
 from webhook.quota.resources import ResourceList
+from webhook.state.names import CONFIG_MAP
 
 
 def run_resize(  # noqa: PLR0913, PLR0917 - one for each option

@@ -17,7 +17,8 @@ from webhook.cluster.api import CONFIG_MAPS, ClusterApi, ForbiddenError, NotFoun
 from webhook.config import Configuration, ConfigurationError, load_configuration
 from webhook.operations.doctor.scene import Validity
 from webhook.operations.findings import Finding, Severity
-from webhook.operations.names import CONFIG_KEY, CONFIG_MAP
+from webhook.operations.names import CONFIG_KEY
+from webhook.state.names import CONFIG_MAP
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _SECONDS: Final = 3.0

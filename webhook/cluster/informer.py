@@ -25,6 +25,7 @@ from webhook.cluster.api import (
     ClusterApi,
     ExpiredError,
     Kind,
+    NotFoundError,
     Object,
     Revision,
     WatchEvent,
@@ -227,7 +228,8 @@ class Informer(Generic[T]):
             # opened again at once, and only what fails then is worth a look
             is_first = self.has_synced and self._last_error is None
             self._last_error = err
-            self._must_list = self._must_list or isinstance(err, ExpiredError)
+            # a kind that is not served any more took its objects with it
+            self._must_list = self._must_list or isinstance(err, (ExpiredError, NotFoundError))
             log.log(
                 logging.INFO if is_first else logging.WARNING,
                 "watch failed",
@@ -272,6 +274,7 @@ class Informer(Generic[T]):
             timeout_seconds=self._timing.watch_seconds(),
         ) as stream:
             self._publish(stream)
+            self._last_error = None  # the server takes the watch: what went wrong is over
             try:
                 for event in stream:
                     if self._stopping.is_set():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,6 +27,17 @@ class Reload:
 
     error: str = ""
     """Why the configuration before it stays in force; empty when the new one took effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A changed file that cannot be used."""
+
+    error: str
+    """The file, the path in it, and what is wrong there."""
+
+    since: float
+    """Unix time at which that was noticed first; kept while the file stays unusable."""
 
 
 class ConfigurationFile:
@@ -58,11 +70,23 @@ class ConfigurationFile:
         self._observe = observe
         self._seen = _signature(path)
         self._current = self._read()
+        self._loaded_at = time.time()
+        self._rejection: Rejection | None = None
 
     @property
     def current(self) -> Configuration:
         """The configuration in force."""
         return self._current
+
+    @property
+    def loaded_at(self) -> float:
+        """Unix time at which the configuration in force was read."""
+        return self._loaded_at
+
+    @property
+    def rejection(self) -> Rejection | None:
+        """Why the file as it is now is not in force; None when it is."""
+        return self._rejection
 
     def poll(self) -> bool:
         """Read the file again if it changed; return whether a new configuration took effect."""
@@ -73,8 +97,11 @@ class ConfigurationFile:
         try:
             self._current = self._read()
         except ConfigurationError as err:
+            since = time.time() if self._rejection is None else self._rejection.since
+            self._rejection = Rejection(str(err), since)
             self._report(Reload(str(self._path), str(err)))
             return False
+        self._rejection, self._loaded_at = None, time.time()
         self._report(Reload(str(self._path)))
         return True
 

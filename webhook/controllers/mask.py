@@ -221,7 +221,8 @@ class MaskRepair:
             return None
         keys = self._opted.keys()
         self._ever = self._ever | keys
-        if self._opted.has(quota.namespace) and not is_excluded(quota):
+        is_masked = quota.namespace not in self._opted.unmasked() and not is_excluded(quota)
+        if self._opted.has(quota.namespace) and is_masked:
             gap = self._gap(quota, keys)
             return self._mask(quota, keys) if not gap else self._unmask(quota, gap)
         if key in self._half_done or (hidden_keys(quota) and self._was_deferred(quota)):

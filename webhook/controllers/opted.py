@@ -21,11 +21,14 @@ class Opted:
         quotas: The cached quotas.
         namespaces: The cached namespaces.
         exempt: Tells which namespaces are never touched.
+        unmasked: Returns the namespaces of which nothing may be hidden although they are guarded,
+            because they are going to be exempt.
     """
 
     quotas: QuotaCache
     namespaces: NamespaceCache
     exempt: Callable[[], Set[str]] = frozenset
+    unmasked: Callable[[], Set[str]] = frozenset
 
     @property
     def are_synced(self) -> bool:

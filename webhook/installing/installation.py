@@ -8,8 +8,10 @@
    mask is there already, it first stops to hide what the new configuration does not defer: until
    then it may hide only what both the former processes and the new ones charge.
 4. The registrations: from now on the API server asks. They come late because those that charge
-   stop what they cannot ask about. Where the webhook moves, or its CA changes, the API server has
-   to have reached the new one before; then all entries go there, and only then the former CA goes.
+   stop what they cannot ask about, and because the quotas of a namespace that they will leave out
+   have to be the API server's before. Where the webhook moves, or its CA changes, the API server
+   has to have reached the new one before; then all entries go there, and only then the former CA
+   goes.
 5. The mask, last: until then quotas are enforced as ever. Policies that an earlier installation had
    and this one has not go.
 
@@ -31,6 +33,7 @@ from webhook.cluster.api import CONFIG_MAPS, NAMESPACES, SECRETS, ClusterApi, No
 from webhook.config import Configuration, ConfigurationError, load_configuration
 from webhook.installing.applying import Applier, ApplyApi, current, describe
 from webhook.installing.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
+from webhook.installing.exempting import wait_until_enforced
 from webhook.installing.kustomizations import InstallError
 from webhook.installing.moving import moves
 from webhook.installing.place import chosen_namespace
@@ -154,6 +157,7 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         applier.apply_all(narrowed)
         applier.apply_all(_configured((*parts.configuration, *parts.workloads), configuration))
         _wait_for_workloads(api, wish, parts, report)
+        _wait_until_enforced(api, wish, settings, report)
         _redirect(api, wish, redirection, parts.registrations)
         before = applier.changes
         applier.apply_all((*parts.stamps, *parts.registrations))
@@ -245,18 +249,20 @@ def _narrowed_masks(
     """Return the mask that is there as it may be while the configuration changes.
 
     It hides no more than it does already and both configurations defer, and in no namespace that
-    it left out or one of them exempts. Nothing is returned where that is what it will be, and
-    where the processes run elsewhere.
+    it left out or one of them exempts. Nothing is returned where that is what it will be, unless
+    it leaves out more than now: the guard may do that only when the API server enforces again.
+    Of processes that run elsewhere the former configuration is not known.
     """
-    if wish.dry_run or wish.url or installed is None:
+    if wish.dry_run:
         return []
     try:
-        before = _read(installed)
+        before = wanted if wish.url or installed is None else _read(installed)
     except InstallError:
         before = Configuration()  # what runs could not read it either: the least may be hidden
     masks = _render(wish, "policy", wanted).masks
     there = [found for found in (current(api, each) for each in masks) if found is not None]
     text = str(there)
+    left_out_now = set[str]().union(*map(left_out, there))
     both = replace(
         wanted,
         deferred_resources=tuple(
@@ -264,12 +270,10 @@ def _narrowed_masks(
             for key in wanted.deferred_resources
             if key in before.deferred_resources and f"'{key}'" in text
         ),
-        exempt_namespaces=wanted.exempt_namespaces
-        | before.exempt_namespaces
-        | set().union(*map(left_out, there)),
+        exempt_namespaces=wanted.exempt_namespaces | before.exempt_namespaces | left_out_now,
     )
     narrowed = _render(wish, "policy", both).masks
-    if not there or narrowed == masks:
+    if not there or (narrowed == masks and wanted.exempt_namespaces <= left_out_now):
         return []
     return [each for each in narrowed if current(api, each) is not None]
 
@@ -356,6 +360,14 @@ def _at_version(wanted: Object, found: Object | None) -> Object:
     version = mapping(found.get("metadata"), "metadata")["resourceVersion"]
     metadata = {**mapping(wanted.get("metadata"), "metadata"), "resourceVersion": version}
     return {**wanted, "metadata": metadata}
+
+
+def _wait_until_enforced(
+    api: ClusterApi, wish: Wish, configuration: Configuration, report: Report
+) -> None:
+    if not wish.dry_run:
+        patience = wish.patience if wish.waits else None
+        wait_until_enforced(api, configuration.exempt_namespaces, patience, report)
 
 
 def _wait_for_workloads(api: ClusterApi, wish: Wish, parts: Rendered, report: Report) -> None:

@@ -8,11 +8,11 @@ from typing import Final
 from uuid import uuid4
 
 from webhook.admission.rules import Rules, line_rules_of
-from webhook.cluster.api import ClusterApi
+from webhook.cluster.api import CONFIG_MAPS, ClusterApi
 from webhook.cluster.informer import Informer
 from webhook.config import Configuration
 from webhook.controllers.election import Election
-from webhook.controllers.events import EventLimits, EventRecorder
+from webhook.controllers.events import About, EventLimits, EventRecorder
 from webhook.controllers.guards import LiveGuard, standing
 from webhook.controllers.lines import Releasing
 from webhook.controllers.mask import MaskRepair
@@ -28,7 +28,7 @@ from webhook.quota.line import Held, LineRules
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
-from webhook.state.names import AUTO_PACING, LEADER_LEASE
+from webhook.state.names import AUTO_PACING, CONFIG_MAP, LEADER_LEASE
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.pacing import pacing_of
 from webhook.state.quota_cache import QuotaCache
@@ -116,6 +116,7 @@ class Control:
             quotas=known.quotas,
             namespaces=known.namespaces,
             exempt=lambda: current.rules().exempt_namespaces,
+            unmasked=lambda: current.rules().unmasked_namespaces,
         )
         self._events = EventRecorder(known.api, instance=instance, metrics=metrics)
         self._pod_events = EventRecorder(
@@ -229,6 +230,12 @@ class Control:
         """Count everything again: other resources are deferred, or other namespaces exempt."""
         self.tracker.recount()
         self._mask.recheck()
+
+    def warn_of_configuration(self, namespace: str, message: str) -> None:
+        """Report by an event, while this process leads, that a configuration is not in force."""
+        if self.tracker.leads():
+            about = About(CONFIG_MAPS, CONFIG_MAP, namespace)
+            self._events.warning(about, "ConfigurationNotInForce", message)
 
     def look_at_lines(self) -> None:
         """Look again at the pods that wait: other rules may let them go."""

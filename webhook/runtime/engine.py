@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
@@ -22,10 +23,13 @@ from webhook.cluster.api import (
     ApiError,
     ClusterApi,
     NotFoundError,
+    UnauthorizedError,
 )
 from webhook.cluster.informer import Change, Timing
 from webhook.config import Configuration, ConfigurationFile
+from webhook.config.file import Rejection
 from webhook.runtime.control import Control, ControlOptions, Current, Known
+from webhook.runtime.enforcement import Enforcement
 from webhook.state.job_gates import JobGates
 from webhook.state.ledgers import LedgerStore
 from webhook.state.names import DEFAULT_NAMESPACE
@@ -44,6 +48,8 @@ from webhook.telemetry.metrics import Metrics
 _log = logging.getLogger(__name__)
 
 _HOUSEKEEPING_SECONDS: Final = 1.0
+_WARNING_SECONDS: Final = 300.0
+"""Between two events about a configuration that is not in force."""
 
 
 def check_configuration(configuration: Configuration) -> None:
@@ -94,6 +100,8 @@ class EngineOptions:
         control: How this process also counts pods and writes ledgers; None if another one does.
         system_namespace: Namespace of the installation.
         follow_ledgers: Whether other processes write ledgers too, so that they have to be watched.
+        is_registered: Whether an API server asks by registrations that others write: what they do
+            not agree to of the configuration is held back.
         informer: Clock and pauses of all informers.
         creations: When creations in namespaces in shadow mode are looked at.
     """
@@ -103,6 +111,7 @@ class EngineOptions:
     control: ControlOptions | None = field(default_factory=ControlOptions)
     system_namespace: str = DEFAULT_NAMESPACE
     follow_ledgers: bool = False
+    is_registered: bool = False
     informer: Timing = field(default_factory=Timing)
     creations: CreationTiming = field(default_factory=CreationTiming)
 
@@ -123,6 +132,7 @@ class Engine:
         self._options = options
         self._metrics = metrics
         self._job_gates = JobGates(api, time.monotonic, namespace=options.system_namespace)
+        self._enforcement = Enforcement(api, time.monotonic) if options.is_registered else None
         self._rules = self._read_rules()
         ledgers = LedgerStore(api)
         followed = ledgers.follow(options.informer) if options.follow_ledgers else None
@@ -146,6 +156,8 @@ class Engine:
         )
         self._shared = shared
         known.namespaces.informer.add_handler(partial(_forget_deleted, known.ledgers))
+        known.namespaces.informer.add_handler(self._note_own_namespace)
+        self._is_namespace_gone = False
         self._informers: dict[str, Follower] = {
             "namespaces": known.namespaces.informer,
             "resourcequotas": known.quotas.informer,
@@ -158,6 +170,8 @@ class Engine:
         self._context = None if self.view is None else self._doors(known, self.view)
         self.control: Final = self._controller(known, options.control)
         self._relists: dict[str, int] = {}
+        self._warned: list[str] = []
+        self._next_warning = 0.0
         self._stopping = threading.Event()
         self._housekeeper = threading.Thread(
             target=self._keep_house, name="housekeeping", daemon=True
@@ -189,15 +203,30 @@ class Engine:
             informer.stop()
 
     def not_ready(self) -> list[str]:
-        """Say why this process cannot do its work yet; nothing when it can."""
+        """Return why this process cannot do its work yet, or any more; nothing when it can."""
         reasons = [
             _not_listed(name, informer)
             for name, informer in self._informers.items()
-            if not (informer.has_synced or self._is_not_installed(name))
+            if not (_is_followed(informer) or self._is_not_installed(name))
         ]
+        if self._is_namespace_gone:
+            reasons.append(
+                f"the namespace {self._options.system_namespace} of the installation is gone"
+            )
         if self.control is not None:
             reasons += self.control.not_ready()
         return reasons
+
+    def warnings(self) -> list[str]:
+        """Return what people should see to although this process does its work."""
+        source = self._options.configuration
+        rejection = None if source is None else source.rejection
+        told = [] if rejection is None else [_rejected(rejection)]
+        if self._enforcement is not None:
+            told += [
+                f"held back, run scripts/install: {one}" for one in self._enforcement.held_back
+            ]
+        return told
 
     def wait_until_ready(self, seconds: float) -> list[str]:
         """Wait until requests can be decided; return what is still missing when time is up."""
@@ -292,17 +321,22 @@ class Engine:
 
     def _keep_house(self) -> None:
         """Keep up with the configuration file and show the state of the caches."""
-        while not self._stopping.wait(_HOUSEKEEPING_SECONDS):
+        seconds = 0.0
+        while not self._stopping.wait(seconds):
+            seconds = _HOUSEKEEPING_SECONDS
             try:
                 self._reload()
                 self._look_at_job_gates()
                 self._show_caches()
+                self._show_configuration()
             except Exception:  # noqa: BLE001 - outermost frame: logged, and tried again
                 _log.exception("housekeeping failed")
 
     def _reload(self) -> None:
         source = self._options.configuration
-        if source is None or not source.poll():
+        is_new = source is not None and source.poll()
+        is_registered_anew = self._enforcement is not None and self._enforcement.look()
+        if not is_new and not is_registered_anew:
             return
         former, self._rules = self._rules, self._read_rules()
         if self.control is None:
@@ -311,9 +345,15 @@ class Engine:
             former.deferred_keys != self._rules.deferred_keys
             or former.holds_terminating != self._rules.holds_terminating
             or former.exempt_namespaces != self._rules.exempt_namespaces
+            or former.unmasked_namespaces != self._rules.unmasked_namespaces
         ):
             self.control.take_over_configuration()
         self.control.look_at_lines()
+
+    def _note_own_namespace(self, change: Change[bool]) -> None:
+        """Note whether the namespace of the installation went away while this process runs."""
+        if change.key == self._options.system_namespace:
+            self._is_namespace_gone = change.type == "DELETED"
 
     def _look_at_job_gates(self) -> None:
         is_asked_for = self.view is not None and self._configuration().job_gates.is_auto
@@ -322,12 +362,31 @@ class Engine:
 
     def _read_rules(self) -> Rules:
         gates = self._job_gates.found
+        configuration = self._configuration()
+        unmasked = configuration.exempt_namespaces
+        if self._enforcement is not None:
+            configuration = self._enforcement.of(configuration)
         return rules_of(
-            self._configuration(),
+            configuration,
             system_namespace=self._options.system_namespace,
+            unmasked=unmasked,
             found_gates=gates.enabled,
             unknown_gates=gates.unsure,
         )
+
+    def _show_configuration(self) -> None:
+        metrics, source = self._metrics.configuration, self._options.configuration
+        if source is not None:
+            metrics.rejected.set(int(source.rejection is not None))
+            metrics.loaded.set(source.loaded_at)
+        if self._enforcement is not None:
+            metrics.held_back.set(len(self._enforcement.held_back))
+        told = self.warnings()
+        is_time = time.monotonic() >= self._next_warning or told != self._warned
+        if self.control is not None and told and is_time:
+            self._next_warning = time.monotonic() + _WARNING_SECONDS
+            self.control.warn_of_configuration(self._options.system_namespace, "; ".join(told))
+        self._warned = told
 
     def _show_caches(self) -> None:
         cache = self._metrics.cache
@@ -346,6 +405,21 @@ def _wait_while(reasons: Callable[[], list[str]], seconds: float) -> list[str]:
     while (found := reasons()) and time.monotonic() < give_up:
         time.sleep(0.005)
     return found
+
+
+def _rejected(rejection: Rejection) -> str:
+    since = datetime.fromtimestamp(rejection.since, UTC).isoformat(timespec="seconds")
+    return f"configuration rejected since {since}, the one before stays: {rejection.error}"
+
+
+def _is_followed(informer: Follower) -> bool:
+    """Return whether a cache was filled and can go on: an outage that passes leaves it so.
+
+    A kind that is no longer served, and credentials that are no longer taken, do not pass by
+    themselves, and nothing can be decided or written by then.
+    """
+    is_lost = isinstance(informer.last_error, (NotFoundError, UnauthorizedError))
+    return informer.has_synced and not is_lost
 
 
 def _not_listed(name: str, informer: Follower) -> str:

@@ -68,7 +68,11 @@ def live_server(
     metrics = Metrics()
     control = None if identity is None else _control(access, identity)
     options = EngineOptions(
-        configuration, control=control, system_namespace=system_namespace, follow_ledgers=True
+        configuration,
+        control=control,
+        system_namespace=system_namespace,
+        follow_ledgers=True,
+        is_registered=True,
     )
     engine = Engine(LiveClient(access, user_agent=_USER_AGENT), metrics, options)
     parts = server_parts(engine, metrics)
@@ -107,6 +111,7 @@ def run_controller(
         control=control,
         system_namespace=identity.namespace,
         follow_ledgers=True,
+        is_registered=True,
     )
     engine = Engine(LiveClient(access, user_agent=_USER_AGENT), metrics, options)
     server = OpsServer(
@@ -114,6 +119,7 @@ def run_controller(
         ops_pages(
             problems_of_life=list,
             problems_of_readiness=lambda: _not_ready(engine, stopping),
+            notes=engine.warnings,
             metrics=metrics.text,
         ),
     )

@@ -22,6 +22,7 @@ def server_parts(
     return ServerParts(
         review_handler=engine.decide,
         readiness=engine.not_ready,
+        warnings=engine.warnings,
         start=partial(start, engine),
         stop=engine.stop,
         extra_wsgi=listeners or {},

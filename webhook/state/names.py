@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.quota import objects
+from webhook.quota import names
 
 DEFAULT_NAMESPACE: Final = "deferred-quota-system"
 """Where it is installed unless an administrator chooses another namespace."""
+CONFIG_MAP: Final = "deferred-quota-config"
+"""Where an installation keeps its configuration, in its namespace."""
 LEADER_LEASE: Final = "deferred-quota-controller"
 """The Lease with which controllers elect a leader."""
 REGISTRATION: Final = "deferred-quota"
@@ -37,7 +39,7 @@ NO_PACING: Final = "none"
 GATE: Final = "deferredquota.io/quota"
 """The scheduling gate of pods that wait for quota."""
 
-LET_THROUGH_ANNOTATION: Final = objects.LET_THROUGH_ANNOTATION
+LET_THROUGH_ANNOTATION: Final = names.LET_THROUGH_ANNOTATION
 
 UNJUDGED_LABEL: Final = "deferredquota.io/unjudged"
 """Written on a new pod that the gate door leaves to `shape.`, which may refuse it."""

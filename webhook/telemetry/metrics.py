@@ -75,6 +75,7 @@ class Metrics:
         self.ledger = LedgerMetrics(declare)
         self.tls = TlsMetrics(declare)
         self.cache = CacheMetrics(declare)
+        self.configuration = ConfigurationMetrics(declare)
         self.control = ControlMetrics(declare)
         self.release = ReleaseMetrics(declare)
         self.reasons = ReasonMetrics(declare)
@@ -164,6 +165,24 @@ class CacheMetrics:
         self.objects = declare.gauge("cache_objects", "Objects in the cache of a kind.", "kind")
         self.relists = declare.counter(
             "cache_relists", "Times the cache of a kind was filled anew.", "kind"
+        )
+
+
+class ConfigurationMetrics:
+    """The configuration file."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.rejected = declare.gauge(
+            "configuration_rejected",
+            "1 while the file cannot be used, and the configuration before it stays in force.",
+        )
+        self.loaded = declare.gauge(
+            "configuration_last_success_timestamp_seconds",
+            "Unix time at which the configuration in force was read.",
+        )
+        self.held_back = declare.gauge(
+            "configuration_held_back",
+            "Changes of the file that are not in force before the registrations are changed.",
         )
 
 

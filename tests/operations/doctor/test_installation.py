@@ -522,6 +522,13 @@ def test_an_old_place_of_the_registration_for_jobs_is_told() -> None:
     assert "jobs.deferredquota.io" in found.message
 
 
+def test_an_exemption_that_the_registration_does_not_know_is_held_back() -> None:
+    exempt = frozenset({"kube-system", "infra"})
+    (found,) = serious(examined(healthy(), exempt=exempt))
+    assert found.id == "configuration.held-back"
+    assert "infra" in found.message
+
+
 def test_a_missing_definition_is_named() -> None:
     cluster = healthy()
     remove(cluster, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD)

@@ -193,7 +193,7 @@ class _Application(BaseApplication):  # type: ignore[misc]
         pages = ops_pages(
             problems_of_life=lambda: _problems_of_life(worker),
             problems_of_readiness=lambda: self._not_ready(worker, parts),
-            notes=self._notes,
+            notes=lambda: [*self._notes(), *parts.warnings()],
             metrics=parts.metrics.text,
         )
         self.running.append(OpsServer(self.sockets["ops"], pages))

@@ -95,6 +95,8 @@ class ServerParts:
     review_handler: ReviewHandler
     readiness: Callable[[], Sequence[str]] = _no_reasons
     """Why no requests should come now; empty means ready. Called often, must not block."""
+    warnings: Callable[[], Sequence[str]] = _no_reasons
+    """What people should see to although requests may come; as `readiness`."""
     start: Callable[[], None] = _nothing
     stop: Callable[[], None] = _nothing
     extra_wsgi: Mapping[str, WSGIApplication] = field(default_factory=dict)

@@ -57,6 +57,7 @@ def _pods_with_a_node(scene: Scene) -> Iterator[Finding]:
 CHECKS: Final = (
     Check("installed", "whether it is installed", installation.installed),
     Check("crd", "the definitions of ledgers and of cluster quotas", installation.definition),
+    Check("configuration", "the configuration", installation.configuration),
     Check("webhooks", "the webhook configurations", registrations.registrations),
     Check("answers", "whether the webhook answers", answering.answers),
     Check("stamp", "the mark of bound pods", stamps.stamps),

@@ -7,12 +7,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.cluster.api import LEASES, NAMESPACES, VALIDATING_WEBHOOKS
+from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.doctor.scene import Scene
 from webhook.operations.findings import Finding, Subject, error, warning
 from webhook.operations.leading import Holding, changed, holding_of
 from webhook.operations.names import CLUSTER_QUOTA_CRD, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
 from webhook.quota.reading import Node
-from webhook.state.names import LEADER_LEASE, REGISTRATION
+from webhook.state.label_selectors import LabelSelector
+from webhook.state.names import (
+    BIND_ENTRY,
+    CONFIG_MAP,
+    DEFERRED_MODE,
+    LEADER_LEASE,
+    MODE_LABEL,
+    REGISTRATION,
+)
 
 _VERSION: Final = "v1alpha1"
 _APPLY_CRD: Final = "Run scripts/install: it writes the CustomResourceDefinition of this release."
@@ -195,6 +204,32 @@ def _type_at(schema: Node, path: list[str]) -> str | None:
         "additionalProperties"
     )
     return "" if is_kept else None
+
+
+def configuration(scene: Scene) -> Iterator[Finding]:
+    """Look whether the installed configuration can be used, and agrees with the registration."""
+    subject = Subject("ConfigMap", CONFIG_MAP, scene.settings.system_namespace)
+    if scene.settings.rejected:
+        yield error(
+            "configuration.rejected",
+            subject,
+            f"cannot be used; running processes keep the one before: {scene.settings.rejected}",
+            "Correct it: scripts/install --config FILE. This looked by the defaults.",
+        )
+    raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
+    for entry in () if raw is None else Node(raw).children("webhooks"):
+        if entry.text("name") != BIND_ENTRY:
+            continue
+        selector = LabelSelector.read(entry.child("namespaceSelector"))
+        for name in sorted(scene.settings.exempt):
+            if selector.selects({NAMESPACE_NAME_LABEL: name, MODE_LABEL: DEFERRED_MODE}):
+                yield warning(
+                    "configuration.held-back",
+                    subject,
+                    f"exempts {name}, which the registration does not leave out: if it opts in, it"
+                    " is guarded all the same",
+                    "Run: scripts/install --config FILE",
+                )
 
 
 def leader(scene: Scene) -> Iterator[Finding]:

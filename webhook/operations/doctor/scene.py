@@ -68,6 +68,7 @@ class Settings:
         holds_terminating: Pods that are stuck terminating are charged until they are gone.
         exempt: Namespaces that are never touched.
         system_namespace: Namespace of the installation.
+        rejected: Why the installed configuration cannot be used; empty when it can.
         pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
         trusted_users: Users that the webhook takes for the product's own processes, besides its
             service accounts.
@@ -92,6 +93,7 @@ class Settings:
     holds_terminating: bool = False
     exempt: Set[str] = field(default_factory=lambda: Configuration().exempt_namespaces)
     system_namespace: str = DEFAULT_NAMESPACE
+    rejected: str = ""
     pacing: str = GATE_PACING
     trusted_users: Set[str] = frozenset()
     glass_breakers: Set[str] = field(default_factory=lambda: Configuration().break_glass_groups)

@@ -1,0 +1,69 @@
+"""A configuration file that changes under running processes: quota is enforced at every moment."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.installed import a_cluster, a_product, a_tenant, is_counted, is_hidden, quota
+from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.waiting import eventually
+
+HEAD = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
+
+
+def is_refused(tenant: Tenant, name: str) -> bool:
+    """Return whether a pod beyond quota is refused, when it is created or when it is bound."""
+    if not tenant.create(name, "5").ok:
+        return True
+    is_bound = tenant.bind(name).ok
+    tenant.api.call("DELETE", objects.pods(tenant.namespace, name), {"gracePeriodSeconds": 0})
+    return not is_bound
+
+
+def test_an_exempt_namespace_is_guarded_until_the_api_server_enforces_its_quotas(
+    tmp_path: Path,
+) -> None:
+    with (
+        a_cluster(tmp_path) as cluster,
+        a_product(cluster, tmp_path / "product") as product,
+        a_tenant(cluster) as tenant,
+    ):
+        cluster.install("--mask", "policy", url=product.url)
+        is_hidden(tenant, product)
+        quota(tenant, "q", {"requests.cpu": "2"})
+        is_counted(tenant)
+        eventually(lambda: tenant.create("fits", "1").ok, "pods are not judged when created")
+        eventually(lambda: tenant.bind("fits").ok, "the ledger counts")
+        assert is_refused(tenant, "before")
+
+        exempt = ["kube-system", "kube-public", "kube-node-lease", tenant.namespace]
+        text = json.dumps({**HEAD, "exemptNamespaces": exempt})
+        file = tmp_path / "product/config.yaml"
+        file.write_text(text)
+        waits = f"exemptNamespaces: {tenant.namespace}"
+        for process in product.processes:
+            eventually(lambda p=process: waits in p.ops("/readyz")[1], "it is held back")  # type: ignore[misc]
+        give_up = time.monotonic() + 10
+        number = 0
+        while time.monotonic() < give_up:
+            number += 1
+            assert is_refused(tenant, f"held-{number}")
+        for process in product.processes:  # what starts by itself is no installation
+            process.kill()
+            process.start()
+        eventually(lambda: waits in product.controller.ops("/readyz")[1], "it is held back again")
+        for number in range(5):
+            assert is_refused(tenant, f"again-{number}")
+
+        cluster.install("--mask", "policy", "--config", file, url=product.url)
+        for number in range(20):
+            assert is_refused(tenant, f"then-{number}")
+        for process in product.processes:
+            eventually(lambda p=process: waits not in p.ops("/readyz")[1], "it is in force")  # type: ignore[misc]
+        eventually(
+            lambda: "exceeded quota" in tenant.create("late", "5").message,
+            "the API server enforces it",
+        )

@@ -1,0 +1,149 @@
+"""Changes of the configuration file that need the registrations, and files that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.admission.doors.desk import a_namespace, a_review, eventually
+from tests.builders import a_pod, a_quota
+from webhook.admission.deadline import Deadline
+from webhook.admission.review import Phase, decode_review
+from webhook.cluster.api import (
+    EVENTS,
+    NAMESPACES,
+    RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
+)
+from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.config import ConfigurationFile
+from webhook.encoding import encode_json
+from webhook.installing import render
+from webhook.runtime import ControlOptions, Engine, EngineOptions, check_configuration
+from webhook.state.names import DEFAULT_NAMESPACE
+from webhook.telemetry.metrics import Metrics
+
+HEAD = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
+TEAM = "team-a"
+
+
+class Process:
+    """An engine with webhook and controller, its configuration file, and the registrations."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.write({"deferredResources": ["requests.nvidia.com/gpu"]})
+        cluster = MemoryCluster()
+        cluster.load([(NAMESPACES, a_namespace()), (RESOURCE_QUOTAS, a_quota("q"))])
+        self.api = MemoryClient(cluster)
+        self.api.create(VALIDATING_WEBHOOKS, self.registration())
+        self.metrics = Metrics()
+        self.file = ConfigurationFile(path, check=check_configuration)
+        options = EngineOptions(self.file, control=ControlOptions(), is_registered=True)
+        self.engine = Engine(self.api, self.metrics, options)
+
+    def write(self, fields: dict[str, Any] | str) -> None:
+        text = fields if isinstance(fields, str) else json.dumps({**HEAD, **fields})
+        self.path.write_text(text)
+
+    @staticmethod
+    def registration(*exempt: str) -> Any:
+        objects = render(exempt_namespaces=exempt).registrations
+        return next(one for one in objects if one["kind"] == "ValidatingWebhookConfiguration")
+
+    def leave_out(self, *exempt: str) -> None:
+        """Register as an installation with these exempt namespaces does."""
+        found = self.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+        wanted = self.registration(*exempt)
+        self.api.update(VALIDATING_WEBHOOKS, {**found, "webhooks": wanted["webhooks"]})
+
+    def decision(self) -> str:
+        """Return how a pod of 9 cpu that names its node is decided on."""
+        pod = a_pod(node="n", requests={"cpu": "9"})
+        raw = encode_json(a_review("CREATE", "pods", pod, namespace=TEAM))
+        request = decode_review(raw, Phase.VALIDATING)
+        return self.engine.decide(request, Deadline(float("inf"))).decision
+
+    def enforced(self) -> set[str]:
+        """Return what the API server enforces of the quota."""
+        found = cast("Any", self.api.get(RESOURCE_QUOTAS, "q", namespace=TEAM))
+        return set(found.get("status", {}).get("hard", {}))
+
+    def shows(self, name: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"deferred_quota_{name}")
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    made = Process(tmp_path / "config.yaml")
+    made.engine.start()
+    assert made.engine.wait_until_ready(10) == []
+    yield made
+    made.engine.stop()
+
+
+def after_reload(process: Process) -> Callable[[], bool]:
+    before = process.file.loaded_at
+    return lambda: process.file.loaded_at > before
+
+
+def test_a_namespace_is_exempt_only_when_the_guard_leaves_it_out(process: Process) -> None:
+    assert process.decision() != "exempt"
+    eventually(lambda: process.enforced() == set(), "the quota is deferred")
+    is_reloaded = after_reload(process)
+    process.write({"exemptNamespaces": ["kube-system", TEAM]})
+    eventually(is_reloaded, "the file is read")
+    told = f"held back, run scripts/install: exemptNamespaces: {TEAM}"
+    eventually(lambda: any(told in one for one in process.engine.warnings()), "it is told")
+    assert process.decision() != "exempt"
+    eventually(lambda: "requests.cpu" in process.enforced(), "the API server enforces it as well")
+    eventually(lambda: process.shows("configuration_held_back") == 2, "the metric shows it")
+    process.leave_out("kube-system", TEAM)
+    eventually(lambda: process.decision() == "exempt", "the exemption is in force")
+    assert not any(TEAM in one for one in process.engine.warnings())
+    process.leave_out("kube-system")
+    eventually(lambda: process.decision() != "exempt", "it is guarded again")
+
+
+def test_a_resource_that_is_dropped_is_charged_until_a_restart(process: Process) -> None:
+    is_reloaded = after_reload(process)
+    process.write({"pacing": "none"})
+    eventually(is_reloaded, "the file is read")
+    eventually(
+        lambda: any("requests.nvidia.com/gpu" in one for one in process.engine.warnings()),
+        "it is told",
+    )
+    assert "requests.nvidia.com/gpu" in process.engine._rules.deferred_keys
+    anew = Engine(process.api, Metrics(), EngineOptions(process.file, is_registered=True))
+    assert "requests.nvidia.com/gpu" not in anew._rules.deferred_keys
+
+
+def test_a_rejected_file_is_told_until_it_is_mended(process: Process) -> None:
+    process.write({"queue": {"order": "Random"}})
+    eventually(lambda: process.file.rejection is not None, "the file is rejected")
+    (told,) = process.engine.warnings()
+    assert told.startswith("configuration rejected since 2")
+    assert str(process.path) in told
+    assert "queue.order" in told
+    eventually(lambda: process.shows("configuration_rejected") == 1, "the metric shows it")
+    assert process.engine.not_ready() == []
+
+    def events() -> list[Any]:
+        found: list[Any] = list(process.api.list(EVENTS, namespace=DEFAULT_NAMESPACE).items)
+        return [one for one in found if one["reason"] == "ConfigurationNotInForce"]
+
+    eventually(lambda: bool(events()), "there is an event")
+    assert events()[0]["involvedObject"]["name"] == "deferred-quota-config"
+    since = process.file.rejection
+    process.write("kind: Nonsense")
+    eventually(lambda: process.file.rejection != since, "another reason")
+    assert process.file.rejection is not None
+    assert since is not None
+    assert process.file.rejection.since == since.since
+    process.write({"deferredResources": ["requests.nvidia.com/gpu"]})
+    eventually(lambda: process.shows("configuration_rejected") == 0, "it is mended")
+    assert process.engine.warnings() == []

@@ -1,0 +1,99 @@
+"""Which parts of a configuration are in force, beside the registrations that are in force.
+
+Two fields stand in the registrations as well, which `scripts/install` writes and a change of the
+file alone does not: `exemptNamespaces` as names that selectors leave out, `deferredResources` as
+what the mask hides. The order between both must never leave quota enforced by nobody:
+
+1. A namespace is exempt only while the guard at the bind leaves it out. While the API server asks,
+   pods of the namespace are charged. Nothing is hidden of its quotas any more, so that they are
+   enforced by the API server before the guard goes (`installing.exempting`).
+2. A resource that is no longer deferred is charged until the process is replaced, which is after
+   the mask has become narrower (`installing.installation`).
+
+What goes the other way needs no care: the API server enforces what it is not asked about and what
+nothing hides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from webhook.cluster.api import VALIDATING_WEBHOOKS, ApiError, ClusterApi, NotFoundError
+from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
+from webhook.config import Configuration
+from webhook.controllers.guards import Guard, guard_of
+from webhook.quota.fields import InvalidFieldError
+from webhook.state.names import DEFERRED_MODE, MODE_LABEL, REGISTRATION
+
+_log = logging.getLogger(__name__)
+
+_NOT_THERE = Guard("it is not there")
+
+
+class Enforcement:
+    """The configuration in force of one process. For use by one thread, but for `held_back`.
+
+    Args:
+        api: The API server whose registrations count.
+        clock: A monotonic clock.
+        pause_seconds: Between two looks at the registration.
+    """
+
+    def __init__(
+        self, api: ClusterApi, clock: Callable[[], float], *, pause_seconds: float = 2.0
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._pause_seconds = pause_seconds
+        self._next_look = clock()
+        self._guard: Guard | None = None
+        self._resources: tuple[str, ...] = ()
+        self._held_back: tuple[str, ...] = ()
+
+    @property
+    def held_back(self) -> tuple[str, ...]:
+        """The fields of the configuration that wait for the registrations, in words."""
+        return self._held_back
+
+    def look(self) -> bool:
+        """Read the registration again, if it is time; return whether it changed.
+
+        What cannot be read counts as unchanged.
+        """
+        if self._clock() < self._next_look:
+            return False
+        self._next_look = self._clock() + self._pause_seconds
+        try:
+            guard = guard_of(self._api.get(VALIDATING_WEBHOOKS, REGISTRATION))
+        except NotFoundError:
+            guard = _NOT_THERE
+        except (ApiError, InvalidFieldError) as err:
+            _log.warning("registration not read", extra={"error": str(err)})
+            return False
+        before, self._guard = self._guard, guard
+        return guard != before
+
+    def of(self, configuration: Configuration) -> Configuration:
+        """Return what is in force of a configuration, and keep in mind what is held back."""
+        exempt = frozenset(filter(self._is_left_out, configuration.exempt_namespaces))
+        dropped = [name for name in self._resources if name not in configuration.deferred_resources]
+        self._resources = (*configuration.deferred_resources, *dropped)
+        waiting = sorted(configuration.exempt_namespaces - exempt) if self._guard else []
+        told = (
+            *(f"exemptNamespaces: {name}: the webhook is still asked about it" for name in waiting),
+            *(f"deferredResources: {name}: is charged until a restart" for name in dropped),
+        )
+        if told and told != self._held_back:
+            _log.warning(
+                "configuration held back, run scripts/install --config",
+                extra={"fields": list(told)},
+            )
+        self._held_back = told
+        return replace(configuration, exempt_namespaces=exempt, deferred_resources=self._resources)
+
+    def _is_left_out(self, namespace: str) -> bool:
+        """Return whether the guard is known not to be asked about an opted-in namespace."""
+        labels = {NAMESPACE_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
+        return self._guard is not None and bool(self._guard.gap(labels))
