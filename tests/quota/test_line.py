@@ -313,6 +313,17 @@ def test_a_pod_that_does_not_say_what_it_takes_waits_where_it_has_to() -> None:
     assert names(run(terms_of(a_quota("p1"), rules=free), pod).may_go) == ["a"]
 
 
+@pytest.mark.parametrize("scopes", [["NotBestEffort"], []])
+def test_a_pod_of_a_forged_class_waits_whether_a_quota_selects_it_or_not(scopes: list[str]) -> None:
+    pod = gated("a", status={"qosClass": "BestEffort"})
+    passed = run(terms_of(a_quota("p1", scopes=scopes)), pod, gated("b"))
+    assert names(passed.released) == ["b"]
+    assert reasons(passed) == {"a": (Waits.FORGED_QOS_CLASS, 0, "")}
+    assert passed.held["uid-a"].message == (
+        "status.qosClass: BestEffort is not what the pod's resources make it: Burstable"
+    )
+
+
 def test_quotas_that_cannot_be_read_or_evaluated_hold_every_pod() -> None:
     passed = run(terms_of(a_quota("p1"), unreadable=("quota p2 cannot be read",)), gated("a"))
     assert passed.held["uid-a"].message == "quota p2 cannot be read"

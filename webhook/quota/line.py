@@ -23,6 +23,7 @@ from webhook.quota.deferral import (
 from webhook.quota.ledger import NEWEST, Claim, Door, Ledger, exceeded
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.pods import is_terminal
+from webhook.quota.qos import forged_qos_class
 from webhook.quota.quantity import ZERO
 from webhook.quota.refusals import MustSpecify, QuotaExceeded
 from webhook.quota.scopes import ScopeError
@@ -54,6 +55,8 @@ class Waits(StrEnum):
     """It needs a quota that is not there."""
     MUST_SPECIFY = "MustSpecify"
     """Its containers do not say how much they take of what a quota limits."""
+    FORGED_QOS_CLASS = "ForgedQOSClass"
+    """Its status has a QoS class that it does not earn, and by which quotas choose."""
     OTHER_GATES = "OtherGates"
     """It has scheduling gates of others; quota is reserved when ours is the last."""
     LEDGER_FULL = "LedgerFull"
@@ -148,6 +151,15 @@ class Waiter:
     def waits_for_room(self) -> bool:
         """Whether nothing but what others take can keep it waiting."""
         return self.hindrance is None and not self.is_free
+
+    @property
+    def needs_gate(self) -> bool:
+        """Whether a scheduler may try in vain to bind it, and evict other pods for it.
+
+        That it cannot be bound as long as it has gates of others concerns no scheduler.
+        """
+        is_refused = self.hindrance is not None and self.hindrance.reason is not Waits.OTHER_GATES
+        return is_refused or bool(self.quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +298,9 @@ def _hindrance(
 ) -> Hindrance | None:
     if terms.unreadable:
         return Hindrance(Waits.NOT_COUNTED, terms.unreadable[0])
-    missing = _uncovered(pod, terms)
-    if missing is not None:
-        return Hindrance(Waits.NOT_COVERED, missing.message)
-    for quota in applying if terms.rules.must_specify else ():
-        unsaid = missing_resources(pod, quota.hard)
-        if unsaid:
-            return Hindrance(Waits.MUST_SPECIFY, MustSpecify(quota.name, unsaid).message)
+    against_rules = _against_rules(pod, applying, terms)
+    if against_rules is not None:
+        return against_rules
     too_much = None if claim is None else _never_fits(pod, claim, applying, terms)
     if too_much is not None:
         return too_much
@@ -301,6 +309,21 @@ def _hindrance(
         return Hindrance(
             Waits.OTHER_GATES, f"waits for other scheduling gates first: {', '.join(others)}"
         )
+    return None
+
+
+def _against_rules(pod: Pod, applying: Sequence[DeferredQuota], terms: Terms) -> Hindrance | None:
+    """Return why the bind is refused whatever is used and limited."""
+    forged = forged_qos_class(pod)
+    if forged:
+        return Hindrance(Waits.FORGED_QOS_CLASS, forged)
+    missing = _uncovered(pod, terms)
+    if missing is not None:
+        return Hindrance(Waits.NOT_COVERED, missing.message)
+    for quota in applying if terms.rules.must_specify else ():
+        unsaid = missing_resources(pod, quota.hard)
+        if unsaid:
+            return Hindrance(Waits.MUST_SPECIFY, MustSpecify(quota.name, unsaid).message)
     return None
 
 
