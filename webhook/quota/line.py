@@ -31,6 +31,10 @@ from webhook.quota.scopes import ScopeError
 _MOST_NAMED: Final = 8
 _AGELESS: Final = datetime.max.replace(tzinfo=UTC)
 
+LONGEST_NUMBERS: Final = 1200
+"""Characters of a message after which no further quota is named: what else there is to say follows,
+and the whole has a bound (`pod_conditions.LONGEST_TEXT`)."""
+
 Place: TypeAlias = tuple[int, datetime, int, str]
 """Where a pod stands in the line; less is earlier."""
 
@@ -193,27 +197,44 @@ class Held:
     _ledger: Ledger | None = field(default=None, repr=False, compare=False)
 
     @property
-    def refusal(self) -> QuotaExceeded | None:
-        """The quota that the pod exceeds and the numbers, as they were after the pass.
+    def refusals(self) -> tuple[QuotaExceeded, ...]:
+        """The quotas that the pod exceeds and the numbers, as they were after the pass.
 
-        None where it exceeds none. Worked out when asked for: few are ever read.
+        The one that it fails, or is held in, comes first; the others in the order of their names.
+        Worked out when asked for: few are ever read.
         """
         if self._claim is None or self._ledger is None:
-            return None
-        found = exceeded(self._ledger, self._claim)
-        named = [one for one in found if one.quota == self.quota]
-        return next(iter(named or found), None)
+            return ()
+        refusals = exceeded(self._ledger, self._claim)
+        return tuple(sorted(refusals, key=lambda refusal: refusal.quota != self.quota))
 
     @property
     def message(self) -> str:
         """All of it in one sentence, in the API server's words where it has some."""
-        refusal = self.refusal
-        parts = [] if refusal is None else [refusal.message]
+        refusals = self.refusals
+        parts = _numbers(refusals)
         if self.reason is Waits.NEVER_FITS:
-            parts.append("the pod asks for more than the quota's limit and can never fit")
+            is_one_of_many = self.quota and len(refusals) > 1
+            limit = f"the limit of quota {self.quota}" if is_one_of_many else "the quota's limit"
+            parts.append(f"the pod asks for more than {limit} and can never fit")
         if self.reason is Waits.BEHIND:
             parts.append(f"waits behind pod {self.holder}, which needs quota {self.quota}")
         return "; ".join([*parts, *([self.detail] if self.detail else [])])
+
+
+def _numbers(refusals: Sequence[QuotaExceeded]) -> list[str]:
+    """Return one sentence per quota, and how many more there are if they become too long."""
+    parts: list[str] = []
+    size = 0
+    for refusal in refusals:
+        message = refusal.message
+        size += len(message)
+        if parts and size > LONGEST_NUMBERS:
+            left = len(refusals) - len(parts)
+            more = "quota is" if left == 1 else "quotas are"
+            return [*parts, f"and {left} more {more} exceeded"]
+        parts.append(message)
+    return parts
 
 
 @dataclass(frozen=True, slots=True)

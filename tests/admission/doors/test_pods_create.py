@@ -98,7 +98,7 @@ def test_the_state_that_a_client_writes_into_a_new_pod_is_not_read(
 ) -> None:
     reply = pinned(desk, "9", **forged)
     assert (reply.code, reply.reason) == (403, "Forbidden")
-    assert "exceeded quota: p1, requested: requests.cpu=9" in reply.message
+    assert "exceeded quota: p1, requested: requests.cpu=9" in str(reply.message)
 
 
 @pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "with a node"])
