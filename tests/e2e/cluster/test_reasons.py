@@ -112,6 +112,9 @@ def test_the_doctor_tells_since_when_nothing_is_renewed(
     stale = findings["conditions.stale"]
     assert f"is not renewed after {renewed}, when the leader last renewed" in stale["message"]
     assert f"{team.namespace}/c" in stale["details"]
+    product.restore()
+    team.delete("a")
+    becomes(lambda: says(team, "c"), RELEASED, "the next leader goes on", 60)
 
 
 def test_a_released_pod_says_that_quota_is_reserved(team: Tenant) -> None:
