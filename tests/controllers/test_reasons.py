@@ -817,6 +817,7 @@ EVENTS_OF = {
     Waits.LEDGER_FULL: "QuotaExceeded",
     Waits.NOT_COVERED: "NotCovered",
     Waits.MUST_SPECIFY: "MustSpecify",
+    Waits.FORGED_QOS_CLASS: "ForgedQOSClass",
     Waits.OTHER_GATES: None,
     Waits.NOT_COUNTED: None,
 }

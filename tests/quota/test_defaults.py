@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from tests.quota.charges import COUNTS, charge, limits, requests
 from tests.quota.oracle import PodAnswer, pod_answers
 from tests.quota.pod_strategies import pods
 from webhook.encoding import NumberText
-from webhook.quota.defaults import default_pod, default_quota
+from webhook.quota.defaults import created_pod, default_pod, default_quota
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.objects import Pod
 from webhook.quota.pods import pod_usage, usage_of
@@ -263,3 +264,28 @@ def test_faults_name_their_place_in_the_manifest() -> None:
     with pytest.raises(InvalidFieldError) as wrong:
         default_quota(a_quota(hard={}) | {"status": []}, field="items[4]")
     assert wrong.value.field == "items[4].status"
+
+
+# -- the state of a new pod ----------------------------------------------------------------
+
+STATES: dict[str, tuple[Object, Object]] = {
+    "none": ({"metadata": {"name": "a"}}, {"metadata": {"name": "a"}}),
+    "nothing in it": ({"status": {}}, {"status": {"phase": "Pending"}}),
+    "an end": ({"status": {"phase": "Failed"}}, {"status": {"phase": "Pending"}}),
+    "a class, which survives": (
+        {"status": {"qosClass": "Guaranteed", "conditions": []}},
+        {"status": {"phase": "Pending", "qosClass": "Guaranteed"}},
+    ),
+    "a deletion": (
+        {"metadata": {"uid": "u", "deletionTimestamp": "x", "deletionGracePeriodSeconds": 0}},
+        {"metadata": {"uid": "u"}},
+    ),
+    "of a wrong type": ({"metadata": 7, "status": []}, {"metadata": 7, "status": []}),
+}
+
+
+@pytest.mark.parametrize(("written", "stored"), STATES.values(), ids=STATES)
+def test_a_new_pod_has_no_state_but_its_class(written: Object, stored: Object) -> None:
+    before = deepcopy(written)
+    assert created_pod(written) == stored
+    assert written == before

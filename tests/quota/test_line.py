@@ -188,11 +188,101 @@ def test_a_pod_that_does_not_fit_holds_all_behind_it_in_its_quota() -> None:
 def test_numbers_are_those_after_the_pass() -> None:
     passed = run(terms_of(a_quota("p1")), *many(4))
     last = passed.held["uid-p4"]
-    assert last.refusal is not None
+    assert len(last.refusals) == 1
     assert last.message == (
         "exceeded quota: p1, requested: requests.cpu=1, used: requests.cpu=2,"
         " limited: requests.cpu=2; waits behind pod p3, which needs quota p1"
     )
+
+
+CPU_AND_MEMORY = {"cpu": "3", "memory": "2"}
+
+
+def two_quotas() -> Terms:
+    return terms_of(
+        a_quota("big", uid="1", hard={"requests.cpu": "4"}),
+        a_quota("own", uid="2", hard={"requests.cpu": "3", "requests.memory": "2"}),
+    )
+
+
+BOTH_EXCEEDED = (
+    "exceeded quota: big, requested: requests.cpu=3, used: requests.cpu=2, limited: requests.cpu=4;"
+    " exceeded quota: own, requested: requests.cpu=3,requests.memory=2,"
+    " used: requests.cpu=2,requests.memory=1, limited: requests.cpu=3,requests.memory=2"
+)
+USED_OF_BOTH = {
+    "big": {"requests.cpu": "2"},
+    "own": {"requests.cpu": "2", "requests.memory": "1"},
+}
+
+
+def test_every_quota_that_it_exceeds_is_named() -> None:
+    terms = two_quotas()
+    ledger = ledger_of(terms, **USED_OF_BOTH)
+    passed = run(terms, gated("a", requests=CPU_AND_MEMORY), ledger=ledger)
+    assert passed.held["uid-a"].message == BOTH_EXCEEDED
+
+
+def test_the_quota_that_it_is_held_in_comes_first() -> None:
+    terms = two_quotas()
+    ledger = ledger_of(terms, own={"requests.memory": "2"})
+    first = gated("first", age=9, requests={"cpu": "0", "memory": "1"})
+    passed = run(terms, first, gated("a", requests={"cpu": "9", "memory": "1"}), ledger=ledger)
+    assert passed.held["uid-a"].message.startswith("exceeded quota: big")
+    small = gated("b", requests={"cpu": "4", "memory": "1"})
+    assert run(terms, first, small, ledger=ledger).held["uid-b"].reason is Waits.NEVER_FITS
+    fits = gated("c", requests={"cpu": "3", "memory": "1"})
+    tight = ledger_of(terms, big={"requests.cpu": "2"}, own={"requests.memory": "2"})
+    held = run(terms, first, fits, ledger=tight).held["uid-c"]
+    assert (held.reason, held.quota) == (Waits.BEHIND, "own")
+    assert [one.quota for one in held.refusals] == ["own", "big"]
+
+
+def test_which_of_several_quotas_can_never_have_it_is_named() -> None:
+    terms = two_quotas()
+    ledger = ledger_of(terms, **USED_OF_BOTH)
+    passed = run(terms, gated("a", requests={"cpu": "4", "memory": "0"}), ledger=ledger)
+    assert passed.held["uid-a"].message == (
+        "exceeded quota: own, requested: requests.cpu=4, used: requests.cpu=2,"
+        " limited: requests.cpu=3; exceeded quota: big, requested: requests.cpu=4,"
+        " used: requests.cpu=2, limited: requests.cpu=4;"
+        " the pod asks for more than the limit of quota own and can never fit"
+    )
+
+
+def test_numbers_stand_beside_a_rule_and_gates_of_others() -> None:
+    terms = two_quotas()
+    ledger = ledger_of(terms, **USED_OF_BOTH)
+    held = run(terms, gated("a", "3", "example.com/x", requests=CPU_AND_MEMORY), ledger=ledger).held
+    others = "waits for other scheduling gates first: example.com/x"
+    assert held["uid-a"].message == f"{BOTH_EXCEEDED}; {others}"
+    held = run(terms, gated("a", requests={"cpu": "3"}), ledger=ledger).held
+    assert held["uid-a"].reason is Waits.MUST_SPECIFY
+    assert held["uid-a"].message == (
+        "exceeded quota: big, requested: requests.cpu=3, used: requests.cpu=2,"
+        " limited: requests.cpu=4; exceeded quota: own, requested: requests.cpu=3,"
+        " used: requests.cpu=2, limited: requests.cpu=3;"
+        " failed quota: own: must specify requests.memory for: main"
+    )
+    needed = LimitedResource("pods", match_contains=("limits.cpu",))
+    rules = LineRules(coverage=CoverageRules(limited=(needed,)))
+    limited = gated("a", limits={"cpu": "3"}, requests=CPU_AND_MEMORY)
+    held = run(replace(terms, rules=rules), limited, ledger=ledger).held
+    assert held["uid-a"].message == f"{BOTH_EXCEEDED}; insufficient quota to consume: limits.cpu"
+
+
+def test_of_very_many_quotas_the_last_are_only_counted() -> None:
+    quotas = [
+        a_quota(f"q{number:02}", uid=str(number), hard={"requests.cpu": "1"})
+        for number in range(50)
+    ]
+    passed = run(terms_of(*quotas), gated("a", "2", "example.com/x"))
+    message = passed.held["uid-a"].message
+    assert len(message) < 1500
+    named = message.count("exceeded quota: ")
+    assert 5 < named < 50
+    assert f"; and {50 - named} more quotas are exceeded; " in message
+    assert message.endswith("can never fit")
 
 
 def test_a_pod_in_other_quotas_is_not_held() -> None:
@@ -277,6 +367,14 @@ def test_a_pod_with_gates_of_others_waits_for_them_and_holds_nobody() -> None:
     passed = run(terms_of(a_quota("p1")), gated("a", "2", "example.com/x", age=9), gated("b"))
     assert names(passed.released) == ["b"]
     assert reasons(passed) == {"a": (Waits.OTHER_GATES, 0, "")}
+    assert passed.held["uid-a"].message == (
+        "exceeded quota: p1, requested: requests.cpu=2, used: requests.cpu=1,"
+        " limited: requests.cpu=2; waits for other scheduling gates first: example.com/x"
+    )
+
+
+def test_one_that_fits_says_only_for_which_gates_it_waits() -> None:
+    passed = run(terms_of(a_quota("p1")), gated("a", "2", "example.com/x"))
     assert passed.held["uid-a"].message == "waits for other scheduling gates first: example.com/x"
 
 
@@ -311,6 +409,17 @@ def test_a_pod_that_does_not_say_what_it_takes_waits_where_it_has_to() -> None:
     assert passed.held["uid-a"].message == "failed quota: p1: must specify requests.cpu for: main"
     free = LineRules(must_specify=False)
     assert names(run(terms_of(a_quota("p1"), rules=free), pod).may_go) == ["a"]
+
+
+@pytest.mark.parametrize("scopes", [["NotBestEffort"], []])
+def test_a_pod_of_a_forged_class_waits_whether_a_quota_selects_it_or_not(scopes: list[str]) -> None:
+    pod = gated("a", status={"qosClass": "BestEffort"})
+    passed = run(terms_of(a_quota("p1", scopes=scopes)), pod, gated("b"))
+    assert names(passed.released) == ["b"]
+    assert reasons(passed) == {"a": (Waits.FORGED_QOS_CLASS, 0, "")}
+    assert passed.held["uid-a"].message == (
+        "status.qosClass: BestEffort is not what the pod's resources make it: Burstable"
+    )
 
 
 def test_quotas_that_cannot_be_read_or_evaluated_hold_every_pod() -> None:

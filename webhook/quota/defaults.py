@@ -1,8 +1,9 @@
-"""Fill in what the API server fills in, for manifests that it has not seen.
+"""Fill in, and drop, what the API server does of objects that are not stored yet.
 
-Only resources are defaulted: every other field is handed on as it is, in structures shared with
-the manifest, which is not changed. Objects that came from the API server are already defaulted;
-defaulting them again changes nothing.
+`created_pod` drops the state that a client wrote into a new pod. The others fill in, for manifests
+that no API server has seen, and only resources: every other field is handed on as it is, in
+structures shared with the manifest, which is not changed. Objects that came from the API server are
+already defaulted; defaulting them again changes nothing.
 
 The API server defaults pods, not the templates of Jobs and Deployments: to estimate what a
 template will cost, default a pod that has the template's spec.
@@ -27,6 +28,29 @@ _CONTAINER_LISTS: Final = ("containers", "initContainers")
 _STATUS_LISTS: Final = ("containerStatuses", "initContainerStatuses")
 _OVERCOMMITTED: Final = ("cpu", "memory")
 _CUT_OFF: Final = 2**63
+_DROPPED_METADATA: Final = frozenset({"deletionTimestamp", "deletionGracePeriodSeconds"})
+
+
+def created_pod(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a new pod as the API server stores it, as far as its state goes.
+
+    A client may write any state into the pod that it creates, and a mutating webhook is shown that.
+    The API server stores none of it: the phase becomes Pending, a deletion goes. `status.qosClass`
+    alone survives. Parts of a wrong type stay as they are.
+
+    Source: kubernetes v1.36, pkg/registry/core/pod/strategy.go PrepareForCreate;
+    apiserver/pkg/registry/rest/meta.go WipeObjectMetaSystemFields.
+    """
+    pod = dict(raw)
+    status, metadata = raw.get("status"), raw.get("metadata")
+    if isinstance(status, Mapping):
+        kept = {"qosClass": status["qosClass"]} if "qosClass" in status else {}
+        pod["status"] = {"phase": "Pending", **kept}
+    if isinstance(metadata, Mapping) and not _DROPPED_METADATA.isdisjoint(metadata):
+        pod["metadata"] = {
+            name: value for name, value in metadata.items() if name not in _DROPPED_METADATA
+        }
+    return pod
 
 
 def default_pod(raw: Mapping[str, object], *, field: str = "") -> dict[str, object]:

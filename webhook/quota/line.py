@@ -23,12 +23,17 @@ from webhook.quota.deferral import (
 from webhook.quota.ledger import NEWEST, Claim, Door, Ledger, exceeded
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.pods import is_terminal
+from webhook.quota.qos import forged_qos_class
 from webhook.quota.quantity import ZERO
 from webhook.quota.refusals import MustSpecify, QuotaExceeded
 from webhook.quota.scopes import ScopeError
 
 _MOST_NAMED: Final = 8
 _AGELESS: Final = datetime.max.replace(tzinfo=UTC)
+
+LONGEST_NUMBERS: Final = 1200
+"""Characters of a message after which no further quota is named: what else there is to say follows,
+and the whole has a bound (`pod_conditions.LONGEST_TEXT`)."""
 
 Place: TypeAlias = tuple[int, datetime, int, str]
 """Where a pod stands in the line; less is earlier."""
@@ -54,6 +59,8 @@ class Waits(StrEnum):
     """It needs a quota that is not there."""
     MUST_SPECIFY = "MustSpecify"
     """Its containers do not say how much they take of what a quota limits."""
+    FORGED_QOS_CLASS = "ForgedQOSClass"
+    """Its status has a QoS class that it does not earn, and by which quotas choose."""
     OTHER_GATES = "OtherGates"
     """It has scheduling gates of others; quota is reserved when ours is the last."""
     LEDGER_FULL = "LedgerFull"
@@ -149,6 +156,15 @@ class Waiter:
         """Whether nothing but what others take can keep it waiting."""
         return self.hindrance is None and not self.is_free
 
+    @property
+    def needs_gate(self) -> bool:
+        """Whether a scheduler may try in vain to bind it, and evict other pods for it.
+
+        That it cannot be bound as long as it has gates of others concerns no scheduler.
+        """
+        is_refused = self.hindrance is not None and self.hindrance.reason is not Waits.OTHER_GATES
+        return is_refused or bool(self.quotas)
+
 
 @dataclass(frozen=True, slots=True)
 class Waited:
@@ -181,27 +197,44 @@ class Held:
     _ledger: Ledger | None = field(default=None, repr=False, compare=False)
 
     @property
-    def refusal(self) -> QuotaExceeded | None:
-        """The quota that the pod exceeds and the numbers, as they were after the pass.
+    def refusals(self) -> tuple[QuotaExceeded, ...]:
+        """The quotas that the pod exceeds and the numbers, as they were after the pass.
 
-        None where it exceeds none. Worked out when asked for: few are ever read.
+        The one that it fails, or is held in, comes first; the others in the order of their names.
+        Worked out when asked for: few are ever read.
         """
         if self._claim is None or self._ledger is None:
-            return None
-        found = exceeded(self._ledger, self._claim)
-        named = [one for one in found if one.quota == self.quota]
-        return next(iter(named or found), None)
+            return ()
+        refusals = exceeded(self._ledger, self._claim)
+        return tuple(sorted(refusals, key=lambda refusal: refusal.quota != self.quota))
 
     @property
     def message(self) -> str:
         """All of it in one sentence, in the API server's words where it has some."""
-        refusal = self.refusal
-        parts = [] if refusal is None else [refusal.message]
+        refusals = self.refusals
+        parts = _numbers(refusals)
         if self.reason is Waits.NEVER_FITS:
-            parts.append("the pod asks for more than the quota's limit and can never fit")
+            is_one_of_many = self.quota and len(refusals) > 1
+            limit = f"the limit of quota {self.quota}" if is_one_of_many else "the quota's limit"
+            parts.append(f"the pod asks for more than {limit} and can never fit")
         if self.reason is Waits.BEHIND:
             parts.append(f"waits behind pod {self.holder}, which needs quota {self.quota}")
         return "; ".join([*parts, *([self.detail] if self.detail else [])])
+
+
+def _numbers(refusals: Sequence[QuotaExceeded]) -> list[str]:
+    """Return one sentence per quota, and how many more there are if they become too long."""
+    parts: list[str] = []
+    size = 0
+    for refusal in refusals:
+        message = refusal.message
+        size += len(message)
+        if parts and size > LONGEST_NUMBERS:
+            left = len(refusals) - len(parts)
+            more = "quota is" if left == 1 else "quotas are"
+            return [*parts, f"and {left} more {more} exceeded"]
+        parts.append(message)
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +319,9 @@ def _hindrance(
 ) -> Hindrance | None:
     if terms.unreadable:
         return Hindrance(Waits.NOT_COUNTED, terms.unreadable[0])
-    missing = _uncovered(pod, terms)
-    if missing is not None:
-        return Hindrance(Waits.NOT_COVERED, missing.message)
-    for quota in applying if terms.rules.must_specify else ():
-        unsaid = missing_resources(pod, quota.hard)
-        if unsaid:
-            return Hindrance(Waits.MUST_SPECIFY, MustSpecify(quota.name, unsaid).message)
+    against_rules = _against_rules(pod, applying, terms)
+    if against_rules is not None:
+        return against_rules
     too_much = None if claim is None else _never_fits(pod, claim, applying, terms)
     if too_much is not None:
         return too_much
@@ -301,6 +330,21 @@ def _hindrance(
         return Hindrance(
             Waits.OTHER_GATES, f"waits for other scheduling gates first: {', '.join(others)}"
         )
+    return None
+
+
+def _against_rules(pod: Pod, applying: Sequence[DeferredQuota], terms: Terms) -> Hindrance | None:
+    """Return why the bind is refused whatever is used and limited."""
+    forged = forged_qos_class(pod)
+    if forged:
+        return Hindrance(Waits.FORGED_QOS_CLASS, forged)
+    missing = _uncovered(pod, terms)
+    if missing is not None:
+        return Hindrance(Waits.NOT_COVERED, missing.message)
+    for quota in applying if terms.rules.must_specify else ():
+        unsaid = missing_resources(pod, quota.hard)
+        if unsaid:
+            return Hindrance(Waits.MUST_SPECIFY, MustSpecify(quota.name, unsaid).message)
     return None
 
 

@@ -202,7 +202,7 @@ class _Pass:
                 why.quota,
                 why.detail,
                 is_holding=waiter.uid in holding,
-                _claim=waiter.claim if why.reason in _IN_NUMBERS else None,
+                _claim=waiter.claim if why.reason is not Waits.NOT_COUNTED else None,
                 _ledger=self._running,
             )
         return held
@@ -213,7 +213,6 @@ def _failed(running: Ledger, claim: Claim) -> frozenset[str]:
 
 
 _IN_LINE: Final = frozenset({Waits.QUOTA_EXCEEDED, Waits.BEHIND, Waits.LEDGER_FULL})
-_IN_NUMBERS: Final = frozenset({Waits.QUOTA_EXCEEDED, Waits.BEHIND, Waits.NEVER_FITS})
 
 
 class _Overtaking:

@@ -72,6 +72,7 @@ EVENT_REASONS: Final[Mapping[str, str]] = {
     Waits.NEVER_FITS: "QuotaExceeded",
     Waits.NOT_COVERED: "NotCovered",
     Waits.MUST_SPECIFY: "MustSpecify",
+    Waits.FORGED_QOS_CLASS: "ForgedQOSClass",
 }
 """Reason of a condition → reason of the event that goes with it, where one does."""
 

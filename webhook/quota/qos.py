@@ -42,6 +42,17 @@ def effective_qos_class(pod: Pod) -> str:
     return pod.qos_class or qos_class(pod)
 
 
+def forged_qos_class(pod: Pod) -> str:
+    """Return a sentence about a class on record that the spec does not earn; empty without one.
+
+    The API server stores whatever class a client writes into a new pod, and by it quotas choose.
+    """
+    computed = qos_class(pod)
+    if pod.qos_class in ("", computed):
+        return ""
+    return f"status.qosClass: {pod.qos_class} is not what the pod's resources make it: {computed}"
+
+
 def _total(lists: Iterable[ResourceList]) -> dict[str, int]:
     """Sum positive amounts of cpu and memory, in nano units."""
     total: dict[str, int] = {}

@@ -100,10 +100,29 @@ GOLD = an_expression("PriorityClass", "In", "gold")
 QUOTAS: dict[str, tuple[list[dict[str, object]], dict[str, Any], bool]] = {
     "no quota": ([], {}, False),
     "no deferred keys": ([a_quota("q", hard={"pods": "9"})], {}, False),
-    "another resource": ([a_quota("q", hard={"requests.memory": "1Gi"})], {}, False),
-    "a limit that it has not": ([a_quota("q", hard={"limits.cpu": "1"})], {}, False),
+    "another resource, of which it takes none": (
+        [a_quota("q", hard={"requests.memory": "1Gi"})],
+        {"requests": {"cpu": "1", "memory": "0"}},
+        False,
+    ),
+    "a limit, of nothing": (
+        [a_quota("q", hard={"limits.cpu": "1"})],
+        {"requests": {}, "limits": {"cpu": "0"}},
+        False,
+    ),
+    "another resource, which it has to name": (
+        [a_quota("q", hard={"requests.memory": "1Gi"})],
+        {},
+        True,
+    ),
+    "a limit that it has not": ([a_quota("q", hard={"limits.cpu": "1"})], {}, True),
     "a request of nothing": ([a_quota("q")], {"requests": {"cpu": "0"}}, False),
-    "no request": ([a_quota("q")], {"requests": {"memory": "1Gi"}}, False),
+    "no request": ([a_quota("q")], {"requests": {"memory": "1Gi"}}, True),
+    "nothing, and a gate of others": (
+        [a_quota("q")],
+        {"requests": {"cpu": "0"}, "schedulingGates": [FOREIGN]},
+        False,
+    ),
     "left to the API server": (
         [a_quota("q", metadata={"annotations": {"deferredquota.io/exclude": "true"}})],
         {},
@@ -127,7 +146,83 @@ def test_a_pod_is_gated_if_it_takes_some_of_what_a_quota_defers(
     open_desk: OpenDesk, quotas: list[dict[str, object]], fields: dict[str, Any], is_gated: bool
 ) -> None:
     reply = asked(open_desk(*quotas, with_tracker=False), **fields)
+    assert (OURS in (gates_of(reply) or [])) is is_gated
+
+
+MUST_NAME: dict[str, tuple[str, bool]] = {
+    "at the creation": ("create", True),
+    "at the bind": ("bind", True),
+    "never": ("off", False),
+}
+
+
+@pytest.mark.parametrize(("when", "is_gated"), MUST_NAME.values(), ids=MUST_NAME)
+@pytest.mark.parametrize("pacing", ["gate", "auto"])
+def test_one_that_its_bind_refuses_for_what_it_does_not_name_is_gated(
+    open_desk: OpenDesk, pacing: str, when: str, is_gated: bool
+) -> None:
+    quota = a_quota("q", hard={"requests.memory": "1Gi"})
+    desk = open_desk(quota, settings={"mustSpecify": when, "pacing": pacing})
+    desk.settle()
+    reply = asked(desk)
     assert gates_of(reply) == ([OURS] if is_gated else None)
+    assert is_judged(reply) is (when != "create")
+
+
+@pytest.mark.parametrize("pacing", ["gate", "auto"])
+def test_one_that_its_bind_refuses_for_want_of_a_quota_is_gated(
+    open_desk: OpenDesk, pacing: str
+) -> None:
+    needed = [{"resource": "pods", "matchContains": ["requests.cpu"]}]
+    desk = open_desk(settings={"limitedResources": needed, "pacing": pacing})
+    reply = asked(desk)
+    assert (gates_of(reply), is_judged(reply)) == ([OURS], True)
+    assert gates_of(asked(desk, requests={"memory": "1Gi"})) is None
+
+
+FORGED_STATES: dict[str, dict[str, Any]] = {
+    "an end": {"status": {"phase": "Failed"}},
+    "a node that refuses what it asks for": {
+        "status": {
+            "conditions": [{"type": "PodResizePending", "reason": "Infeasible"}],
+            "containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "0"}}}],
+        }
+    },
+    "an amount that is none": {
+        "status": {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "x"}}]}
+    },
+    "a deletion": {
+        "metadata": {
+            "deletionTimestamp": "2001-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds": 0,
+        }
+    },
+    "another class of service": {"status": {"qosClass": "BestEffort"}},
+}
+
+
+@pytest.mark.parametrize("forged", FORGED_STATES.values(), ids=FORGED_STATES)
+@pytest.mark.parametrize("pacing", ["gate", "auto"])
+def test_the_state_that_a_client_writes_into_a_new_pod_is_not_read(
+    open_desk: OpenDesk, pacing: str, forged: dict[str, Any]
+) -> None:
+    quota = a_quota("q", scopes=["NotBestEffort"])
+    desk = open_desk(quota, settings={"pacing": pacing})
+    desk.settle()
+    reply = asked(desk, **{"requests": {"cpu": "9"}, **forged})
+    assert gates_of(reply) == [OURS]
+    is_forged_class = "qosClass" in forged.get("status", {})
+    assert is_judged(reply) is not is_forged_class
+
+
+def test_amounts_for_the_pod_as_a_whole_that_may_be_dropped_hide_nothing(
+    open_desk: OpenDesk,
+) -> None:
+    """Where the API server is without the feature, what the containers ask for is what counts."""
+    desk = open_desk(a_quota("q"))
+    whole = {"requests": {"cpu": "0"}}
+    assert gates_of(asked(desk, requests={"cpu": "9"}, resources=whole)) == [OURS]
+    assert gates_of(asked(desk, requests={"cpu": "0"}, resources=whole)) is None
 
 
 def test_an_extended_resource_that_is_deferred_counts(open_desk: OpenDesk) -> None:
@@ -269,13 +364,13 @@ WRITTEN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("metadata", WRITTEN.values(), ids=WRITTEN)
-@pytest.mark.parametrize("requests", [{"cpu": "1"}, {"memory": "1Gi"}], ids=["gated", "not gated"])
-def test_what_the_other_door_refuses_is_left_to_it(
+@pytest.mark.parametrize("requests", [{"cpu": "1"}, {"memory": "1Gi"}], ids=["cpu", "memory"])
+def test_what_the_other_door_refuses_is_gated_and_left_to_it(
     open_desk: OpenDesk, metadata: dict[str, Any], requests: dict[str, str]
 ) -> None:
     desk = needing_a_quota(open_desk)
     reply = asked(desk, priorityClassName="gold", metadata=metadata, requests=requests)
-    assert (bool(gates_of(reply)), is_judged(reply)) == ("cpu" in requests, False)
+    assert (bool(gates_of(reply)), is_judged(reply)) == (True, False)
     assert reply.warnings == []
     assert desk.validate(a_review("CREATE", "pods", reply.object)).code == 403
 

@@ -75,9 +75,30 @@ def test_a_dry_run_tells_the_truth_and_writes_nothing(desk: Desk, cpu: str, fits
     assert desk.cluster.resource_version == before
 
 
-def test_a_finished_pod_takes_nothing(desk: Desk) -> None:
-    reply = pinned(desk, "9", status={"phase": "Succeeded"})
-    assert (reply.allowed, reply.decision) == (True, "nothing-charged")
+FORGED_STATES: dict[str, dict[str, Any]] = {
+    "an end": {"status": {"phase": "Succeeded"}},
+    "a node's word on it": {
+        "status": {
+            "conditions": [{"type": "PodResizePending", "reason": "Infeasible"}],
+            "containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+        }
+    },
+    "a deletion": {
+        "metadata": {
+            "deletionTimestamp": "2001-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds": 0,
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("forged", FORGED_STATES.values(), ids=FORGED_STATES)
+def test_the_state_that_a_client_writes_into_a_new_pod_is_not_read(
+    desk: Desk, forged: dict[str, Any]
+) -> None:
+    reply = pinned(desk, "9", **forged)
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    assert "exceeded quota: p1, requested: requests.cpu=9" in str(reply.message)
 
 
 @pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "with a node"])
@@ -462,8 +483,6 @@ WRONG_TYPES = {
     "metadata.labels": [],
     "metadata.labels.app": 7,
     "metadata.annotations": "no",
-    "metadata.deletionTimestamp": "yesterday",
-    "metadata.deletionGracePeriodSeconds": "30",
     "spec": [],
     "spec.nodeName": 7,
     "spec.priority": "high",
@@ -485,10 +504,7 @@ WRONG_TYPES = {
     "spec.initContainers": 7,
     "spec.affinity": [],
     "status": 7,
-    "status.phase": 7,
     "status.qosClass": 7,
-    "status.conditions": {},
-    "status.containerStatuses": 7,
 }
 
 

@@ -177,6 +177,21 @@ def test_a_waiting_pod_says_which_quota_it_waits_for(gated: Team) -> None:
     eventually(lambda: second.node_of("b"), "the second one follows")
 
 
+def test_a_pod_names_its_own_quota_beside_the_shared_one(gated: Team) -> None:
+    tenant = gated.tenants[0]
+    gated.share("2")
+    tenant.quota("own", hard={CPU: "2"})
+    tenant.pod("a", "2", schedulerName=REAL)
+    eventually(lambda: tenant.node_of("a"), "the first one runs")
+    tenant.pod("b", "1", schedulerName=REAL)
+    own = exceeded(gated, "2", "2").replace(gated.account, "own")
+    becomes(
+        lambda: tenant.condition("b", QUOTA_RESERVED),
+        ("False", "QuotaExceeded", f"{exceeded(gated, '2', '2')}; {own}; place 1 of 1"),
+        "what the second one says",
+    )
+
+
 def test_what_kubectl_shows(team: Team, plane: ControlPlane) -> None:
     first, second = team.tenants
     team.share("20")

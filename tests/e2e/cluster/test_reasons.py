@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api
-from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.cli import cli
 from webhook.quota.pod_conditions import QUOTA_RESERVED, RESERVED
+from webhook.state.names import LEADER_LEASE
 
 RELEASED = ("True", "Reserved", RESERVED.text)
 NUMBERS = (
@@ -75,6 +79,42 @@ def test_one_that_can_never_fit_says_so(team: Tenant) -> None:
         " limited: requests.cpu=2; the pod asks for more than the quota's limit and can never fit"
     )
     becomes(lambda: says(team, "large"), ("False", "NeverFits", never), "what it says")
+
+
+def test_every_quota_is_named_and_the_numbers_stand_beside_other_gates(team: Tenant) -> None:
+    team.quota("p2", hard={"requests.cpu": "2", "limits.cpu": "2"})
+    for name in ("a", "b", "c"):
+        team.pod(name, "1", limits={"cpu": "1"})
+    second = (
+        "exceeded quota: p2, requested: limits.cpu=1,requests.cpu=1,"
+        " used: limits.cpu=2,requests.cpu=2, limited: limits.cpu=2,requests.cpu=2"
+    )
+    words = f"{NUMBERS}; {second}"
+    becomes(lambda: says(team, "c")[2], f"{words}; place 1 of 1", "what it says of both quotas")
+    team.pod("held", "1", limits={"cpu": "1"}, schedulingGates=[{"name": "example.com/hold"}])
+    others = "waits for other scheduling gates first: example.com/hold"
+    becomes(lambda: says(team, "held"), ("False", "OtherGates", f"{words}; {others}"), "both")
+
+
+def test_the_doctor_tells_since_when_nothing_is_renewed(
+    team: Tenant, plane: ControlPlane, product: Product
+) -> None:
+    crowd(team, "a", "b", "c")
+    becomes(lambda: says(team, "c")[0], "False", "it waits")
+    for controller in product.controllers:
+        controller.kill()
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
+    renewed = team.api.get(lease).body["spec"]["renewTime"]
+    arguments = ["doctor", team.namespace, "--kubeconfig", str(plane.kubeconfig()), "-o", "json"]
+    done = CliRunner().invoke(cli, arguments)
+    findings = {one["id"]: one for one in json.loads(done.stdout)["findings"]}
+    assert "leader.silent" in findings
+    stale = findings["conditions.stale"]
+    assert f"is not renewed after {renewed}, when the leader last renewed" in stale["message"]
+    assert f"{team.namespace}/c" in stale["details"]
+    product.restore()
+    team.delete("a")
+    becomes(lambda: says(team, "c"), RELEASED, "the next leader goes on", 60)
 
 
 def test_a_released_pod_says_that_quota_is_reserved(team: Tenant) -> None:

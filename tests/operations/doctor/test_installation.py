@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders import a_pod
 from tests.operations.healthy import (
     MANIFESTS,
     NOW,
@@ -41,6 +42,7 @@ from webhook.operations.names import (
 )
 from webhook.quota.ledger import Account, Condition, Door, Ledger, Observed, Reservation
 from webhook.quota.ledger_codec import ledger_status
+from webhook.quota.pod_conditions import QUOTA_RESERVED
 from webhook.quota.resources import parse_resource_list
 from webhook.state.names import (
     DEFAULT_NAMESPACE,
@@ -674,6 +676,7 @@ def test_a_lease_that_is_not_renewed_is_found() -> None:
     finding = the(found, "leader.silent")
     assert finding.message == (
         "its holder deferred-quota-controller-1-7-0a1b2c3d has not renewed it for 15 seconds"
+        " (renewed last at 2026-06-01T00:00:00.000000Z)"
     )
     assert finding.remedy.endswith(" deferred-quota-controller-1")
 
@@ -684,6 +687,44 @@ def test_a_lease_that_nobody_holds_is_found() -> None:
     assert the(examined(cluster), "leader.missing").severity == "error"
     load(cluster, a_lease(holder=""))
     assert the(examined(cluster), "leader.none").severity == "error"
+
+
+def waiting_for_quota(name: str, namespace: str = "team-a", *, node: str = "") -> Any:
+    condition = {"type": QUOTA_RESERVED, "status": "False", "reason": "Behind", "message": "old"}
+    status = {"conditions": [condition]}
+    return a_pod(name=name, namespace=namespace, uid=f"uid-{name}", node=node, status=status)
+
+
+NOT_LED: dict[str, tuple[str | None, bool, str]] = {
+    "silent": ("deferred-quota-controller-1-7-0a1b2c3d", False, "leader.silent"),
+    "given back": ("", True, "leader.none"),
+    "missing": (None, True, "leader.missing"),
+}
+
+
+@pytest.mark.parametrize(("holder", "is_renewed", "name"), NOT_LED.values(), ids=NOT_LED)
+def test_since_when_conditions_are_not_renewed_is_told(
+    holder: str | None, is_renewed: bool, name: str
+) -> None:
+    cluster = healthy()
+    load(cluster, a_namespace("plain", mode=""))
+    load(cluster, waiting_for_quota("b"), waiting_for_quota("a"), waiting_for_quota("c", "plain"))
+    assert "conditions.stale" not in ids(examined(cluster))
+    remove(cluster, LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    if holder is not None:
+        load(cluster, a_lease(holder=holder))
+    found = examined(cluster) if is_renewed else examined(cluster, lambda: None)
+    assert name in ids(found)
+    stale = the(found, "conditions.stale")
+    since = "now"
+    if holder is not None:
+        since = "after 2026-06-01T00:00:00.000000Z, when the leader last renewed its Lease"
+    assert stale.message == (
+        f"the condition deferredquota.io/QuotaReserved of 2 pods is not renewed {since}: numbers"
+        " and places in it are old, and nobody is released"
+    )
+    assert stale.details == ("team-a/a", "team-a/b")
+    assert "kubectl get pods -n deferred-quota-system" in stale.remedy
 
 
 def test_a_namespace_that_the_registrations_exempt_is_found() -> None:

@@ -111,7 +111,7 @@ def _charge(
     if quotas.unreadable:
         return answers.undecided(quotas.unreadable[0])
     applying = quotas.deferred.applying_to(pod)
-    refusal = pods.forged_qos_class(pod) or charging.lacking(
+    refusal = pods.refused_qos_class(pod) or charging.lacking(
         context, request, pod, quotas, applying, gets_node=True
     )
     if refusal is not None:

@@ -5,8 +5,9 @@ controller takes the gate off when quota is reserved for the pod.
 
 Whether a namespace wants gates is the registration's business, which goes by its labels. Nothing is
 refused here. In doubt a pod is gated: the controller takes the gate off what no quota concerns,
-while a pod without a gate can only be refused, again and again, at its bind. The bind is charged in
-any case, with a gate or without.
+while a pod without a gate can only be refused, again and again, at its bind, and others be evicted
+for it in vain. So what the bind refuses whatever is used, by a rule, waits behind the gate as well.
+The bind is charged in any case, with a gate or without.
 
 Where the pacing is `auto`, a pod that finds enough room for itself and all before it gets no gate
 (`quota.passage`).
@@ -16,7 +17,8 @@ Other webhooks may add containers to the pod, and then this one is asked again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.admission.deadline import Deadline
@@ -33,7 +35,8 @@ from webhook.admission.rules import line_rules_of
 from webhook.cluster.api import ApiError
 from webhook.quota.deferral import QuotaScopeError
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.line import Terms, waiter_of
+from webhook.quota.ledger import excess
+from webhook.quota.line import Terms, Waiter, waiter_of
 from webhook.quota.objects import Pod
 from webhook.quota.passage import may_pass, stands_before
 from webhook.quota.pods import usage_of
@@ -112,18 +115,6 @@ def in_doubt(request: AdmissionRequest) -> Allowed:
     return NOT_GATED if pod.is_assigned else Allowed(decision=decision, patch=(*patch, *gate))
 
 
-def _is_concerned(quotas: QuotasSeen, pod: Pod) -> bool:
-    """Say whether the pod takes something that a quota of its namespace defers, or may."""
-    if quotas.unreadable:
-        return True
-    try:
-        applying = quotas.deferred.applying_to(pod)
-    except QuotaScopeError:
-        return True
-    usage = usage_of(pod, now=None)
-    return any(usage.get(name) for quota in applying for name in quota.hard)
-
-
 def _verdict(context: DoorContext, request: AdmissionRequest, pod: Pod) -> _Verdict:
     """Decide on a pod without a node, and say of it what the door for new pods would say.
 
@@ -132,19 +123,40 @@ def _verdict(context: DoorContext, request: AdmissionRequest, pod: Pod) -> _Verd
     """
     raw = request.object or {}
     quotas = context.view.quotas(request.namespace)
-    is_concerned = _is_concerned(quotas, pod)
+    terms = _terms(context, quotas)
+    waiters = [waiter_of(form, GATE, since=0, terms=terms) for form in _storable_forms(pod)]
+    needs_gate = any(waiter.needs_gate for waiter in waiters)
     said = _judged(context, request, pod, quotas)
     if said is None:
-        decision, gate = _gated(raw, pod) if is_concerned else (NOT_GATED.decision, ())
+        decision, gate = _gated(raw, pod) if needs_gate else (NOT_GATED.decision, ())
         return _Verdict(decision, (*_unjudged(raw), *gate), frozenset({UNJUDGED_LABEL}))
-    if not is_concerned:
+    if not needs_gate:
         return _Verdict(NOT_GATED.decision, warnings=said.warnings)
-    token = "" if said.warnings else _passing(context, request, pod, quotas)
+    token = "" if said.warnings else _passing(context, request, waiters, terms)
     if token:
         patch = set_keys(raw, ("metadata", "annotations"), {LET_THROUGH_ANNOTATION: token})
         return _Verdict("let-through", patch, frozenset({LET_THROUGH_ANNOTATION}))
     decision, gate = _gated(raw, pod)
     return _Verdict(decision, gate, warnings=said.warnings)
+
+
+def _terms(context: DoorContext, quotas: QuotasSeen) -> Terms:
+    """Return what the controller judges the waiting pods of the namespace by."""
+    rules = line_rules_of(context.current_configuration(), context.current_rules())
+    return Terms(quotas.deferred, quotas.every, quotas.unreadable, rules)
+
+
+def _storable_forms(pod: Pod) -> tuple[Pod, ...]:
+    """Return the pod, and what becomes of it where the API server drops `spec.resources`.
+
+    It does without the feature PodLevelResources. With it, containers that ask for more than the
+    pod as a whole are refused.
+    """
+    if pod.resources is None:
+        return (pod,)
+    without = replace(pod, resources=None)
+    takes_more = excess(usage_of(without, now=None), usage_of(pod, now=None))
+    return (pod, without) if takes_more else (pod,)
 
 
 def _unjudged(raw: Object) -> tuple[PatchOperation, ...]:
@@ -162,27 +174,32 @@ def _judged(
     return said if isinstance(said, Allowed) else None
 
 
-def _passing(context: DoorContext, request: AdmissionRequest, pod: Pod, quotas: QuotasSeen) -> str:
+def _passing(
+    context: DoorContext, request: AdmissionRequest, waiters: Sequence[Waiter], terms: Terms
+) -> str:
     """Return the token of a pod that needs no gate, as it keeps nobody waiting; or nothing.
 
-    Only one that the rules for new pods have nothing to say about passes.
+    Only one that the rules for new pods have nothing to say about passes. `waiters` are the pod in
+    each of the forms in which it may be stored.
     """
     configuration, namespace = context.current_configuration(), request.namespace
+    pod = waiters[0].pod
     labels = context.view.labels(namespace)
     if context.underway is None or pod.is_gated or labels is None:
         return ""
     if pacing_of(labels, configuration.pacing) != AUTO_PACING:
         return ""
-    rules = line_rules_of(configuration, context.current_rules())
-    terms = Terms(quotas.deferred, quotas.every, quotas.unreadable, rules)
-    newcomer = waiter_of(pod, GATE, since=0, terms=terms)
     known = context.view.ledger(namespace)
     ledger = None if known is None else known.ledger
     return context.underway.let_through(
         namespace,
         pod,
-        fits=lambda underway, queued: may_pass(newcomer, terms, ledger, underway, queued),
-        stands_before=lambda waiting: stands_before(waiting, newcomer, GATE, terms),
+        fits=lambda underway, queued: all(
+            may_pass(waiter, terms, ledger, underway, queued) for waiter in waiters
+        ),
+        stands_before=lambda waiting: any(
+            stands_before(waiting, waiter, GATE, terms) for waiter in waiters
+        ),
         is_dry_run=request.dry_run,
     )
 

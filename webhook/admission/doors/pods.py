@@ -37,7 +37,7 @@ from webhook.quota.ledger import NEWEST, Claim, Door
 from webhook.quota.names import is_uid, object_name_errors
 from webhook.quota.objects import Pod
 from webhook.quota.pods import usage_of
-from webhook.quota.qos import qos_class
+from webhook.quota.qos import forged_qos_class
 from webhook.quota.resources import render
 from webhook.quota.scopes import is_terminating
 from webhook.state.quota_cache import QuotasSeen
@@ -91,7 +91,7 @@ def refused_by_rules(
         ApiError: The API server had to be asked for quotas and does not answer.
         QuotaScopeError: A quota's scopes cannot be evaluated.
     """
-    forged = forged_qos_class(pod)
+    forged = refused_qos_class(pod)
     if forged is not None:
         return forged
     if quotas.unreadable:
@@ -101,14 +101,11 @@ def refused_by_rules(
     return _static_refusal(context, request, pod, quotas, quotas.deferred.applying_to(pod))
 
 
-def forged_qos_class(pod: Pod) -> Denied | None:
+def refused_qos_class(pod: Pod) -> Denied | None:
     """Refuse a QoS class that the client wrote itself: it decides which quotas apply."""
-    computed = qos_class(pod)
-    if pod.qos_class in ("", computed):
+    message = forged_qos_class(pod)
+    if not message:
         return None
-    message = (
-        f"status.qosClass: {pod.qos_class} is not what the pod's resources make it: {computed}"
-    )
     return Denied(code=403, reason="Forbidden", message=message, audit={"reason": message})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from webhook.admission.deadline import Deadline
@@ -21,6 +22,7 @@ from webhook.admission.doors import (
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied, Phase
 from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, ApiError
+from webhook.quota.defaults import created_pod
 from webhook.quota.deferral import QuotaScopeError
 from webhook.quota.fields import InvalidFieldError
 
@@ -73,6 +75,7 @@ def decide(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     What cannot be read is refused with the path of the field, what cannot be decided now is
     refused for now, and what is none of our business is allowed.
     """
+    request = _without_forged_state(request)
     if request.phase is Phase.SHADOW:
         return shadow.observe(context, request)
     door = DOORS.get((request.phase, request.group, request.path, request.operation))
@@ -81,6 +84,14 @@ def decide(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
     answer = _through(door, context, request, deadline)
     instead = _NEVER_REFUSE.get(door)
     return instead(request) if instead is not None and isinstance(answer, Denied) else answer
+
+
+def _without_forged_state(request: AdmissionRequest) -> AdmissionRequest:
+    """Return the request, of a new pod without the state that the API server does not store."""
+    is_new_pod = (request.group, request.path, request.operation) == ("", "pods", "CREATE")
+    if not is_new_pod or request.object is None:
+        return request
+    return replace(request, object=created_pod(request.object))
 
 
 def _through(

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.cluster.api import LEASES, NAMESPACES, VALIDATING_WEBHOOKS
+from webhook.cluster.api import LEASES, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Object
 from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.doctor.scene import Scene
-from webhook.operations.findings import Finding, Subject, error, warning
+from webhook.operations.findings import Finding, Subject, error, subject_of, warning
 from webhook.operations.leading import Holding, changed, holding_of
 from webhook.operations.names import CLUSTER_QUOTA_CRD, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
+from webhook.quota.pod_conditions import QUOTA_RESERVED, find
 from webhook.quota.reading import Node
 from webhook.state.label_selectors import LabelSelector
 from webhook.state.names import (
@@ -245,8 +246,35 @@ def leader(scene: Scene) -> Iterator[Finding]:
             "does not exist: no controller has ever led, so no ledger is counted",
             f"{_START} If there is one: kubectl get pods -n {scene.settings.system_namespace}",
         )
+        yield from _stale_conditions(scene, "")
         return
     yield from scene.judged(LEASES, [raw], lambda node, subject: _lead(scene, node, subject))
+
+
+def _stale_conditions(scene: Scene, renewed: str) -> Iterator[Finding]:
+    """Count the pods without a node whose condition is not renewed, as no controller leads.
+
+    `renewed` is the time at which the Lease was renewed last, empty if never.
+    """
+    wanted = {namespace.name for namespace in scene.deferred_namespaces()}
+    place = scene.settings.system_namespace
+
+    def waiting_pod(raw: Object) -> str:
+        subject = subject_of(PODS, raw)
+        has_condition = subject.namespace in wanted and find(raw).said is not None
+        return f"{subject.namespace}/{subject.name}" if has_condition else ""
+
+    pods = sorted(filter(None, scene.unassigned_pods(waiting_pod)))
+    if pods:
+        since = f"after {renewed}, when the leader last renewed its Lease" if renewed else "now"
+        yield warning(
+            "conditions.stale",
+            Subject("Lease", LEADER_LEASE, place),
+            f"the condition {QUOTA_RESERVED} of {len(pods)} pods is not renewed {since}: numbers"
+            " and places in it are old, and nobody is released",
+            f"{_START} If there is one: kubectl get pods -n {place}",
+            tuple(pods),
+        )
 
 
 def _lead(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
@@ -255,18 +283,26 @@ def _lead(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
         yield error(
             "leader.none",
             subject,
-            "nobody holds it: ledgers are not counted and reservations do not expire",
-            f"{_START} If there is one: kubectl get pods -n {scene.settings.system_namespace}",
+            f"nobody holds it{_since(found)}: ledgers are not counted and reservations do not"
+            " expire",
+            f"{_START} If there is one: kubectl get pods -n {place}",
         )
+        yield from _stale_conditions(scene, found.renewed)
         return
     seconds = min(float(found.seconds), scene.settings.leader_seconds)
     if not scene.settings.is_offline and not _is_renewed(scene, found, seconds):
         yield error(
             "leader.silent",
             subject,
-            f"its holder {found.holder} has not renewed it for {seconds:g} seconds",
+            f"its holder {found.holder} has not renewed it for {seconds:g} seconds{_since(found)}",
             f"Look at the pod's log: kubectl logs -n {place} {found.host}",
         )
+        yield from _stale_conditions(scene, found.renewed)
+
+
+def _since(found: Holding) -> str:
+    """Return the time of the last renewal, by the clock of the former leader, as an addition."""
+    return f" (renewed last at {found.renewed})" if found.renewed else ""
 
 
 def _is_renewed(scene: Scene, before: Holding, seconds: float) -> bool:

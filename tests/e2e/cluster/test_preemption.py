@@ -1,0 +1,163 @@
+"""No pod is evicted for one that its quota cannot let run, on a real control plane.
+
+It runs on a control plane of its own, with one node, on which three pods of another namespace leave
+room for one. A tenant with the rights of `edit` asks for a pod of a high class and of the whole
+node: a scheduler that is let at it evicts all three.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.configured import configured
+from tests.e2e.cluster.objects import Answer, Api
+from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.tenant import REAL, Tenant
+from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.quota.pod_conditions import QUOTA_RESERVED
+from webhook.state.names import GATE
+
+HIGH = "above-all"
+WHOLE_NODE = "4"
+VICTIMS = ("a", "b", "c")
+GATED = [{"name": GATE}]
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane.start(tmp_path_factory.mktemp("preemption-plane")) as plane:
+        plane.add_nodes(1, cpu=WHOLE_NODE)
+        high = {"metadata": {"name": HIGH}, "value": 1_000_000}
+        assert Api(plane.rest).create("/apis/scheduling.k8s.io/v1/priorityclasses", high).ok
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def own_product(
+    own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Product]:
+    directory = tmp_path_factory.mktemp("preemption-product")
+    settings = {"mustSpecify": "bind"}
+    with Product.start(own_plane, directory, configuration=settings) as product:
+        yield product
+
+
+@pytest.fixture
+def neighbour(own_plane: ControlPlane, own_product: Product) -> Iterator[Tenant]:
+    """A namespace that has not opted in, whose pods have the node to themselves."""
+    assert own_product.webhooks
+    tenant = Tenant(own_plane.rest, f"neighbour-{next(_numbers)}")
+    apply_namespace(tenant.api, tenant.namespace, mode="")
+    for name in VICTIMS:
+        tenant.pod(name, "1", schedulerName=REAL)
+    for name in VICTIMS:
+        eventually(lambda name=name: tenant.node_of(name), f"{name} runs")  # type: ignore[misc]
+    yield tenant
+    tenant.api.call("DELETE", objects.pods(tenant.namespace), {"gracePeriodSeconds": 0})
+
+
+@pytest.fixture(params=["gate", "auto"])
+def team(
+    own_plane: ControlPlane, own_product: Product, request: pytest.FixtureRequest
+) -> Iterator[Tenant]:
+    """A namespace whose pods are gated where there is no room; `alice` may edit it."""
+    assert own_product.webhooks
+    name = f"preemption-{next(_numbers)}"
+    apply_namespace(Api(own_plane.rest), name, pacing=request.param)
+    role = ("--clusterrole=edit", "--user=alice", f"--namespace={name}")
+    own_plane.kubectl("create", "rolebinding", "alice", *role)
+    tenant = Tenant(own_plane.rest, name)
+    yield tenant
+    tenant.api.call("DELETE", objects.pods(name), {"gracePeriodSeconds": 0})
+
+
+def asked_by_alice(
+    plane: ControlPlane, team: Tenant, cpu: str = WHOLE_NODE, **fields: Any
+) -> Answer:
+    alice = Tenant(plane.rest_as("alice", ("devs",)), team.namespace)
+    return alice.pod("web", cpu, schedulerName=REAL, priorityClassName=HIGH, **fields)
+
+
+def says(team: Tenant) -> tuple[str, str, str]:
+    return team.condition("web", QUOTA_RESERVED)
+
+
+def evicted(neighbour: Tenant) -> list[str]:
+    pods = {name: neighbour.seen(name) for name in VICTIMS}
+    return [name for name, pod in pods.items() if "deletionTimestamp" in pod.body["metadata"]]
+
+
+def waits_and_evicts_nobody(made: Answer, team: Tenant, neighbour: Tenant) -> None:
+    """Check that the pod stands behind the gate with a condition, and that nobody has to go."""
+    eventually(lambda: says(team)[0] or evicted(neighbour), "it says why it waits")
+    assert evicted(neighbour) == []
+    assert made.body["spec"].get("schedulingGates") == GATED
+    assert "nominatedNodeName" not in team.seen("web").body["status"]
+
+
+NOTHING = {"requests": {"cpu": "0"}}
+SMALL = {"name": "main", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+FORGED: dict[str, dict[str, Any]] = {
+    "it has ended": {"status": {"phase": "Succeeded"}},
+    "its node refuses what it asks for": {
+        "status": {
+            "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+            "containerStatuses": [
+                {**SMALL, "resources": NOTHING, "allocatedResources": {"cpu": "0"}}
+            ],
+        }
+    },
+    "it should have been gone long ago": {
+        "metadata": {
+            "deletionTimestamp": "2001-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds": 0,
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+def test_what_a_client_says_of_a_new_pods_state_changes_nothing(
+    own_plane: ControlPlane, team: Tenant, neighbour: Tenant, forged: dict[str, Any]
+) -> None:
+    team.quota(hard={"requests.cpu": "2"})
+    made = asked_by_alice(own_plane, team, **forged)
+    waits_and_evicts_nobody(made, team, neighbour)
+    becomes(lambda: says(team)[1], "NeverFits", "why it waits")
+
+
+def test_one_that_does_not_name_what_is_limited_waits_until_it_need_not(
+    own_plane: ControlPlane, team: Tenant, neighbour: Tenant
+) -> None:
+    team.quota(hard={"requests.memory": "1Gi"})
+    made = asked_by_alice(own_plane, team)
+    waits_and_evicts_nobody(made, team, neighbour)
+    missing = "failed quota: p1: must specify requests.memory for: main"
+    becomes(lambda: says(team), ("False", "MustSpecify", missing), "why it waits")
+    for name in VICTIMS:
+        neighbour.delete(name)
+    team.edit_quota("p1", {"hard": {"requests.memory": None, "requests.cpu": WHOLE_NODE}})
+    eventually(lambda: team.node_of("web"), "it runs, now that the quota is about cpu")
+
+
+def test_one_that_needs_a_quota_waits_for_it(
+    own_plane: ControlPlane, own_product: Product, team: Tenant, neighbour: Tenant
+) -> None:
+    needed = [{"resource": "pods", "matchContains": ["requests.cpu"]}]
+    with configured(own_product, limitedResources=needed):
+        made = asked_by_alice(own_plane, team)
+        waits_and_evicts_nobody(made, team, neighbour)
+        missing = "insufficient quota to consume: requests.cpu"
+        becomes(lambda: says(team), ("False", "NotCovered", missing), "why it waits")
+        for name in VICTIMS:
+            neighbour.delete(name)
+        team.quota(hard={"requests.cpu": WHOLE_NODE})
+        eventually(lambda: team.node_of("web"), "it runs, now that there is a quota")
