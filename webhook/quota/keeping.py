@@ -23,8 +23,8 @@ from typing import Final
 from webhook.encoding import InvalidJsonError, decode_json, encode_json
 from webhook.quota.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.fields import InvalidFieldError
+from webhook.quota.names import LET_THROUGH_ANNOTATION
 from webhook.quota.objects import (
-    LET_THROUGH_ANNOTATION,
     MIRROR_ANNOTATION,
     Container,
     Pod,

@@ -13,6 +13,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
+LET_THROUGH_ANNOTATION: Final = "deferredquota.io/let-through"
+"""Written on a new pod that needs no gate because there is room; its value is a token."""
+
 DEFERRED_KEYS: Final = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
 )

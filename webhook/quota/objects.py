@@ -19,8 +19,6 @@ from webhook.quota.resources import ResourceList
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """Set by a kubelet on the API server's copy of a static pod."""
-LET_THROUGH_ANNOTATION = "deferredquota.io/let-through"
-"""Written on a new pod that needs no gate because there is room; its value is a token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.quota import objects
+from webhook.quota import names
 
 DEFAULT_NAMESPACE: Final = "deferred-quota-system"
 """Where it is installed unless an administrator chooses another namespace."""
@@ -37,7 +37,7 @@ NO_PACING: Final = "none"
 GATE: Final = "deferredquota.io/quota"
 """The scheduling gate of pods that wait for quota."""
 
-LET_THROUGH_ANNOTATION: Final = objects.LET_THROUGH_ANNOTATION
+LET_THROUGH_ANNOTATION: Final = names.LET_THROUGH_ANNOTATION
 
 UNJUDGED_LABEL: Final = "deferredquota.io/unjudged"
 """Written on a new pod that the gate door leaves to `shape.`, which may refuse it."""
