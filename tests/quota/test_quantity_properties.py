@@ -114,7 +114,7 @@ def test_printing_twice_is_printing_once(quantity: Quantity) -> None:
     first = str(quantity)
 
     assert str(quantity) == first
-    assert repr(quantity) == f"Quantity({str(quantity)!r})"
+    assert repr(quantity) == f"Quantity.parse({str(quantity)!r})"
 
 
 @given(text=st.one_of(near_quantity_texts(), st.text(max_size=20)))

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.state.names import DEFAULT_NAMESPACE
-
 FORMATS = ("text", "json", "yaml")
 """How commands about a cluster print their results."""
 
@@ -161,15 +159,4 @@ def config_option(command: _F) -> _F:
         "--config",
         type=click.Path(path_type=Path),
         help="Configuration file; without it everything has its default.",
-    )(command)
-
-
-def system_namespace_option(command: _F) -> _F:
-    """Add `--namespace`, by default where the registration of the webhook says."""
-    return click.option(
-        "--namespace",
-        "system_namespace",
-        metavar="NAME",
-        help="Namespace of the installation; else the one that the webhook's registration names,"
-        f" else {DEFAULT_NAMESPACE}.",
     )(command)

@@ -17,8 +17,21 @@ from webhook.cli.options import (
     installed_config_option,
     output_option,
     snapshot_option,
-    system_namespace_option,
 )
+from webhook.state.names import DEFAULT_NAMESPACE
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def system_namespace_option(command: _F) -> _F:
+    """Add `--namespace`, by default where the registration of the webhook says."""
+    return click.option(
+        "--namespace",
+        "system_namespace",
+        metavar="NAME",
+        help="Namespace of the installation; else the one that the webhook's registration names,"
+        f" else {DEFAULT_NAMESPACE}.",
+    )(command)
 
 
 @click.command(
