@@ -19,9 +19,6 @@ _T = TypeVar("_T")
 LET_THROUGH_ANNOTATION: Final = "deferredquota.io/let-through"
 """Written on a new pod that needs no gate because there is room; its value is a token."""
 
-LET_THROUGH_ANNOTATION: Final = "deferredquota.io/let-through"
-"""Written on a new pod that needs no gate because there is room; its value is a token."""
-
 DEFERRED_KEYS: Final = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
 )

@@ -710,7 +710,7 @@ def test_since_when_conditions_are_not_renewed_is_told(
     load(cluster, a_namespace("plain", mode=""))
     load(cluster, waiting_for_quota("b"), waiting_for_quota("a"), waiting_for_quota("c", "plain"))
     assert "conditions.stale" not in ids(examined(cluster))
-    remove(cluster, LEASES, LEADER_LEASE, namespace=SYSTEM_NAMESPACE)
+    remove(cluster, LEASES, LEADER_LEASE, namespace=DEFAULT_NAMESPACE)
     if holder is not None:
         load(cluster, a_lease(holder=holder))
     found = examined(cluster) if is_renewed else examined(cluster, lambda: None)

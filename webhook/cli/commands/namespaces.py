@@ -5,7 +5,8 @@ Nothing is imported here that a body needs: help and usage errors do not wait fo
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
