@@ -320,7 +320,7 @@ def test_a_namespace_that_is_left_is_left_alone(watching: Watching, how: str) ->
     assert watching.cluster.resource_version == after > version
     ledger = watching.ledger()
     assert ledger is not None
-    assert ledger["summary"] == ""
+    assert ledger["summary"] == "shadow: ended"
 
 
 def test_a_ledger_that_guards_is_never_touched(watching: Watching) -> None:

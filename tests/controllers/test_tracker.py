@@ -13,6 +13,7 @@ from tests.controllers.rig import EXPIRE_SECONDS, RESYNC_SECONDS, Rig, a_rig, an
 from webhook.cluster.api import NAMESPACES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.cluster.informer import Change
 from webhook.quota.ledger import Undecided
+from webhook.quota.ledger_codec import summary
 from webhook.quota.objects import Pod
 from webhook.quota.refusals import QuotaExceeded
 from webhook.state.reserver import Reserved
@@ -404,9 +405,11 @@ def test_opting_out_keeps_what_is_reserved_for_the_way_back(rig: Rig) -> None:
     opt_out(rig.api, NS)
     rig.step()
     assert (rig.ledger().accounts, set(rig.held())) == ({}, {"web"})
+    assert summary(rig.ledger()) == "opted out"
     opt_in(rig.api, NS)
     rig.step()
     assert rig.reserved() == {"requests.cpu": "2"}
+    assert "requests.cpu 0+2/2" in summary(rig.ledger())
     assert isinstance(rig.reserve("next"), QuotaExceeded)
 
 

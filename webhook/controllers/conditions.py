@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from webhook.quota.ledger import Condition
+from webhook.quota.ledger import OPTED_OUT, Condition
 
 COUNTED: Final = "Counted"
 QUOTAS_READABLE: Final = "QuotasReadable"
 AMOUNTS_COUNTABLE: Final = "AmountsCountable"
 REBUILT: Final = "Rebuilt"
+_OPTED_OUT: Final = Condition(
+    COUNTED, "False", OPTED_OUT, "the namespace has opted out: nothing is counted here"
+)
 
 _MOST_NAMED: Final = 8
 _LONGEST_REASON: Final = 300
@@ -47,6 +50,11 @@ def conditions_of(trouble: Trouble) -> tuple[Condition, ...]:
         _readable(quotas, is_unmatchable=bool(trouble.unmatchable)),
         _countable(sorted(trouble.uncountable.values())),
     )
+
+
+def conditions_after_opt_out() -> tuple[Condition, ...]:
+    """Return the conditions of a ledger whose namespace has opted out."""
+    return (_OPTED_OUT, _readable([], is_unmatchable=False), _countable([]))
 
 
 def rebuilt(message: str) -> Condition:

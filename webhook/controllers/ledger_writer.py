@@ -11,7 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from webhook.cluster.api import ApiError, ConflictError, NotFoundError
-from webhook.controllers.conditions import Trouble, conditions_of, rebuilt, with_conditions
+from webhook.controllers.conditions import (
+    Trouble,
+    conditions_after_opt_out,
+    conditions_of,
+    rebuilt,
+    with_conditions,
+)
 from webhook.controllers.counts import Counts
 from webhook.controllers.terms import NotLeadingError
 from webhook.controllers.tracked import Tracked, TrackerTiming, Written
@@ -169,7 +175,7 @@ class LedgerWriter:
             pods, unmatchable = dict(tracked.unreadable_pods), tracked.count.unmatchable
             uncountable = tracked.count.uncountable
         if tracked.is_leaving:
-            return conditions_of(Trouble({}, (), {}))
+            return conditions_after_opt_out()
         quotas = self._counts.opted.quotas_of(namespace).unreadable
         return conditions_of(Trouble(pods, quotas, unmatchable, uncountable))
 

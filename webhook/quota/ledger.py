@@ -55,6 +55,7 @@ from typing import Final, TypeAlias
 from webhook.quota.ledger_values import (
     NEWEST,
     NOTHING,
+    OPTED_OUT,
     Account,
     Claim,
     Condition,
@@ -74,6 +75,7 @@ __all__ = [
     "NEWEST",
     "NOTHING",
     "NO_LEDGER",
+    "OPTED_OUT",
     "Account",
     "Admitted",
     "Claim",

@@ -46,6 +46,7 @@ from webhook.quota.fields import (
 )
 from webhook.quota.ledger import (
     NOTHING,
+    OPTED_OUT,
     Account,
     Condition,
     Ledger,
@@ -146,7 +147,10 @@ def _lines(status: Mapping[str, object], field: str) -> list[str]:
 
 
 def summary(ledger: Ledger) -> str:
-    """One line for people: each quota's deferred resources as used+reserved/hard."""
+    """Return the printed column: each quota's deferred resources as used+reserved/hard."""
+    if not ledger.accounts:
+        has_left = any(condition.reason == OPTED_OUT for condition in ledger.conditions)
+        return "opted out" if has_left else "no deferred quota"
     return "; ".join(
         f"{account.observed.name} {_amounts(account)}"
         for account in ledger.accounts.values()

@@ -133,6 +133,10 @@ class Claim:
     is_forced: bool = False
 
 
+OPTED_OUT: Final = "OptedOut"
+"""Reason of the condition `Counted` of a ledger whose namespace has opted out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """Something to know about the ledger, for people and monitoring; nothing is decided by it.

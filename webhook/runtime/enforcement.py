@@ -87,7 +87,7 @@ class Enforcement:
         )
         if told and told != self._held_back:
             _log.warning(
-                "configuration held back, run scripts/install --config",
+                "configuration held back, run scripts/install --config FILE",
                 extra={"fields": list(told)},
             )
         self._held_back = told

@@ -39,6 +39,7 @@ _log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 6
 _PASSING: Final = frozenset({408, 409, 429})
+_ENDED: Final = "shadow: ended"
 """Codes of refusals that another attempt may not meet."""
 
 
@@ -99,7 +100,7 @@ class ShadowBooks:
         raise ConflictError(f"the ledger of namespace {namespace} keeps changing")
 
     def end(self, namespace: str) -> None:
-        """Take the line for people back, where nothing else has been counted since.
+        """Write in the line for people that the record has ended, unless another count took over.
 
         Raises:
             ApiError: The API server does not do it.
@@ -108,8 +109,8 @@ class ShadowBooks:
         if found is None:
             return
         status = _status_of(found)
-        if status.get("summary") and not _is_guarding(status):
-            self._put(found, {**status, "summary": ""})
+        if status.get("summary", "") not in {"", _ENDED} and not _is_guarding(status):
+            self._put(found, {**status, "summary": _ENDED})
 
     # -- inside ----------------------------------------------------------------------------
 
