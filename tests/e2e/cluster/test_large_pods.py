@@ -15,10 +15,10 @@ from tests.e2e.cluster.waiting import becomes
 
 _LABELS: Final = {f"l{number:05}": "" for number in range(30_000)}
 """About a megabyte of a stored pod, and two and a half of memory where it is kept."""
-_FIRST: Final = 8
+_FIRST: Final = 4
 """Pods until the memory has grown that is needed to read any."""
-_PODS: Final = 24
-_MOST_BYTES: Final = 400_000
+_PODS: Final = 10
+_MOST_BYTES: Final = 900_000
 """By how much a pod may let a process grow; the pod itself is larger."""
 
 

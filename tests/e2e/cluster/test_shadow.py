@@ -233,7 +233,7 @@ def test_it_ends_in_deferring_or_as_it_began(
     assert again.exit_code == ExitCode.OK, again.output
     ended = run(plane, "disable", plain.namespace)
     assert ended.exit_code == ExitCode.OK, ended.output
-    becomes(lambda: plain.ledger()["summary"], "", "the line for people")
+    becomes(lambda: plain.ledger()["summary"], "shadow: ended", "the line for people")
     assert product.webhooks
 
 
