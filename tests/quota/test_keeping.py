@@ -6,23 +6,26 @@ import gc
 import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import a_pod
+from tests.builders import a_container, a_container_status, a_pod, a_sidecar
 from tests.quota.oracle import pod_answers
 from tests.quota.pod_strategies import damaged, json_values, places, pods
 from webhook.cluster.shapes import decode_pod
 from webhook.encoding import InvalidJsonError, NumberText, decode_json, encode_json
 from webhook.quota.constraints import missing_resources
-from webhook.quota.deferral import is_excluded
+from webhook.quota.deferral import deferred_part, is_excluded, uncountable_fields
 from webhook.quota.keeping import kept_pod, kept_quota
 from webhook.quota.line import waits
+from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod
-from webhook.quota.pods import usage_of
+from webhook.quota.pods import charged_to, usage_of
 from webhook.quota.qos import effective_qos_class, qos_class
+from webhook.quota.quantity import UNCOUNTABLE
 from webhook.state.names import GATE
 
 Object = Mapping[str, object]
@@ -202,10 +205,37 @@ LARGE: Mapping[str, Object] = {
     },
     "conditions": {"status": {"conditions": [{"type": f"t{n}"} for n in range(MANY)]}},
 }
+SCALARS = {f"example.com/r{n}": "1" for n in range(1500)}
+PAGES = {f"hugepages-{n + 1}Ki": "0" for n in range(1500)}
+COMPUTE = {"cpu": "1", "memory": "1Gi"}
+NAMING: Mapping[str, Object] = {
+    "one container": {"containers": [a_container(requests={**COMPUTE, **SCALARS}, limits=SCALARS)]},
+    "many containers": {
+        "containers": [
+            a_container(f"c{n}", requests={**COMPUTE, name: "1"}) for n, name in enumerate(SCALARS)
+        ]
+    },
+    "a sidecar": {"initContainers": [a_sidecar(requests=SCALARS)]},
+    "huge pages": {"containers": [a_container(requests={**COMPUTE, **PAGES})]},
+    "huge pages of the pod": {"resources": {"requests": PAGES, "limits": PAGES}},
+    "running": {
+        "containers": [a_container(requests={**COMPUTE, **SCALARS})],
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [
+                a_container_status(requests=SCALARS, limits=SCALARS, allocated={"cpu": "3"})
+            ],
+        },
+    },
+}
+"""Pods that name more resources than any node has."""
+GPU: Final = "requests.example.com/gpu"
 
 
 @pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "assigned"])
-@pytest.mark.parametrize("extra", LARGE.values(), ids=LARGE.keys())
+@pytest.mark.parametrize(
+    "extra", [*LARGE.values(), *NAMING.values()], ids=[*LARGE.keys(), *NAMING.keys()]
+)
 def test_what_is_kept_of_a_pod_does_not_grow_with_the_pod(extra: Object, node: str) -> None:
     raws = [
         decode_pod(encode_json(a_pod(name=f"p{n}", uid=f"u{n}", node=node, **extra)))  # type: ignore[arg-type]
@@ -237,6 +267,33 @@ def test_a_large_pod_is_judged_as_a_whole(extra: Object) -> None:
     assert kept.is_gated is whole.is_gated
     assert (GATE in kept.scheduling_gates) is (GATE in whole.scheduling_gates)
     assert waits(kept, GATE) is waits(whole, GATE)
+
+
+@pytest.mark.parametrize("extra", NAMING.values(), ids=NAMING.keys())
+@pytest.mark.parametrize("keys", [DEFERRED_KEYS, DEFERRED_KEYS | {GPU}], ids=["compute", "gpu"])
+def test_a_pod_that_names_very_many_resources_is_charged_as_a_whole(
+    extra: Object, keys: frozenset[str]
+) -> None:
+    raw = a_pod(requests={"cpu": "1"}, **extra)  # type: ignore[arg-type]
+    whole, kept = Pod.from_object(raw), kept_pod(raw)
+    charged = deferred_part(charged_to(whole), keys)
+    assert deferred_part(charged_to(kept), keys) == charged
+    assert (charged.get(GPU) == UNCOUNTABLE) is (GPU in keys)
+    assert bool(uncountable_fields(kept, keys)) is (GPU in keys)
+    assert qos_class(kept) == qos_class(whole)
+    keys_of_compute = ("requests.cpu", "limits.cpu", "requests.memory", "limits.memory")
+    assert set(missing_resources(kept, keys_of_compute)) == set(
+        missing_resources(whole, keys_of_compute)
+    )
+
+
+def test_up_to_a_number_of_resources_each_is_counted() -> None:
+    named = dict(list(SCALARS.items())[:31])
+    raw = a_pod(*(a_container(f"c{n}", requests={**named, "cpu": "1"}) for n in range(30)))
+    whole, kept = Pod.from_object(raw), kept_pod(raw)
+    assert not kept.has_many_names
+    assert usage_of(kept, now=None) == usage_of(whole, now=None)
+    assert len(kept.containers) == 1
 
 
 @given(pod=pods(), copies=st.integers(20, 40))

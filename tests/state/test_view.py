@@ -93,3 +93,15 @@ def test_no_cache_keeps_what_is_written_on_quotas(desk: Desk) -> None:
     kept = desk.engine.informers["resourcequotas"]
     assert isinstance(kept, Informer)
     assert len(repr(kept.get(f"{NS}/large"))) < 2000
+
+
+def test_a_pod_that_names_very_many_resources_is_kept_small_and_looked_up(desk: Desk) -> None:
+    named = {f"example.com/r{number}": "1" for number in range(3000)}
+    desk.pod(name="large", uid="u", requests={"cpu": "1", **named})
+    desk.catch_up()
+    kept = [repr(one.get(f"{NS}/large")) for one in desk.informers()]
+    assert max(map(len, kept)) < 2000
+    found = view_of(desk).pod(NS, "large")
+    assert found.pod is not None
+    assert found.is_live
+    assert "example.com/r2999" in found.pod.containers[0].requests

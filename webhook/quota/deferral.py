@@ -15,10 +15,11 @@ from typing import Final
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.fields import key as keyed
 from webhook.quota.ledger import NEWEST, Claim, Door, Observed, excess
+from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.pods import charged_to
+from webhook.quota.pods import MANY_NAMES, charged_to
 from webhook.quota.qos import effective_qos_class
-from webhook.quota.quantity import COUNTABLE, Quantity
+from webhook.quota.quantity import COUNTABLE, UNCOUNTABLE, Quantity
 from webhook.quota.resources import ResourceList, counted, uncountable_names
 from webhook.quota.scopes import ScopeError, is_terminating, matches
 
@@ -95,6 +96,8 @@ def is_excluded(quota: ResourceQuota) -> bool:
 def deferred_part(resources: ResourceList, keys: Set[str]) -> dict[str, Quantity]:
     """Return the deferred resources of a list, as they are counted (`resources.counted`)."""
     part = {name: amount for name, amount in resources.items() if name in keys}
+    if MANY_NAMES in resources:
+        part.update(dict.fromkeys(keys - DEFERRED_KEYS, UNCOUNTABLE))
     return {**counted(part)} if uncountable_names(part) else part
 
 
@@ -109,7 +112,8 @@ def limits_of(quota: ResourceQuota, keys: Set[str]) -> dict[str, Quantity]:
 def uncountable_fields(pod: Pod, keys: Set[str]) -> tuple[str, ...]:
     """Return where a pod asks for so much of a deferred resource that it cannot be counted.
 
-    Those are YAML paths; only the quota key where it is the sum that is too large.
+    Those are YAML paths; only the quota key where it is the sum that is too large, or where the pod
+    names too many resources.
     """
     names = uncountable_names(deferred_part(charged_to(pod), keys))
     found: list[str] = []

@@ -8,33 +8,37 @@ for. That part is read once for all of them, which saves more time than memory.
 Caches hold the pods of every namespace, and whoever may create pods decides how large they are: a
 pod of 1.5 MiB must not take much more room here than any other. So labels are dropped and
 annotations, but for two of them; gates and containers beyond some number are kept as summaries that
-are judged like all of them; a large template is not remembered.
+are judged like all of them; of very many resources only those that Kubernetes itself defines are
+kept (`pods.charged_to`); a large template is not remembered.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from webhook.encoding import InvalidJsonError, decode_json, encode_json
 from webhook.quota.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.fields import InvalidFieldError
-from webhook.quota.names import LET_THROUGH_ANNOTATION
+from webhook.quota.names import LET_THROUGH_ANNOTATION, is_hugepages
 from webhook.quota.objects import (
     MIRROR_ANNOTATION,
     Container,
+    ContainerStatus,
     Pod,
+    PodResources,
+    PodStatusResources,
     ResourceQuota,
     is_unplaced,
 )
 from webhook.quota.pods import is_terminal, usage_of
 from webhook.quota.quantity import ZERO, Quantity
 from webhook.quota.reading import Node
-from webhook.quota.resources import ResourceList
+from webhook.quota.resources import ResourceList, mask
 
 _OUR_PREFIX: Final = "deferredquota.io/"
 _TEMPLATES: Final = 2048
@@ -45,7 +49,12 @@ _GATES: Final = 8
 """Gates of others that are kept of a pod, by which it says why it waits."""
 _CONTAINERS: Final = 32
 """A pod with more of them keeps summaries."""
+_AMOUNTS: Final = 96
+"""A pod whose containers state more of them keeps summaries."""
+_COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 _STATED: Final = ("cpu", "memory")
+_Reported = TypeVar("_Reported", ContainerStatus, PodStatusResources)
+_Asking = TypeVar("_Asking", Container, PodResources, ContainerStatus, PodStatusResources)
 _OF_ITS_OWN: Final = {"conditions": None, "nominatedNodeName": None}
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _MIRROR: Final[Mapping[str, str]] = MappingProxyType({MIRROR_ANNOTATION: ""})
@@ -83,6 +92,8 @@ def lean(
         labels: Those that are kept.
         annotations: Those that are kept beside the usual ones.
     """
+    if pod.has_many_names:
+        pod = _with_compute_only(pod)
     usage = None if is_terminal(pod) else usage_of(pod, now=None)
     kept = replace(
         pod,
@@ -99,7 +110,7 @@ def lean(
     # of a pod with news about a resize the sum depends on which container they are about
     has_resized = pod.resize_infeasible or pod.resize_verdict_outdated
     has_news = pod.statuses or pod.reported or has_resized
-    if not has_news and len(pod.containers) + len(pod.init_containers) > _CONTAINERS:
+    if not has_news and _is_large((*pod.containers, *pod.init_containers)):
         kept = replace(
             kept,
             containers=_summaries(pod.containers),
@@ -154,9 +165,7 @@ def _template(key: bytes) -> Pod:
     """Read a pod that has no metadata and no node, and what it would be charged."""
     raw = decode_json(key)
     assert isinstance(raw, dict)  # noqa: S101 - only this module makes keys
-    pod = Pod.from_stored(raw)
-    usage_of(pod, now=None)  # which the pod keeps
-    return pod
+    return lean(Pod.from_stored(raw))
 
 
 def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
@@ -191,6 +200,7 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
         resize_verdict_outdated=shared.resize_verdict_outdated,
         statuses=shared.statuses,
         reported=shared.reported,
+        has_many_names=shared.has_many_names,
         is_unplaced=is_unplaced(spec, node.child("status")),
     )
     object.__setattr__(pod, "_usage", shared._usage)  # noqa: SLF001 - of the very same parts
@@ -212,6 +222,40 @@ def _gates_of(gates: tuple[str, ...]) -> tuple[str, ...]:
         return gates
     ours = [name for name in gates if name.startswith(_OUR_PREFIX)][:_GATES]
     return (*ours, *[name for name in gates if name not in ours][:_GATES])
+
+
+def _is_large(containers: Sequence[Container]) -> bool:
+    amounts = sum([len(one.requests) + len(one.limits) for one in containers])
+    return len(containers) > _CONTAINERS or amounts > _AMOUNTS
+
+
+def _with_compute_only(pod: Pod) -> Pod:
+    """Return the pod without resources of vendors and huge pages: there can be any number."""
+    whole, reported = pod.resources, pod.reported
+    return replace(
+        pod,
+        containers=tuple(map(_compute_of, pod.containers)),
+        init_containers=tuple(map(_compute_of, pod.init_containers)),
+        overhead=mask(pod.overhead, _COMPUTE),
+        resources=None if whole is None else _compute_of(whole, *_first_names(whole)),
+        statuses={name: _compute_reported(one) for name, one in pod.statuses.items()},
+        reported=None if reported is None else _compute_reported(reported),
+    )
+
+
+def _compute_of(one: _Asking, *others: str) -> _Asking:
+    names = (*_COMPUTE, *others)
+    return replace(one, requests=mask(one.requests, names), limits=mask(one.limits, names))
+
+
+def _first_names(whole: PodResources) -> tuple[str, ...]:
+    """Return one size of huge pages of each list: a pod as a whole may state nothing else."""
+    lists = (whole.requests, whole.limits)
+    return tuple([name for amounts in lists for name in [*filter(is_hugepages, amounts)][:1]])
+
+
+def _compute_reported(one: _Reported) -> _Reported:
+    return replace(_compute_of(one), allocated=mask(one.allocated, _COMPUTE))
 
 
 def _summaries(containers: tuple[Container, ...]) -> tuple[Container, ...]:

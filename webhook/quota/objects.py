@@ -7,7 +7,7 @@ InvalidFieldError (InvalidQuantityError for amounts) that names its YAML path.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from datetime import datetime
@@ -19,6 +19,9 @@ from webhook.quota.resources import ResourceList
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """Set by a kubelet on the API server's copy of a static pod."""
+
+_COUNTED_NAMES = 32
+"""Resources of different names that a pod may ask for to be counted by each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ class Pod:
     """None unless the pod has resources as a whole, and its node has reported some."""
     resize_verdict_outdated: bool = False
     """Whether `resize_infeasible` was said of an earlier resize than the one asked for now."""
+    has_many_names: bool = False
+    """Whether the pod names more resources than any node has; see `pods.charged_to`."""
     is_unplaced: bool = False
     """Whether the pod waits, the scheduler has tried to place it in vain, and nominates no node."""
     _usage: ResourceList | None = dataclass_field(
@@ -171,6 +176,11 @@ class Pod:
     @classmethod
     def _read(cls, node: Node) -> Pod:
         meta, spec, status = node.child("metadata"), node.child("spec"), node.child("status")
+        containers, init_containers = _containers(spec), _init_containers(spec)
+        resources = _pod_resources(spec)
+        asking: list[Container | PodResources] = [*containers, *init_containers]
+        if resources is not None:
+            asking.append(resources)
         return cls(
             namespace=meta.text("namespace"),
             name=meta.text("name"),
@@ -186,10 +196,10 @@ class Pod:
             priority=spec.integer("priority"),
             priority_class_name=spec.text("priorityClassName"),
             active_deadline_seconds=spec.integer("activeDeadlineSeconds"),
-            containers=_containers(spec),
-            init_containers=_init_containers(spec),
+            containers=containers,
+            init_containers=init_containers,
             overhead=spec.resource_list("overhead"),
-            resources=_pod_resources(spec),
+            resources=resources,
             scheduling_gates=tuple(gate.text("name") for gate in spec.children("schedulingGates")),
             cross_namespace_affinity=_reaches_other_namespaces(spec),
             phase=status.text("phase"),
@@ -198,6 +208,7 @@ class Pod:
             resize_verdict_outdated=_is_resize_verdict_outdated(meta, status),
             statuses=_statuses(status),
             reported=_reported(spec, status),
+            has_many_names=_has_many_names(asking),
             is_unplaced=is_unplaced(spec, status),
         )
 
@@ -317,6 +328,13 @@ def _container(node: Node, *, restartable: bool) -> Container:
         resources.resource_list("limits"),
         restartable,
     )
+
+
+def _has_many_names(asking: Iterable[Container | PodResources]) -> bool:
+    lists = [amounts for one in asking for amounts in (one.requests, one.limits)]
+    if sum(map(len, lists)) <= _COUNTED_NAMES:
+        return False
+    return len({name for amounts in lists for name in amounts}) > _COUNTED_NAMES
 
 
 def _pod_resources(spec: Node) -> PodResources | None:

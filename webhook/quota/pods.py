@@ -27,8 +27,11 @@ from webhook.quota.names import (
 )
 from webhook.quota.objects import Pod, PodResources
 from webhook.quota.pod_requests import pod_limits, pod_requests
-from webhook.quota.quantity import Quantity
+from webhook.quota.quantity import UNCOUNTABLE, Quantity
 from webhook.quota.resources import ResourceList, mask, max_of
+
+MANY_NAMES: Final = "*"
+"""Stands in what a pod is charged for every extended resource; no resource has this name."""
 
 _ONE: Final = Quantity.parse("1")
 _ENDED_USAGE: Final[ResourceList] = MappingProxyType({POD_COUNT_KEY: _ONE})
@@ -97,7 +100,15 @@ def charged_to(pod: Pod) -> ResourceList:
     A pod-level resize downwards takes effect when the node has carried it out. The API server's
     own evaluator reads that of containers only (`status.resources` of the pod is not consulted,
     kubernetes v1.36.3), and so gives the rest away before.
+
+    A pod with too many names (`Pod.has_many_names`) is charged more of every extended resource
+    than can be counted: caches do not keep all that it asks for, and no node runs it.
     """
+    usage = _held_by(pod)
+    return {**usage, MANY_NAMES: UNCOUNTABLE} if pod.has_many_names else usage
+
+
+def _held_by(pod: Pod) -> ResourceList:
     if pod.reported is None or pod.resources is None or is_terminal(pod):
         return usage_of(pod, now=None)
     wanted, reported = pod.resources, pod.reported

@@ -37,7 +37,7 @@ from webhook.quota.ledger import (
     not_counted,
 )
 from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.pods import usage_of
+from webhook.quota.pods import charged_to
 from webhook.quota.quantity import Quantity
 
 MOST_WORKLOADS: Final = 100
@@ -374,7 +374,7 @@ def fate_of(
         claim = claim_of_assignment(pod, deferred, door=Door.BIND, seen=NEWEST, applying=applying)
     except QuotaScopeError:
         return Fate.UNJUDGED
-    usage = deferred_part(usage_of(pod, now=None), deferred.keys)
+    usage = deferred_part(charged_to(pod), deferred.keys)
     refused = Fate.STILL_REFUSED if pod.is_assigned else None
     if any(over_hard(quota.name, usage, {}, quota.hard) for quota in applying):
         return refused or Fate.NEVER_FITS

@@ -196,7 +196,8 @@ class Underway:
             space = self._spaces.setdefault(namespace, _Space())
             is_again = not is_dry_run and space.forget(token)
             may = space.has_room(fits, stands_before)
-            came = _Recent(lean(pod), usage_of(pod, now=None), now)
+            kept = lean(pod)
+            came = _Recent(kept, usage_of(kept, now=None), now)
             if not is_again:
                 token = secrets.token_hex(8)
             if may and not is_dry_run:

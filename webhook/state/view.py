@@ -99,7 +99,7 @@ class CachedView:
         return self._quotas.live(namespace)
 
     def pod(self, namespace: str, name: str) -> PodSeen:
-        """Return a waiting pod as last seen, or live if the cache does not have it or is too old.
+        """Return a waiting pod as last seen, or live if the cache is too old or lacks some of it.
 
         Raises:
             ApiError: The API server had to be asked and does not answer.
@@ -107,7 +107,8 @@ class CachedView:
         """
         seen = self.pods.resource_version  # before the pod: it is at least as new
         pod = self.pods.get(object_key(namespace, name))
-        if pod is None or self.pods.last_event_age_seconds > self._stale_seconds:
+        is_stale = self.pods.last_event_age_seconds > self._stale_seconds
+        if pod is None or pod.has_many_names or is_stale:
             return self.live_pod(namespace, name)
         return PodSeen(pod, seen, is_live=False)
 

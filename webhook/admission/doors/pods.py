@@ -36,7 +36,7 @@ from webhook.quota.fields import InvalidFieldError
 from webhook.quota.ledger import NEWEST, Claim, Door
 from webhook.quota.names import is_uid, object_name_errors
 from webhook.quota.objects import Pod
-from webhook.quota.pods import usage_of
+from webhook.quota.pods import charged_to
 from webhook.quota.qos import forged_qos_class
 from webhook.quota.resources import render
 from webhook.quota.scopes import is_terminating
@@ -236,7 +236,7 @@ def _never_fits(
     context: DoorContext, pod: Pod, applying: tuple[DeferredQuota, ...]
 ) -> tuple[str, ...]:
     """Warn of quotas that are too small for the pod even when nothing else is used."""
-    usage = deferred_part(usage_of(pod, now=None), context.current_rules().deferred_keys)
+    usage = deferred_part(charged_to(pod), context.current_rules().deferred_keys)
     found = [over_hard(quota.name, usage, {}, quota.hard) for quota in applying]
     return tuple(
         f"can never fit quota {over.quota}: requested {render(over.requested)},"
