@@ -192,6 +192,16 @@ LARGE: Mapping[str, Object] = {
             {"name": f"c{n}", "resources": {"requests": {"cpu": f"{n + 1}m"}}} for n in range(MANY)
         ]
     },
+    "containers that a node reports of": {
+        "containers": [a_container(f"c{n}", requests={"cpu": f"{n + 1}m"}) for n in range(1500)],
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [
+                a_container_status(f"c{n}", requests={"cpu": "2m"}, allocated={"cpu": f"{n}m"})
+                for n in range(1500)
+            ],
+        },
+    },
     "containers that state nothing": {"containers": [{"name": f"c{n}"} for n in range(MANY)]},
     "init containers": {
         "initContainers": [

@@ -57,6 +57,7 @@ _Reported = TypeVar("_Reported", ContainerStatus, PodStatusResources)
 _Asking = TypeVar("_Asking", Container, PodResources, ContainerStatus, PodStatusResources)
 _OF_ITS_OWN: Final = {"conditions": None, "nominatedNodeName": None}
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_STATUSES: Final[Mapping[str, ContainerStatus]] = MappingProxyType({})
 _MIRROR: Final[Mapping[str, str]] = MappingProxyType({MIRROR_ANNOTATION: ""})
 
 
@@ -107,14 +108,15 @@ def lean(
         or _NOTHING,
         scheduling_gates=_gates_of(pod.scheduling_gates),
     )
-    # of a pod with news about a resize the sum depends on which container they are about
+    # of a pod with news about a resize the sum has to be worked out again, container by container
     has_resized = pod.resize_infeasible or pod.resize_verdict_outdated
-    has_news = pod.statuses or pod.reported or has_resized
+    has_news = pod.reported is not None or has_resized
     if not has_news and _is_large((*pod.containers, *pod.init_containers)):
         kept = replace(
             kept,
             containers=_summaries(pod.containers),
             init_containers=_summaries(pod.init_containers),
+            statuses=_NO_STATUSES,  # they are in the usage
         )
     if usage is not None:
         object.__setattr__(kept, "_usage", usage)
