@@ -164,7 +164,7 @@ def object_name_errors(text: str) -> tuple[str, ...]:
 
 
 def is_uid(text: str) -> bool:
-    """Return whether the text can be a uid; API servers write 36 characters, others could be longer.
+    """Return whether the text can be a uid: API servers write 36 characters, and may write more.
 
     Source: kubernetes v1.36, apimachinery/pkg/types/uid.go, which leaves them open.
     """
