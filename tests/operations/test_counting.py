@@ -20,12 +20,13 @@ from tests.operations.scenes import (
 )
 from webhook.cluster.api import ForbiddenError, Revision
 from webhook.cluster.memory import MemoryClient
+from webhook.controllers.counting import NamespaceCount
 from webhook.operations.counting import taken_at_bind
 from webhook.operations.doctor import Settings
 from webhook.operations.opting_in import plan_for
 from webhook.operations.opting_out import opt_out, preview
 from webhook.operations.server_time import server_time
-from webhook.quota.deferral import deferred_quotas
+from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.resources import to_text
@@ -68,6 +69,22 @@ def test_an_ending_pod_that_is_held_takes_all_of_it_for_certain(now: datetime | 
     (quota,) = deferred_quotas(quotas, DEFERRED_KEYS, holds_terminating=True).quotas
     found = taken_at_bind(quota, [Pod.from_object(an_ending_pod())], now=now)
     assert [to_text(part)["requests.cpu"] for part in (found.least, found.most)] == ["2", "2"]
+
+
+@pytest.mark.parametrize("amounts", [["1e20000", "1"], ["1e100"], ["1e20000", "1e20000"]])
+def test_amounts_that_are_too_large_add_up_to_what_the_ledger_says(amounts: list[str]) -> None:
+    (quota,) = deferred_quotas([ResourceQuota.from_object(a_quota())], DEFERRED_KEYS).quotas
+    pods = [
+        Pod.from_stored(a_pod(name=f"p{number}", uid=f"u{number}", node="n", requests={"cpu": cpu}))
+        for number, cpu in enumerate(amounts)
+    ]
+    count = NamespaceCount()
+    count.set_quotas(NamespaceQuotas((quota,), frozenset({quota.observed}), DEFERRED_KEYS))
+    for pod in pods:
+        count.put(pod)
+    used = count.count(0).quotas[quota.name].used["requests.cpu"]
+    found = taken_at_bind(quota, pods)
+    assert [part["requests.cpu"] for part in (found.least, found.most)] == [used, used]
 
 
 HARD = {"requests.cpu": "1", "pods": "9", "count/pods": "9"}

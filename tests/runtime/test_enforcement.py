@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +29,7 @@ from webhook.telemetry.metrics import Metrics
 
 HEAD = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
 TEAM = "team-a"
+GPU = "requests.nvidia.com/gpu"
 
 
 class Process:
@@ -36,11 +37,11 @@ class Process:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.write({"deferredResources": ["requests.nvidia.com/gpu"]})
+        self.write({"deferredResources": [GPU]})
         cluster = MemoryCluster()
         cluster.load([(NAMESPACES, a_namespace()), (RESOURCE_QUOTAS, a_quota("q"))])
         self.api = MemoryClient(cluster)
-        self.api.create(VALIDATING_WEBHOOKS, self.registration())
+        self.api.create(VALIDATING_WEBHOOKS, self.registration(deferred=[GPU]))
         self.metrics = Metrics()
         self.file = ConfigurationFile(path, check=check_configuration)
         options = EngineOptions(self.file, control=ControlOptions(), is_registered=True)
@@ -51,8 +52,8 @@ class Process:
         self.path.write_text(text)
 
     @staticmethod
-    def registration(*exempt: str) -> Any:
-        objects = render(exempt_namespaces=exempt).registrations
+    def registration(*exempt: str, deferred: Sequence[str] = ()) -> Any:
+        objects = render(exempt_namespaces=exempt, deferred_resources=deferred).registrations
         return next(one for one in objects if one["kind"] == "ValidatingWebhookConfiguration")
 
     def leave_out(self, *exempt: str) -> None:
@@ -60,6 +61,13 @@ class Process:
         found = self.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
         wanted = self.registration(*exempt)
         self.api.update(VALIDATING_WEBHOOKS, {**found, "webhooks": wanted["webhooks"]})
+
+    def defer(self, *resources: str) -> None:
+        """Register as an installation that defers these extended resources does."""
+        found: Any = self.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+        notes = self.registration(deferred=resources)["metadata"]["annotations"]
+        metadata = {**found["metadata"], "annotations": notes}
+        self.api.update(VALIDATING_WEBHOOKS, {**found, "metadata": metadata})
 
     def decision(self) -> str:
         """Return how a pod of 9 cpu that names its node is decided on."""
@@ -109,17 +117,51 @@ def test_a_namespace_is_exempt_only_when_the_guard_leaves_it_out(process: Proces
     eventually(lambda: process.decision() != "exempt", "it is guarded again")
 
 
-def test_a_resource_that_is_dropped_is_charged_until_a_restart(process: Process) -> None:
+def test_a_resource_that_is_dropped_is_charged_until_the_mask_is_narrower(
+    process: Process,
+) -> None:
     is_reloaded = after_reload(process)
     process.write({"pacing": "none"})
     eventually(is_reloaded, "the file is read")
+    held_back = f"{GPU}: is charged until the mask"
+    eventually(lambda: any(held_back in one for one in process.engine.warnings()), "it is told")
+    assert GPU in process.engine._rules.deferred_keys
+    process.defer()
     eventually(
-        lambda: any("requests.nvidia.com/gpu" in one for one in process.engine.warnings()),
-        "it is told",
+        lambda: GPU not in process.engine._rules.deferred_keys,
+        "it is the API server's",
     )
-    assert "requests.nvidia.com/gpu" in process.engine._rules.deferred_keys
-    anew = Engine(process.api, Metrics(), EngineOptions(process.file, is_registered=True))
-    assert "requests.nvidia.com/gpu" not in anew._rules.deferred_keys
+    assert process.engine.warnings() == []
+
+
+def test_a_process_that_starts_meanwhile_charges_a_dropped_resource_like_the_others(
+    process: Process,
+) -> None:
+    process.write({"pacing": "none"})
+    file = ConfigurationFile(process.path, check=check_configuration)
+    options = EngineOptions(file, control=None, follow_ledgers=True, is_registered=True)
+    anew = Engine(process.api, Metrics(), options)
+    anew.start()
+    try:
+        eventually(
+            lambda: GPU in anew._rules.deferred_keys,
+            "it counts as those that were there before",
+        )
+    finally:
+        anew.stop()
+
+
+def test_without_an_annotation_a_dropped_resource_is_charged_until_a_restart(
+    process: Process,
+) -> None:
+    found: Any = process.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+    process.api.update(
+        VALIDATING_WEBHOOKS, {**found, "metadata": {**found["metadata"], "annotations": {}}}
+    )
+    process.write({"pacing": "none"})
+    held_back = f"{GPU}: is charged until a restart"
+    eventually(lambda: any(held_back in one for one in process.engine.warnings()), "it is told")
+    assert GPU in process.engine._rules.deferred_keys
 
 
 def test_a_rejected_file_is_told_until_it_is_mended(process: Process) -> None:
@@ -144,6 +186,6 @@ def test_a_rejected_file_is_told_until_it_is_mended(process: Process) -> None:
     assert process.file.rejection is not None
     assert since is not None
     assert process.file.rejection.since == since.since
-    process.write({"deferredResources": ["requests.nvidia.com/gpu"]})
+    process.write({"deferredResources": [GPU]})
     eventually(lambda: process.shows("configuration_rejected") == 0, "it is mended")
     assert process.engine.warnings() == []

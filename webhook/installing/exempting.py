@@ -36,7 +36,7 @@ def wait_until_enforced(
         api: The API server.
         exempt: Namespaces that the new configuration exempts.
         patience: How long to wait; None is not at all.
-        report: Told what is waited for.
+        report: Takes a line about what is waited for.
 
     Raises:
         InstallError: Some are not complete in time; the guard stays.

@@ -72,7 +72,7 @@ class Probe:
         self._turns = itertools.count()
 
     def obstacle(self) -> str:
-        """Say why the webhook did not answer as it has to; empty when it did.
+        """Return why the webhook did not answer as it has to; empty when it did.
 
         Where no namespace is left it may answer as it likes.
 

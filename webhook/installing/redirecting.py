@@ -68,7 +68,7 @@ class Redirection:
 
     Args:
         applier: Its API server and its dry run are taken; it counts what is changed.
-        report: Is told what is changed.
+        report: Takes a line about each change.
         registrations: What is wanted; the bundle may still be unknown.
     """
 
@@ -177,7 +177,7 @@ class Redirection:
         return is_changed
 
     def unfinished(self) -> str:
-        """Say what stands when an installation breaks off; nothing where nobody moves."""
+        """Return what stands when an installation breaks off; empty where nothing moves."""
         if self._applier.dry_run or not self._is_under_way:
             return ""
         if not self._left:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, cast
 
 from webhook import __version__
-from webhook.cluster.api import Object
+from webhook.cluster.api import VALIDATING_WEBHOOKS, Object
 from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
 from webhook.config import Configuration
 from webhook.installing.kustomizations import (
@@ -24,7 +24,14 @@ from webhook.installing.kustomizations import (
 from webhook.operations.names import EXEMPT, GLASS_BREAKERS, TRUSTED
 from webhook.quota.fields import mapping, sequence
 from webhook.quota.names import DEFERRED_KEYS
-from webhook.state.names import AUTO_PACING, DEFAULT_NAMESPACE, GATE_PACING, NO_PACING, PACING_LABEL
+from webhook.state.names import (
+    AUTO_PACING,
+    DEFAULT_NAMESPACE,
+    DEFERRED_RESOURCES_ANNOTATION,
+    GATE_PACING,
+    NO_PACING,
+    PACING_LABEL,
+)
 
 MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
 """Where the manifests are in a checkout; they are not part of the Python package."""
@@ -157,6 +164,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         _write_lists(each, lists)
         if pacing == NO_PACING:
             _ask_for_gates(each)
+        _note_deferred(each, keys)
     return Rendered(
         cluster=tuple(cluster),
         configuration=tuple(configuration),
@@ -198,6 +206,16 @@ def _direct(configuration: Manifest, url: str, ca_pem: bytes) -> None:
         if ca_pem:
             client["caBundle"] = base64.b64encode(ca_pem).decode("ascii")
         entry["clientConfig"] = client
+
+
+def _note_deferred(configuration: Manifest, keys: Collection[str]) -> None:
+    """Write beside the guard which resources are deferred by configuration, also if none are."""
+    if configuration["kind"] != VALIDATING_WEBHOOKS.kind:
+        return
+    metadata = cast("Manifest", configuration["metadata"])
+    names = ",".join(key for key in keys if key not in DEFERRED_KEYS)
+    notes = mapping(metadata.get("annotations"), "metadata.annotations")
+    metadata["annotations"] = {**notes, DEFERRED_RESOURCES_ANNOTATION: names}
 
 
 def _run_image(deployment: Manifest, image: str) -> None:

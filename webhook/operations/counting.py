@@ -11,7 +11,7 @@ from webhook.quota.deferral import DeferredQuota
 from webhook.quota.objects import Pod, ResourceQuota
 from webhook.quota.pods import charged_to, is_quota_eligible
 from webhook.quota.quantity import ZERO
-from webhook.quota.resources import ResourceList, add, mask, max_of
+from webhook.quota.resources import ResourceList, add, counted, mask, max_of
 from webhook.quota.scopes import ScopeError, matches
 
 _ANY_POD: Final = Pod.from_object({})
@@ -56,7 +56,7 @@ def taken_at_bind(
         most = add(most, max_of(usage, grown))
         if quota.holds_terminating or not pod.is_deleting:
             least = add(least, usage)
-    return Taken(least, most)
+    return Taken(counted(least), counted(most))
 
 
 def scope_fault(quota: ResourceQuota) -> str:

@@ -142,7 +142,7 @@ def is_pod_quota_key(key: str) -> bool:
 
 
 def is_deferrable(key: str) -> bool:
-    """Say whether a quota key can be charged at the bind: compute, or a vendor's resource."""
+    """Return whether a quota key can be charged at the bind: compute, or a vendor's resource."""
     return key in DEFERRED_KEYS or (
         key.startswith(_REQUESTS) and is_extended_resource(key[len(_REQUESTS) :])
     )
@@ -164,7 +164,7 @@ def object_name_errors(text: str) -> tuple[str, ...]:
 
 
 def is_uid(text: str) -> bool:
-    """Say whether the text can be a uid; API servers write 36 characters, others could be longer.
+    """Return whether the text can be a uid: API servers write 36 characters, and may write more.
 
     Source: kubernetes v1.36, apimachinery/pkg/types/uid.go, which leaves them open.
     """

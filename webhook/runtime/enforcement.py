@@ -7,8 +7,10 @@ what the mask hides. The order between both must never leave quota enforced by n
 1. A namespace is exempt only while the guard at the bind leaves it out. While the API server asks,
    pods of the namespace are charged. Nothing is hidden of its quotas any more, so that they are
    enforced by the API server before the guard goes (`installing.exempting`).
-2. A resource that is no longer deferred is charged until the process is replaced, which is after
-   the mask has become narrower (`installing.installation`).
+2. A resource that is no longer deferred is charged for as long as an annotation of the guard's
+   registration names it, which is until the mask has become narrower (`installing.installation`).
+   So it is for every process, also one that starts meanwhile: those that count otherwise do not
+   decide by each other's ledgers. Where nothing is annotated, it is until the process is replaced.
 
 What goes the other way needs no care: the API server enforces what it is not asked about and what
 nothing hides.
@@ -20,12 +22,25 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from webhook.cluster.api import VALIDATING_WEBHOOKS, ApiError, ClusterApi, NotFoundError
+from webhook.cluster.api import (
+    VALIDATING_WEBHOOKS,
+    ApiError,
+    ClusterApi,
+    NotFoundError,
+    Object,
+)
 from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
 from webhook.config import Configuration
 from webhook.controllers.guards import Guard, guard_of
 from webhook.quota.fields import InvalidFieldError
-from webhook.state.names import DEFERRED_MODE, MODE_LABEL, REGISTRATION
+from webhook.quota.names import is_deferrable
+from webhook.quota.reading import Node
+from webhook.state.names import (
+    DEFERRED_MODE,
+    DEFERRED_RESOURCES_ANNOTATION,
+    MODE_LABEL,
+    REGISTRATION,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +64,7 @@ class Enforcement:
         self._pause_seconds = pause_seconds
         self._next_look = clock()
         self._guard: Guard | None = None
+        self._registered: tuple[str, ...] | None = None
         self._resources: tuple[str, ...] = ()
         self._held_back: tuple[str, ...] = ()
 
@@ -65,25 +81,30 @@ class Enforcement:
         if self._clock() < self._next_look:
             return False
         self._next_look = self._clock() + self._pause_seconds
+        registered = None
         try:
-            guard = guard_of(self._api.get(VALIDATING_WEBHOOKS, REGISTRATION))
+            found = self._api.get(VALIDATING_WEBHOOKS, REGISTRATION)
+            guard, registered = guard_of(found), _registered_resources(found)
         except NotFoundError:
             guard = _NOT_THERE
         except (ApiError, InvalidFieldError) as err:
             _log.warning("registration not read", extra={"error": str(err)})
             return False
-        before, self._guard = self._guard, guard
-        return guard != before
+        before = (self._guard, self._registered)
+        self._guard, self._registered = guard, registered
+        return (guard, registered) != before
 
     def of(self, configuration: Configuration) -> Configuration:
         """Return what is in force of a configuration, and keep in mind what is held back."""
         exempt = frozenset(filter(self._is_left_out, configuration.exempt_namespaces))
-        dropped = [name for name in self._resources if name not in configuration.deferred_resources]
+        former = self._resources if self._registered is None else self._registered
+        until = "a restart" if self._registered is None else "the mask does not hide it any more"
+        dropped = [name for name in former if name not in configuration.deferred_resources]
         self._resources = (*configuration.deferred_resources, *dropped)
         waiting = sorted(configuration.exempt_namespaces - exempt) if self._guard else []
         told = (
             *(f"exemptNamespaces: {name}: the webhook is still asked about it" for name in waiting),
-            *(f"deferredResources: {name}: is charged until a restart" for name in dropped),
+            *(f"deferredResources: {name}: is charged until {until}" for name in dropped),
         )
         if told and told != self._held_back:
             _log.warning(
@@ -97,3 +118,14 @@ class Enforcement:
         """Return whether the guard is known not to be asked about an opted-in namespace."""
         labels = {NAMESPACE_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
         return self._guard is not None and bool(self._guard.gap(labels))
+
+
+def _registered_resources(configuration: Object) -> tuple[str, ...] | None:
+    """Return the resources that a registration names as deferred; None where nothing is annotated.
+
+    Raises:
+        InvalidFieldError: It has a field of the wrong type.
+    """
+    annotations = Node(configuration).child("metadata").string_map("annotations")
+    names = annotations.get(DEFERRED_RESOURCES_ANNOTATION)
+    return None if names is None else tuple(filter(is_deferrable, names.split(",")))

@@ -152,7 +152,7 @@ def _named(parts: ServerParts, access: Access, certificates: CertificateFiles) -
 
 
 class _CalledNames:
-    """Tells certificates by which names the API server calls; unread registrations change nothing.
+    """The names that the API server calls, for certificates; unread registrations change nothing.
 
     Attributes:
         has_looked: Whether it has tried once.

@@ -45,6 +45,9 @@ UNJUDGED_LABEL: Final = "deferredquota.io/unjudged"
 """Written on a new pod that the gate door leaves to `shape.`, which may refuse it."""
 UNJUDGED: Final = "true"
 
+DEFERRED_RESOURCES_ANNOTATION: Final = "deferredquota.io/deferred-resources"
+"""On the registration of the guard: the extended resources that the mask may hide, by commas."""
+
 MARK_PREFIX: Final = "deferredquota.io/"
 """Labels and annotations of pods that begin so are ours to write."""
 CAPACITY_LABEL: Final = "nos.nebuly.com/capacity"

@@ -98,7 +98,7 @@ class CertificateFiles:
         )
 
     def refusals(self) -> tuple[str, ...]:
-        """Say why the newest files are not served, if the last good pair is served instead."""
+        """Return why the newest files are not served, if the last good pair is served instead."""
         return self._refused
 
     def observe(self, metrics: Metrics) -> None:

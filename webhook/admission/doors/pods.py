@@ -205,7 +205,7 @@ def _is_enforced(context: DoorContext, request: AdmissionRequest, pod: Pod) -> b
 
 
 def _runs_anyway(context: DoorContext, request: AdmissionRequest, pod: Pod, claim: Claim) -> bool:
-    """Say whether a new pod that a quota has no room for is stored all the same.
+    """Return whether a new pod that a quota has no room for is stored all the same.
 
     Not where namespaces share the quota: what others give back cannot be kept for it.
     """

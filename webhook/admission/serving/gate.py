@@ -50,7 +50,7 @@ class MemoryBudget:
         self._taken = 0
 
     def could_hold(self, size: int) -> bool:
-        """Say whether that much may ever be taken."""
+        """Return whether that much may ever be taken."""
         return size <= self._most
 
     def enter(self, size: int) -> bool:

@@ -45,7 +45,7 @@ def ops_pages(
         problems_of_life: Why the process should be restarted; usually nothing.
         problems_of_readiness: Why it should get no requests now.
         metrics: All metrics as text.
-        notes: What does not keep it from getting requests, and somebody has to see to; `/readyz`
+        notes: What does not keep it from getting requests, and people should see to; `/readyz`
             says it.
     """
     return {

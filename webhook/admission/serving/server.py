@@ -212,7 +212,7 @@ class _Application(BaseApplication):  # type: ignore[misc]
         return reasons
 
     def _notes(self) -> list[str]:
-        """Say what somebody has to see to although this replica is ready."""
+        """Return what people should see to although this replica is ready."""
         refused = self.settings.tls.refusals() if self.settings.tls else ()
         return [f"new certificate refused, the former one is served: {each}" for each in refused]
 

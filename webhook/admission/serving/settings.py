@@ -67,7 +67,7 @@ class TlsSource(Protocol):
         """Say why clients refuse the certificate that is in use now, if they do."""
 
     def refusals(self) -> Sequence[str]:
-        """Say why the newest files are not served, if the last good pair is served instead."""
+        """Return why the newest files are not served, if the last good pair is served instead."""
 
     def observe(self, metrics: Metrics) -> None:
         """Count reloads in `metrics` from now on."""

@@ -146,7 +146,7 @@ def _text(item: Node) -> str:
 
 
 def _selects(scene: Scene, name: str, spec: Node) -> bool:
-    """Say whether a policy is about the namespaces that it has to be about."""
+    """Return whether a policy is about the namespaces that it has to be about."""
     selector = LabelSelector.read(spec.child("matchConstraints").child("namespaceSelector"))
     if name != OWN_NAMESPACE_POLICY:
         return selector == _EVERYWHERE

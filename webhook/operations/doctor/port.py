@@ -65,7 +65,7 @@ def _deployments(scene: Scene) -> tuple[Object, ...]:
 
 
 def _is_closed(scene: Scene) -> bool:
-    """Say whether network policies name who may connect to the webhook."""
+    """Return whether network policies name the clients that may connect to the webhook."""
     try:
         policies = scene.objects(NETWORK_POLICIES, namespace=scene.settings.system_namespace)
     except (NotFoundError, NotInSnapshotError):
@@ -86,7 +86,7 @@ def _lets_anybody_in(policy: Object) -> bool:
 
 
 def _is_open(rule: Mapping[str, object]) -> bool:
-    """Say whether a rule names nobody, and is not only about another port than that of reviews."""
+    """Return whether a rule names no client, and is about the port of reviews."""
     named = sequence(rule.get("ports"), "spec.ingress[].ports")
     ports = [mapping(each, "spec.ingress[].ports[]").get("port") for each in named]
     return not rule.get("from") and (not ports or any(each not in _OTHER_PORTS for each in ports))
