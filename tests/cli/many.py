@@ -15,8 +15,8 @@ MANY: Final = [f"team-{number:02}" for number in range(2 * AT_ONCE)]
 class Meeting(MemoryClient):
     """Lets a change of a Namespace through when as many are asked for as may be at once."""
 
-    def __init__(self, cluster: MemoryCluster) -> None:
-        super().__init__(cluster)
+    def __init__(self, cluster: MemoryCluster, **options: Any) -> None:
+        super().__init__(cluster, **options)
         self._side_by_side = threading.Barrier(AT_ONCE)
 
     def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:

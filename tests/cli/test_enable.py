@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tests.builders import a_pod, a_quota
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
 from tests.cli.many import MANY, Meeting
-from tests.operations.healthy import NOW, Pulse, healthy, remove, renewing
+from tests.operations.healthy import NOW, CreationGuard, Pulse, healthy, remove, renewing
 from tests.operations.scenes import NAMESPACE, QUICK, a_namespace, labels_of, load
 from tests.operations.test_opting_in import a_controller
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
@@ -72,7 +72,7 @@ def opting(
     settings = Settings(
         read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
     )
-    client = api or MemoryClient(cluster)
+    client = api or MemoryClient(cluster, admission=CreationGuard())
     return Opting(client, Configuration(), patience=patience, settings=settings)
 
 
@@ -217,7 +217,7 @@ def test_many_are_opted_in_side_by_side_and_told_in_order(
 ) -> None:
     cluster = healthy()
     load(cluster, *(a_namespace(name, mode="") for name in MANY))
-    code = opting(cluster, api=Meeting(cluster)).run(
+    code = opting(cluster, api=Meeting(cluster, admission=CreationGuard())).run(
         MANY[::-1], dry_run=False, force=False, output="text"
     )
     assert code == ExitCode.OK
@@ -269,7 +269,7 @@ def test_one_namespace(
     cluster = healthy()
     load(cluster, *(a_namespace(name, mode="") for name in MANY[:2]))
     try:
-        found: object = opting(cluster, api=Strict(cluster)).run(
+        found: object = opting(cluster, api=Strict(cluster, admission=CreationGuard())).run(
             MANY[:2], dry_run=dry_run, force=False, output="text"
         )
     except ApiError as err:
@@ -289,7 +289,7 @@ def test_what_cannot_be_seen_after_the_label_is_set_is_told(
             return super().get(kind, name, namespace=namespace)
 
     cluster = a_cluster_with_a_candidate()
-    code = opting(cluster, IMPATIENT, api=Blind(cluster)).run(
+    code = opting(cluster, IMPATIENT, api=Blind(cluster, admission=CreationGuard())).run(
         ["team-b"], dry_run=False, force=False, output="json"
     )
     (entry,) = json.loads(capsys.readouterr().out)["namespaces"]
@@ -319,7 +319,7 @@ def test_who_may_not_see_cluster_quotas_is_told_for_each_namespace(
 
     cluster = healthy()
     load(cluster, *(a_namespace(name, mode="") for name in MANY[:2]))
-    code = opting(cluster, api=Narrow(cluster)).run(
+    code = opting(cluster, api=Narrow(cluster, admission=CreationGuard())).run(
         MANY[:2], dry_run=False, force=False, output="text"
     )
     assert code == ExitCode.FINDINGS

@@ -262,6 +262,15 @@ def test_another_ca_at_the_same_place_is_trusted_alone_only_when_it_is_served_wi
     assert trusted(twin) == certificate_set(ca("other"))
 
 
+def test_a_ca_that_replaces_the_trust_of_the_machine_counts_as_changed() -> None:
+    twin = a_cluster()
+    run(twin, url=HERE, waits=False)
+    changes, _ = run(twin, **OUTSIDE)
+    assert trusted(twin) == certificate_set(ca("here"))
+    assert changes == 3
+    assert run(twin, **OUTSIDE)[0] == 0
+
+
 class Forbidding(Asking):
     def bind(self, *_: object, **__: object) -> None:
         raise ForbiddenError('pods "x" is forbidden: cannot create resource "pods/binding"')

@@ -11,7 +11,15 @@ from typing import Any, cast
 from tests.builders import a_pod
 from tests.operations.scenes import NAMESPACE, Object, a_cluster, a_masked_quota, a_namespace, load
 from webhook.cli.judging import read_bundle
-from webhook.cluster.api import LEASES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, NotFoundError
+from webhook.cluster.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    LEASES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    InvalidError,
+    NotFoundError,
+)
 from webhook.cluster.api import Object as ApiObject
 from webhook.cluster.files.documents import read_documents
 from webhook.cluster.kinds import Kind
@@ -148,6 +156,16 @@ class Guard:
     def _missing(request: WriteRequest) -> None:
         words = f'pods "{request.name}" not found'
         raise NotFoundError(f'admission webhook "{BIND_ENTRY}" denied the request: {words}')
+
+
+class CreationGuard(Guard):
+    """Answers as a webhook does that is asked about a cluster quota, too."""
+
+    def validate(self, request: WriteRequest) -> None:
+        if request.kind == CLUSTER_DEFERRED_QUOTAS and request.dry_run:
+            self.asked.append(request)
+            raise InvalidError("spec.hard[pods]: is not deferred")
+        super().validate(request)
 
 
 def guarded(cluster: MemoryCluster) -> MemoryClient:

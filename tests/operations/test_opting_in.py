@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from tests.builders import a_pod, a_quota, an_expression
-from tests.operations.healthy import NOW, Pulse, count, edit, healthy, ids, remove, renewing
+from tests.operations.healthy import (
+    NOW,
+    CreationGuard,
+    Guard,
+    Pulse,
+    count,
+    edit,
+    healthy,
+    ids,
+    remove,
+    renewing,
+)
 from tests.operations.scenes import (
     NAMESPACE,
     QUICK,
@@ -45,7 +56,12 @@ from webhook.operations.opting_out import opt_out
 from webhook.operations.patience import Patience
 from webhook.operations.plan import Plan
 from webhook.runtime import ControlOptions, Engine, EngineOptions
-from webhook.state.names import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL, REGISTRATION
+from webhook.state.names import (
+    DEFAULT_NAMESPACE,
+    LEADER_LEASE,
+    MODE_LABEL,
+    REGISTRATION,
+)
 from webhook.telemetry.metrics import Metrics
 
 _AT_ONCE = Patience(seconds=0.0, pause_seconds=0.001, settle_seconds=0.001)
@@ -186,9 +202,17 @@ def test_some_namespaces_are_never_opted_in(name: str, finding: str) -> None:
 
 
 def obstacles_of(cluster: MemoryCluster, *, force: bool) -> list[str]:
-    api = MemoryClient(cluster)
+    api = MemoryClient(cluster, admission=CreationGuard())
     found = installation_findings(api, settings(cluster), ["team-b"])
     return ids(obstacles(found, force=force))
+
+
+def test_a_webhook_that_does_not_answer_is_an_obstacle() -> None:
+    cluster = healthy()
+    api = MemoryClient(cluster, admission=Guard())  # a cluster quota passes, as nothing refuses it
+    found = installation_findings(api, settings(cluster), ["team-b"])
+    assert ids(obstacles(found, force=False)) == ["webhooks.silent"]
+    assert obstacles(found, force=True) == ()
 
 
 def test_a_good_installation_is_no_obstacle() -> None:

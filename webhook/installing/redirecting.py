@@ -170,6 +170,8 @@ class Redirection:
                 continue
             if self._patch(registration, elsewhere(registration)):
                 is_changed = True
+                if not self._applier.dry_run:
+                    self._applier.changes += 1  # what is applied after this may find it as it is
                 verb = "would ask" if self._applier.dry_run else "asks"
                 self._report(f"{describe(registration)}: {verb} {self._after}")
             self._redirected.append(registration)

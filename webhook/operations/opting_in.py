@@ -40,7 +40,9 @@ from webhook.quota.reading import Node
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
 from webhook.state.names import DEFERRED_MODE, MODE_LABEL, SHADOW_MODE
 
-_INSTALLATION: Final = frozenset({"crd", "webhooks", "stamp", "mask", "workloads", "leader"})
+_INSTALLATION: Final = frozenset(
+    {"crd", "webhooks", "answers", "stamp", "mask", "workloads", "leader"}
+)
 """The checks of the doctor that say whether an installation can serve a namespace."""
 
 _NEVER: Final = frozenset({"namespace.missing", "namespace.exempt", "namespace.own"})

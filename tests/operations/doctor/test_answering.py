@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.operations.healthy import Guard, edit, examined, healthy, ids, remove, the
+from tests.operations.healthy import CreationGuard, Guard, edit, examined, healthy, ids, remove, the
 from tests.operations.scenes import NAMESPACE, a_namespace, load
 from webhook.cluster.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -18,7 +18,6 @@ from webhook.cluster.api import (
     ApiError,
     ForbiddenError,
     InternalError,
-    InvalidError,
     NotFoundError,
     RequestTimeoutError,
     TooManyRequestsError,
@@ -219,16 +218,6 @@ def at_a_url(raw: Any) -> None:
     for entry in raw["webhooks"]:
         entry["clientConfig"] = {**entry["clientConfig"], "url": "https://192.0.2.7:9443/validate"}
         entry["clientConfig"].pop("service")
-
-
-class CreationGuard(Guard):
-    """Answers as a webhook does that is asked about a cluster quota."""
-
-    def validate(self, request: WriteRequest) -> None:
-        if request.kind == CLUSTER_DEFERRED_QUOTAS:
-            self.asked.append(request)
-            raise InvalidError("spec.hard[pods]: is not deferred")
-        super().validate(request)
 
 
 def test_before_any_namespace_has_opted_in_a_dead_webhook_at_a_url_is_found() -> None:

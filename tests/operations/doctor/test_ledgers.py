@@ -283,6 +283,14 @@ def test_a_quota_over_its_limit_is_found_with_the_numbers() -> None:
     assert "until enough of them have ended" in found.remedy
 
 
+def test_a_quota_over_its_limit_without_reservations_names_none() -> None:
+    cluster = healthy()
+    count(cluster, with_used("5"))
+    assert the(examined(cluster), "quota.over").message == (
+        "is over its limit: used requests.cpu=5, limited requests.cpu=4"
+    )
+
+
 def test_a_quota_that_is_full_is_no_finding() -> None:
     cluster = healthy()
     count(cluster, with_reservation("web-2", cpu="3"))

@@ -159,11 +159,14 @@ def _over(namespace: str, account: Account) -> Finding | None:
     over = exceeding(held, account.hard)
     if not over or account.observed.name.startswith(PREFIX):
         return None  # what namespaces share has a check of its own
+    amounts = {"used": account.used, "reserved": account.reserved, "limited": account.hard}
+    told = [
+        f"{word} {render(part)}" for word, all_ in amounts.items() if (part := mask(all_, over))
+    ]
     return warning(
         "quota.over",
         Subject(RESOURCE_QUOTAS.kind, account.observed.name, namespace),
-        f"is over its limit: used {render(mask(account.used, over))}, reserved"
-        f" {render(mask(account.reserved, over))}, limited {render(mask(account.hard, over))}",
+        f"is over its limit: {', '.join(told)}",
         "No pod that it concerns gets a node until enough of them have ended: it was lowered below"
         " what is used, or pods got their nodes before it was counted. Raise it, or delete pods.",
     )
