@@ -174,9 +174,11 @@ def test_a_rejected_file_is_told_until_it_is_mended(process: Process) -> None:
     eventually(lambda: process.shows("configuration_rejected") == 1, "the metric shows it")
     assert process.engine.not_ready() == []
 
-    def events() -> list[Any]:
+    def events(reason: str = "ConfigurationNotInForce") -> list[Any]:
         found: list[Any] = list(process.api.list(EVENTS, namespace=DEFAULT_NAMESPACE).items)
-        return [one for one in found if one["reason"] == "ConfigurationNotInForce"]
+        return [one for one in found if one["reason"] == reason]
+
+    well = times(events("ConfigurationInForce"))
 
     eventually(lambda: bool(events()), "there is an event")
     assert events()[0]["involvedObject"]["name"] == "deferred-quota-config"
@@ -189,3 +191,8 @@ def test_a_rejected_file_is_told_until_it_is_mended(process: Process) -> None:
     process.write({"deferredResources": [GPU]})
     eventually(lambda: process.shows("configuration_rejected") == 0, "it is mended")
     assert process.engine.warnings() == []
+    eventually(lambda: times(events("ConfigurationInForce")) > well, "an event says that, too")
+
+
+def times(events: list[Any]) -> int:
+    return sum(int(one.get("count", 1)) for one in events)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import uuid4
@@ -28,7 +28,13 @@ from webhook.quota.line import Held, LineRules
 from webhook.quota.objects import Pod
 from webhook.state.ledger_text import LedgerText
 from webhook.state.ledgers import LedgerStore
-from webhook.state.names import AUTO_PACING, CONFIG_MAP, LEADER_LEASE
+from webhook.state.names import (
+    AUTO_PACING,
+    CONFIG_MAP,
+    IN_FORCE,
+    LEADER_LEASE,
+    NOT_IN_FORCE,
+)
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.pacing import pacing_of
 from webhook.state.quota_cache import QuotaCache
@@ -231,11 +237,19 @@ class Control:
         self.tracker.recount()
         self._mask.recheck()
 
-    def warn_of_configuration(self, namespace: str, message: str) -> None:
-        """Report by an event, while this process leads, that a configuration is not in force."""
-        if self.tracker.leads():
-            about = About(CONFIG_MAPS, CONFIG_MAP, namespace)
-            self._events.warning(about, "ConfigurationNotInForce", message)
+    def report_configuration(self, namespace: str, faults: Sequence[str]) -> bool:
+        """Report by an event what is not in force of a configuration, or that all is.
+
+        Return whether this process leads; without, nothing is reported.
+        """
+        if not self.tracker.leads():
+            return False
+        about = About(CONFIG_MAPS, CONFIG_MAP, namespace)
+        if faults:
+            self._events.warning(about, NOT_IN_FORCE, "; ".join(faults))
+        else:
+            self._events.normal(about, IN_FORCE, "the configuration is in force")
+        return True
 
     def look_at_lines(self) -> None:
         """Look again at the pods that wait: other rules may let them go."""

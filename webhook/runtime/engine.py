@@ -170,8 +170,8 @@ class Engine:
         self._context = None if self.view is None else self._doors(known, self.view)
         self.control: Final = self._controller(known, options.control)
         self._relists: dict[str, int] = {}
-        self._warned: list[str] = []
-        self._next_warning = 0.0
+        self._reported: list[str] | None = None
+        self._next_report = 0.0
         self._stopping = threading.Event()
         self._housekeeper = threading.Thread(
             target=self._keep_house, name="housekeeping", daemon=True
@@ -381,12 +381,17 @@ class Engine:
             metrics.loaded.set(source.loaded_at)
         if self._enforcement is not None:
             metrics.held_back.set(len(self._enforcement.held_back))
-        told = self.warnings()
-        is_time = time.monotonic() >= self._next_warning or told != self._warned
-        if self.control is not None and told and is_time:
-            self._next_warning = time.monotonic() + _WARNING_SECONDS
-            self.control.warn_of_configuration(self._options.system_namespace, "; ".join(told))
-        self._warned = told
+        faults = self.warnings()
+        if self.control is None or (source is None and not faults and not self._reported):
+            return
+        # A fault is repeated because events last an hour; that all is in force is reported once,
+        # also by a new leader, because the one before may have reported a fault.
+        is_time = bool(faults) and time.monotonic() >= self._next_report
+        if (faults != self._reported or is_time) and self.control.report_configuration(
+            self._options.system_namespace, faults
+        ):
+            self._reported = faults
+            self._next_report = time.monotonic() + _WARNING_SECONDS
 
     def _show_caches(self) -> None:
         cache = self._metrics.cache

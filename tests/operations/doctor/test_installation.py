@@ -531,6 +531,36 @@ def test_an_exemption_that_the_registration_does_not_know_is_held_back() -> None
     assert "infra" in the(found, "identities.lists").message
 
 
+def a_report(second: int, reason: str, message: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"configuration.{second}", "namespace": DEFAULT_NAMESPACE},
+        "involvedObject": {"kind": "ConfigMap", "name": "deferred-quota-config"},
+        "type": "Warning" if reason == "ConfigurationNotInForce" else "Normal",
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": f"2026-06-01T00:00:0{second}Z",
+        "reportingComponent": "deferred-quota-controller",
+    }
+
+
+def test_what_the_leader_reports_of_its_file_is_shown_until_it_reports_otherwise() -> None:
+    cluster = healthy()
+    assert "configuration.not-in-force" not in ids(examined(cluster))
+    load(
+        cluster,
+        a_report(1, "ConfigurationInForce", "the configuration is in force"),
+        a_report(2, "ConfigurationNotInForce", "configuration rejected: c.yaml: queue.order: ..."),
+    )
+    found = the(examined(cluster), "configuration.not-in-force")
+    assert found.severity == "warn"
+    assert "c.yaml: queue.order" in found.message
+    assert "2026-06-01T00:00:02Z" in found.message
+    load(cluster, a_report(3, "ConfigurationInForce", "the configuration is in force"))
+    assert "configuration.not-in-force" not in ids(examined(cluster))
+
+
 def test_a_missing_definition_is_named() -> None:
     cluster = healthy()
     remove(cluster, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD)

@@ -18,9 +18,11 @@ from webhook.state.label_selectors import LabelSelector
 from webhook.state.names import (
     BIND_ENTRY,
     CONFIG_MAP,
+    CONFIGURATION_REPORTS,
     DEFERRED_MODE,
     LEADER_LEASE,
     MODE_LABEL,
+    NOT_IN_FORCE,
     REGISTRATION,
 )
 
@@ -216,6 +218,17 @@ def configuration(scene: Scene) -> Iterator[Finding]:
             subject,
             f"cannot be used; running processes keep the one before: {scene.settings.rejected}",
             "Correct it: scripts/install --config FILE. This looked by the defaults.",
+        )
+    report = scene.newest_event(
+        subject, lambda event: event.text("reason") in CONFIGURATION_REPORTS
+    )
+    if report is not None and report.text("reason") == NOT_IN_FORCE:
+        yield warning(
+            "configuration.not-in-force",
+            subject,
+            f"the controller that leads reported at {report.text('lastTimestamp')}:"
+            f" {report.text('message')}",
+            "Correct the file that it reads, or run: scripts/install --config FILE",
         )
     raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
     for entry in () if raw is None else Node(raw).children("webhooks"):

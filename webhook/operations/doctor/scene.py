@@ -326,19 +326,26 @@ class Scene:
 
     def _newest_warning(self, subject: Subject) -> str:
         """Return the text of the last warning that our controller wrote about an object."""
-        namespace = subject.namespace or _EVENTS_OF_CLUSTER
-        try:
-            events = [Node(raw) for raw in self.objects(EVENTS, namespace=namespace)]
-            about = [one for one in events if _is_warning(one, subject)]
-        except (ApiError, InvalidFieldError, NoRightError, NotInSnapshotError):
-            return ""  # what may not be read, or is not there, explains nothing
-        if not about:
+        last = self.newest_event(subject, lambda event: event.text("type") == "Warning")
+        if last is None:
             return ""
-        last = max(about, key=lambda one: one.text("lastTimestamp"))
         return (
             f"Its last event, of {last.text('lastTimestamp')}: {last.text('reason')}:"
             f" {last.text('message')}"
         )
+
+    def newest_event(self, subject: Subject, matches: Callable[[Node], bool]) -> Node | None:
+        """Return the newest matching event that our controller wrote about an object.
+
+        None where there is none, or where events may not be read or are not in a snapshot.
+        """
+        namespace = subject.namespace or _EVENTS_OF_CLUSTER
+        try:
+            events = [Node(raw) for raw in self.objects(EVENTS, namespace=namespace)]
+            about = [one for one in events if _is_about(one, subject) and matches(one)]
+        except (ApiError, InvalidFieldError, NoRightError, NotInSnapshotError):
+            return None
+        return max(about, key=lambda one: one.text("lastTimestamp"), default=None)
 
     # -- judging ---------------------------------------------------------------------------
 
@@ -376,10 +383,7 @@ def quota_subject(quota: ResourceQuota) -> Subject:
     return Subject("ResourceQuota", quota.name, quota.namespace)
 
 
-def _is_warning(event: Node, subject: Subject) -> bool:
+def _is_about(event: Node, subject: Subject) -> bool:
     about = event.child("involvedObject")
-    return (
-        event.text("type") == "Warning"
-        and event.text("reportingComponent").startswith(_EVENT_SOURCE)
-        and (about.text("kind"), about.text("name")) == (subject.kind, subject.name)
-    )
+    is_ours = event.text("reportingComponent").startswith(_EVENT_SOURCE)
+    return is_ours and (about.text("kind"), about.text("name")) == (subject.kind, subject.name)
