@@ -8,15 +8,13 @@ import pytest
 
 from tests.admission.doors.desk import a_namespace
 from tests.builders import a_quota
-from tests.installing.twin import Twin
+from tests.installing.twin import QUICK, Twin
 from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
 from webhook.installing import InstallError
 from webhook.installing.installation import InstallApi, Wish, install
 from webhook.installing.rendering import left_out
-from webhook.operations.patience import Patience
 from webhook.state.names import REGISTRATION
 
-QUICK = Patience(seconds=0.05, pause_seconds=0.01, settle_seconds=0.01)
 EXEMPT = (
     "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
     "exemptNamespaces: [kube-system, team-a]\n"

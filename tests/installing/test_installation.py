@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import a_pod
-from tests.installing.twin import Twin
+from tests.installing.twin import QUICK, Twin
 from webhook.cluster.api import (
     CONFIG_MAPS,
     MUTATING_WEBHOOKS,
@@ -28,11 +28,9 @@ from webhook.installing import InstallError
 from webhook.installing.certificates import certificates
 from webhook.installing.installation import InstallApi, Wish, install
 from webhook.installing.readiness import CONFIGURATION_ANNOTATION as ANNOTATION
-from webhook.operations.patience import Patience
 from webhook.state.names import LAST_REGISTRATION, REGISTRATION
 
 SYSTEM = "deferred-quota-system"
-QUICK = Patience(seconds=0.05, pause_seconds=0.01, settle_seconds=0.01)
 GPU = (
     "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
     "deferredResources: [requests.nvidia.com/gpu]\n"

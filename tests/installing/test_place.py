@@ -10,18 +10,16 @@ from typing import Any, cast
 import pytest
 
 from tests.installing.manifests import MASKS
-from tests.installing.twin import Twin
+from tests.installing.twin import QUICK, Twin
 from webhook.cluster.api import CONFIG_MAPS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from webhook.installing import InstallError, render
 from webhook.installing.installation import InstallApi, Wish, install
 from webhook.installing.place import chosen_namespace
 from webhook.installing.rendering import Mask
 from webhook.operations.deployments import system_namespace_of
-from webhook.operations.patience import Patience
 from webhook.state.names import DEFAULT_NAMESPACE, REGISTRATION, controller_user
 
 HOME = "quota-home"
-QUICK = Patience(seconds=0.05, pause_seconds=0.01, settle_seconds=0.01)
 ROOT = Path(__file__).parents[2]
 
 

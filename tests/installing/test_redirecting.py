@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.installing.test_installation import HERE, INSIDE, QUICK, SYSTEM, registrations, run
-from tests.installing.twin import Twin
+from tests.installing.test_installation import HERE, INSIDE, SYSTEM, registrations, run
+from tests.installing.twin import QUICK, Twin
 from webhook.cluster.api import (
     MUTATING_WEBHOOKS,
     NAMESPACES,

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from tests.operations.healthy import Pulse
 from webhook.cluster.api import NAMESPACES, Kind, NotFoundError, Object, Revision
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.installing.applying import describe
+from webhook.operations.patience import Patience
+
+_PULSE = Pulse()
+QUICK = Patience(
+    seconds=0.05,
+    pause_seconds=0.01,
+    settle_seconds=0.01,
+    clock=_PULSE.clock,
+    sleep=_PULSE.sleep,
+)
+"""Five looks, however long each of them takes."""
 
 POLICIES = (
     {"name": "mutatingadmissionpolicies"},

@@ -63,14 +63,15 @@ class Kubelet:
             raise self._failure
 
     def _run(self) -> None:
-        try:
-            while not self._stopping.wait(0.2):
+        while not self._stopping.wait(0.2):
+            try:
                 for pod in self._api.get(_PODS).body.get("items", []):
                     self._see_to(pod)
                 if self.server is not None:
                     self._mount()
-        except Exception as err:  # noqa: BLE001 - told where it is waited for
-            self._failure = err
+                self._failure = None
+            except Exception as err:  # noqa: BLE001 - a kubelet goes on; the last one is raised
+                self._failure = err
 
     def _see_to(self, pod: dict[str, Any]) -> None:
         path = f"{_PODS}/{pod['metadata']['name']}"
@@ -116,5 +117,9 @@ class Kubelet:
             port=443,
             ops_port=ops,
         )
-        server.start()
+        try:
+            server.start()
+        except BaseException:
+            server.kill()  # else the next attempt finds its port taken
+            raise
         return server
