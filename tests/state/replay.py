@@ -244,7 +244,8 @@ class Replay:
             if quota is None or quota.uid != account.uid or quota.is_excluded:
                 continue
             taken, held = self._taken(quota), account.used + account.reserved
-            assert held >= taken, (
+            # or all of the limit, which may have been lowered meanwhile: nothing more is admitted
+            assert held >= min(taken, account.hard), (
                 f"version {version}: {name}: {taken}m taken, {held}m in the ledger"
             )
 
