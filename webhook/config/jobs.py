@@ -31,28 +31,28 @@ class JobGrowth(StrEnum):
     """How far a resource of a suspended Job may grow."""
 
     ALLOW = "Allow"
-    """As far as somebody likes."""
+    """Without a limit."""
 
     WITHIN_QUOTA = "WithinQuota"
-    """As long as all pods that the Job runs at a time, but at least one, fit the quotas."""
+    """While all pods that the Job runs at a time, but at least one, fit the quotas."""
 
     DENY = "Deny"
     """Not at all."""
 
 
 class JobVerdict(StrEnum):
-    """What becomes of a request that has a certain trait."""
+    """Verdict on a request."""
 
     ALLOW = "Allow"
     WARN = "Warn"
-    """It passes, and the client is shown a warning."""
+    """It is admitted with a warning to the client."""
 
     DENY = "Deny"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResizers:
-    """`jobs[].resizers`: who may change resources."""
+    """`jobs[].resizers`: users, groups and service accounts that may change resources."""
 
     users: frozenset[str] = frozenset()
     """`users`: names of users."""
@@ -66,52 +66,53 @@ class JobResizers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRuleSettings:
-    """One entry of `jobs`. The first that is about a Job decides."""
+    """One entry of `jobs`. The first that selects a Job decides."""
 
     namespaces: PlainObject | None = None
-    """`namespaces`: a label selector of namespaces; without it all. Left to the core."""
+    """`namespaces`: a label selector of namespaces; all if absent."""
 
     selector: PlainObject | None = None
-    """`selector`: a label selector of Jobs; without it all. Left to the core."""
+    """`selector`: a label selector of Jobs; all if absent."""
 
     growth: Mapping[str, JobGrowth] = field(
         default_factory=lambda: MappingProxyType({_ANY: JobGrowth.ALLOW})
     )
-    """`growth`: `Allow`, `WithinQuota` or `Deny`, or an object of such words by resource (`cpu`,
-    `nvidia.com/gpu`), in which `*` is all others. `Allow` where nothing is said. To take a limit
-    away is growth; to add one is not, but it is charged, and so has to be within the quota."""
+    """`growth`: how far resources may grow: one word, or an object of words by resource (`cpu`,
+    `nvidia.com/gpu`), in which `*` is all others. Removing a limit is growth; adding one is not,
+    but it is charged, and so has to be within the quota."""
 
     shrink: Mapping[str, JobVerdict] = field(
         default_factory=lambda: MappingProxyType({_ANY: JobVerdict.ALLOW})
     )
-    """`shrink`: `Allow`, `Warn` or `Deny`, in the same way. To add a limit is no shrink."""
+    """`shrink`: whether resources may shrink, in the same form. Adding a limit is no shrink."""
 
     claims: JobVerdict = JobVerdict.DENY
-    """`claims`: changes of `resources.claims` of containers, which the API server lets through
-    although only amounts are meant to change."""
+    """`claims`: changes of `resources.claims` of containers, which the API server admits although
+    only amounts should change."""
 
     template_metadata: JobVerdict = JobVerdict.DENY
     """`templateMetadata`: changes of the template's metadata, which the API server does not
-    compare while it lets resources change. Labels and annotations are not meant where it lets
-    scheduling directives change."""
+    compare where it admits changed resources. Labels and annotations are always free where it
+    admits changed scheduling directives."""
 
     resizers: JobResizers | None = None
-    """`resizers`: who may change resources; without it everybody who may update the Job."""
+    """`resizers`: users, groups and service accounts that may change resources; if absent, all with
+    the right to update the Job."""
 
     pod_replacement_policy: JobVerdict = JobVerdict.WARN
-    """`podReplacementPolicy`: a Job that ran is changed or resumed, and its own
-    `podReplacementPolicy` is not `Failed`: new pods may then run beside old ones."""
+    """`podReplacementPolicy`: a Job that has run is changed or resumed, and its own
+    `podReplacementPolicy` is not `Failed`, so new pods may run beside old ones."""
 
     terminating: JobVerdict = JobVerdict.WARN
-    """`terminating`: the same while pods of the former run are terminating."""
+    """`terminating`: a Job is changed or resumed while pods of its former run are terminating."""
 
     never_fits: JobVerdict = JobVerdict.DENY
-    """`neverFits`: a single pod asks for more than a quota's limit. No more than a warning where a
-    default PriorityClass could take the pod out of the quota."""
+    """`neverFits`: a single pod requests more than a quota's limit. At most a warning where a
+    default PriorityClass could move the pod out of the quota."""
 
     unsuspend: JobVerdict = JobVerdict.WARN
     """`unsuspend`: a Job is resumed that cannot run all its pods at a time within a quota's limit,
-    or one that is not suspended asks for more pods, or larger ones, than there is room for."""
+    or a running Job asks for more pods, or larger ones, than fit."""
 
 
 def gate(value: object, field: str) -> bool | None:

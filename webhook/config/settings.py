@@ -36,41 +36,41 @@ class MustSpecify(StrEnum):
     """When every container has to name the compute resources that a quota limits."""
 
     CREATE = "create"
-    """As the API server: a pod that leaves one out is refused when it is created. One that is
-    there already, because its namespace opted in later, is refused at its bind."""
+    """As the API server does: a pod that leaves one out is denied when it is created. A pod that
+    was created before its namespace opted in is denied at its bind."""
 
     BIND = "bind"
-    """Such a pod is created and waits; it is refused at the bind."""
+    """Such a pod is created and stays gated; its bind is denied."""
 
     OFF = "off"
-    """Never: what is left out is charged as nothing."""
+    """Never: a resource that is left out is charged as zero."""
 
 
 class MirrorPods(StrEnum):
-    """What happens to mirror pods, which the kubelet runs whether they are admitted or not."""
+    """Treatment of mirror pods, which the kubelet runs whether they are admitted or not."""
 
     CHARGE = "charge"
-    """They take what their quotas have left, and are refused by shared quotas only."""
+    """They are charged up to what is left of their quotas; only shared quotas deny them."""
 
     ENFORCE = "enforce"
-    """They are refused like other pods, as the API server does."""
+    """They are denied like other pods, as the API server does."""
 
 
 class TerminatingPods(StrEnum):
-    """Until when a pod that is being deleted, and has not ended, is charged."""
+    """How long a pod is charged that is being deleted and has not ended."""
 
     RELEASE = "Release"
-    """As the API server: until its grace period is long over, although it is there still."""
+    """As the API server does: until its grace period is long over, even if the pod still exists."""
 
     HOLD = "Hold"
-    """Until it is gone from the API server."""
+    """Until the API server has removed the pod."""
 
 
 class Coverage(StrEnum):
-    """Which quotas `requireQuotaForPriority` is content with."""
+    """Which quotas satisfy `requireQuotaForPriority`."""
 
     PRODUCT = "product"
-    """A quota that limits something of pods and selects the pod with all its scopes."""
+    """A quota that limits a resource of pods and selects the pod with all its scopes."""
 
     PLATFORM = "platform"
     """As the API server counts for `limitedResources`: any quota with an expression of the scope
@@ -81,61 +81,62 @@ class QuotaUpdate(StrEnum):
     """What may change in the spec of a ResourceQuota."""
 
     ALLOW = "allow"
-    """Whatever the API server lets change: all but `spec.scopes`."""
+    """All that the API server lets change: everything but `spec.scopes`."""
 
     SCOPES = "scopes"
-    """The amounts only: which pods a quota is about stays as it was created."""
+    """The amounts only: the scopes of a quota stay as they were created."""
 
     REJECT = "reject"
-    """Nothing: who wants another quota creates it beside the old one and deletes that."""
+    """Nothing: another quota is created beside the old one, which is then deleted."""
 
 
 class Pacing(StrEnum):
-    """Whether pods wait for quota before the scheduler looks at them."""
+    """Whether pods are gated until quota is reserved for them."""
 
     GATE = "gate"
-    """Pods that a quota concerns are created with a scheduling gate, which goes when they fit."""
+    """Every pod that a quota selects is created with a scheduling gate, removed when the pod
+    fits."""
 
     AUTO = "auto"
-    """The same where little is free for a pod and those before it; who finds room needs no gate."""
+    """Only pods for which little quota is free, counted with the pods before them, are gated."""
 
     NONE = "none"
-    """No gates: what does not fit is refused at its bind, and tried again by the scheduler."""
+    """No gates: the bind of a pod that does not fit is denied, and the scheduler tries again."""
 
 
 class QueueOrder(StrEnum):
-    """What a waiting pod that does not fit means for those behind it."""
+    """Effect of a queued pod that does not fit on the pods behind it."""
 
     STRICT = "StrictFIFO"
-    """It holds every later pod that one of the quotas is about which it does not fit."""
+    """It blocks every later pod that shares a quota with it which it does not fit."""
 
     BEST_EFFORT = "BestEffortFIFO"
-    """Later pods that fit pass it, but not for ever: see `Queue`."""
+    """Later pods that fit overtake it, up to `maxOvertakes` and `maxWaitSeconds`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """How the pods of a namespace wait behind our gate; of higher priority first, then older."""
+    """Queue of the gated pods of a namespace: higher priority first, then older."""
 
     order: QueueOrder = QueueOrder.STRICT
-    """`queue.order`: `StrictFIFO` or `BestEffortFIFO`."""
+    """`queue.order`: effect of a queued pod that does not fit on the pods behind it."""
 
     max_overtakes: int = 100
-    """`queue.maxOvertakes`, 0 to 1000000: how many pods may pass one that does not fit; it then
-    holds those behind it. For `BestEffortFIFO`."""
+    """`queue.maxOvertakes`, 0 to 1000000: how many pods may overtake one that does not fit,
+    before it blocks those behind it. For `BestEffortFIFO`."""
 
     max_wait_seconds: int = 300
-    """`queue.maxWaitSeconds`, 0 to 604800: for how long pods may pass one that does not fit; it
-    then holds those behind it. For `BestEffortFIFO`."""
+    """`queue.maxWaitSeconds`, 0 to 604800: how long pods may overtake one that does not fit,
+    before it blocks those behind it. For `BestEffortFIFO`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long things may take, in whole seconds."""
+    """Durations, in whole seconds."""
 
     ledger_seconds: int = 3
-    """`timeouts.ledgerSeconds`, 1 to 30: how long one request may try to write its reservation
-    before it is answered with "try again"."""
+    """`timeouts.ledgerSeconds`, 1 to 30: how long one request may try to write its reservation,
+    before it is answered 429 "try again"."""
 
     expire_reservation_seconds: int = 45
     """`timeouts.expireReservationSeconds`, 35 to 3600: how long a reservation is kept for a pod
@@ -143,14 +144,14 @@ class Timeouts:
     is about to be used."""
 
     gate_release_seconds: int = 60
-    """`timeouts.gateReleaseSeconds`, 1 to 86400: how long the scheduler may find no node for a
-    pod whose gate was removed, until what is reserved for it goes to others. The pod is asked
-    about again when it is bound. It is never less than `expireReservationSeconds`."""
+    """`timeouts.gateReleaseSeconds`, 1 to 86400: how long a reservation is kept for a pod whose
+    gate was removed and for which the scheduler finds no node. Its bind is charged again. It is
+    never less than `expireReservationSeconds`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Ceilings that keep one replica healthy."""
+    """Limits of one replica."""
 
     body_bytes: int = 7 * 1024 * 1024
     """`limits.bodyBytes`, 64 KiB to 64 MiB: the largest request body. The default holds two
@@ -160,38 +161,39 @@ class Limits:
     """`limits.threads`, 1 to 64: requests answered at the same time. A change takes a restart."""
 
     reservations_per_namespace: int = 4000
-    """`limits.reservationsPerNamespace`, 1 to 4000: pods of one namespace that may be between
-    admission and bind. The upper end is what fits into one stored object."""
+    """`limits.reservationsPerNamespace`, 1 to 4000: pods of one namespace that may hold a
+    reservation at a time. The upper end is what fits into one stored object."""
 
     reasons_per_second: int = 20
-    """`limits.reasonsPerSecond`, 0 to 1000: how many conditions and events are written on waiting
-    pods per second, to say why they wait. 0 writes none."""
+    """`limits.reasonsPerSecond`, 0 to 1000: conditions and events written per second about queued
+    pods. 0 writes none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extender:
-    """What schedulers are answered, see `manifests/scheduler`."""
+    """Scheduler extender, see `manifests/scheduler`."""
 
     enabled: bool = False
-    """`extender.enabled`: whether `/scheduler/filter` and `/scheduler/preempt` are there, on the
-    port of the webhook. A scheduler names itself by nothing: whoever reaches the port, and knows
-    the name and uid of a pod, is then told the numbers of the quota that refuses it."""
+    """`extender.enabled`: whether `/scheduler/filter` and `/scheduler/preempt` are served, on the
+    port of the webhook. Schedulers do not authenticate: a client that reaches the port, and knows
+    the name and uid of a pod, can then read the numbers of the quota that denies it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobGates:
-    """The API server's feature gates that decide what a suspended Job may change.
+    """Feature gates of the API server that decide what of a suspended Job may change.
 
-    The keys in the file are the gates' own names. `true` and `false` say how the API server has
-    them; `Auto`, which is None here, lets the webhook find out by the API server's version and,
-    where that does not tell, by a try. For what cannot be found out, nothing is refused.
+    `true` and `false` are the API server's setting. `Auto` lets the webhook find it, by the API
+    server's version or else by a dry run. While a setting is unknown, nothing is denied by it.
     """
 
     mutable_pod_resources: bool | None = None
-    """`jobGates.MutablePodResourcesForSuspendedJobs`: true, false or `Auto`."""
+    """`jobGates.MutablePodResourcesForSuspendedJobs`: whether resources may change: true, false or
+    `Auto`."""
 
     mutable_scheduling_directives: bool | None = None
-    """`jobGates.MutableSchedulingDirectivesForSuspendedJobs`: true, false or `Auto`."""
+    """`jobGates.MutableSchedulingDirectivesForSuspendedJobs`: whether node selectors, affinity,
+    tolerations, labels and annotations may change: true, false or `Auto`."""
 
     @property
     def is_auto(self) -> bool:
@@ -237,48 +239,48 @@ class Configuration:
     and memory are, for example `requests.nvidia.com/gpu`."""
 
     must_specify: MustSpecify = MustSpecify.CREATE
-    """`mustSpecify`: `create`, `bind` or `off`."""
+    """`mustSpecify`: when every container has to name the compute resources that a quota limits."""
 
     mirror_pods: MirrorPods = MirrorPods.CHARGE
-    """`mirrorPods`: `charge` or `enforce`."""
+    """`mirrorPods`: treatment of mirror pods, which the kubelet runs whether they are admitted or
+    not."""
 
     terminating_pods: TerminatingPods = TerminatingPods.RELEASE
-    """`terminatingPods`: `Release` or `Hold`."""
+    """`terminatingPods`: how long a pod is charged that is being deleted and has not ended."""
 
     limited_resources: tuple[PlainObject, ...] = ()
-    """`limitedResources`: what may be used only where a quota covers it. Plain objects in the
+    """`limitedResources`: resources that may be used only where a quota covers them, in the
     shape of the API server's ResourceQuotaConfiguration: `resource`, and optionally `apiGroup`,
-    `matchContains` (texts; for pods only) and `matchScopes` (expressions). Keys that are deferred
-    are asked about where the pod is charged, others at its creation; scopes are counted as the API
-    server does, whatever `coverage` says. Left to the core: operators, values."""
+    `matchContains` (texts; for pods only) and `matchScopes` (expressions). Deferred resources are
+    checked where the pod is charged, others at its creation; scopes are matched as the API server
+    does, whatever `coverage` is."""
 
     require_quota_for_priority: tuple[PlainObject, ...] = ()
     """`requireQuotaForPriority`: scope expressions (`scopeName`, `operator`, `values`), usually
-    of PriorityClass; a pod that one of them matches needs a quota that has an expression of the
-    same scope and covers it. Plain objects, left to the core like `limitedResources`."""
+    of PriorityClass. A pod that matches one of them needs a quota with an expression of the same
+    scope that covers it."""
 
     coverage: Coverage = Coverage.PRODUCT
-    """`coverage`: `product` or `platform`: which quotas cover such a pod."""
+    """`coverage`: which quotas satisfy `requireQuotaForPriority`."""
 
     quota_update: QuotaUpdate = QuotaUpdate.ALLOW
-    """`quotaUpdate`: `allow`, `scopes` or `reject`."""
+    """`quotaUpdate`: what may change in the spec of a ResourceQuota."""
 
     pacing: Pacing = Pacing.GATE
-    """`pacing`: `gate`, `auto` or `none`, for namespaces without the label
-    `deferredquota.io/pacing`; the label wins. It is written into the registration by
+    """`pacing`: whether pods are gated until quota is reserved for them, for namespaces without the
+    label `deferredquota.io/pacing`; the label wins. It is written into the registration by
     `scripts/install`."""
 
     break_glass_groups: frozenset[str] = frozenset({"system:masters"})
-    """`breakGlassGroups`: groups of users who may take our scheduling gate off a pod and write our
-    labels, annotations and ledgers by hand. A list in the file replaces the default."""
+    """`breakGlassGroups`: groups whose users may remove our scheduling gate from a pod and write
+    our labels, annotations and ledgers. A list in the file replaces the default."""
 
     trusted_users: frozenset[str] = frozenset()
-    """`trustedUsers`: names of users that the product's own processes are, besides its service
-    accounts, as those of processes that run outside of the cluster. They take gates off, and write
-    ledgers."""
+    """`trustedUsers`: users that the product's own processes run as, besides its service accounts,
+    for processes outside of the cluster. They remove gates and write ledgers."""
 
     exempt_namespaces: frozenset[str] = frozenset({"kube-system", "kube-public", "kube-node-lease"})
-    """`exemptNamespaces`: namespaces that are never touched, whatever their labels say. A list
+    """`exemptNamespaces`: namespaces that are never deferred, whatever their labels. A list
     in the file replaces the default."""
 
     queue: Queue = field(default_factory=Queue)
@@ -297,5 +299,5 @@ class Configuration:
     """`jobGates`"""
 
     jobs: tuple[JobRuleSettings, ...] = ()
-    """`jobs`: rules for what may be changed of suspended Jobs; the first that is about a Job
-    decides, and for a Job that none is about the defaults of one do."""
+    """`jobs`: rules for changes of suspended Jobs. The first rule that selects a Job decides; a Job
+    that no rule selects has the defaults below."""
