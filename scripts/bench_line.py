@@ -37,7 +37,7 @@ CLIENTS = 16
 NODES = 4
 POD_MILLIS = 100
 """What a pod of `Bench.creates` asks for."""
-PACINGS = ("gate", "auto")
+PACINGS = ("always", "auto")
 AMPLE = HARD["requests.cpu"]
 WARMING_UP = "warming up"
 REST_SECONDS = 3

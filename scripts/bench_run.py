@@ -170,7 +170,7 @@ def snapshot(path: Path, pods: int) -> list[bytes]:
     items: list[Mapping[str, Any]] = []
     names = [f"ns-{number}" for number in range(NAMESPACES)]
     for namespace in names:
-        labels = {"deferredquota.io/mode": "deferred", "deferredquota.io/pacing": "none"}
+        labels = {"deferredquota.io/mode": "deferred", "deferredquota.io/gating": "never"}
         items.append(
             {
                 "apiVersion": "v1",

@@ -48,7 +48,7 @@ requireQuotaForPriority:
 - {scopeName: PriorityClass, operator: Exists}
 coverage: platform
 quotaUpdate: scopes
-pacing: none
+gating: never
 breakGlassGroups: [sre]
 trustedUsers: [quota-bot]
 exemptNamespaces: [kube-system, platform]
@@ -260,7 +260,17 @@ WRONG_FIELDS = {
     ),
     "list is an object": ("exemptNamespaces: {a: b}", "exemptNamespaces", "must be a list, not an"),
     "null in a list": ("exemptNamespaces: [~]", "exemptNamespaces[0]", "must be a string, not emp"),
-    "unknown pacing": ("pacing: gates", "pacing", "must be one of gate, auto, none, not 'gates'"),
+    "unknown gating": (
+        "gating: gates",
+        "gating",
+        "must be one of always, auto, never, not 'gates'",
+    ),
+    "former name, unknown": ("pacing: gates", "pacing", "is gating now: always, auto or never"),
+    "both names": (
+        "pacing: gate\ngating: always",
+        "pacing",
+        "is the former name of gating: remove it",
+    ),
     "unknown order": (
         "queue: {order: FIFO}",
         "queue.order",

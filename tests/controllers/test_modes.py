@@ -13,7 +13,7 @@ from webhook.cluster.informer import Timing
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.controllers.events import EventRecorder
 from webhook.controllers.modes import LabelWatch
-from webhook.state.names import MODE_LABEL, PACING_LABEL
+from webhook.state.names import FORMER_PACING_LABEL, MODE_LABEL, PACING_LABEL
 
 _QUICK = Timing(first_pause=0.01, longest_pause=0.05)
 
@@ -85,7 +85,7 @@ def test_unknown_modes_are_told_of_and_known_ones_not(is_there_before: bool) -> 
 @pytest.mark.parametrize("is_there_before", [True, False])
 def test_unknown_pacings_are_told_of_where_pods_are_paced(is_there_before: bool) -> None:
     cluster = MemoryCluster()
-    pacings = {"team-a": "gate", "team-b": "auto", "team-c": "none", "team-x": "nono"}
+    pacings = {"team-a": "always", "team-b": "auto", "team-c": "never", "team-x": "nono"}
 
     def create(name: str, pacing: str, mode: str = "deferred") -> None:
         MemoryClient(cluster).create(NAMESPACES, a_namespace(name, mode=mode))
@@ -106,8 +106,20 @@ def test_unknown_pacings_are_told_of_where_pods_are_paced(is_there_before: bool)
             create_all()
         eventually(lambda: bool(told(cluster)), "it is told")
         assert told(cluster) == {
-            "team-d": 'UnknownPacing: label deferredquota.io/pacing is "nono", which is none of'
-            " gate, auto, none: its pacing is auto, as configured"
+            "team-d": 'UnknownGating: label deferredquota.io/gating is "nono", which is none of'
+            " always, auto, never: its gating is auto, as configured"
+        }
+
+
+def test_the_former_label_is_told_of() -> None:
+    cluster = MemoryCluster()
+    MemoryClient(cluster).create(NAMESPACES, a_namespace("team-a", mode="deferred"))
+    labelled(cluster, "team-a", {FORMER_PACING_LABEL: "none"})
+    with watched(cluster):
+        eventually(lambda: bool(told(cluster)), "it is told")
+        assert told(cluster) == {
+            "team-a": "FormerLabel: label deferredquota.io/pacing is read by this version only:"
+            " it is deferredquota.io/gating now"
         }
 
 

@@ -22,7 +22,7 @@ metadata: {name: team-a, labels: {deferredquota.io/mode: deferred}}
 ---
 apiVersion: v1
 kind: Namespace
-metadata: {name: team-b, labels: {deferredquota.io/mode: deferred, deferredquota.io/pacing: none}}
+metadata: {name: team-b, labels: {deferredquota.io/mode: deferred, deferredquota.io/gating: never}}
 ---
 apiVersion: v1
 kind: ResourceQuota
@@ -36,7 +36,7 @@ spec: {hard: {requests.cpu: "2"}}
 ---
 apiVersion: v1
 kind: Namespace
-metadata: {name: team-c, labels: {deferredquota.io/mode: deferred, deferredquota.io/pacing: auto}}
+metadata: {name: team-c, labels: {deferredquota.io/mode: deferred, deferredquota.io/gating: auto}}
 ---
 apiVersion: v1
 kind: ResourceQuota

@@ -218,7 +218,7 @@ def test_the_expression_of_marks_names_what_is_ours() -> None:
     assert set(re.findall(r'"([^"]+)"', marks["expression"])) == {GATE, MARK_PREFIX, CAPACITY_LABEL}
 
 
-@pytest.mark.parametrize("pacing", ["gate", "auto", "none"])
+@pytest.mark.parametrize("pacing", ["always", "auto", "never"])
 def test_pods_are_gated_in_namespaces_that_want_it(pacing: str) -> None:
     (gate,) = [
         each
@@ -233,21 +233,26 @@ def test_pods_are_gated_in_namespaces_that_want_it(pacing: str) -> None:
         if one.name == "gate.deferredquota.io"
     )
     embedded = parse_labels(hook.namespace_selector)
-    for value, wanted in {"": pacing != "none", "gate": True, "auto": True, "none": False}.items():
+    for value, wanted in {
+        "": pacing != "never",
+        "always": True,
+        "auto": True,
+        "never": False,
+    }.items():
         labels = {"deferredquota.io/mode": "deferred", "kubernetes.io/metadata.name": "a"}
         if value:
-            labels["deferredquota.io/pacing"] = value
+            labels["deferredquota.io/gating"] = value
         assert selector.selects(labels) is wanted, value
         assert all(term.accepts(labels.get(term.key)) for term in embedded) is wanted, value
         assert not selector.selects({**labels, "deferredquota.io/mode": "shadow"})
 
 
-@pytest.mark.parametrize("pacing", ["gate", "auto", "none"])
-@pytest.mark.parametrize("value", ["", "gate", "auto", "none", "typo"])
+@pytest.mark.parametrize("pacing", ["always", "auto", "never"])
+@pytest.mark.parametrize("value", ["", "always", "auto", "never", "typo"])
 def test_where_nobody_gates_every_new_pod_is_looked_at(pacing: str, value: str) -> None:
     labels = {"deferredquota.io/mode": "deferred", "kubernetes.io/metadata.name": "a"}
     if value:
-        labels["deferredquota.io/pacing"] = value
+        labels["deferredquota.io/gating"] = value
     found = {
         each["name"].partition(".")[0]: LabelSelector.read(Node(each["namespaceSelector"]))
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -378,7 +383,7 @@ def test_we_stand_in_nobodys_way_but_of_namespaces_that_opted_in() -> None:
     for name, selector, _ in constraints():
         opted_in, elsewhere, *narrower = selector["matchExpressions"]
         assert [each["key"] for each in narrower] == (
-            ["deferredquota.io/pacing"] if name in BY_PACING else []
+            ["deferredquota.io/gating"] if name in BY_PACING else []
         )
         assert opted_in == {
             "key": "deferredquota.io/mode",

@@ -155,7 +155,7 @@ def test_the_mask_goes_first_and_the_guards_after_quotas_hold(twin: Twin) -> Non
 def test_the_label_about_waiting_goes_too_wherever_it_is(
     twin: Twin, namespace: str, removes_labels: bool
 ) -> None:
-    pacing = "deferredquota.io/pacing"
+    pacing = "deferredquota.io/gating"
     if namespace == "other":
         raw: Any = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         twin.api.create(NAMESPACES, raw)

@@ -81,14 +81,14 @@ def selecting(rendered: Rendered) -> str:
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_without_pacing_only_namespaces_that_ask_for_gates_get_them(mask: Mask) -> None:
-    spares = {"key": "deferredquota.io/pacing", "operator": "NotIn", "values": ["none"]}
-    asks = {"key": "deferredquota.io/pacing", "operator": "In", "values": ["gate", "auto"]}
+    spares = {"key": "deferredquota.io/gating", "operator": "NotIn", "values": ["never"]}
+    asks = {"key": "deferredquota.io/gating", "operator": "In", "values": ["always", "auto"]}
     ungated, not_asking = {**spares, "operator": "In"}, {**asks, "operator": "NotIn"}
-    plain, changed = str(render(mask=mask)), str(render(mask=mask, pacing="none"))
+    plain, changed = str(render(mask=mask)), str(render(mask=mask, pacing="never"))
     assert (plain.count(str(spares)), plain.count(str(ungated))) == (1, 1)
     wanted = plain.replace(str(ungated), str(not_asking)).replace(str(spares), str(asks))
     assert changed == wanted
-    assert str(render(mask=mask, pacing="gate")) == str(render(mask=mask, pacing="auto")) == plain
+    assert str(render(mask=mask, pacing="always")) == str(render(mask=mask, pacing="auto")) == plain
 
 
 def test_the_order_is_one_in_which_objects_can_be_applied() -> None:

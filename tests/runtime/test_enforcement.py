@@ -121,7 +121,7 @@ def test_a_resource_that_is_dropped_is_charged_until_the_mask_is_narrower(
     process: Process,
 ) -> None:
     is_reloaded = after_reload(process)
-    process.write({"pacing": "none"})
+    process.write({"gating": "never"})
     eventually(is_reloaded, "the file is read")
     held_back = f"{GPU}: is charged until the mask"
     eventually(lambda: any(held_back in one for one in process.engine.warnings()), "it is told")
@@ -137,7 +137,7 @@ def test_a_resource_that_is_dropped_is_charged_until_the_mask_is_narrower(
 def test_a_process_that_starts_meanwhile_charges_a_dropped_resource_like_the_others(
     process: Process,
 ) -> None:
-    process.write({"pacing": "none"})
+    process.write({"gating": "never"})
     file = ConfigurationFile(process.path, check=check_configuration)
     options = EngineOptions(file, control=None, follow_ledgers=True, is_registered=True)
     anew = Engine(process.api, Metrics(), options)
@@ -158,7 +158,7 @@ def test_without_an_annotation_a_dropped_resource_is_charged_until_a_restart(
     process.api.update(
         VALIDATING_WEBHOOKS, {**found, "metadata": {**found["metadata"], "annotations": {}}}
     )
-    process.write({"pacing": "none"})
+    process.write({"gating": "never"})
     held_back = f"{GPU}: is charged until a restart"
     eventually(lambda: any(held_back in one for one in process.engine.warnings()), "it is told")
     assert GPU in process.engine._rules.deferred_keys

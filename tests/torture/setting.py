@@ -16,8 +16,8 @@ from tests.torture.world import LEDGERS
 _PATIENCE_SECONDS: Final = 120.0
 
 
-_OPTED_IN: Final = {"deferredquota.io/mode": "deferred", "deferredquota.io/pacing": "none"}
-_PACING: Final = "deferredquota.io/pacing"
+_OPTED_IN: Final = {"deferredquota.io/mode": "deferred", "deferredquota.io/gating": "never"}
+_PACING: Final = "deferredquota.io/gating"
 _CLUSTER_QUOTAS: Final = "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas"
 _PROBE: Final = "mask-probe"
 

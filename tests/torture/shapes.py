@@ -59,8 +59,8 @@ class Space:
     def pacing(self) -> str:
         """What the label says that paces its pods, unless it is being moved."""
         if not self.is_paced:
-            return "none"
-        return "auto" if self.lets_through else "gate"
+            return "never"
+        return "auto" if self.lets_through else "always"
 
     @property
     def path(self) -> str:

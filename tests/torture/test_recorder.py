@@ -182,9 +182,9 @@ def test_gates_and_promises_become_facts() -> None:
     [
         ({}, (False, True)),
         ({"deferredquota.io/mode": "deferred"}, (True, True)),
-        ({"deferredquota.io/mode": "shadow", "deferredquota.io/pacing": "gate"}, (False, True)),
-        ({"deferredquota.io/mode": "deferred", "deferredquota.io/pacing": "none"}, (True, False)),
-        ({"deferredquota.io/mode": "deferred", "deferredquota.io/pacing": "auto"}, (True, True)),
+        ({"deferredquota.io/mode": "shadow", "deferredquota.io/gating": "always"}, (False, True)),
+        ({"deferredquota.io/mode": "deferred", "deferredquota.io/gating": "never"}, (True, False)),
+        ({"deferredquota.io/mode": "deferred", "deferredquota.io/gating": "auto"}, (True, True)),
     ],
 )
 def test_namespaces_become_facts(labels: dict[str, str], says: tuple[bool, bool]) -> None:
@@ -192,7 +192,7 @@ def test_namespaces_become_facts(labels: dict[str, str], says: tuple[bool, bool]
     fact = read_change(change("/registry/namespaces/n", namespace))
     assert isinstance(fact, SpaceFact)
     assert (fact.is_deferred, fact.is_paced) == says
-    assert fact.lets_through is (labels.get("deferredquota.io/pacing") == "auto")
+    assert fact.lets_through is (labels.get("deferredquota.io/gating") == "auto")
     assert from_line(to_line(fact)) == fact
 
 

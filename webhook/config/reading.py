@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias, TypeVar
@@ -42,6 +43,8 @@ from webhook.config.values import (
 API_VERSION = "deferredquota.io/v1alpha1"
 KIND = "Configuration"
 
+_log = logging.getLogger(__name__)
+
 _T = TypeVar("_T")
 
 Check: TypeAlias = Callable[[Configuration], None]
@@ -64,7 +67,7 @@ def load_configuration(text: str, source: str, *, check: Check = accept) -> Conf
         ConfigurationError: The text, one of its fields, or the judgement of `check`.
     """
     try:
-        configuration = _CONFIGURATION(parse_yaml(text), "")
+        configuration = _CONFIGURATION(_renamed(parse_yaml(text), source), "")
     except InvalidSettingError as err:
         raise ConfigurationError(source, err.field, err.detail) from err
     try:
@@ -72,6 +75,24 @@ def load_configuration(text: str, source: str, *, check: Check = accept) -> Conf
     except ValueError as err:
         raise ConfigurationError(source, "", str(err)) from err
     return configuration
+
+
+_FORMER_GATING: Mapping[object, str] = {"gate": "always", "auto": "auto", "none": "never"}
+"""Value of the field `pacing` of earlier versions → value of `gating`."""
+
+
+def _renamed(value: object, source: str) -> object:
+    """Return the fields under their names of today; this version still reads `pacing`."""
+    if not isinstance(value, dict) or "pacing" not in value:
+        return value
+    fields = dict(value)
+    former = fields.pop("pacing")
+    if "gating" in fields:
+        raise InvalidSettingError("pacing", "is the former name of gating: remove it")
+    if former not in (None, *_FORMER_GATING):
+        raise InvalidSettingError("pacing", "is gating now: always, auto or never")
+    _log.warning("field pacing is gating now", extra={"source": source, "pacing": former})
+    return fields if former is None else {**fields, "gating": _FORMER_GATING[former]}
 
 
 _DEFERRABLE = re.compile(r"requests\.[^/\s]+/[^/\s]+")
@@ -155,7 +176,7 @@ _FIELDS: _Table = {
     "requireQuotaForPriority": ("require_quota_for_priority", list_of(_EXPRESSION)),
     "coverage": ("coverage", choice(Coverage)),
     "quotaUpdate": ("quota_update", choice(QuotaUpdate)),
-    "pacing": ("pacing", choice(Pacing)),
+    "gating": ("pacing", choice(Pacing)),
     "breakGlassGroups": ("break_glass_groups", _set_of_names),
     "trustedUsers": ("trusted_users", _set_of_names),
     "exemptNamespaces": ("exempt_namespaces", _set_of_names),

@@ -93,14 +93,14 @@ class QuotaUpdate(StrEnum):
 class Pacing(StrEnum):
     """Whether pods are gated until quota is reserved for them."""
 
-    GATE = "gate"
+    GATE = "always"
     """Every pod that a quota selects is created with a scheduling gate, removed when the pod
     fits."""
 
     AUTO = "auto"
     """Only pods for which little quota is free, counted with the pods before them, are gated."""
 
-    NONE = "none"
+    NONE = "never"
     """No gates: the bind of a pod that does not fit is denied, and the scheduler tries again."""
 
 
@@ -267,8 +267,8 @@ class Configuration:
     """`quotaUpdate`: what may change in the spec of a ResourceQuota."""
 
     pacing: Pacing = Pacing.GATE
-    """`pacing`: whether pods are gated until quota is reserved for them, for namespaces without the
-    label `deferredquota.io/pacing`; the label wins. It is written into the registration by
+    """`gating`: whether pods are gated until quota is reserved for them, for namespaces without the
+    label `deferredquota.io/gating`; the label wins. It is written into the registration by
     `scripts/install`."""
 
     break_glass_groups: frozenset[str] = frozenset({"system:masters"})

@@ -1,8 +1,8 @@
-"""Tell people of namespaces with a label for mode or pacing whose value means nothing.
+"""Tell people of namespaces with a label for mode or gating whose value means nothing.
 
 A namespace whose mode label means nothing is not opted in. Whoever wrote `deferrd` would otherwise
-wait in vain for pods to be admitted. Where the pacing label means nothing, what is configured
-holds, and whoever wrote `nono` would wonder about gates.
+wait in vain for pods to be admitted. Where the gating label means nothing, what is configured
+holds. The former name of that label is reported as well, because the next version ignores it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from webhook.controllers.events import About, EventRecorder
 from webhook.controllers.rounds import Rounds
 from webhook.controllers.terms import Terms, always
 from webhook.quota.fields import mapping, text
-from webhook.state.names import DEFERRED_MODE, KNOWN_MODES, MODE_LABEL, PACING_LABEL
+from webhook.state.names import (
+    DEFERRED_MODE,
+    FORMER_PACING_LABEL,
+    KNOWN_MODES,
+    MODE_LABEL,
+    PACING_LABEL,
+)
 from webhook.state.pacing import PACINGS
 
 _log = logging.getLogger(__name__)
@@ -46,12 +52,15 @@ class _Label:
     @property
     def scope(self) -> Scope:
         """Those that have it with another value."""
-        odd = f"{self.key},{self.key} notin ({','.join(self.known)})"
+        odd = f"{self.key},{self.key} notin ({','.join(self.known)})" if self.known else self.key
         return Scope(label_selector=f"{self.among},{odd}" if self.among else odd)
 
 
 _MODE: Final = _Label(MODE_LABEL, KNOWN_MODES, "UnknownMode")
-_PACING: Final = _Label(PACING_LABEL, PACINGS, "UnknownPacing", f"{MODE_LABEL}={DEFERRED_MODE}")
+_PACING: Final = _Label(PACING_LABEL, PACINGS, "UnknownGating", f"{MODE_LABEL}={DEFERRED_MODE}")
+
+
+_FORMER: Final = _Label(FORMER_PACING_LABEL, (), "FormerLabel", f"{MODE_LABEL}={DEFERRED_MODE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,7 @@ class LabelWatch:
         self._exempt = exempt
         self._terms = Terms(is_leader, self._say_all)
         self.informers: Final = {
-            each: self._informer(api, each, timing) for each in (_MODE, _PACING)
+            each: self._informer(api, each, timing) for each in (_MODE, _PACING, _FORMER)
         }
         self._rounds = Rounds("labels", self._work, rest_seconds=_ROUND_SECONDS, rests_first=True)
 
@@ -131,12 +140,15 @@ class LabelWatch:
                 self._say(label, namespace, odd)
 
     def _say(self, label: _Label, namespace: str, odd: _Odd) -> None:
-        if label is _PACING and namespace in self._exempt():
+        if label is not _MODE and namespace in self._exempt():
             return
         holds = "the namespace is not opted in"
         if label is _PACING:
-            holds = f"its pacing is {self._pacing()}, as configured"
+            holds = f"its gating is {self._pacing()}, as configured"
         known = ", ".join(label.known)
+        message = f'label {label.key} is "{odd.value}", which is none of {known}: {holds}'
+        if label is _FORMER:
+            message = f"label {label.key} is read by this version only: it is {PACING_LABEL} now"
         _log.warning(
             "unknown label value",
             extra={"namespace": namespace, "label": label.key, "value": odd.value},
@@ -145,7 +157,7 @@ class LabelWatch:
             # in the namespace itself, where its people look
             About(NAMESPACES, namespace, namespace, odd.uid),
             label.reason,
-            f'label {label.key} is "{odd.value}", which is none of {known}: {holds}',
+            message,
         )
 
 

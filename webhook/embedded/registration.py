@@ -70,7 +70,7 @@ def hooks(url: str, *, pacing: str = GATE_PACING) -> tuple[Hook, ...]:
 
     Args:
         url: Where it serves.
-        pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
+        pacing: `always`, `auto` or `never`, for namespaces that do not say it by a label.
     """
     mutate, validate = f"{url}/mutate", f"{url}/validate"
     operator, values = _GATED[pacing]

@@ -122,7 +122,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         deferred_resources: Extended resources that the configuration defers, as it names them.
         exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
             and nothing hidden in them, besides those that the manifests leave out.
-        pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
+        pacing: `always`, `auto` or `never`, for namespaces that do not say it by a label.
         trusted_users: Names of users that the product's own processes are besides its service
             accounts: they write ledgers too.
         break_glass_groups: Groups whose users may write ledgers by hand.

@@ -31,7 +31,7 @@ from webhook.quota.quantity import ZERO
 from webhook.quota.reading import Node
 from webhook.quota.resources import ResourceList, mask, subtract_non_negative
 from webhook.quota.scopes import ScopeError
-from webhook.state.names import MODE_LABEL, PACING_LABEL
+from webhook.state.names import FORMER_PACING_LABEL, MODE_LABEL, PACING_LABEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def opt_out(
     try:
         had_label = _remove_label(api, namespace, wait, report, keeps_label=keeps_label)
         if forgets_pacing:
-            patch = {"metadata": {"labels": {PACING_LABEL: None}}}
+            patch = {"metadata": {"labels": {PACING_LABEL: None, FORMER_PACING_LABEL: None}}}
             wait.persist(lambda: api.patch(NAMESPACES, namespace, patch))
     except NotFoundError:
         return OptedOut(namespace, exists=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from webhook.quota import names
@@ -32,13 +33,22 @@ DEFERRED_MODE: Final = "deferred"
 SHADOW_MODE: Final = "shadow"
 KNOWN_MODES: Final = (DEFERRED_MODE, SHADOW_MODE)
 
-PACING_LABEL: Final = "deferredquota.io/pacing"
-GATE_PACING: Final = "gate"
-"""Pods that a quota concerns are created with our scheduling gate."""
+PACING_LABEL: Final = "deferredquota.io/gating"
+GATE_PACING: Final = "always"
+"""Every pod that a quota selects is created with our scheduling gate."""
 AUTO_PACING: Final = "auto"
-"""The same, but only where there is not much room left for a pod and those before it."""
-NO_PACING: Final = "none"
-"""Pods get no gate of ours; their bind is guarded all the same."""
+"""Only pods for which little quota is free, counted with the pods before them, are gated."""
+NO_PACING: Final = "never"
+"""No pod is gated; binds are guarded all the same."""
+
+FORMER_PACING_LABEL: Final = "deferredquota.io/pacing"
+"""Name of `PACING_LABEL` in earlier versions; understood in this one, where that is absent."""
+FORMER_PACINGS: Final[Mapping[str, str]] = {
+    "gate": GATE_PACING,
+    "auto": AUTO_PACING,
+    "none": NO_PACING,
+}
+"""Value of `FORMER_PACING_LABEL` → value of `PACING_LABEL`."""
 
 GATE: Final = "deferredquota.io/quota"
 """The scheduling gate of pods that wait for quota."""

@@ -157,24 +157,24 @@ MUST_NAME: dict[str, tuple[str, bool]] = {
 
 
 @pytest.mark.parametrize(("when", "is_gated"), MUST_NAME.values(), ids=MUST_NAME)
-@pytest.mark.parametrize("pacing", ["gate", "auto"])
+@pytest.mark.parametrize("pacing", ["always", "auto"])
 def test_one_that_its_bind_refuses_for_what_it_does_not_name_is_gated(
     open_desk: OpenDesk, pacing: str, when: str, is_gated: bool
 ) -> None:
     quota = a_quota("q", hard={"requests.memory": "1Gi"})
-    desk = open_desk(quota, settings={"mustSpecify": when, "pacing": pacing})
+    desk = open_desk(quota, settings={"mustSpecify": when, "gating": pacing})
     desk.settle()
     reply = asked(desk)
     assert gates_of(reply) == ([OURS] if is_gated else None)
     assert is_judged(reply) is (when != "create")
 
 
-@pytest.mark.parametrize("pacing", ["gate", "auto"])
+@pytest.mark.parametrize("pacing", ["always", "auto"])
 def test_one_that_its_bind_refuses_for_want_of_a_quota_is_gated(
     open_desk: OpenDesk, pacing: str
 ) -> None:
     needed = [{"resource": "pods", "matchContains": ["requests.cpu"]}]
-    desk = open_desk(settings={"limitedResources": needed, "pacing": pacing})
+    desk = open_desk(settings={"limitedResources": needed, "gating": pacing})
     reply = asked(desk)
     assert (gates_of(reply), is_judged(reply)) == ([OURS], True)
     assert gates_of(asked(desk, requests={"memory": "1Gi"})) is None
@@ -202,12 +202,12 @@ FORGED_STATES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("forged", FORGED_STATES.values(), ids=FORGED_STATES)
-@pytest.mark.parametrize("pacing", ["gate", "auto"])
+@pytest.mark.parametrize("pacing", ["always", "auto"])
 def test_the_state_that_a_client_writes_into_a_new_pod_is_not_read(
     open_desk: OpenDesk, pacing: str, forged: dict[str, Any]
 ) -> None:
     quota = a_quota("q", scopes=["NotBestEffort"])
-    desk = open_desk(quota, settings={"pacing": pacing})
+    desk = open_desk(quota, settings={"gating": pacing})
     desk.settle()
     reply = asked(desk, **{"requests": {"cpu": "9"}, **forged})
     assert gates_of(reply) == [OURS]
@@ -481,3 +481,16 @@ def test_a_first_quota_takes_effect_at_once(open_desk: OpenDesk) -> None:
     desk.api.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {"deferredquota.io/mode": None}}})
     desk.catch_up()
     assert gates_of(asked(desk)) is None
+
+
+@pytest.mark.parametrize(("label", "is_gated"), [("none", False), ("gate", True), ("odd", True)])
+def test_the_former_label_is_read_where_the_new_one_is_absent(
+    open_desk: OpenDesk, label: str, is_gated: bool
+) -> None:
+    """The registration does not know it, so the handler is asked about such namespaces."""
+    desk = open_desk(a_quota("p1"))
+    labels = {"metadata": {"labels": {"deferredquota.io/pacing": label}}}
+    desk.api.patch(NAMESPACES, NAMESPACE, labels)
+    desk.catch_up()
+    desk.settle()
+    assert gates_of(asked(desk)) == ([OURS] if is_gated else None)

@@ -1,4 +1,4 @@
-"""With `pacing: auto` a pod that finds room for itself and all before it gets a mark, no gate."""
+"""With `gating: auto` a pod that finds room for itself and all before it gets a mark, no gate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def opened(open_desk: OpenDesk, cpu: str = "10", **settings: object) -> Desk:
 
 
 def labelled(desk: Desk, pacing: str) -> None:
-    labels = {"metadata": {"labels": {"deferredquota.io/pacing": pacing}}}
+    labels = {"metadata": {"labels": {"deferredquota.io/gating": pacing}}}
     desk.api.patch(NAMESPACES, NAMESPACE, labels)
     desk.catch_up()
     desk.settle()
@@ -172,11 +172,11 @@ def test_of_those_who_were_let_through_room_is_kept_before_those_who_wait(
 
 
 PACINGS = {
-    "by the label": ("gate", "auto", True),
+    "by the label": ("always", "auto", True),
     "by the configuration": ("auto", "", True),
-    "the label wins": ("auto", "gate", False),
+    "the label wins": ("auto", "always", False),
     "a label that means nothing": ("auto", "typo", True),
-    "neither": ("gate", "", False),
+    "neither": ("always", "", False),
 }
 
 
@@ -184,8 +184,8 @@ PACINGS = {
 def test_it_goes_by_label_and_configuration(
     open_desk: OpenDesk, configured: str, label: str, may: bool
 ) -> None:
-    desk = opened(open_desk, pacing=configured)
-    labels = {"metadata": {"labels": {"deferredquota.io/pacing": label or None}}}
+    desk = opened(open_desk, gating=configured)
+    labels = {"metadata": {"labels": {"deferredquota.io/gating": label or None}}}
     desk.api.patch(NAMESPACES, NAMESPACE, labels)
     desk.catch_up()
     desk.settle()
@@ -200,7 +200,7 @@ def test_a_pod_that_others_hold_is_gated_too(open_desk: OpenDesk) -> None:
 
 
 def test_before_usage_is_counted_every_pod_is_gated(open_desk: OpenDesk) -> None:
-    desk = open_desk(a_quota("p1"), with_tracker=False, settings={"pacing": "auto"})
+    desk = open_desk(a_quota("p1"), with_tracker=False, settings={"gating": "auto"})
     assert not is_let_through(asked(desk))
 
 

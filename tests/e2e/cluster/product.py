@@ -147,7 +147,7 @@ class Product:
                 ca_pem=ca,
                 mask=mask,
                 deferred_resources=extended,
-                pacing=given.get("pacing", "gate"),
+                pacing=given.get("gating", "always"),
             )
             apply(plane, _as_by_service(wanted.objects) if direct else wanted.objects)
             product._wait_until_asked(is_masked=mask != "none")
@@ -271,7 +271,7 @@ def apply(plane: ControlPlane, wanted: Any) -> None:
     plane.kubectl(*command, stdin=json.dumps(whole))
 
 
-def apply_namespace(api: Api, name: str, *, mode: str = "deferred", pacing: str = "none") -> None:
+def apply_namespace(api: Api, name: str, *, mode: str = "deferred", pacing: str = "never") -> None:
     """Make a namespace (see `objects.a_namespace`), and wait until pods can be made in it."""
     wanted = objects.a_namespace(name, mode=mode, pacing=pacing)
     made = api.create("/api/v1/namespaces", wanted)

@@ -31,7 +31,7 @@ class Team:
         tenants: The namespaces.
     """
 
-    def __init__(self, plane: ControlPlane, size: int, *, pacing: str = "none") -> None:
+    def __init__(self, plane: ControlPlane, size: int, *, pacing: str = "never") -> None:
         self.plane = plane
         self.api = Api(plane.rest)
         self.name = f"team-{next(_numbers)}"

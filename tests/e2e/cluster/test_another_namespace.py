@@ -81,7 +81,7 @@ def test_an_installation_elsewhere_guards_reports_and_goes(
 
 def guarded(tenant: Tenant) -> None:
     """See that pods wait at a gate, are let go by the controller, and are charged at the bind."""
-    label = {"metadata": {"labels": {"deferredquota.io/pacing": "gate"}}}
+    label = {"metadata": {"labels": {"deferredquota.io/gating": "always"}}}
     place = f"/api/v1/namespaces/{tenant.namespace}"
     assert tenant.api.patch(place, label).ok
     quota(tenant, "q", {"requests.cpu": "2"})

@@ -77,7 +77,7 @@ def selecting(
     """A namespace for each pacing, with a quota of 1 cpu for each selector."""
     assert _product.webhooks
     found = {}
-    for pacing in ("none", "gate"):
+    for pacing in ("never", "always"):
         found[pacing] = team = a_team(plane, pacing)
         for name, fields in SELECTORS.items():
             team.quota(name, hard={"requests.cpu": "1"}, **fields)
@@ -88,7 +88,7 @@ def selecting(
 def team(plane: ControlPlane, product: Product, classes: None) -> Iterator[Tenant]:  # noqa: ARG001
     """A namespace that has opted in, without gates and quotas."""
     assert product.webhooks
-    made = a_team(plane, "none")
+    made = a_team(plane, "never")
     yield made
     tidy(made)
     made.api.delete(f"/api/v1/namespaces/{made.namespace}")
@@ -111,7 +111,7 @@ def charges(team: Tenant) -> dict[str, str]:
 def test_every_door_charges_the_quotas_of_the_class(
     selecting: dict[str, Tenant], door: str, name: str, is_timed: bool, quotas: set[str]
 ) -> None:
-    team = selecting["gate" if door == "release" else "none"]
+    team = selecting["always" if door == "release" else "never"]
     pod = fields_of(name, is_timed=is_timed)
     refusals = [
         f"exceeded quota: {quota}, requested: requests.cpu=600m, used: requests.cpu=600m,"

@@ -70,7 +70,7 @@ def ten(product: Product, _ten: Team) -> Iterator[Team]:
 
 @pytest.fixture(scope="module")
 def _gated(plane: ControlPlane) -> Iterator[Team]:
-    made = Team(plane, 2, pacing="gate")
+    made = Team(plane, 2, pacing="always")
     yield made
     made.close()
 

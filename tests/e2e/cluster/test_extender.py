@@ -84,7 +84,7 @@ def neighbour(own_plane: ControlPlane, asked: Product) -> Iterator[Tenant]:
 def a_namespace(plane: ControlPlane, *, mode: str) -> str:
     api, name = Api(plane.rest), f"extender-{next(_numbers)}"
     apply_namespace(api, name, mode=mode)
-    labels = {"metadata": {"labels": {"deferredquota.io/pacing": "none"}}}
+    labels = {"metadata": {"labels": {"deferredquota.io/gating": "never"}}}
     assert api.patch(f"/api/v1/namespaces/{name}", labels).ok
     return name
 

@@ -39,7 +39,7 @@ LARGE = "3"
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["gate", ""], ids=["pacing gate", "no pacing"])
+@pytest.fixture(params=["always", ""], ids=["gating always", "no label"])
 def paced(
     plane: ControlPlane, product: Product, request: pytest.FixtureRequest
 ) -> Iterator[Tenant]:
@@ -49,7 +49,7 @@ def paced(
 @pytest.fixture
 def team(plane: ControlPlane, product: Product) -> Iterator[Tenant]:
     """A namespace whose pods are gated, with a quota of 2 cpu, and `alice` who may edit it."""
-    for tenant in a_paced_namespace(plane, product, "gate"):
+    for tenant in a_paced_namespace(plane, product, "always"):
         tenant.quota()
         name = tenant.namespace
         role = ("--clusterrole=edit", "--user=alice", f"--namespace={name}")
@@ -224,13 +224,13 @@ def test_what_is_on_its_way_counts_and_others_wait_in_their_turn(spared: Tenant)
     assert gates(spared.seen("f")) == [OURS]
 
 
-@pytest.mark.parametrize("pacing", ["gate", "auto", "none"])
+@pytest.mark.parametrize("pacing", ["always", "auto", "never"])
 def test_who_forges_what_the_gate_door_writes_is_spared_nothing(
     team: Tenant, alice: Tenant, pacing: str
 ) -> None:
     label = {"metadata": {"labels": {objects.PACING_LABEL: pacing}}}
     assert team.api.patch(f"/api/v1/namespaces/{team.namespace}", label).ok
-    entry = "ungated" if pacing == "none" else "shape"
+    entry = "ungated" if pacing == "never" else "shape"
     forged = {
         "annotations": {LET_THROUGH_ANNOTATION: "true", "a": "b"},
         "labels": {UNJUDGED_LABEL: "no"},
@@ -238,7 +238,7 @@ def test_who_forges_what_the_gate_door_writes_is_spared_nothing(
     silent = a_container("main", requests={"memory": "1Mi"})
     for number, anybody in enumerate((team, alice)):
         made = anybody.pod(f"large-{number}", LARGE, metadata=forged)
-        if pacing != "none":
+        if pacing != "never":
             assert (gates(made), notes(made)) == ([OURS], {"a": "b"})
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"}
         owned = {**forged, "ownerReferences": [{**owner, "controller": True}]}

@@ -30,7 +30,7 @@ from webhook.state.names import LET_THROUGH_ANNOTATION
 CREATORS: Final = 16
 SMALL: Final = (250, 50, 25)
 """How many pods of a crowd there are, how many have room, and how many end."""
-CROWDS: Final = {"gate": SMALL if IS_SHORT else (1000, 200, 100), "auto": SMALL}
+CROWDS: Final = {"always": SMALL if IS_SHORT else (1000, 200, 100), "auto": SMALL}
 ABOVE: Final = "above-all"
 LONG: Final = 90.0
 """For what has to wait for the next leader, or for a promise to end."""
@@ -69,7 +69,7 @@ def history(own_plane: ControlPlane, own_product: Product) -> Iterator[History]:
         yield following
 
 
-def a_team(plane: ControlPlane, *, mode: str = "deferred", pacing: str = "gate") -> Tenant:
+def a_team(plane: ControlPlane, *, mode: str = "deferred", pacing: str = "always") -> Tenant:
     name = f"line-{next(_numbers)}"
     apply_namespace(Api(plane.rest), name, mode=mode, pacing=pacing)
     return Tenant(plane.rest, name)
@@ -190,7 +190,7 @@ def test_without_gates_and_extender_a_pod_evicts_first_and_is_refused_then(
 ) -> None:
     """What a guard at the bind alone cannot prevent: preemption comes before the bind."""
     fields, other = full_node
-    team = a_team(own_plane, pacing="none")
+    team = a_team(own_plane, pacing="never")
     team.quota()
     create(team, "1", "first")
     history.waits_for(team.namespace, 1)
@@ -337,9 +337,9 @@ STORIES: Final[dict[str, Story]] = {
 }
 SLOW, UNLED = one_that_no_node_takes.__name__, while_nobody_leads.__name__
 PLAYED: Final = [
-    (name, pacing) for pacing in ("gate", "auto") for name in STORIES if name not in {SLOW, UNLED}
+    (name, pacing) for pacing in ("always", "auto") for name in STORIES if name not in {SLOW, UNLED}
 ]
-BEGUN: Final = [*PLAYED, (UNLED, "auto"), (SLOW, "gate")]
+BEGUN: Final = [*PLAYED, (UNLED, "auto"), (SLOW, "always")]
 Begun: TypeAlias = dict[tuple[str, str], Iterator[None]]
 
 
@@ -361,7 +361,7 @@ def told(team: Tenant, history: History, name: str, pacing: str) -> Iterator[Non
 @pytest.fixture(scope="module")
 def slow(own_plane: ControlPlane, history: History) -> Iterator[None]:
     """The story in which a promise has to end, begun before the others."""
-    return begun(own_plane, history, SLOW, "gate")
+    return begun(own_plane, history, SLOW, "always")
 
 
 @pytest.fixture(scope="module")

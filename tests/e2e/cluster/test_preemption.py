@@ -64,7 +64,7 @@ def neighbour(own_plane: ControlPlane, own_product: Product) -> Iterator[Tenant]
     tenant.api.call("DELETE", objects.pods(tenant.namespace), {"gracePeriodSeconds": 0})
 
 
-@pytest.fixture(params=["gate", "auto"])
+@pytest.fixture(params=["always", "auto"])
 def team(
     own_plane: ControlPlane, own_product: Product, request: pytest.FixtureRequest
 ) -> Iterator[Tenant]:

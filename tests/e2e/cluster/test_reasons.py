@@ -39,7 +39,7 @@ def team(plane: ControlPlane, product: Product) -> Iterator[Tenant]:
     assert product.webhooks
     api = Api(plane.rest)
     name = f"e2e-reasons-{next(_numbers)}"
-    apply_namespace(api, name, pacing="gate")
+    apply_namespace(api, name, pacing="always")
     tenant = Tenant(plane.rest, name)
     tenant.quota()
     yield tenant

@@ -94,7 +94,7 @@ def test_only_a_pod_that_nobody_was_asked_about_is_told(
     api = Api(plane.rest)
     tenants: list[Tenant] = []
     before = product.metric(TOLD)
-    for pacing in ("gate", "auto", "none"):
+    for pacing in ("always", "auto", "never"):
         name = f"e2e-unguarded-{pacing}"
         apply_namespace(api, name, pacing=pacing)
         tenants.append(Tenant(plane.rest, name))

@@ -336,7 +336,7 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
     ),
     "gates for nobody": (
         MUTATING_WEBHOOKS,
-        lambda raw: expressions(gate(raw))[2].update(operator="In", values=["gate"]),
+        lambda raw: expressions(gate(raw))[2].update(operator="In", values=["always"]),
         "registration.not-selecting",
         "warn",
         "webhook gate.deferredquota.io: namespaceSelector leaves out namespaces that have opted in",
@@ -344,9 +344,9 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
     "gates for all": (
         MUTATING_WEBHOOKS,
         lambda raw: expressions(gate(raw)).pop(),
-        "registration.pacing",
+        "registration.gating",
         "warn",
-        "namespaceSelector selects namespaces whose pacing is none",
+        "namespaceSelector selects namespaces whose gating is never",
     ),
     "gates where nobody opted in": (
         MUTATING_WEBHOOKS,
@@ -450,30 +450,30 @@ def test_the_registrations_are_compared(
 
 def test_a_namespace_without_gates_is_left_out_on_purpose() -> None:
     cluster = healthy()
-    labels = {"metadata": {"labels": {"deferredquota.io/pacing": "none"}}}
+    labels = {"metadata": {"labels": {"deferredquota.io/gating": "never"}}}
     MemoryClient(cluster).patch(NAMESPACES, "team-a", labels)
     assert serious(examined(cluster)) == []
     edit(cluster, MUTATING_WEBHOOKS, REGISTRATION, lambda raw: expressions(gate(raw)).pop())
-    assert the(examined(cluster), "registration.pacing").message.endswith("none: team-a")
+    assert the(examined(cluster), "registration.gating").message.endswith("never: team-a")
 
 
 def asking(find: Any, operator: str) -> Change:
     """Let an entry go by who asks for gates."""
-    by = {"operator": operator, "values": ["gate", "auto"]}
+    by = {"operator": operator, "values": ["always", "auto"]}
     return lambda raw: expressions(find(raw))[2].update(by)
 
 
 def test_the_registration_goes_with_the_configured_pacing() -> None:
     cluster = healthy()
-    odd = ["registration.not-selecting", "registration.pacing"]
-    assert sorted(ids(serious(examined(cluster, pacing="none")))) == odd
+    odd = ["registration.gating", "registration.not-selecting"]
+    assert sorted(ids(serious(examined(cluster, pacing="never")))) == odd
     edit(cluster, MUTATING_WEBHOOKS, REGISTRATION, asking(gate, "In"))
     edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, asking(ungated, "NotIn"))
-    assert serious(examined(cluster, pacing="none")) == []
-    for value, findings in {"gate": [], "typo": ["namespace.pacing"]}.items():
-        labels = {"metadata": {"labels": {"deferredquota.io/pacing": value}}}
+    assert serious(examined(cluster, pacing="never")) == []
+    for value, findings in {"always": [], "typo": ["namespace.gating"]}.items():
+        labels = {"metadata": {"labels": {"deferredquota.io/gating": value}}}
         MemoryClient(cluster).patch(NAMESPACES, "team-a", labels)
-        assert ids(serious(examined(cluster, pacing="none"))) == findings
+        assert ids(serious(examined(cluster, pacing="never"))) == findings
 
 
 def test_a_ca_in_two_halves_of_a_rotation_is_fine() -> None:

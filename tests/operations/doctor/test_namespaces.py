@@ -50,23 +50,23 @@ def test_a_namespace_in_shadow_mode_is_fine_when_it_is_recorded() -> None:
 
 
 PACINGS = {
-    "none": ("none", "gate", False),
-    "gate": ("gate", "none", False),
-    "a typo": ("nope", "gate", True),
-    "a typo under the other default": ("gates", "none", True),
+    "never": ("never", "always", False),
+    "always": ("always", "never", False),
+    "a typo": ("nope", "always", True),
+    "a typo under the other default": ("gates", "never", True),
 }
 
 
 @pytest.mark.parametrize(("value", "default", "is_odd"), PACINGS.values(), ids=PACINGS)
 def test_a_pacing_that_means_nothing_is_told(value: str, default: str, is_odd: bool) -> None:
     cluster = healthy()
-    labels = {"metadata": {"labels": {"deferredquota.io/pacing": value}}}
+    labels = {"metadata": {"labels": {"deferredquota.io/gating": value}}}
     MemoryClient(cluster).patch(NAMESPACES, NAMESPACE, labels)
     found = examined(cluster, pacing=default)
-    assert ("namespace.pacing" in ids(found)) is is_odd
+    assert ("namespace.gating" in ids(found)) is is_odd
     if is_odd:
-        assert the(found, "namespace.pacing").message == (
-            f"deferredquota.io/pacing is {value!r}, which means nothing: pacing is {default}"
+        assert the(found, "namespace.gating").message == (
+            f"deferredquota.io/gating is {value!r}, which means nothing: gating is {default}"
         )
 
 
@@ -74,8 +74,8 @@ STRANGERS: dict[str, tuple[str, str, str]] = {
     "a slip": ("labels", "mod", 'label {}: means nothing, did you mean "deferredquota.io/mode"?'),
     "another": (
         "labels",
-        "Pacings",
-        'label {}: means nothing, did you mean "deferredquota.io/pacing"?',
+        "Gatings",
+        'label {}: means nothing, did you mean "deferredquota.io/gating"?',
     ),
     "a name that is like none": ("labels", "owner", "label {}: means nothing"),
     "an annotation instead of a label": (

@@ -11,7 +11,7 @@ from tests.torture.shapes import Space
 from tests.torture.world import BusyError, Incident, World, pick_moved
 
 _MODE: Final = "deferredquota.io/mode"
-_PACING: Final = "deferredquota.io/pacing"
+_PACING: Final = "deferredquota.io/gating"
 
 
 def kill_leader_amid_releases(world: World, rng: random.Random, incident: Incident) -> None:
@@ -41,7 +41,7 @@ def kill_leader_amid_releases(world: World, rng: random.Random, incident: Incide
 def switch_pacing(world: World, rng: random.Random, incident: Incident) -> None:
     """Let a namespace's pods go without gates for a while, or none of them, several times."""
     space = pick_moved(world, rng)
-    others = [pacing for pacing in ("none", "gate", "auto") if pacing != space.pacing]
+    others = [pacing for pacing in ("never", "always", "auto") if pacing != space.pacing]
     _move(world, rng, incident, space, _PACING, away=rng.choice(others), home=space.pacing)
 
 

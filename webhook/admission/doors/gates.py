@@ -44,6 +44,7 @@ from webhook.state.names import (
     AUTO_PACING,
     GATE,
     LET_THROUGH_ANNOTATION,
+    NO_PACING,
     UNJUDGED,
     UNJUDGED_LABEL,
 )
@@ -125,7 +126,7 @@ def _verdict(context: DoorContext, request: AdmissionRequest, pod: Pod) -> _Verd
     quotas = context.view.quotas(request.namespace)
     terms = _terms(context, quotas)
     waiters = [waiter_of(form, GATE, since=0, terms=terms) for form in _storable_forms(pod)]
-    needs_gate = any(waiter.needs_gate for waiter in waiters)
+    needs_gate = any(waiter.needs_gate for waiter in waiters) and not _is_spared(context, request)
     said = _judged(context, request, pod, quotas)
     if said is None:
         decision, gate = _gated(raw, pod) if needs_gate else (NOT_GATED.decision, ())
@@ -138,6 +139,16 @@ def _verdict(context: DoorContext, request: AdmissionRequest, pod: Pod) -> _Verd
         return _Verdict("let-through", patch, frozenset({LET_THROUGH_ANNOTATION}))
     decision, gate = _gated(raw, pod)
     return _Verdict(decision, gate, warnings=said.warnings)
+
+
+def _is_spared(context: DoorContext, request: AdmissionRequest) -> bool:
+    """Return whether the namespace wants no gates.
+
+    The registration leaves such namespaces out, but by the label's name of today only.
+    """
+    labels = context.view.labels(request.namespace)
+    configured = context.current_configuration().pacing
+    return labels is not None and pacing_of(labels, configured) == NO_PACING
 
 
 def _terms(context: DoorContext, quotas: QuotasSeen) -> Terms:

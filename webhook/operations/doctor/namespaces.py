@@ -17,6 +17,8 @@ from webhook.quota.shadow_codec import SHADOW_FIELD
 from webhook.state.ledgers import LEDGER_NAME
 from webhook.state.names import (
     DEFERRED_MODE,
+    FORMER_PACING_LABEL,
+    FORMER_PACINGS,
     GATE,
     MARK_PREFIX,
     MODE_LABEL,
@@ -25,7 +27,7 @@ from webhook.state.names import (
 )
 from webhook.state.pacing import PACINGS
 
-_LABELS: Final = (MODE_LABEL, PACING_LABEL)
+_LABELS: Final = (MODE_LABEL, PACING_LABEL, FORMER_PACING_LABEL)
 """What people write on namespaces; there are no annotations."""
 
 
@@ -79,10 +81,19 @@ def _pacing(namespace: Namespace, default: str) -> Iterator[Finding]:
     value = namespace.labels.get(PACING_LABEL, default)
     if namespace.is_deferred and value not in PACINGS:
         yield warning(
-            "namespace.pacing",
+            "namespace.gating",
             namespace.subject,
-            f"{PACING_LABEL} is {value!r}, which means nothing: pacing is {default}",
+            f"{PACING_LABEL} is {value!r}, which means nothing: gating is {default}",
             f"Set it to {', '.join(PACINGS[:-1])} or {PACINGS[-1]}, or remove it.",
+        )
+    former = namespace.labels.get(FORMER_PACING_LABEL)
+    if former is not None:
+        label = f"{PACING_LABEL}={FORMER_PACINGS.get(former, default)}"
+        yield warning(
+            "namespace.former-label",
+            namespace.subject,
+            f"{FORMER_PACING_LABEL} is read by this version only; it is {PACING_LABEL} now",
+            f"Run: kubectl label namespace {namespace.name} {label} {FORMER_PACING_LABEL}-",
         )
 
 

@@ -69,7 +69,7 @@ class Settings:
         exempt: Namespaces that are never touched.
         system_namespace: Namespace of the installation.
         rejected: Why the installed configuration cannot be used; empty when it can.
-        pacing: `gate`, `auto` or `none`, for namespaces that do not say it by a label.
+        pacing: `always`, `auto` or `never`, for namespaces that do not say it by a label.
         trusted_users: Users that the webhook takes for the product's own processes, besides its
             service accounts.
         glass_breakers: Groups of users who may do what only the product may.

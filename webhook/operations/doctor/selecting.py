@@ -17,7 +17,7 @@ from webhook.state.names import (
     PACING_LABEL,
     SHADOW_MODE,
 )
-from webhook.state.pacing import pacing_of
+from webhook.state.pacing import PACINGS
 
 APPLY: Final = "Run scripts/install, or apply the shipped manifests again."
 
@@ -112,9 +112,9 @@ def gate_findings(
     if taken:
         which = _some(tuple(filter(None, taken)))
         yield warning(
-            "registration.pacing",
+            "registration.gating",
             subject,
-            f"{field} selects namespaces whose pacing is {NO_PACING}" + (which and f": {which}"),
+            f"{field} selects namespaces whose gating is {NO_PACING}" + (which and f": {which}"),
             APPLY,
         )
 
@@ -134,8 +134,12 @@ def ungated_findings(
 
 
 def wants_gates(labels: Mapping[str, str], pacing: str) -> bool:
-    """Say whether an opted-in namespace has its pods gated; `pacing` is the configured default."""
-    return pacing_of(labels, pacing) != NO_PACING
+    """Return whether selectors should choose an opted-in namespace for gates.
+
+    They go by the label of today; the handler itself reads the former one, too.
+    """
+    value = labels.get(PACING_LABEL, pacing)
+    return (value if value in PACINGS else pacing) != NO_PACING
 
 
 def _name(labels: Mapping[str, str]) -> str:
