@@ -170,13 +170,13 @@ def test_what_is_wrong_in_a_pod_that_waits_is_reported_as_for_the_whole_pod() ->
 MANY = 6_000
 ROOM = 4096
 """Bytes that one kept pod may take, however large the pod is."""
-TOKEN = {"deferredquota.io/let-through": "0123456789abcdef"}
+TOKEN = {"deferredquota.io/ungated": "0123456789abcdef"}
 LARGE: Mapping[str, Object] = {
     "labels": {"metadata": {"labels": {f"l{n}": "x" for n in range(MANY)}}},
     "annotations": {"metadata": {"annotations": {f"a{n}": "x" * 40 for n in range(MANY)}}},
     "one annotation": {"metadata": {"annotations": {"a": "x" * 250_000}}},
     "a token that is none": {
-        "metadata": {"annotations": {"deferredquota.io/let-through": "x" * 250_000}}
+        "metadata": {"annotations": {"deferredquota.io/ungated": "x" * 250_000}}
     },
     "owners": {"metadata": {"ownerReferences": [{"name": f"o{n}"} for n in range(MANY)]}},
     "managed fields": {"metadata": {"managedFields": [{"manager": f"m{n}"} for n in range(MANY)]}},

@@ -164,7 +164,7 @@ CLUSTER_PREFIX: Final = "cdq/"
 """How ledgers name the accounts of cluster quotas."""
 
 _EXCLUDE = "deferredquota.io/exclude"
-_LET_THROUGH = "deferredquota.io/let-through"
+_LET_THROUGH = "deferredquota.io/ungated"
 _MODE, _PACING = "deferredquota.io/mode", "deferredquota.io/gating"
 
 Fact: TypeAlias = PodFact | QuotaFact | LedgerFact | SpaceFact | ClusterFact

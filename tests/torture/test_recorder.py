@@ -162,7 +162,7 @@ def test_gates_and_promises_become_facts() -> None:
     waits = read_change(change("/registry/pods/n/p", {**POD, "spec": {**POD["spec"], **gates}}))
     assert isinstance(waits, PodFact)
     assert (waits.is_gated, waits.is_let_through) == (True, False)
-    mark = {"annotations": {"deferredquota.io/let-through": "true"}}
+    mark = {"annotations": {"deferredquota.io/ungated": "true"}}
     spared = read_change(change("/registry/pods/n/p", {**POD, "metadata": POD["metadata"] | mark}))
     assert isinstance(spared, PodFact)
     assert (spared.is_gated, spared.is_let_through) == (False, True)

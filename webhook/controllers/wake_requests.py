@@ -24,7 +24,7 @@ from webhook.state.names import MARK_PREFIX
 
 _log = logging.getLogger(__name__)
 
-WOKEN_ANNOTATION: Final = f"{MARK_PREFIX}woken"
+WOKEN_ANNOTATION: Final = f"{MARK_PREFIX}requeued"
 """When the pod was touched last, so that its scheduler tries it again."""
 
 _LONGEST_AGAIN_SECONDS: Final = 300.0

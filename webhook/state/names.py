@@ -55,7 +55,7 @@ GATE: Final = "deferredquota.io/quota"
 
 LET_THROUGH_ANNOTATION: Final = names.LET_THROUGH_ANNOTATION
 
-UNJUDGED_LABEL: Final = "deferredquota.io/unjudged"
+UNJUDGED_LABEL: Final = "deferredquota.io/unevaluated"
 """Written on a new pod that the gate door leaves to `shape.`, which may refuse it."""
 UNJUDGED: Final = "true"
 

@@ -46,7 +46,7 @@ def is_let_through(reply: Reply) -> bool:
     """Say which it is; a pod is never both marked and gated, nor neither of the two."""
     gates, annotations = gates_of(reply) or [], annotations_of(reply) or {}
     assert (OURS in gates) is (LET_THROUGH_ANNOTATION not in annotations)
-    assert reply.decision == ("let-through" if OURS not in gates else "gated")
+    assert reply.decision == ("ungated" if OURS not in gates else "gated")
     return OURS not in gates
 
 
@@ -261,7 +261,7 @@ def test_asked_again_about_its_own_work_it_changes_nothing(open_desk: OpenDesk) 
     desk = opened(open_desk)
     once = asked(desk)
     again = desk.mutate(a_review("CREATE", "pods", once.object))
-    assert (again.patch, again.warnings, again.decision) == ([], [], "let-through")
+    assert (again.patch, again.warnings, again.decision) == ([], [], "ungated")
 
 
 def test_asked_again_when_others_have_made_it_larger_it_gates(open_desk: OpenDesk) -> None:

@@ -76,7 +76,7 @@ TOUCHED: dict[str, tuple[Any, Any, str]] = {
     "the label of an unjudged pod changes": (
         labelled(**{UNJUDGED_LABEL: UNJUDGED}),
         labelled(**{UNJUDGED_LABEL: ""}),
-        "metadata.labels[deferredquota.io/unjudged]",
+        "metadata.labels[deferredquota.io/unevaluated]",
     ),
     "the capacity changes": (
         labelled(**{CAPACITY: "over-quota"}),

@@ -135,11 +135,11 @@ SPECS: Final[dict[str, Object]] = {
 }
 METADATA: Final[dict[str, Object]] = {
     "a label": {"labels": {"app": "evil"}},
-    "a label of ours": {"labels": {"deferredquota.io/unjudged": "true"}},
+    "a label of ours": {"labels": {"deferredquota.io/unevaluated": "true"}},
     "an annotation": {"annotations": {"example.com/evil": "x"}},
     "an annotation that changes": {"annotations": {"example.com/a": "evil"}},
     "an annotation that goes": {"annotations": {"example.com/a": None}},
-    "another annotation of ours": {"annotations": {"deferredquota.io/let-through": "x"}},
+    "another annotation of ours": {"annotations": {"deferredquota.io/ungated": "x"}},
     "a finalizer": {"finalizers": ["example.com/evil"]},
     "an owner": {
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "evil", "uid": "gone"}]
@@ -201,7 +201,7 @@ def test_of_a_pods_status_nothing_changes_but_our_condition(
 def test_where_nobody_has_opted_in_what_is_ours_only_goes(world: World, namespace: str) -> None:
     path, status = objects.pods(namespace, "waits"), objects.pods(namespace, "waits", "status")
     ours = {"status": {"conditions": [OURS]}}
-    woken = {"metadata": {"annotations": {"deferredquota.io/woken": "now"}}}
+    woken = {"metadata": {"annotations": {"deferredquota.io/requeued": "now"}}}
     is_refused(world.controller.patch_strategic(status, ours))
     is_refused(world.controller.patch(path, woken))
     assert world.admin.patch_strategic(status, ours).ok
@@ -210,7 +210,7 @@ def test_where_nobody_has_opted_in_what_is_ours_only_goes(world: World, namespac
     is_refused(world.controller.patch_strategic(status, {"status": changed}))
     gone = {"status": {"conditions": [{"type": QUOTA_RESERVED, "$patch": "delete"}]}}
     assert world.controller.patch_strategic(status, gone).ok
-    left = {"metadata": {"annotations": {"deferredquota.io/woken": None}}}
+    left = {"metadata": {"annotations": {"deferredquota.io/requeued": None}}}
     assert world.controller.patch(path, left).ok
     ungated = {"spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}}
     assert world.controller.patch_strategic(path, ungated, dry_run=True).ok
@@ -218,7 +218,7 @@ def test_where_nobody_has_opted_in_what_is_ours_only_goes(world: World, namespac
 
 def test_where_somebody_has_opted_in_what_is_ours_is_written(world: World) -> None:
     path, status = objects.pods(TEAM, "waits"), objects.pods(TEAM, "waits", "status")
-    woken = {"metadata": {"annotations": {"deferredquota.io/woken": "now"}}}
+    woken = {"metadata": {"annotations": {"deferredquota.io/requeued": "now"}}}
     ungated = {"spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}}
     for answer in (
         world.controller.patch_strategic(status, {"status": {"conditions": [OURS]}}),

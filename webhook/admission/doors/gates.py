@@ -136,7 +136,7 @@ def _verdict(context: DoorContext, request: AdmissionRequest, pod: Pod) -> _Verd
     token = "" if said.warnings else _passing(context, request, waiters, terms)
     if token:
         patch = set_keys(raw, ("metadata", "annotations"), {LET_THROUGH_ANNOTATION: token})
-        return _Verdict("let-through", patch, frozenset({LET_THROUGH_ANNOTATION}))
+        return _Verdict("ungated", patch, frozenset({LET_THROUGH_ANNOTATION}))
     decision, gate = _gated(raw, pod)
     return _Verdict(decision, gate, warnings=said.warnings)
 
