@@ -269,9 +269,10 @@ _COMMANDS = {
     "install": ("__main__:install", "Install deferred-quota into a cluster."),
     "uninstall": ("__main__:uninstall", "Take deferred-quota out of a cluster."),
 }
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(cls=CommandLine, lazy=_COMMANDS, context_settings={"max_content_width": 100})
+@click.group(cls=CommandLine, lazy=_COMMANDS, context_settings=_SETTINGS)
 def main() -> None:
     """Install deferred-quota, and take it out again."""
 

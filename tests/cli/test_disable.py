@@ -104,6 +104,13 @@ def test_pods_that_will_start_are_told_before_and_scripts_go_on(tmp_path: Path) 
     assert "scheduling gates removed: 2" in result.stdout
 
 
+def test_a_dry_run_names_the_pods_that_would_start_and_asks_nothing(tmp_path: Path) -> None:
+    cluster = a_cluster_with_a_rush()
+    result = run(cluster, tmp_path, NAMESPACE, "--dry-run")
+    warning = WARNING.replace("pods start at once", "pods would start at once")
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, warning)
+
+
 def test_a_namespace_without_waiting_pods_is_opted_out_without_a_warning(tmp_path: Path) -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "4"}))
     result = run(cluster, tmp_path, NAMESPACE)

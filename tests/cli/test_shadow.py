@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
 from tests.cli.test_enable import IMPATIENT, a_cluster_with_a_candidate
-from tests.operations.healthy import NOW, Pulse, renewing
+from tests.operations.healthy import NOW, CreationGuard, Pulse, renewing
 from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of
 from tests.operations.test_opting_in import a_controller
 from tests.operations.test_shadowing import record
@@ -277,7 +277,7 @@ def watching(cluster: MemoryCluster, patience: Patience = QUICK) -> Opting:
         read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
     )
     return Opting(
-        MemoryClient(cluster),
+        MemoryClient(cluster, admission=CreationGuard()),
         Configuration(),
         patience=patience,
         settings=settings,

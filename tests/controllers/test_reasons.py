@@ -16,7 +16,7 @@ from tests.admission.doors.desk import eventually
 from tests.builders import a_binding, a_pod, a_quota
 from tests.cluster.faults import Call, Fault, FlakyClient, in_turn, never
 from tests.controllers.rig import a_rig
-from webhook.cluster.api import EVENTS, PODS, ForbiddenError, NotFoundError
+from webhook.cluster.api import EVENTS, NAMESPACES, PODS, ForbiddenError, NotFoundError
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.controllers import reasons as reasons_module
 from webhook.controllers.events import EventLimits, EventRecorder
@@ -26,7 +26,7 @@ from webhook.quota import pod_conditions
 from webhook.quota.line import Held, Waits
 from webhook.quota.objects import Pod
 from webhook.quota.pod_conditions import QUOTA_RESERVED
-from webhook.state.names import GATE
+from webhook.state.names import DEFERRED_MODE, GATE, MODE_LABEL
 from webhook.telemetry.metrics import Metrics
 
 NAMESPACE = "team-a"
@@ -777,6 +777,39 @@ def test_one_that_is_refused_does_not_hold_up_the_others(
     names = [name for _, name in pen.run(100)]
     assert pen.condition("w2") is not None
     assert names.count("w1") == 3  # after 30 s, then after 60 s
+
+
+def test_a_namespace_that_opted_out_is_left_with_one_line_of_the_log(
+    pen: Pen, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", reasons_module.__name__)
+    refuse_conditions(pen, monkeypatch)
+    pen.cluster.load([(NAMESPACES, {"metadata": {"name": NAMESPACE}})])
+    pen.pods("w1", "w2", "w3")
+    pen.tell(in_line(["w1", "w2", "w3"]))
+    assert sorted(name for _, name in pen.run(700, step=5)) == ["w1", "w2", "w3"]
+    lines = [(one.levelname, one.__dict__["namespace"]) for one in caplog.records]
+    assert lines == [("INFO", NAMESPACE)]
+
+
+def test_a_refusal_where_the_namespace_is_opted_in_is_a_warning(
+    pen: Pen, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refuse_conditions(pen, monkeypatch)
+    labels = {MODE_LABEL: DEFERRED_MODE}
+    pen.cluster.load([(NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": labels}})])
+    pen.pods("w1")
+    pen.tell(in_line(["w1"]))
+    assert len(pen.run(50)) == 2  # tried again
+    assert {one.levelname for one in caplog.records} == {"WARNING"}
+
+
+def refuse_conditions(pen: Pen, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_kind: Any, name: str, *_args: Any, **_kwargs: Any) -> Any:
+        pen.sent.append(name)
+        raise ForbiddenError("no")
+
+    monkeypatch.setattr(pen.api, "patch", refuse)
 
 
 def test_an_error_of_our_own_stops_nothing(pen: Pen, monkeypatch: pytest.MonkeyPatch) -> None:

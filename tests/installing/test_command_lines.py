@@ -28,6 +28,11 @@ ENVIRONMENT: Final = {"HOME": "/nowhere", "PATH": "/usr/bin:/bin"}
 QUESTION: Final = "Take deferred-quota out of this cluster? [y/N]: "
 
 
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_the_short_option_shows_the_help(command: str) -> None:
+    run(command, "-h", code=ExitCode.OK)
+
+
 def run(*arguments: str | Path, code: int, given: str = "") -> str:
     """Run a command; return what it said on standard error."""
     done = subprocess.run(

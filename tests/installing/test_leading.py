@@ -103,7 +103,9 @@ def test_a_dry_run_says_so_and_goes_on(twin: Twin) -> None:
     problems, lines = removed(twin, dry_run=True)
     assert problems == ()
     assert f"{OUTSIDE} leads" in lines[0]
-    assert lines[0].endswith("; this would stop here")
+    assert lines[0].endswith(
+        "; this would stop here, and do what follows only after that, or with --force"
+    )
     assert "MutatingAdmissionPolicy deferred-quota-mask: would be deleted" in lines
     assert twin.written == []
 

@@ -30,13 +30,13 @@ def run(
     """Opt namespaces out: the API server charges their pods when they are created, as before."""
     wanted = tuple(dict.fromkeys(namespaces))
     with live_cluster(kubeconfig, context) as api:
-        is_rush = not dry_run and announce_released(api, wanted)
-        if is_rush and not yes and sys.stdin is not None and sys.stdin.isatty():
+        is_rush = announce_released(api, wanted, dry_run=dry_run)
+        if is_rush and not (yes or dry_run) and sys.stdin is not None and sys.stdin.isatty():
             confirm("Opt out, and let them start?", err=True)
         return disable_on(api, wanted, dry_run=dry_run, seconds=seconds, output=output)
 
 
-def announce_released(api: ClusterApi, namespaces: Sequence[str]) -> bool:
+def announce_released(api: ClusterApi, namespaces: Sequence[str], *, dry_run: bool) -> bool:
     """Print to standard error which pods will start at once; return whether there are any.
 
     What cannot be looked at now is told by the work itself.
@@ -52,17 +52,18 @@ def announce_released(api: ClusterApi, namespaces: Sequence[str]) -> bool:
         if released.pods:
             is_rush = True
             label = click.style("warning:", fg="yellow")
-            click.echo(f"{label} {printable(_rush(released))}", err=True)
+            click.echo(f"{label} {printable(_rush(released, dry_run=dry_run))}", err=True)
     return is_rush
 
 
-def _rush(released: Released) -> str:
-    pods = "1 waiting pod starts" if released.pods == 1 else f"{released.pods} waiting pods start"
+def _rush(released: Released, *, dry_run: bool) -> str:
+    pods = "1 waiting pod" if released.pods == 1 else f"{released.pods} waiting pods"
+    start = "would start" if dry_run else "starts" if released.pods == 1 else "start"
     asked = "".join(
         f"; quota {one.quota}: requested {render(one.requested)}, free {render(one.free)}"
         for one in released.demands
     )
-    return f"{released.namespace}: {pods} at once, within quota or not{asked}"
+    return f"{released.namespace}: {pods} {start} at once, within quota or not{asked}"
 
 
 def disable_on(

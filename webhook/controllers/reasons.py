@@ -10,7 +10,8 @@ late, by minutes where thousands of pods wait; it is never older than what it wa
 - Pods that say nothing yet come first. A pod that is released before its turn has come, and
   has its node, says nothing at all; one that said that it waits is put right, node or not.
 - A pod that has left the line otherwise, because a person took its gate off or the namespace has
-  opted out, loses the condition. So does one that no node has taken for so long that what was
+  opted out, loses the condition; where the API server refuses that because the namespace is not
+  opted in any more, it is left. So does one that no node has taken for so long that what was
   reserved for it has been given up.
 
 A condition is read from the API server before it is written for the first time: another leader
@@ -30,10 +31,12 @@ from functools import partial
 from typing import Final, Protocol
 
 from webhook.cluster.api import (
+    NAMESPACES,
     PODS,
     ApiError,
     ClusterApi,
     ConflictError,
+    ForbiddenError,
     InvalidError,
     NotFoundError,
     RequestTimeoutError,
@@ -59,6 +62,7 @@ from webhook.quota.pod_conditions import (
     waiting,
 )
 from webhook.state.names import GATE
+from webhook.state.namespace_labels import is_deferred
 from webhook.state.times import time_text
 from webhook.telemetry.metrics import Metrics
 
@@ -156,6 +160,8 @@ class Reasons:
         rate, clock = self._limits.per_second, self._limits.clock
         self._writes = Budget(rate, clock)
         self._looks = Budget(lambda: rate() * _LOOKS_PER_WRITE, clock)
+        self._opted_out: set[str] = set()
+        """Namespaces whose refusal was logged."""
         self._term = 0
         self._failures = 0
         self._paused_until = 0.0
@@ -212,6 +218,7 @@ class Reasons:
         term = int(self._is_leader())  # asked after: what is heard in a new one is not lost
         if term != self._term:
             self._queue.clear()  # others may have written since
+            self._opted_out.clear()
             self._term = term
         for namespace, one in news.items() if term else ():
             names = partial(self._names, namespace)
@@ -237,7 +244,10 @@ class Reasons:
             try:
                 self._bring_up_to_date(reason, wanted, now)
             except ApiError as err:
-                self._note_failure(reason, err, now)
+                if isinstance(err, ForbiddenError) and self._has_opted_out(reason.namespace):
+                    self._drop(reason)
+                else:
+                    self._note_failure(reason, err, now)
 
     def _is_only_being_counted(self, reason: Reason, held: Held, now: float) -> bool:
         """Tell whether a pod waits for what takes a moment, and come back to it."""
@@ -305,6 +315,7 @@ class Reasons:
             self._drop(reason)
             return
         reason.failures = self._failures = 0
+        self._opted_out.discard(reason.namespace)
         self._count("written")
         reason.note(after(found, wanted, time_of_day), now)
         if wanted is None or reason.is_released:
@@ -327,6 +338,22 @@ class Reasons:
             self._events.normal(about, _RELEASED, wanted.text)
 
     # -- what comes to nothing -----------------------------------------------------------------
+
+    def _has_opted_out(self, namespace: str) -> bool:
+        """Return whether a write was refused because the namespace is not opted in any more.
+
+        The label is read from the API server: the line may learn of its removal later than the
+        admission policy that holds our own identities to opted-in namespaces.
+        """
+        try:
+            if is_deferred(self._api.get(NAMESPACES, namespace)):
+                return False
+        except ApiError:
+            return False
+        if namespace not in self._opted_out:
+            self._opted_out.add(namespace)
+            _log.info("conditions are left: not opted in any more", extra={"namespace": namespace})
+        return True
 
     def _note_failure(self, reason: Reason, err: ApiError, now: float) -> None:
         """Plan the next attempt; whatever was sent, what the pod says now is not known."""

@@ -164,7 +164,10 @@ class _Uninstall:
             " --remove-labels"
         )
         if self._removal.dry_run:
-            self._report(f"{words}; this would stop here")
+            self._report(
+                f"{words}; this would stop here, and do what follows only after that, or with"
+                " --force"
+            )
             return False
         self._problems += [words, _NOTHING_CHANGED]
         return True

@@ -48,7 +48,7 @@ _INSTALLATION: Final = frozenset(
 _NEVER: Final = frozenset({"namespace.missing", "namespace.exempt", "namespace.own"})
 
 
-_WATCHING: Final = frozenset({"crd", "webhooks", "workloads", "leader"})
+_WATCHING: Final = frozenset({"crd", "webhooks", "answers", "workloads", "leader"})
 """Those that say whether it can watch a namespace in shadow mode."""
 
 

@@ -25,8 +25,9 @@ from webhook.cluster.api import (
 )
 from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.cluster.memory.interception import WriteRequest
-from webhook.operations.doctor import Examination
-from webhook.state.names import BIND_ENTRY, REGISTRATION
+from webhook.operations.doctor import Examination, Settings
+from webhook.operations.opting_in import installation_findings
+from webhook.state.names import BIND_ENTRY, REGISTRATION, SHADOW_MODE
 
 DENIED = f'admission webhook "{BIND_ENTRY}" denied the request: '
 REFUSED = (
@@ -225,6 +226,12 @@ def test_before_any_namespace_has_opted_in_a_dead_webhook_at_a_url_is_found() ->
     finding = the(found, "webhooks.silent")
     assert (finding.severity, str(finding.subject)) == ("error", SUBJECT)
     assert finding.message.startswith("the webhook does not answer at https://192.0.2.7:9443: ")
+
+
+def test_before_a_namespace_is_watched_a_dead_webhook_is_found() -> None:
+    api = MemoryClient(without_opted_in())
+    found = installation_findings(api, Settings(), ["team-b"], mode=SHADOW_MODE)
+    assert "webhooks.silent" in {one.id for one in found}
 
 
 def test_a_webhook_that_refuses_a_cluster_quota_answers_and_nothing_is_created() -> None:
