@@ -52,6 +52,7 @@ class RequestBuffer:
 
     def __init__(self, body_limit: int) -> None:
         self._data = bytearray()
+        self._expects: bool | None
         self._body_limit = body_limit
         self._forget()
 
@@ -93,7 +94,7 @@ class RequestBuffer:
         self._next_chunk = 0
         self._chunks = 0
         self._searched = 0  # up to where no empty line was found, so that a byte costs one look
-        self._expects: bool | None = None  # None is not looked at yet
+        self._expects = None  # not looked at yet
 
     def _find_head(self) -> Progress | None:
         """Look for the end of the head; None when it is found."""
