@@ -67,6 +67,7 @@ MARGINS: dict[str, tuple[str, float]] = {
     "half a second is kept back": ("timeout=5s", 104.5),
     "a fifth of a short time": ("timeout=300ms", 100.24),
     "where both are the same": ("timeout=2.5s", 102.0),
+    "a query longer than an API server's": ("timeout=5s&" + "a=b&" * 300, 109.5),
 }
 
 
@@ -81,3 +82,11 @@ def test_a_deadline_counts_down_to_nothing() -> None:
     assert 59 < Deadline(now + 60).remaining() <= 60
     assert Deadline(now - 1).expired
     assert Deadline(now - 1).remaining() == 0
+
+
+def test_a_query_of_many_fields_is_not_taken_apart() -> None:
+    """It is read where all connections wait."""
+    started = time.thread_time()
+    for number in range(20):
+        deadline_of(f"{number}" + "&%41=%41" * 8000, received=0.0)
+    assert time.thread_time() - started < 0.1

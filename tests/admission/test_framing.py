@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.admission.serving.framing import MAX_CHUNKS, Progress, RequestBuffer
+from webhook.admission.serving.framing import (
+    HEAD_BYTES,
+    MAX_CHUNKS,
+    Progress,
+    RequestBuffer,
+)
 
 LIMIT = 1000
 HEAD = b"POST /validate HTTP/1.1\r\nHost: webhook\r\n"
@@ -116,3 +122,24 @@ def test_a_client_that_waits_for_100_is_seen() -> None:
     assert buffer.expects_continue()
     assert not fed(PLAIN[0])[0].expects_continue()
     assert not fed(HEAD + b"Expect: 100-continue\r\nContent-")[0].expects_continue()
+
+
+FILLING = b"\r\nexpect" * 7000
+LARGE = {
+    "a head": HEAD[:-2] + FILLING[: HEAD_BYTES - 10_000],
+    "a body behind a large head": (
+        HEAD[:-2] + FILLING[: HEAD_BYTES - 10_000] + b"\r\nContent-Length: 900000\r\n\r\n"
+    ),
+    "trailers": CHUNKED[0] + b"0" + FILLING[: HEAD_BYTES - 10_000],
+}
+
+
+@pytest.mark.parametrize("begun", LARGE.values(), ids=LARGE.keys())
+def test_single_bytes_cost_little_however_much_came_before(begun: bytes) -> None:
+    """All connections wait for the thread that counts them."""
+    buffer, _ = fed(begun, limit=10**6)
+    started = time.thread_time()
+    for _ in range(5000):
+        assert buffer.feed(b"x") is Progress.MORE
+        assert not buffer.expects_continue()
+    assert time.thread_time() - started < 0.1

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from tests.admission.reviews import a_request
 from webhook.admission.patches import PatchOperation, add
 from webhook.admission.review import (
+    MAX_CAUSES,
+    MAX_MESSAGE_CHARACTERS,
     STATUS_CODES,
     Allowed,
     Answer,
@@ -182,3 +184,14 @@ def test_warnings_that_do_not_fit_are_counted() -> None:
 def test_warnings_go_with_every_answer() -> None:
     assert response_to(Allowed(decision="x", warnings=("careful",)))["warnings"] == ["careful"]
     assert response_to(forbidden(warnings=("careful",)))["warnings"] == ["careful"]
+
+
+def test_what_waits_for_a_client_is_small_whatever_it_named() -> None:
+    """The word of a client comes back: a crowd that does not read it holds all of it."""
+    huge = "n" * 1_000_000
+    causes = (Cause("R", huge, huge),) * 10_000
+    answer = forbidden(message=huge, causes=causes, audit={"reason": huge})
+    assert len(encode_review(a_request({"name": huge}), answer)) < 512 * 1024
+    status = response_to(answer, {"name": huge})["status"]
+    assert len(status["message"]) == MAX_MESSAGE_CHARACTERS
+    assert len(status["details"]["causes"]) == MAX_CAUSES

@@ -143,7 +143,7 @@ def test_a_ledger_without_its_reservations_is_refused() -> None:
 HUGE = {
     "beyond the last SI letter": ["1000E", "1"],
     "beyond the last binary letter": ["7Ei", "7Ei", "7Ei"],
-    "ten thousand digits and a billionth": ["1e9999", "1n"],
+    "hundreds of digits and a billionth": ["1e299", "1n"],
     "a fraction of a byte": ["0.1Ki", "1n"],
 }
 

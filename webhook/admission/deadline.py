@@ -22,6 +22,9 @@ DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 MAX_TIMEOUT_SECONDS: Final = 30.0
 """The most a registration may ask for; a larger value in the URL was not sent by an API server."""
 
+MAX_QUERY_CHARACTERS: Final = 1024
+"""Longest query that is read: more, and fields by the thousand, were not sent by an API server."""
+
 MAX_MARGIN_SECONDS: Final = 0.5
 """Kept back for the way to the API server and for one that rounded its timeout up."""
 
@@ -55,7 +58,7 @@ class Deadline:
 
 def deadline_of(query: str, *, received: float) -> Deadline:
     """Give the deadline of a review that arrived at `received` with this query in its URL."""
-    seconds = timeout_seconds(query)
+    seconds = timeout_seconds(query if len(query) <= MAX_QUERY_CHARACTERS else "")
     margin = min(MAX_MARGIN_SECONDS, seconds * MARGIN_SHARE)
     return Deadline(received + seconds - margin)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -68,6 +68,13 @@ MAX_WARNING_CHARACTERS: Final = 120
 
 MAX_WARNINGS: Final = 16
 """Most warnings of one answer: all hooks of a request share 4096 characters."""
+
+MAX_MESSAGE_CHARACTERS: Final = 32 * 1024
+"""Longest text of a denial; longer text is cut. Pods and quotas may have any number of parts, and
+whoever reaches the port any text for a name; what waits for a client has to stay small."""
+
+MAX_CAUSES: Final = 128
+"""Most causes of a denial; each of their texts is cut like an audit annotation."""
 
 MAX_AUDIT_CHARACTERS: Final = 1024
 """Longest value of an audit annotation; longer text is cut."""
@@ -316,16 +323,17 @@ def _allowed(request: AdmissionRequest, answer: Allowed) -> WireResponse:
 def _denied(request: AdmissionRequest, answer: Denied) -> WireResponse:
     habit = request.kind.kind if answer.code == 422 else request.resource
     details = WireDetails(
-        name=answer.name or request.name,
+        name=_cut(answer.name or request.name, MAX_AUDIT_CHARACTERS),
         group=answer.group or request.group,
         kind=answer.kind or habit,
-        causes=answer.causes,
+        causes=tuple(map(_cut_cause, answer.causes[:MAX_CAUSES])),
         retry_after_seconds=answer.retry_after_seconds,
     )
+    message = _cut(answer.message, MAX_MESSAGE_CHARACTERS)
     return WireResponse(
         uid=request.uid,
         allowed=False,
-        status=WireStatus("Failure", answer.code, answer.reason, answer.message, details),
+        status=WireStatus("Failure", answer.code, answer.reason, message, details),
         audit_annotations=_audit(answer),
         warnings=clean_warnings(answer.warnings) if answer.warnings else None,
     )
@@ -348,6 +356,11 @@ def _clean_warning(text: str) -> str:
 
 def _cut(text: str, size: int) -> str:
     return text if len(text) <= size else f"{text[: size - 3]}..."
+
+
+def _cut_cause(cause: Cause) -> Cause:
+    field, message = (_cut(text, MAX_AUDIT_CHARACTERS) for text in (cause.field, cause.message))
+    return replace(cause, field=field, message=message)
 
 
 def _check_audit_keys(audit: Mapping[str, str]) -> None:

@@ -85,7 +85,7 @@ class Quantity:
             field: YAML path, for the message.
 
         Raises:
-            InvalidQuantityError: Not a quantity, or beyond 10000 digits or 10^+-10000.
+            InvalidQuantityError: Not a quantity, or beyond 1000 digits or 10^+-300.
         """
         if not isinstance(text, str):
             raise InvalidQuantityError(text, field=field)

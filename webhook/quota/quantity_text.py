@@ -15,7 +15,8 @@ Rules, as in kubernetes v1.36, apimachinery/pkg/api/resource (quantity.go, suffi
    and an error elsewhere (`Pi`).
 
 Unlike the platform's parser, which would compute for minutes, this one refuses exponents
-beyond +-10000 and more than 10000 digits.
+beyond +-300 and more than 1000 digits. Amounts are computed as a whole, so that an exponent of
+three digits more would make kilobytes of a few characters, and a body has room for many.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 NANO_PER_UNIT: Final = 10**9
-MAX_EXPONENT: Final = 10_000
-MAX_DIGITS: Final = 10_000
+MAX_EXPONENT: Final = 300
+MAX_DIGITS: Final = 1_000
 
 FORMAT_FAULT: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

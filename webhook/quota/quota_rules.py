@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
 from webhook.quota.fields import FieldError, InvalidFieldError, mapping
@@ -39,6 +40,8 @@ from webhook.quota.scope_rules import (
     value_errors,
 )
 
+_MOST_ERRORS: Final = 1000
+"""Errors of one quota that are listed: a body has room for hundreds of thousands."""
 _SCOPES: Final = "spec.scopes"
 _EXPRESSIONS: Final = "spec.scopeSelector.matchExpressions"
 _UNFIT: Final = "unsupported scope applied to resource"
@@ -177,7 +180,7 @@ def _errors(spec: _Spec) -> Iterator[FieldError]:
 
 
 def _once(errors: Iterable[FieldError]) -> list[FieldError]:
-    return list(dict.fromkeys(errors))
+    return list(dict.fromkeys(islice(errors, _MOST_ERRORS)))
 
 
 def _hard_errors(spec: _Spec) -> Iterator[FieldError]:

@@ -376,28 +376,64 @@ def test_no_pod_is_made_by_applying_one(world: World) -> None:
     assert answer.code == 403, str(answer)
 
 
-def test_events_are_our_own(world: World) -> None:
-    def event(namespace: str, component: str) -> Object:
-        return {
-            "metadata": {"name": f"e-{component}", "namespace": namespace},
-            "involvedObject": {"kind": "Pod", "namespace": namespace, "name": "runs"},
-            "source": {"component": component},
-            "reason": "R",
-        }
+def an_event(namespace: str, component: str) -> Object:
+    return {
+        "metadata": {"name": f"e-{component}", "namespace": namespace},
+        "involvedObject": {"kind": "Pod", "namespace": namespace, "name": "runs"},
+        "source": {"component": component},
+        "reason": "R",
+    }
 
+
+def test_events_are_our_own(world: World) -> None:
     for namespace in EVERYWHERE:
         path = f"/api/v1/namespaces/{namespace}/events"
-        is_refused(world.controller.create(path, event(namespace, "kubelet")))
-        assert world.admin.create(path, event(namespace, "kubelet")).ok
+        is_refused(world.controller.create(path, an_event(namespace, "kubelet")))
+        assert world.admin.create(path, an_event(namespace, "kubelet")).ok
         changed = {"message": "evil", "source": {"component": "deferred-quota"}}
         is_refused(world.controller.patch(f"{path}/e-kubelet", changed))
     for namespace in (TEAM, PLAIN):
         path = f"/api/v1/namespaces/{namespace}/events"
-        made = world.controller.create(path, event(namespace, "deferred-quota"))
+        made = world.controller.create(path, an_event(namespace, "deferred-quota"))
         assert made.ok, str(made)
         assert world.controller.patch(f"{path}/e-deferred-quota", {"count": 2}).ok
     path = f"/api/v1/namespaces/{PLATFORM}/events"
-    is_refused(world.controller.create(path, event(PLATFORM, "deferred-quota")))
+    is_refused(world.controller.create(path, an_event(PLATFORM, "deferred-quota")))
+
+
+BORN: Final[dict[str, Object]] = {
+    "a finalizer": {"finalizers": ["example.com/evil"]},
+    "an owner": METADATA["an owner"],
+    "a label": {"labels": {"app": "evil"}},
+    "an annotation": {"annotations": {"example.com/evil": "x"}},
+    "a name to come": {"generateName": "evil-"},
+}
+
+
+@pytest.mark.parametrize("namespace", [TEAM, PLAIN])
+@pytest.mark.parametrize("what", BORN)
+def test_what_is_created_has_a_name_and_nothing_else(
+    world: World, namespace: str, what: str
+) -> None:
+    """A finalizer would keep the namespace of others from ending."""
+    ledger, event = a_ledger(), an_event(namespace, "deferred-quota")
+    for wanted in (ledger, event):
+        name = {} if "generateName" in BORN[what] else {"name": "ledger"}
+        wanted["metadata"] = {**name, **BORN[what]}
+    is_refused(world.controller.create(objects.ledger(namespace).removesuffix("/ledger"), ledger))
+    is_refused(world.controller.create(f"/api/v1/namespaces/{namespace}/events", event))
+
+
+@pytest.mark.parametrize("namespace", EVERYWHERE)
+def test_a_namespace_gets_no_second_ledger(world: World, namespace: str) -> None:
+    ledgers = objects.ledger(namespace).removesuffix("/ledger")
+    second = {**a_ledger(), "metadata": {"name": "second"}}
+    is_refused(world.controller.create(ledgers, second))
+
+
+def test_no_event_is_reported_by_others(world: World) -> None:
+    event = {**an_event(TEAM, "deferred-quota"), "reportingComponent": "kubelet"}
+    is_refused(world.controller.create(f"/api/v1/namespaces/{TEAM}/events", event))
 
 
 def test_the_only_lease_is_that_of_the_leader(world: World) -> None:

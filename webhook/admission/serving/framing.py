@@ -46,10 +46,13 @@ class Progress(Enum):
 class RequestBuffer:
     """Collects the bytes of one connection and cuts requests from them, one at a time."""
 
-    __slots__ = ("_body_limit", "_chunks", "_data", "_end", "_head", "_next_chunk")
+    __slots__ = (
+        "_body_limit", "_chunks", "_data", "_end", "_expects", "_head", "_next_chunk", "_searched",
+    )  # fmt: skip
 
     def __init__(self, body_limit: int) -> None:
         self._data = bytearray()
+        self._expects: bool | None
         self._body_limit = body_limit
         self._forget()
 
@@ -73,7 +76,9 @@ class RequestBuffer:
 
     def expects_continue(self) -> bool:
         """Say whether the client waits for "100 Continue" before it sends the body."""
-        return self._head > 0 and _EXPECT.search(self._data, 0, self._head) is not None
+        if self._expects is None and self._head:
+            self._expects = _EXPECT.search(self._data, 0, self._head) is not None
+        return bool(self._expects)
 
     def take(self) -> tuple[bytes, bytes]:
         """Cut the complete request off: its head with the empty line, and its body as sent."""
@@ -88,18 +93,27 @@ class RequestBuffer:
         self._end = 0  # where the request ends; 0 is not known yet
         self._next_chunk = 0
         self._chunks = 0
+        self._searched = 0  # up to where no empty line was found, so that a byte costs one look
+        self._expects = None  # not looked at yet
 
     def _find_head(self) -> Progress | None:
         """Look for the end of the head; None when it is found."""
-        found = self._data.find(_HEAD_END, 0, HEAD_BYTES)
+        before = self._searched
+        found = self._find_empty_line(0, HEAD_BYTES)
         if found < 0:
             if len(self._data) > HEAD_BYTES:
                 return Progress.HEAD_TOO_LARGE
-            if self._data.count(b"\n") != self._data.count(b"\r\n"):
-                return self._hand_on()
-            return Progress.MORE
+            lines = self._data.count(b"\r\n", max(before - 1, 0))
+            return self._hand_on() if self._data.count(b"\n", before) != lines else Progress.MORE
         self._head = self._next_chunk = found + len(_HEAD_END)
+        self._searched = 0
         return self._find_end()
+
+    def _find_empty_line(self, start: int, end: int | None = None) -> int:
+        """Return where the empty line begins that ends the head or the trailers, or -1."""
+        found = self._data.find(_HEAD_END, max(start, self._searched - 3), end)
+        self._searched = len(self._data)
+        return found
 
     def _find_end(self) -> Progress | None:
         lengths = _LENGTH.findall(self._data, 0, self._head)
@@ -134,7 +148,7 @@ class RequestBuffer:
             self._chunks += 1
 
     def _scan_trailers(self, line_end: int) -> Progress:
-        found = self._data.find(_HEAD_END, line_end)
+        found = self._find_empty_line(line_end)
         if found >= 0:
             self._end = found + len(_HEAD_END)
             return Progress.COMPLETE

@@ -47,7 +47,8 @@ LARGE_REQUEST_BYTES: Final = 256 * 1024
 QUIET_SECONDS: Final = 1.0
 """How long a warning about overload stands for those behind it: there may be thousands."""
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""What unanswered requests may hold together; beyond it, large ones are turned away."""
+"""What requests and answers that are not sent yet may hold together; beyond it, large requests are
+turned away."""
 
 _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
@@ -296,9 +297,10 @@ class ConnectionLoop:
         return True
 
     def _held(self) -> int:
-        """Count what was received and is not answered yet."""
+        """Count what was received and is not answered yet, and what clients have not taken yet."""
         return sum(
-            len(connection.buffer) + len(connection.request[1]) for connection in self.connections
+            len(connection.buffer) + len(connection.request[1]) + len(connection.out)
+            for connection in self.connections
         )
 
     def _submit(self, connection: Connection) -> None:

@@ -44,7 +44,7 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
 """What is so where a policy is not there."""
 
 DIGESTS: Final[Mapping[str, str]] = {
-    SERVICE_ACCOUNTS_POLICY: "e0afbc17f4c5b466",
+    SERVICE_ACCOUNTS_POLICY: "803aeba446e61cee",
     OWN_NAMESPACE_POLICY: "6d8485732103a909",
     LEDGERS_POLICY: "60d7c4e865e74e42",
 }
