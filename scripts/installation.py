@@ -101,7 +101,8 @@ Examples:
     "--ca",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="PEM file of the CA to trust at --url; without it, those of the API server's own machine.",
+    help="PEM file of the CA to trust at --url; without it, the one that was given for that place"
+    " before, else those of the API server's own machine.",
 )
 @click.option(
     "--config",
@@ -155,17 +156,12 @@ def install(  # noqa: PLR0917 - one for each option
         stamps=stamps,
         image=image,
         url=url,
-        ca_pem=b"" if ca is None else _certificates(ca),
+        ca_pem=None if ca is None else _certificates(ca),
         configuration=None if config is None else _text(config),
         dry_run=dry_run,
         waits=waits,
         patience=Patience(seconds=timeout, pause_seconds=PATIENCE.pause_seconds),
     )
-    if url and ca is None:
-        click.echo(
-            f"trust: no --ca, so the API server accepts at {url} only certificates of CAs that its"
-            " own machine trusts; for one of `deferred-quota certs bootstrap`, give --ca FILE"
-        )
     with _client(kubeconfig, context) as client:
         changes = run_install(client, wish, click.echo)
     if dry_run:

@@ -19,6 +19,7 @@ from webhook.cluster.api import (
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
+    ForbiddenError,
     Kind,
     Revision,
 )
@@ -446,3 +447,26 @@ def test_what_a_mask_hides_again_is_said_aloud_and_tried_until_it_stays() -> Non
         masking.hidden = ""
         eventually(lambda: board.status()["hard"] == HARD, "it stays at last")
         assert ("Warning", "NotEnforced") in said(board)
+
+
+class Narrow(MemoryClient):
+    """A client whose right to write a quota's status ends at one resource."""
+
+    def patch(self, kind: Kind, name: str, patch: Any, **options: Any) -> Revision:
+        if "requests.example.com/gpu" in str(patch):
+            raise ForbiddenError("our service accounts take only deferred resources out")
+        return super().patch(kind, name, patch, **options)
+
+
+def test_a_resource_that_was_not_installed_does_not_show_the_others() -> None:
+    gpu = "requests.example.com/gpu"
+    shown = {"hard": {**HARD, gpu: "2"}, "used": {**USED, gpu: "0"}}
+    with a_board(
+        (RESOURCE_QUOTAS, {**quota(), "status": shown}), exempt=frozenset({NAMESPACE})
+    ) as board:
+        board.line._api = Narrow(board.cluster)
+        board.keys[0] = DEFERRED_KEYS | {gpu}
+        board.exempt = frozenset()
+        board.repair.recheck()
+        left = {"hard": {**MASKED["hard"], gpu: "2"}, "used": {**MASKED["used"], gpu: "0"}}
+        eventually(lambda: board.status() == left, "all others are hidden")

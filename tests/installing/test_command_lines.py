@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +17,6 @@ from tests.controlplane.ports import free_ports
 from tests.operations.scenes import a_cluster, a_namespace
 from webhook.cli import ExitCode
 from webhook.cluster.memory import MemoryCluster
-from webhook.tls.issue import issue_ca
 
 SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "installation.py"
 
@@ -94,29 +91,6 @@ current-context: c
 """
     )
     assert "the cluster does not answer" in run(command, "--kubeconfig", kubeconfig, code=4)
-
-
-@pytest.mark.parametrize("names_ca", [True, False])
-def test_without_a_ca_it_is_said_what_is_trusted_at_a_url(tmp_path: Path, names_ca: bool) -> None:
-    (port,) = free_ports(1)
-    access = tmp_path / "kubeconfig"
-    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
-    context = {"name": "c", "context": {"cluster": "c"}}
-    access.write_text(
-        json.dumps({"clusters": [cluster], "contexts": [context], "current-context": "c"})
-    )
-    authority = tmp_path / "ca.crt"
-    authority.write_bytes(issue_ca(now=datetime.now(UTC)).certificate)
-    done = subprocess.run(
-        [
-            sys.executable, SCRIPT, "install", "--kubeconfig", access, "--url", "https://here",
-            *(["--ca", str(authority)] if names_ca else []),
-        ],
-        capture_output=True, text=True, check=False, env=ENVIRONMENT,
-    )  # fmt: skip
-    assert done.returncode == ExitCode.UNREACHABLE
-    told = "only certificates of CAs that its own machine trusts"
-    assert (told in done.stdout, "give --ca FILE" in done.stdout) == (not names_ca, not names_ca)
 
 
 # -- whoever takes it out is asked -------------------------------------------------------------

@@ -10,6 +10,7 @@ from tests.admission.doors.desk import a_namespace
 from tests.builders import a_quota
 from tests.installing.twin import QUICK, Twin
 from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
+from webhook.cluster.kinds import kind_of
 from webhook.installing import InstallError
 from webhook.installing.installation import InstallApi, Wish, install
 from webhook.installing.rendering import left_out
@@ -32,6 +33,13 @@ def is_guarded(twin: Twin) -> bool:
     return "team-a" not in left_out(twin.api.get(VALIDATING_WEBHOOKS, REGISTRATION))
 
 
+def policy_of(twin: Twin) -> str:
+    """Return what holds our service accounts to what they need."""
+    kind = kind_of("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", namespaced=False)
+    policies = twin.api.list(kind).items
+    return str([one for one in policies if "service-accounts" in str(one["metadata"])])
+
+
 @pytest.mark.parametrize("url", ["", URL])
 def test_the_guard_stays_until_the_api_server_enforces(url: str) -> None:
     twin = Twin()
@@ -44,6 +52,7 @@ def test_the_guard_stays_until_the_api_server_enforces(url: str) -> None:
     with pytest.raises(InstallError, match=r"ResourceQuota team-a/q: .* stays guarded"):
         run(twin, url=url, configuration=EXEMPT)
     assert is_guarded(twin)
+    assert "'team-a'" not in policy_of(twin), "our service accounts are needed there until then"
     assert any("deferred-quota-mask" in line for line in twin.written)
     with pytest.raises(InstallError, match=r"team-a: is to be exempt.* without --no-wait"):
         run(twin, url=url, configuration=EXEMPT, waits=False)
@@ -54,6 +63,7 @@ def test_the_guard_stays_until_the_api_server_enforces(url: str) -> None:
     twin.api.update(RESOURCE_QUOTAS, {**found, "status": whole}, subresource="status")
     run(twin, url=url, configuration=EXEMPT)
     assert not is_guarded(twin)
+    assert "'team-a'" in policy_of(twin)
 
 
 def test_a_namespace_that_has_not_opted_in_is_exempt_at_once() -> None:

@@ -357,12 +357,8 @@ STOP = (
     f"webhook: what runs at {HERE} is asked no more: stop it when this is done, and a controller"
     " that runs beside it"
 )
-DEFAULTS = (
-    "configuration: the defaults; what runs outside of the cluster may have another, which can be"
-    " given with --config"
-)
 MOVES: dict[str, tuple[str, str, list[str]]] = {
-    "into the cluster": (HERE, "", [f"webhook: moves from {HERE} to {INSIDE}", STOP, DEFAULTS]),
+    "into the cluster": (HERE, "", [f"webhook: moves from {HERE} to {INSIDE}", STOP]),
     "out of the cluster": (
         "",
         HERE,
@@ -395,11 +391,30 @@ def said_of_places(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith(("webhook:", "Deployments:", "config"))]
 
 
-def test_a_configuration_that_is_given_moves_with_the_webhook() -> None:
+@pytest.mark.parametrize("url", ["", HERE])
+def test_a_configuration_that_is_not_known_is_not_given_up(url: str) -> None:
+    """An earlier version kept none where the webhook is outside of the cluster."""
     twin = Twin()
-    run(twin, url=HERE)
-    _, lines = run(twin, configuration=GPU)
-    assert (STOP in lines, DEFAULTS in lines) == (True, False)
+    run(twin, url=HERE, configuration=GPU)
+    twin.api.delete(CONFIG_MAPS, "deferred-quota-config", namespace=SYSTEM)
+    twin.written.clear()
+    with pytest.raises(InstallError, match=r"ConfigMap .* give it with --config FILE"):
+        run(twin, url=url)
+    assert twin.written == []
+    run(twin, url=url, configuration=GPU)
+
+
+def test_the_ca_of_a_url_stays_until_another_one_is_given() -> None:
+    twin = Twin()
+    run(twin, url=HERE, ca_pem=b"first")
+    _, lines = run(twin, url=HERE)
+    assert f"trust: the CA that was given for {HERE} before stays" in lines
+    assert trusted(twin) == {base64.b64encode(b"first").decode()}
+    run(twin, url=HERE, ca_pem=b"")
+    clients = [entry["clientConfig"] for each in registrations(twin) for entry in each["webhooks"]]
+    assert not any("caBundle" in one for one in clients)
+    _, lines = run(twin, url=THERE)
+    assert any(line.startswith("trust: no --ca") for line in lines)
 
 
 # -- what is being deleted ---------------------------------------------------------------------

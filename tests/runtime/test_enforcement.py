@@ -196,3 +196,31 @@ def test_a_rejected_file_is_told_until_it_is_mended(process: Process) -> None:
 
 def times(events: list[Any]) -> int:
     return sum(int(one.get("count", 1)) for one in events)
+
+
+def test_a_resource_that_was_added_to_the_file_alone_is_told(process: Process) -> None:
+    process.write({"deferredResources": [GPU, "requests.example.com/fpga"]})
+    waits = "requests.example.com/fpga: is still enforced at creation, too"
+    eventually(lambda: any(waits in one for one in process.engine.warnings()), "it is told")
+    process.defer(GPU, "requests.example.com/fpga")
+    eventually(lambda: process.engine.warnings() == [], "it is in force")
+
+
+def test_the_controller_starts_with_what_the_registrations_say(tmp_path: Path) -> None:
+    process = Process(tmp_path / "config.yaml")
+    process.write({"exemptNamespaces": [TEAM]})
+    process.leave_out(TEAM)
+    found: list[frozenset[str]] = []
+    process.file.poll()
+    control = process.engine.control
+    assert control is not None
+    begin = control.start
+
+    def start() -> None:
+        found.append(process.engine._rules.exempt_namespaces)
+        begin()
+
+    control.start = start  # type: ignore[method-assign]
+    process.engine.start()
+    process.engine.stop()
+    assert TEAM in found[0]

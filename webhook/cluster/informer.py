@@ -92,6 +92,7 @@ class Informer(Generic[T]):
         self._synced = False
         self._relists = 0
         self._last_error: ApiError | None = None
+        self._fails_again = False  # nothing was heard since the last error
 
     def add_handler(self, handler: Handler[T]) -> None:
         """Call `handler` for every change, in order, on the informer's thread.
@@ -226,8 +227,8 @@ class Informer(Generic[T]):
         except ApiError as err:
             # a watch ends now and then on a quiet API server, whose bookmarks are late: it is
             # opened again at once, and only what fails then is worth a look
-            is_first = self.has_synced and self._last_error is None
-            self._last_error = err
+            is_first = self.has_synced and not self._fails_again
+            self._last_error, self._fails_again = err, True
             # a kind that is not served any more took its objects with it
             self._must_list = self._must_list or isinstance(err, (ExpiredError, NotFoundError))
             log.log(
@@ -305,7 +306,7 @@ class Informer(Generic[T]):
         with self._moved:
             self._version = max(self._version, version)
             self._last_event = self._timing.clock()
-            self._last_error = None
+            self._last_error, self._fails_again = None, False
             self._synced = self._synced or synced
             self._moved.notify_all()
 

@@ -31,6 +31,7 @@ from webhook.cluster.api import (
     ApiError,
     ClusterApi,
     ConflictError,
+    ForbiddenError,
     NotFoundError,
     Revision,
 )
@@ -49,6 +50,7 @@ from webhook.controllers.terms import Terms, always
 from webhook.quota.deferral import is_excluded
 from webhook.quota.fields import InvalidFieldError
 from webhook.quota.keeping import kept_pod
+from webhook.quota.names import DEFERRED_KEYS
 from webhook.quota.native_status import (
     Patch,
     hidden_keys,
@@ -243,7 +245,7 @@ class MaskRepair:
     def _mask(self, quota: ResourceQuota, keys: Set[str]) -> float | None:
         patch = masking_patch(quota, keys)
         if patch is not None:
-            self._write(quota, patch, "masked")
+            self._hide(quota, patch, keys)
         # what is no longer deferred is the platform's again
         lacking = set(hidden_keys(quota)) - keys
         if lacking and not lacking & self._ever and quota.key not in self._waited_for:
@@ -253,6 +255,21 @@ class MaskRepair:
         if lacking or quota.key in self._half_done:
             return self._restore(quota, keys)
         return None
+
+    def _hide(self, quota: ResourceQuota, patch: Patch, keys: Set[str]) -> None:
+        """Write a mask; where it is refused, that of what every installation defers.
+
+        The policy about our service accounts knows the resources that were installed. Of one that
+        was added to the file alone it refuses the whole patch, and the API server goes on to
+        enforce that resource; the others have to stay hidden.
+        """
+        try:
+            self._write(quota, patch, "masked")
+        except ForbiddenError:
+            usual = masking_patch(quota, keys & DEFERRED_KEYS)
+            if usual is not None and usual != patch:
+                self._write(quota, usual, "masked")
+            raise
 
     def _unmask(self, quota: ResourceQuota, gap: str) -> float | None:
         """Bring back what nobody guards."""

@@ -35,7 +35,7 @@ from webhook.installing.applying import Applier, ApplyApi, current, describe
 from webhook.installing.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
 from webhook.installing.exempting import wait_until_enforced
 from webhook.installing.kustomizations import InstallError
-from webhook.installing.moving import moves
+from webhook.installing.moving import is_registered, moves, trusted_now
 from webhook.installing.place import chosen_namespace
 from webhook.installing.policies import (
     MaskChoice,
@@ -94,7 +94,8 @@ class Wish:
         stamps: Whether Bindings are marked, so that pods show that they came through the guard.
         image: What the Deployments run.
         url: Where the webhook serves if it runs outside of the cluster; else empty.
-        ca_pem: What to trust at that address; empty is what the API server trusts anyway.
+        ca_pem: What to trust at that address; empty is what the API server's own machine trusts,
+            None what is trusted there already.
         configuration: Text of the configuration; None keeps the one that is installed.
         dry_run: Let the API server check, and change nothing.
         waits: Whether to wait for the Deployments before the API server is told to ask.
@@ -107,7 +108,7 @@ class Wish:
     stamps: bool = False
     image: str = IMAGE
     url: str = ""
-    ca_pem: bytes = b""
+    ca_pem: bytes | None = None
     configuration: str | None = None
     dry_run: bool = False
     waits: bool = True
@@ -129,6 +130,11 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         check_stamps(api)
     report(f"mask: {_MASK_WORDS[mask]}")
     installed = _installed_configuration(api, wish.namespace)
+    if installed is None and wish.configuration is None and is_registered(api):
+        raise InstallError(
+            f"ConfigMap {wish.namespace}/{CONFIG_MAP}: is not there, although an installation is;"
+            " what it exempts and defers would be given up: give it with --config FILE"
+        )
     kept = _NO_CONFIGURATION if installed is None else installed
     configuration = kept if wish.configuration is None else wish.configuration
     settings = _read(configuration)
@@ -138,18 +144,20 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         namespace=wish.namespace,
         manifests=wish.manifests,
         dry_run=wish.dry_run,
-        is_configured=configuration != _NO_CONFIGURATION,
     ):
         report(line)
+    wish = replace(wish, ca_pem=_trusted(api, wish, report))
     parts = _render(wish, mask, settings)
     patience = wish.patience if wish.waits and not wish.dry_run else None
     wait_for_deletions(api, parts.cluster, patience, report)
     applier = Applier(api, report, dry_run=wish.dry_run)
     redirection = Redirection(api, applier, report, parts.registrations)
     try:
-        _prepare(api, applier, wish, parts, report)
+        left_out_now = replace(settings, exempt_namespaces=_exempt_now(api, parts, settings))
+        early = _render(wish, mask, left_out_now).identities
+        _prepare(api, applier, wish, replace(parts, identities=early), report)
         if wish.url:
-            redirection.trust(wish.ca_pem)
+            redirection.trust(wish.ca_pem or b"")
         else:
             bundle = _certify(api, applier, redirection, report, namespace=wish.namespace)
             parts = _render(replace(wish, ca_pem=bundle), mask, settings)
@@ -161,6 +169,7 @@ def install(api: InstallApi, wish: Wish, report: Report) -> int:
         _redirect(api, wish, redirection, parts.registrations)
         before = applier.changes
         applier.apply_all((*parts.stamps, *parts.registrations))
+        apply_identities(api, parts.identities, applier, report)
         if applier.changes > before and not wish.dry_run:
             wish.patience.begin().settle()  # the guards, until every API server knows them
         if not wish.waits and (narrowed or installed not in {None, configuration}):
@@ -189,6 +198,31 @@ def _prepare(
         for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
             wait_until_established(api, definition, wish.patience)
     apply_identities(api, parts.identities, applier, report)
+
+
+def _trusted(api: InstallApi, wish: Wish, report: Report) -> bytes:
+    """Return the CAs to trust at the URL: those given, else those that are trusted there now."""
+    if wish.ca_pem is not None or not wish.url:
+        return wish.ca_pem or b""
+    kept = trusted_now(api, wish.url)
+    if kept:
+        report(f"trust: the CA that was given for {wish.url} before stays")
+    else:
+        report(
+            f"trust: no --ca, so the API server accepts at {wish.url} only certificates of CAs that"
+            " its own machine trusts; for one of `deferred-quota certs bootstrap`, give --ca FILE"
+        )
+    return kept
+
+
+def _exempt_now(api: InstallApi, parts: Rendered, wanted: Configuration) -> frozenset[str]:
+    """Return those of the exempt namespaces that no guard is called about already.
+
+    Until the registrations leave the others out, our service accounts have to work there.
+    """
+    there = [found for found in (current(api, each) for each in parts.registrations) if found]
+    left = [left_out(each) for each in there]
+    return wanted.exempt_namespaces.intersection(*left) if left else wanted.exempt_namespaces
 
 
 def _check_version(api: InstallApi) -> None:
@@ -221,7 +255,7 @@ def _render(wish: Wish, mask: Mask, configuration: Configuration) -> Rendered:
     return render(
         namespace=wish.namespace,
         url=wish.url,
-        ca_pem=wish.ca_pem,
+        ca_pem=wish.ca_pem or b"",
         mask=mask,
         stamps=wish.stamps,
         deferred_resources=configuration.deferred_resources,

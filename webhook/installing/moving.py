@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from webhook.installing.certificates import SERVICE
 from webhook.installing.rendering import render
 from webhook.operations.deployments import asked_at
 from webhook.quota.fields import mapping
+from webhook.quota.reading import Node
 from webhook.state.names import REGISTRATION
 
 
@@ -22,7 +24,6 @@ def moves(
     namespace: str,
     manifests: Path,
     dry_run: bool,
-    is_configured: bool,
 ) -> Iterator[str]:
     """Say what an installation changes about where the webhook is; nothing if it stays there.
 
@@ -32,7 +33,6 @@ def moves(
         namespace: Namespace of the installation.
         manifests: Directory of the manifests.
         dry_run: Whether nothing will change.
-        is_configured: The installation has a configuration: it is given, or there already.
 
     Raises:
         ApiError: The cluster does not answer.
@@ -55,11 +55,27 @@ def moves(
         f"webhook: what runs at {before} is asked no more: stop it when this is done, and a"
         " controller that runs beside it"
     )
-    if not is_configured:
-        yield (
-            "configuration: the defaults; what runs outside of the cluster may have another, which"
-            " can be given with --config"
-        )
+
+
+def is_registered(api: ClusterApi) -> bool:
+    """Return whether an installation is there, wherever its webhook is."""
+    return _asked_now(api) is not None
+
+
+def trusted_now(api: ClusterApi, url: str) -> bytes:
+    """Return the CAs that the API server trusts at a URL already, as PEM; empty is none of ours.
+
+    Raises:
+        ApiError: The cluster does not answer.
+        InvalidFieldError: The registration that is there cannot be read.
+    """
+    try:
+        entries = Node(api.get(VALIDATING_WEBHOOKS, REGISTRATION)).children("webhooks")
+    except NotFoundError:
+        return b""
+    clients = [entry.child("clientConfig") for entry in entries]
+    bundles = [one.text("caBundle") for one in clients if _base(one.text("url")) == _base(url)]
+    return next((base64.b64decode(bundle) for bundle in bundles if bundle), b"")
 
 
 def _asked_now(api: ClusterApi) -> str | None:

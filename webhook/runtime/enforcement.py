@@ -102,9 +102,12 @@ class Enforcement:
         dropped = [name for name in former if name not in configuration.deferred_resources]
         self._resources = (*configuration.deferred_resources, *dropped)
         waiting = sorted(configuration.exempt_namespaces - exempt) if self._guard else []
+        known = self._registered
+        added = [name for name in configuration.deferred_resources if known and name not in known]
         told = (
             *(f"exemptNamespaces: {name}: the webhook is still asked about it" for name in waiting),
             *(f"deferredResources: {name}: is charged until {until}" for name in dropped),
+            *(f"deferredResources: {name}: is still enforced at creation, too" for name in added),
         )
         if told and told != self._held_back:
             _log.warning(

@@ -186,6 +186,9 @@ class Engine:
         """Start to follow the cluster; returns at once."""
         for informer in self._informers.values():
             informer.start()
+        # the controller begins by what the registrations say, not by the file alone
+        if self._enforcement is not None and self._enforcement.look():
+            self._rules = self._read_rules()
         if self.control is not None:
             self.control.start()
         if self._creations is not None:

@@ -553,3 +553,14 @@ def test_a_request_that_is_out_of_time_is_undecided(desk: Desk) -> None:
         429,
         "the request's time ran out before it was decided",
     )
+
+
+def test_a_pod_whose_name_is_taken_reserves_nothing(open_desk: OpenDesk) -> None:
+    """Storage would answer the same, after its reservation has kept quota from others."""
+    desk = open_desk(a_quota("p1", hard={"requests.cpu": "2"}))
+    desk.pod(name="web", uid="uid-first", node="node-1", requests={"cpu": "1"})
+    desk.settle()
+    reply = desk.create_pod(name="web", uid="uid-second", node="node-1", requests={"cpu": "1"})
+    assert (reply.code, reply.reason) == (409, "AlreadyExists")
+    assert reply.message == 'pods "web" already exists'
+    assert desk.create_pod(name="other", node="node-1", requests={"cpu": "1"}).allowed

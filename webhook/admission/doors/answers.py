@@ -116,6 +116,16 @@ def missing(name: str) -> Denied | None:
     return unnamed(name) or (not_found(name) if object_name_errors(name) else None)
 
 
+def name_taken(name: str) -> Denied:
+    """Deny a new pod in the words of storage, which would refuse it for its name."""
+    return Denied(
+        code=409,
+        reason="AlreadyExists",
+        message=f'pods "{name}" already exists',
+        audit={"reason": "name taken"},
+    )
+
+
 def unpinned(name: str) -> Denied:
     """Deny a Binding that does not say which pod of the name it means."""
     field = "metadata.uid"

@@ -17,6 +17,7 @@ from webhook.admission.deadline import Deadline
 from webhook.admission.doors import answers, charging, marks, neighbours
 from webhook.admission.doors.context import DoorContext
 from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied
+from webhook.cluster.api import ApiError
 from webhook.quota.cluster_quotas import PREFIX
 from webhook.quota.coverage import (
     uncovered_growth,
@@ -58,6 +59,8 @@ def create(context: DoorContext, request: AdmissionRequest, deadline: Deadline) 
         return refusal
     _require_identity(pod, "metadata")
     claim = claim_of_assignment(pod, quotas.deferred, door=Door.CREATE, seen=NEWEST)
+    if claim is not None and _is_name_taken(context, pod):
+        return answers.name_taken(pod.name)
     if claim is not None and _runs_anyway(context, request, pod, claim):
         claim = replace(claim, is_forced=True)
     return charging.charge(context, request, claim, quotas, deadline)
@@ -193,6 +196,19 @@ def _require(condition: bool, field: str, rule: str) -> None:
     """Refuse what no API server sends: a reservation made of it could not be read again."""
     if not condition:
         raise InvalidFieldError(field, rule)
+
+
+def _is_name_taken(context: DoorContext, pod: Pod) -> bool:
+    """Return whether storage would refuse a new pod because another one has its name.
+
+    The reservation of such a pod would keep quota from others until it expires. A pod that is
+    deleted just now may still be found: the answer is then the one before the deletion.
+    """
+    try:
+        stored = context.view.live_pod(pod.namespace, pod.name).pod
+    except (ApiError, InvalidFieldError):
+        return False  # charged: a reservation too many expires
+    return stored is not None and stored.uid != pod.uid
 
 
 def _is_enforced(context: DoorContext, request: AdmissionRequest, pod: Pod) -> bool:
