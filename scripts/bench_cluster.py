@@ -46,9 +46,9 @@ class Bench:
         return result
 
     def namespace(
-        self, name: str, *, mode: str = "", with_quota: bool = False, pacing: str = "never"
+        self, name: str, *, mode: str = "", with_quota: bool = False, gating: str = "never"
     ) -> str:
-        labels = {"deferredquota.io/gating": pacing}
+        labels = {"deferredquota.io/gating": gating}
         if mode:
             labels["deferredquota.io/mode"] = mode
         self.plane.rest.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})

@@ -30,14 +30,14 @@ from bench_cluster import HARD, WAIT_SECONDS, Bench, _processor_seconds, _used, 
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
 from tests.e2e.cluster.product import Product
-from webhook.cluster.api import PODS, ApiError
-from webhook.cluster.live import LiveClient, load_access
+from webhook.kube.api import PODS, ApiError
+from webhook.kube.rest import RestClient, load_config
 
 CLIENTS = 16
 NODES = 4
 POD_MILLIS = 100
 """What a pod of `Bench.creates` asks for."""
-PACINGS = ("always", "auto")
+GATINGS = ("always", "auto")
 AMPLE = HARD["requests.cpu"]
 WARMING_UP = "warming up"
 REST_SECONDS = 3
@@ -49,7 +49,7 @@ class Binds:
 
     def __init__(self, plane: ControlPlane) -> None:
         self.moments: dict[str, list[float]] = defaultdict(list)
-        self._client = LiveClient(load_access(plane.kubeconfig(), environ={}))
+        self._client = RestClient(load_config(plane.kubeconfig(), environ={}))
         self._version = self._client.list(PODS).resource_version
         self._seen: set[str] = set()
         threading.Thread(target=self._follow, daemon=True).start()
@@ -189,38 +189,38 @@ def _round(pods: int) -> Round:
         directory = bench.plane.directory / "product"
         with Product.start(bench.plane, directory, direct=True) as product:
             course.whole(WARMING_UP, _deferred(bench, "warm", "gate", AMPLE), pods // 2, product)
-            for pacing in PACINGS:
-                space = _deferred(bench, f"ample-{pacing}", pacing, AMPLE)
-                course.whole(_ample(pacing), space, pods, product)
-            for pacing in PACINGS:
-                _fill_scarce(course, product, pacing, pods)
+            for gating in GATINGS:
+                space = _deferred(bench, f"ample-{gating}", gating, AMPLE)
+                course.whole(_ample(gating), space, pods, product)
+            for gating in GATINGS:
+                _fill_scarce(course, product, gating, pods)
             gates = product.metric("gate_removals_total", result="removed")
-            bound = pods // 2 + len(PACINGS) * (pods + pods // 5 + pods // 10)
+            bound = pods // 2 + len(GATINGS) * (pods + pods // 5 + pods // 10)
             print(f"  {bound} pods were bound by us; {gates:.0f} of them had been gated")
         return course.result
 
 
-def _fill_scarce(course: Course, product: Product, pacing: str, pods: int) -> None:
+def _fill_scarce(course: Course, product: Product, gating: str, pods: int) -> None:
     bench, room, freed = course.bench, pods // 5, pods // 10
-    space = _deferred(bench, f"scarce-{pacing}", pacing, f"{room * POD_MILLIS}m")
-    course.fill(f"ours, {pacing}, room for {room}", space, pods, room, product)
+    space = _deferred(bench, f"scarce-{gating}", gating, f"{room * POD_MILLIS}m")
+    course.fill(f"ours, {gating}, room for {room}", space, pods, room, product)
     time.sleep(2)  # a bind too many would come now
     assert len(course.binds.moments[space]) == room, "more were bound than there is room"
-    course.refill(f"ours, {pacing}, {freed} end, {freed} more", space, freed, product)
+    course.refill(f"ours, {gating}, {freed} end, {freed} more", space, freed, product)
     course.empty(space)
 
 
-def _deferred(bench: Bench, name: str, pacing: str, cpu: str) -> str:
+def _deferred(bench: Bench, name: str, gating: str, cpu: str) -> str:
     """Make a namespace with so much quota, and wait until it is counted."""
-    space = bench.namespace(f"{name}-ours", mode="deferred", pacing=pacing)
+    space = bench.namespace(f"{name}-ours", mode="deferred", gating=gating)
     quota = {"metadata": {"name": "compute"}, "spec": {"hard": {**HARD, "requests.cpu": cpu}}}
     bench.plane.rest.create(f"/api/v1/namespaces/{space}/resourcequotas", quota)
     _wait(lambda: space in _used(bench), f"{space} is counted")
     return space
 
 
-def _ample(pacing: str) -> str:
-    return f"ours, {pacing}, ample"
+def _ample(gating: str) -> str:
+    return f"ours, {gating}, ample"
 
 
 def _is_counted(bench: Bench, space: str) -> bool:
@@ -244,7 +244,7 @@ def bench_line(pods: int, rounds: int) -> None:
 
 def _print_line(what: str, results: Sequence[Round], pods: int) -> None:
     seconds = _median([one.seconds for one in results], what)
-    is_whole = what in {"no quota", "native quota, ample", *map(_ample, PACINGS)}
+    is_whole = what in {"no quota", "native quota, ample", *map(_ample, GATINGS)}
     ratio = statistics.median(one.seconds[what] / one.seconds["no quota"] for one in results)
     rate = f"{pods / seconds:>8.0f}{ratio:>8.2f}" if is_whole else f"{'':>16}"
     spent = ""

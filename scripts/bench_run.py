@@ -27,12 +27,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import bench_load
 
-from webhook.controllers.counting import NamespaceCount
-from webhook.quota.deferral import claim_of_assignment, deferred_quotas
-from webhook.quota.ledger import NEWEST, Admitted, Claim, Door, Ledger, admit
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.settlement import settle
+from webhook.controllers.ledger.namespace_usage import NamespaceUsage
+from webhook.quota.charging.deferral import claim_for_bind, deferred_quotas
+from webhook.quota.ledger.apply_usage import apply_usage
+from webhook.quota.ledger.ledger import NEWEST, Admitted, Claim, Ledger, ReservationSource, admit
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
 
 CONTAINERS = 3
 NAMESPACES = 128
@@ -95,15 +95,18 @@ def rate(work: Callable[[], None], seconds: float) -> float:
 def counted_ledger(pods: int) -> tuple[Ledger, Claim]:
     """A namespace with so many assigned pods, and the claim of one more."""
     seen = deferred_quotas([ResourceQuota.from_object(raw) for raw in quotas("ns")], DEFERRED_KEYS)
-    count = NamespaceCount()
+    count = NamespaceUsage()
     count.set_quotas(seen)
     for number in range(pods):
         raw = pod("ns", f"pod-{number}", is_assigned=True)
         raw["metadata"]["resourceVersion"] = str(number + 1)
         count.put(Pod.from_object(raw))
-    ledger = settle(None, count.count(pods))
-    claim = claim_of_assignment(
-        Pod.from_object(pod("ns", "new")), seen, door=Door.BIND, seen=NEWEST
+    ledger = apply_usage(None, count.totals(pods))
+    claim = claim_for_bind(
+        Pod.from_object(pod("ns", "new")),
+        seen,
+        source=ReservationSource.BIND,
+        observed_version=NEWEST,
     )
     assert ledger is not None
     assert claim is not None
@@ -117,7 +120,7 @@ def bench_core(seconds: float, largest: int) -> None:
     parsed = Pod.from_object(raw)
 
     def decide(ledger: Ledger, one: Pod) -> None:
-        claim = claim_of_assignment(one, seen, door=Door.BIND, seen=NEWEST)
+        claim = claim_for_bind(one, seen, source=ReservationSource.BIND, observed_version=NEWEST)
         assert claim is not None
         assert isinstance(admit(ledger, claim)[1], Admitted)
 
@@ -206,7 +209,11 @@ def running(command: Sequence[str], announce: Path, log: Path) -> Iterator[Mappi
         yield _announced(server, announce, log)
     finally:
         server.send_signal(signal.SIGINT)
-        server.wait(30)
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:  # what was measured is measured
+            server.kill()
+            server.wait()
 
 
 def _announced(server: subprocess.Popen[bytes], announce: Path, log: Path) -> Mapping[str, Any]:

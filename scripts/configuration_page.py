@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import get_args, get_type_hints
 
-from webhook.config import Configuration, JobGates, load_configuration
+from webhook.config import Configuration, JobFeatureGates, load_configuration
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
@@ -100,7 +100,7 @@ def section(kind: type, path: str, level: str) -> list[str]:
             lines += [f"{level} `{name}`", "", _sentence(text), ""]
             lines += section(nested[0], prefix, f"{level}#")
             continue
-        value = "Auto" if kind is JobGates else shown(default)
+        value = "Auto" if kind is JobFeatureGates else shown(default)
         lines += [f"{level} `{name}`" + (f" (default `{value}`)" if value else ""), ""]
         lines += [_sentence(about), ""]
         for enum in enums(hint):

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bench_run
 
 from webhook.admission.serving.app import create_app
-from webhook.cluster.memory import MemoryClient
-from webhook.embedded.snapshots import embedded_cluster
+from webhook.fakecluster.manifests.loading import load_cluster
+from webhook.fakecluster.storage import FakeClient
 from webhook.runtime import Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
 
@@ -72,7 +72,7 @@ def private_reads(found: dict[Path, ast.Module]) -> list[str]:
 
 def fake_clients(found: dict[Path, ast.Module]) -> list[str]:
     """Return the classes that inherit from the fake client, directly or not."""
-    families, grown = {"MemoryClient"}, True
+    families, grown = {"FakeClient"}, True
     classes = [
         (path, node, {ast.unparse(base).rpartition(".")[2] for base in node.bases})
         for path, tree in found.items()
@@ -123,7 +123,7 @@ def bind_entered() -> tuple[int, int]:
     with tempfile.TemporaryDirectory() as scratch:
         snapshot = Path(scratch, "cluster.json")
         bench_run.snapshot(snapshot, 3 * bench_run.NAMESPACES)
-        client = MemoryClient(embedded_cluster([snapshot]))
+        client = FakeClient(load_cluster([snapshot]))
     engine = Engine(client, Metrics(), EngineOptions())
     engine.start()
     try:

@@ -10,22 +10,22 @@ from pathlib import Path
 import click
 
 from webhook import __version__
-from webhook.cli.access import cluster_errors, read_access
 from webhook.cli.app import CommandLine
-from webhook.cli.exits import CommandError, ExitCode, InputError, confirm
+from webhook.cli.cluster_options import cluster_errors, read_access
+from webhook.cli.exit_codes import CommandError, ExitCode, InputError, confirm
 from webhook.cli.options import Command, cluster_options
-from webhook.cluster.live import LiveClient
-from webhook.installing.certificates import certificates_only
-from webhook.installing.installation import PATIENCE, Wish
-from webhook.installing.installation import install as run_install
-from webhook.installing.kustomizations import InstallError
-from webhook.installing.policies import MaskChoice
-from webhook.installing.removal import Removal
-from webhook.installing.removal import uninstall as run_uninstall
-from webhook.installing.rendering import IMAGE
-from webhook.operations.opting_out import opted_in_namespaces
-from webhook.operations.patience import Patience
-from webhook.state.names import DEFAULT_NAMESPACE
+from webhook.install.certificates import certificates_only
+from webhook.install.installation import PATIENCE, InstallOptions
+from webhook.install.installation import install as run_install
+from webhook.install.kustomizations import InstallError
+from webhook.install.policies import MaskChoice
+from webhook.install.rendering import IMAGE
+from webhook.install.uninstall import Removal
+from webhook.install.uninstall import uninstall as run_uninstall
+from webhook.kube.rest import RestClient
+from webhook.operations.disable import opted_in_namespaces
+from webhook.operations.retry import RetryPolicy
+from webhook.state.well_known import DEFAULT_NAMESPACE
 
 _URL = re.compile(r"https://[^/?#@\s]+/?")
 
@@ -49,9 +49,9 @@ class _NotInstalledError(CommandError):
 
 
 @contextmanager
-def _client(kubeconfig: Path | None, context: str | None) -> Iterator[LiveClient]:
+def _client(kubeconfig: Path | None, context: str | None) -> Iterator[RestClient]:
     access = read_access(kubeconfig, context)
-    client = LiveClient(access, user_agent=f"deferred-quota-install/{__version__}")
+    client = RestClient(access, user_agent=f"deferred-quota-install/{__version__}")
     try:
         with cluster_errors():
             click.echo(f"cluster: {access.server}")
@@ -150,7 +150,7 @@ def install(  # noqa: PLR0917 - one for each option
         raise InputError("--ca goes with --url; in the cluster, the CA is made and kept there")
     if url and not _URL.fullmatch(url):
         raise InputError(f"--url: {url!r} is not https://HOST:PORT")
-    wish = Wish(
+    wish = InstallOptions(
         namespace=namespace,
         mask=mask,
         stamps=stamps,
@@ -160,7 +160,7 @@ def install(  # noqa: PLR0917 - one for each option
         configuration=None if config is None else _text(config),
         dry_run=dry_run,
         waits=waits,
-        patience=Patience(seconds=timeout, pause_seconds=PATIENCE.pause_seconds),
+        patience=RetryPolicy(seconds=timeout, pause_seconds=PATIENCE.pause_seconds),
     )
     with _client(kubeconfig, context) as client:
         changes = run_install(client, wish, click.echo)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import ResourceList
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList
 
 DECIMAL_SUFFIXES = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 BINARY_SUFFIXES = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")

@@ -14,13 +14,13 @@ from webhook.config import (
     ConfigurationError,
     Coverage,
     Extender,
-    JobGates,
+    Gating,
+    JobFeatureGates,
     JobRuleSettings,
     JobVerdict,
     Limits,
     MirrorPods,
     MustSpecify,
-    Pacing,
     Queue,
     QueueOrder,
     QuotaUpdate,
@@ -28,9 +28,9 @@ from webhook.config import (
     Timeouts,
     load_configuration,
 )
+from webhook.quota.charging.limited_resources import LimitedResource
+from webhook.quota.charging.scope_validation import read_legal_expressions
 from webhook.quota.jobs import ALL_GATES, JobGate
-from webhook.quota.limited import LimitedResource
-from webhook.quota.scope_rules import read_legal_expressions
 
 HEAD = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
 FULL = """
@@ -97,7 +97,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         require_quota_for_priority=(),
         coverage=Coverage.PRODUCT,
         quota_update=QuotaUpdate.ALLOW,
-        pacing=Pacing.GATE,
+        gating=Gating.ALWAYS,
         break_glass_groups=frozenset({"system:masters"}),
         trusted_users=frozenset(),
         exempt_namespaces=frozenset({"kube-system", "kube-public", "kube-node-lease"}),
@@ -107,7 +107,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
             body_bytes=7_340_032, threads=16, reservations_per_namespace=4000, reasons_per_second=20
         ),
         extender=Extender(enabled=False),
-        job_gates=JobGates(mutable_pod_resources=None, mutable_scheduling_directives=None),
+        job_gates=JobFeatureGates(mutable_pod_resources=None, mutable_scheduling_directives=None),
         jobs=(),
     )
 
@@ -131,7 +131,7 @@ def test_every_setting_can_be_set() -> None:
         require_quota_for_priority=({"scopeName": "PriorityClass", "operator": "Exists"},),
         coverage=Coverage.PLATFORM,
         quota_update=QuotaUpdate.SCOPES,
-        pacing=Pacing.NONE,
+        gating=Gating.NEVER,
         break_glass_groups=frozenset({"sre"}),
         trusted_users=frozenset({"quota-bot"}),
         exempt_namespaces=frozenset({"kube-system", "platform"}),
@@ -141,7 +141,7 @@ def test_every_setting_can_be_set() -> None:
             body_bytes=3_145_728, threads=4, reservations_per_namespace=1000, reasons_per_second=5
         ),
         extender=Extender(enabled=True),
-        job_gates=JobGates(mutable_pod_resources=False, mutable_scheduling_directives=False),
+        job_gates=JobFeatureGates(mutable_pod_resources=False, mutable_scheduling_directives=False),
         jobs=(JobRuleSettings(claims=JobVerdict.ALLOW),),
     )
 

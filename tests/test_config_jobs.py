@@ -1,12 +1,12 @@
-"""The section `jobs` of the configuration, and what the doors make of it."""
+"""The section `jobs` of the configuration, and what the handlers make of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from webhook.admission.rules import rules_of
 from webhook.config import ConfigurationError, JobRuleSettings, load_configuration
-from webhook.quota.fields import InvalidFieldError
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.policy import compile_policy
 from webhook.quota.jobs import ALL_GATES, JobGate
 from webhook.quota.jobs.policy import Growth, JobRule, Users, Verdict
 
@@ -29,7 +29,7 @@ jobs:
 
 
 def rules(body: str) -> tuple[JobRule, ...]:
-    return rules_of(load_configuration(HEAD + body, "config.yaml")).jobs
+    return compile_policy(load_configuration(HEAD + body, "config.yaml")).jobs
 
 
 def test_everything_can_be_said_of_a_rule() -> None:
@@ -106,7 +106,7 @@ def test_an_operator_that_is_not_known_is_an_error_at_start(expression: str, fie
 def test_gates_are_as_found_where_nothing_else_is_said(found: frozenset[str]) -> None:
     def enabled(body: str) -> frozenset[str]:
         configuration = load_configuration(HEAD + body, "config.yaml")
-        return rules_of(configuration, found_gates=found).job_gates
+        return compile_policy(configuration, detected_gates=found).job_gates
 
     assert enabled("") == found
     for gate in JobGate:

@@ -9,13 +9,13 @@ from typing import Final, cast
 
 import pytest
 
-from tests.installing.manifests import Manifest, everything, identity, of_kind
+from tests.install.manifests import Manifest, everything, identity, of_kind
 from webhook import __version__
-from webhook.installing import MANIFESTS
-from webhook.installing.kustomizations import read_file
-from webhook.installing.rendering import Mask
+from webhook.install import MANIFESTS
+from webhook.install.kustomizations import read_file
+from webhook.install.rendering import Mask
 from webhook.operations.names import LEDGER_CRD, MASK_POLICY, STAMP_POLICY
-from webhook.state.names import DEFAULT_NAMESPACE, LAST_REGISTRATION, REGISTRATION
+from webhook.state.well_known import DEFAULT_NAMESPACE, LAST_REGISTRATION, REGISTRATION
 
 FILES: Final = sorted(MANIFESTS.rglob("*.yaml"))
 KUSTOMIZATIONS: Final = [path for path in FILES if path.name == "kustomization.yaml"]

@@ -122,7 +122,7 @@ def test_the_wheel_holds_the_package_its_types_and_its_licence(wheel: zipfile.Zi
         "webhook/__init__.py",
         "webhook/__main__.py",
         "webhook/py.typed",
-        "webhook/quota/quantity.py",
+        "webhook/quota/amounts/quantity.py",
         "deferred_quota.dist-info/licenses/LICENSE",
     } <= names
 

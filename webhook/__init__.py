@@ -4,16 +4,17 @@ Packages, from the top down; imports point down only:
 
 - `cli`: one module per command; a few lines over `runtime` or the core.
 - `runtime`: builds and wires the objects; decides nothing.
-- `installing`: the objects of an installation, certificates in Secrets, the order of things.
-- `admission`: AdmissionReview in, AdmissionReview out; one module per door.
+- `install`: the objects of an installation, certificates in Secrets, the order of things.
+- `admission`: AdmissionReview in, AdmissionReview out; one module per handler.
 - `controllers`: loops that keep the ledger true.
 - `operations`: opting namespaces in and out; looking a cluster over.
-- `embedded`: an API server in one process, for the demo, tests and offline use.
+- `fakecluster`: an API server in one process, for the demo, tests and commands on files.
 - `tls`: certificates: issue, check, reload.
-- `state`: the quota state that changes, and the only writer of reservations at the doors.
-- `cluster`: the API server as a port: objects and versions, nothing about quota.
+- `policy`: the configuration, compiled into the rules of the core.
+- `state`: the quota state that changes, and the only writer of reservations of handlers.
+- `kube`: the API server as a port: objects and versions, nothing about quota.
 - `quota`: the core: values in, values out; no I/O, clock, threads or logging.
-- `config`, `telemetry`: settings, logs, metrics.
+- `config`, `telemetry`, `jsonfields`: settings; logs and metrics; JSON and its fields.
 """
 
 __version__ = "0.1.0"

@@ -16,23 +16,23 @@ from werkzeug.test import TestResponse
 from tests.admission.reviews import a_review, encoded
 from webhook import __version__
 from webhook.admission.deadline import Deadline
-from webhook.admission.patches import add
-from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied, Phase
+from webhook.admission.patch_builder import add
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied, Phase
 from webhook.admission.serving.app import RECEIVED, create_app
 from webhook.telemetry.metrics import Metrics
 
 JSON = "application/json"
 
 
-class Door:
+class FakeHandler:
     """A handler that remembers what it was asked, and answers what it is told to."""
 
     def __init__(self) -> None:
-        self.answer: Answer = Allowed(decision="none")
+        self.answer: AdmissionResponse = Allowed(decision="none")
         self.fault: Exception | None = None
         self.asked: list[tuple[AdmissionRequest, Deadline]] = []
 
-    def __call__(self, request: AdmissionRequest, deadline: Deadline) -> Answer:
+    def __call__(self, request: AdmissionRequest, deadline: Deadline) -> AdmissionResponse:
         self.asked.append((request, deadline))
         if self.fault:
             raise self.fault
@@ -40,8 +40,8 @@ class Door:
 
 
 @pytest.fixture
-def door() -> Door:
-    return Door()
+def handler() -> FakeHandler:
+    return FakeHandler()
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def client(door: Door, metrics: Metrics) -> Iterator[FlaskClient]:
-    with create_app(door, metrics=metrics, body_bytes=4096).test_client() as client:
+def client(handler: FakeHandler, metrics: Metrics) -> Iterator[FlaskClient]:
+    with create_app(handler, metrics=metrics, body_bytes=4096).test_client() as client:
         yield client
 
 
@@ -78,28 +78,30 @@ def test_a_review_is_answered_with_its_uid(client: FlaskClient) -> None:
 @pytest.mark.parametrize(
     ("path", "phase"), [("/mutate", Phase.MUTATING), ("/validate", Phase.VALIDATING)]
 )
-def test_the_path_says_the_phase(client: FlaskClient, door: Door, path: str, phase: Phase) -> None:
+def test_the_path_says_the_phase(
+    client: FlaskClient, handler: FakeHandler, path: str, phase: Phase
+) -> None:
     post(client, path)
-    assert [request.phase for request, _ in door.asked] == [phase]
+    assert [request.phase for request, _ in handler.asked] == [phase]
 
 
 def test_the_deadline_counts_from_the_last_byte_of_the_request(
-    client: FlaskClient, door: Door
+    client: FlaskClient, handler: FakeHandler
 ) -> None:
     received = time.monotonic() - 1
     post(client, "/validate?timeout=5s", environ_overrides={RECEIVED: received})
-    assert door.asked[0][1] == Deadline(received + 4.5)
+    assert handler.asked[0][1] == Deadline(received + 4.5)
 
 
 def test_a_request_that_waited_too_long_is_not_decided(
-    client: FlaskClient, door: Door, metrics: Metrics
+    client: FlaskClient, handler: FakeHandler, metrics: Metrics
 ) -> None:
     late = {RECEIVED: time.monotonic() - 60}
     response = post(client, "/validate?timeout=5s", environ_overrides=late)
     assert response.status_code == 503
     assert "over before" in message(response)
     assert "Retry-After" not in response.headers
-    assert door.asked == []
+    assert handler.asked == []
     assert sample(metrics, "turned_away_requests_total", reason="too_late") == 1
 
 
@@ -128,12 +130,12 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
 
 @pytest.mark.parametrize(("changes", "code", "text"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_not_a_review_is_refused_with_the_reason(
-    client: FlaskClient, door: Door, changes: dict[str, Any], code: int, text: str
+    client: FlaskClient, handler: FakeHandler, changes: dict[str, Any], code: int, text: str
 ) -> None:
     response = post(client, **changes)
     assert response.status_code == code
     assert text in message(response)
-    assert door.asked == []
+    assert handler.asked == []
 
 
 def test_refused_requests_are_counted_by_reason(client: FlaskClient, metrics: Metrics) -> None:
@@ -206,27 +208,29 @@ def test_the_last_of_repeated_keys_decides(client: FlaskClient) -> None:
 
 
 def test_a_fault_of_the_handler_is_500_and_not_an_answer(
-    client: FlaskClient, door: Door, metrics: Metrics, caplog: pytest.LogCaptureFixture
+    client: FlaskClient, handler: FakeHandler, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
-    door.fault = KeyError("secret detail")
+    handler.fault = KeyError("secret detail")
     response = post(client)
     assert response.status_code == 500
     assert message(response) == "internal error while reviewing the request 'uid-1'"
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert (record.message, vars(record)["uid"]) == ("review failed", "uid-1")
     assert record.exc_info is not None
-    labels = {"door": "bind", "phase": "validating", "operation": "CREATE"}
+    labels = {"handler": "bind", "phase": "validating", "operation": "CREATE"}
     labels |= {"outcome": "error", "dry_run": "false"}
     assert sample(metrics, "admission_requests_total", **labels) == 1
 
 
-def test_an_answer_that_cannot_be_sent_is_a_fault(client: FlaskClient, door: Door) -> None:
-    door.answer = Allowed(decision="x", patch=(add(("a",), 1),))
+def test_an_answer_that_cannot_be_sent_is_a_fault(
+    client: FlaskClient, handler: FakeHandler
+) -> None:
+    handler.answer = Allowed(decision="x", patch=(add(("a",), 1),))
     assert post(client, "/validate").status_code == 500
     assert post(client, "/mutate").status_code == 200
 
 
-OUTCOMES: dict[str, tuple[Answer, str]] = {
+OUTCOMES: dict[str, tuple[AdmissionResponse, str]] = {
     "allowed": (Allowed(decision="none"), "allowed"),
     "patched": (Allowed(decision="stamped", patch=(add(("a",), 1),)), "patched"),
     "denied": (Denied(code=403, reason="Forbidden", message="no"), "denied"),
@@ -237,42 +241,48 @@ OUTCOMES: dict[str, tuple[Answer, str]] = {
 
 @pytest.mark.parametrize(("answer", "outcome"), OUTCOMES.values(), ids=OUTCOMES.keys())
 def test_decisions_are_counted_by_their_outcome(
-    client: FlaskClient, door: Door, metrics: Metrics, answer: Answer, outcome: str
+    client: FlaskClient,
+    handler: FakeHandler,
+    metrics: Metrics,
+    answer: AdmissionResponse,
+    outcome: str,
 ) -> None:
-    door.answer = answer
+    handler.answer = answer
     assert post(client, "/mutate").status_code == 200
-    labels = {"door": "bind", "phase": "mutating", "operation": "CREATE"}
+    labels = {"handler": "bind", "phase": "mutating", "operation": "CREATE"}
     labels |= {"outcome": outcome, "dry_run": "false"}
     assert sample(metrics, "admission_requests_total", **labels) == 1
-    assert sample(metrics, "admission_duration_seconds_count", door="bind", phase="mutating") == 1
+    assert (
+        sample(metrics, "admission_duration_seconds_count", handler="bind", phase="mutating") == 1
+    )
 
 
 def test_labels_are_bounded_whatever_is_sent(
-    client: FlaskClient, door: Door, metrics: Metrics
+    client: FlaskClient, handler: FakeHandler, metrics: Metrics
 ) -> None:
-    door.answer = Allowed(decision="none", door="a door nobody knows")
+    handler.answer = Allowed(decision="none", handler="a handler nobody knows")
     request = {"operation": "EXPLODE", "resource": {"resource": "secrets"}, "dryRun": True}
     post(client, data=encoded(a_review(request)))
-    labels = {"door": "other", "phase": "validating", "operation": "other"}
+    labels = {"handler": "other", "phase": "validating", "operation": "other"}
     labels |= {"outcome": "allowed", "dry_run": "true"}
     assert sample(metrics, "admission_requests_total", **labels) == 1
 
 
 def test_a_decision_is_one_line_with_its_facts(
-    client: FlaskClient, door: Door, caplog: pytest.LogCaptureFixture
+    client: FlaskClient, handler: FakeHandler, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    door.answer = Denied(
+    handler.answer = Denied(
         code=403, reason="Forbidden", message="exceeded quota: p1", audit={"quota": "p1"}
     )
     post(client)
     (record,) = [record for record in caplog.records if record.message == "decided"]
     facts = vars(record)
     assert facts["duration_ms"] >= 0
-    assert {key: facts[key] for key in ("uid", "key", "door", "outcome", "code", "detail")} == {
+    assert {key: facts[key] for key in ("uid", "key", "handler", "outcome", "code", "detail")} == {
         "uid": "uid-1",
         "key": "team-a/web-1",
-        "door": "bind",
+        "handler": "bind",
         "outcome": "denied",
         "code": 403,
         "detail": "exceeded quota: p1",

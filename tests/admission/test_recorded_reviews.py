@@ -8,10 +8,16 @@ from typing import cast
 
 import pytest
 
-from tests.admission.doors.desk import Desk, Line, Reply, a_namespace, new_cluster
+from tests.admission.handlers.harness import (
+    AdmissionHarness,
+    Reply,
+    ScriptedClient,
+    a_namespace,
+    new_cluster,
+)
 from tests.admission.reviews import phase_of, recorded, recorded_names
-from webhook.cluster.api import NAMESPACES, PODS, RESOURCE_QUOTAS
-from webhook.cluster.kinds import Kind
+from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS
+from webhook.kube.kinds import Kind
 from webhook.runtime import Engine
 from webhook.telemetry.metrics import Metrics
 
@@ -78,21 +84,21 @@ def stored() -> list[tuple[Kind, Object]]:
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[Desk]:
+def harness() -> Iterator[AdmissionHarness]:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace(NAMESPACE)), *stored()])
-    line = Line(cluster)
+    line = ScriptedClient(cluster)
     engine = Engine(line, Metrics())
     engine.start()
     try:
         assert engine.wait_until_ready(10) == []
-        yield Desk(cluster, line, engine)
+        yield AdmissionHarness(cluster, line, engine)
     finally:
         engine.stop()
 
 
-def answered(desk: Desk, name: str) -> Reply:
-    return desk.post_text(recorded(name), phase_of(name))
+def answered(harness: AdmissionHarness, name: str) -> Reply:
+    return harness.post_text(recorded(name), phase_of(name))
 
 
 def test_all_recorded_reviews_are_there() -> None:
@@ -100,8 +106,8 @@ def test_all_recorded_reviews_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", recorded_names())
-def test_a_recorded_review_is_answered_validly(desk: Desk, name: str) -> None:
-    answered(desk, name)  # an answer that an API server would not take fails in there
+def test_a_recorded_review_is_answered_validly(harness: AdmissionHarness, name: str) -> None:
+    answered(harness, name)  # an answer that an API server would not take fails in there
 
 
 REFUSED = {
@@ -123,8 +129,10 @@ def kinds() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "decision"), kinds(), ids=[name for name, _ in kinds()])
-def test_each_kind_of_door_decides_as_it_should(desk: Desk, name: str, decision: str) -> None:
-    reply = answered(desk, name)
+def test_each_kind_of_door_decides_as_it_should(
+    harness: AdmissionHarness, name: str, decision: str
+) -> None:
+    reply = answered(harness, name)
     assert reply.allowed
     assert reply.decision == decision
 
@@ -144,19 +152,21 @@ GATED = {
 
 
 @pytest.mark.parametrize(("name", "decision"), GATED.items(), ids=GATED.keys())
-def test_a_new_pod_without_a_node_is_gated_once(desk: Desk, name: str, decision: str) -> None:
-    reply = answered(desk, f"mutate.create.pods.{name}")
+def test_a_new_pod_without_a_node_is_gated_once(
+    harness: AdmissionHarness, name: str, decision: str
+) -> None:
+    reply = answered(harness, f"mutate.create.pods.{name}")
     assert (reply.allowed, reply.decision) == (True, decision)
     assert any(str(one["path"]).startswith("/spec") for one in reply.patch) == (decision == "gated")
 
 
-def test_who_takes_our_gate_off_is_looked_at(desk: Desk) -> None:
+def test_who_takes_our_gate_off_is_looked_at(harness: AdmissionHarness) -> None:
     """An administrator did it; others are refused."""
-    assert answered(desk, "validate.update.pods.gated").decision == "marked"
+    assert answered(harness, "validate.update.pods.gated").decision == "marked"
     review = json.loads(recorded("validate.update.pods.gated"))
     review["request"]["userInfo"]["groups"] = ["system:authenticated"]
-    assert desk.validate(review).code == 403
-    assert answered(desk, "validate.update.pods.sus-pod").decision == "not-charged"
+    assert harness.validate(review).code == 403
+    assert answered(harness, "validate.update.pods.sus-pod").decision == "not-charged"
 
 
 PODS_CREATED = {
@@ -173,14 +183,18 @@ PODS_CREATED = {
 
 
 @pytest.mark.parametrize(("name", "decision"), PODS_CREATED.items(), ids=PODS_CREATED.keys())
-def test_a_new_pod_is_charged_if_it_has_a_node(desk: Desk, name: str, decision: str) -> None:
-    reply = answered(desk, f"validate.create.pods.{name}")
+def test_a_new_pod_is_charged_if_it_has_a_node(
+    harness: AdmissionHarness, name: str, decision: str
+) -> None:
+    reply = answered(harness, f"validate.create.pods.{name}")
     assert (reply.allowed, reply.decision) == (True, decision)
 
 
-def test_a_bind_by_a_person_is_pinned_and_one_by_the_scheduler_keeps_its_uid(desk: Desk) -> None:
-    person = answered(desk, "mutate.create.pods-binding.unassigned").object
-    scheduler = answered(desk, "mutate.create.pods-binding.scheduled").object
+def test_a_bind_by_a_person_is_pinned_and_one_by_the_scheduler_keeps_its_uid(
+    harness: AdmissionHarness,
+) -> None:
+    person = answered(harness, "mutate.create.pods-binding.unassigned").object
+    scheduler = answered(harness, "mutate.create.pods-binding.scheduled").object
     pod = sent("validate.create.pods.unassigned")["object"]
     uid = cast("Object", cast("Object", pod)["metadata"])["uid"]
     assert cast("Object", person["metadata"])["uid"] == uid
@@ -190,8 +204,10 @@ def test_a_bind_by_a_person_is_pinned_and_one_by_the_scheduler_keeps_its_uid(des
 @pytest.mark.parametrize(
     ("name", "pod"), [("bindings.gated", "gated"), ("pods-binding.unassigned", "unassigned")]
 )
-def test_a_bind_by_a_person_that_was_not_pinned_is_told_so(desk: Desk, name: str, pod: str) -> None:
-    reply = answered(desk, f"validate.create.{name}")
+def test_a_bind_by_a_person_that_was_not_pinned_is_told_so(
+    harness: AdmissionHarness, name: str, pod: str
+) -> None:
+    reply = answered(harness, f"validate.create.{name}")
     assert reply.code == 409
     assert str(reply.message).startswith(f"metadata.uid: must name the uid of pod {pod}, ")
 
@@ -204,31 +220,33 @@ PINNED = {
 
 @pytest.mark.parametrize(("name", "answer"), PINNED.items(), ids=PINNED.keys())
 def test_a_bind_by_a_person_is_decided_once_it_is_pinned(
-    desk: Desk, name: str, answer: tuple[object, object]
+    harness: AdmissionHarness, name: str, answer: tuple[object, object]
 ) -> None:
-    pinned = answered(desk, f"mutate.create.{name}").object
+    pinned = answered(harness, f"mutate.create.{name}").object
     review = json.loads(recorded(f"validate.create.{name}"))
     review["request"]["object"] = pinned
-    reply = desk.validate(review)
+    reply = harness.validate(review)
     assert (reply.code, reply.message) == answer
     assert reply.decision == ("denied" if answer[0] else "reserved")
 
 
-def test_a_status_is_masked_down_to_what_is_native(desk: Desk) -> None:
-    status = answered(desk, "mutate.update.resourcequotas-status.compute").object["status"]
+def test_a_status_is_masked_down_to_what_is_native(harness: AdmissionHarness) -> None:
+    status = answered(harness, "mutate.update.resourcequotas-status.compute").object["status"]
     assert status == {"hard": {"pods": "50"}, "used": {"pods": "0"}}
 
 
-def test_a_resize_is_charged_with_its_growth(desk: Desk) -> None:
-    assert answered(desk, "validate.update.pods-resize.unassigned").audit["requested"] == (
+def test_a_resize_is_charged_with_its_growth(harness: AdmissionHarness) -> None:
+    assert answered(harness, "validate.update.pods-resize.unassigned").audit["requested"] == (
         "cpu=800m,limits.cpu=1,limits.memory=512Mi,memory=256Mi,requests.cpu=800m,"
         "requests.memory=256Mi"
     )
 
 
 @pytest.mark.parametrize("name", sorted(one for one in REFUSED if ".jobs." in one))
-def test_a_job_that_the_api_server_refused_is_refused_with_a_reason(desk: Desk, name: str) -> None:
-    reply = answered(desk, name)
+def test_a_job_that_the_api_server_refused_is_refused_with_a_reason(
+    harness: AdmissionHarness, name: str
+) -> None:
+    reply = answered(harness, name)
     assert (reply.code, reply.reason) == (422, "Invalid")
     assert str(reply.message).startswith("spec.template")
     assert "field is immutable: " in str(reply.message)

@@ -17,7 +17,7 @@ from webhook.admission.review import (
     Phase,
     decode_review,
 )
-from webhook.encoding import NumberText, decode_json
+from webhook.jsonfields.encoding import NumberText, decode_json
 
 
 def decode(data: bytes) -> AdmissionRequest:

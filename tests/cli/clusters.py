@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from tests.cluster.live.embedded import served
-from webhook.cluster.memory import MemoryCluster
-from webhook.embedded.apiserver import ApiServer
+from tests.kube.rest.served import served
+from webhook.fakecluster.rest.apiserver import ApiServer
+from webhook.fakecluster.storage import FakeCluster
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def kubeconfig_of(
-    cluster: MemoryCluster,
+    cluster: FakeCluster,
     directory: Path,
-    app: Callable[[MemoryCluster], WSGIApplication] = ApiServer,
+    app: Callable[[FakeCluster], WSGIApplication] = ApiServer,
 ) -> Iterator[Path]:
-    """Serve a cluster in memory, as an application that is made of it; give the kubeconfig."""
+    """Serve a fake cluster, as an application that is made of it; give the kubeconfig."""
     with served(cluster, app) as client:
-        yield write_kubeconfig(directory, client.access.server)
+        yield write_kubeconfig(directory, client.config.server)
 
 
 def write_kubeconfig(directory: Path, server: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from webhook.cli.app import CommandLine
-from webhook.cli.exits import ExitCode, InputError, UnreachableError
+from webhook.cli.exit_codes import ExitCode, InputError, UnreachableError
 from webhook.cli.options import Command
 
 

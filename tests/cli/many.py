@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
-from webhook.cluster.api import NAMESPACES, Kind, Revision
-from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import NAMESPACES, Kind, Revision
 from webhook.operations.together import AT_ONCE
 
 MANY: Final = [f"team-{number:02}" for number in range(2 * AT_ONCE)]
 
 
-class Meeting(MemoryClient):
+class Meeting(FakeClient):
     """Lets a change of a Namespace through when as many are asked for as may be at once."""
 
-    def __init__(self, cluster: MemoryCluster, **options: Any) -> None:
+    def __init__(self, cluster: FakeCluster, **options: Any) -> None:
         super().__init__(cluster, **options)
         self._side_by_side = threading.Barrier(AT_ONCE)
 

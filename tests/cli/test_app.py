@@ -237,7 +237,7 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
     assert [name for name in loaded if name.startswith("webhook.")] == [
         "webhook.cli",
         "webhook.cli.app",
-        "webhook.cli.exits",
+        "webhook.cli.exit_codes",
         "webhook.cli.options",
     ]
     assert {"msgspec", "yaml", "flask", "cryptography", "gunicorn"}.isdisjoint(loaded)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.cli import ExitCode, cli
-from webhook.cluster.files.documents import read_documents
-from webhook.encoding import NumberText
+from webhook.jsonfields.encoding import NumberText
+from webhook.kube.files.documents import read_documents
 
 PROPOSED = """\
 # what gold pods may have

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from tests.builders import a_pod
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
 from tests.cli.many import MANY, Meeting
-from tests.cluster.live.embedded import served
+from tests.kube.rest.served import served
 from tests.operations.scenes import (
     NAMESPACE,
     QUICK,
@@ -35,27 +35,27 @@ from tests.operations.scenes import (
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
 from webhook.cli import ExitCode, cli
 from webhook.cli.disable import disable_on
-from webhook.cluster.api import (
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import (
     PODS,
     ForbiddenError,
     Object,
     Revision,
     UnreachableError,
 )
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.operations.patience import Patience
+from webhook.kube.kinds import Kind
+from webhook.operations.retry import RetryPolicy
 from webhook.operations.together import AT_ONCE
-from webhook.state.names import MODE_LABEL
+from webhook.state.well_known import MODE_LABEL
 
 
-def a_deferred_cluster() -> MemoryCluster:
+def a_deferred_cluster() -> FakeCluster:
     return a_cluster(
         a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}), a_gated_pod("web-1", cpu="2")
     )
 
 
-def run(cluster: MemoryCluster, directory: Path, *args: str) -> Result:
+def run(cluster: FakeCluster, directory: Path, *args: str) -> Result:
     with kubeconfig_of(cluster, directory) as kubeconfig:
         return CliRunner().invoke(cli, ["disable", "--kubeconfig", str(kubeconfig), *args])
 
@@ -74,7 +74,7 @@ def test_a_namespace_is_opted_out_over_http(capsys: pytest.CaptureFixture[str]) 
         "  over quota now: p1: used: requests.cpu=2, limited: requests.cpu=1; pods that are there"
         " stay, new ones are refused\n"
     )
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     assert MODE_LABEL not in labels_of(api)
     assert gates_of(api, "web-1") == []
     assert status_of(api) == {"hard": {"requests.cpu": "1"}, "used": {"requests.cpu": "2"}}
@@ -86,7 +86,7 @@ WARNING = (
 )
 
 
-def a_cluster_with_a_rush() -> MemoryCluster:
+def a_cluster_with_a_rush() -> FakeCluster:
     """Of 4 cpus 3 are taken, and pods that ask for 5 wait."""
     return a_cluster(
         a_namespace(),
@@ -146,7 +146,7 @@ def test_on_a_terminal_it_is_asked_whether_waiting_pods_may_start(
     finally:
         os.close(main)
         os.close(terminal)
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     assert done.returncode == code, done.stderr
     assert (MODE_LABEL in labels_of(api), bool(gates_of(api, "web-1"))) == (is_in, is_in)
     assert ("Opt out, and let them start?" in done.stderr) == (not arguments)
@@ -159,7 +159,7 @@ def test_cluster_quotas_that_were_shared_are_named(capsys: pytest.CaptureFixture
         quota = a_cluster_quota(selector={})
         load(cluster, {**quota, "metadata": {"name": name}, "status": {"namespaces": held}})
     for dry_run, words in ((True, "would be charged"), (False, "charged")):
-        api = MemoryClient(cluster)
+        api = FakeClient(cluster)
         disable_on(api, [NAMESPACE], dry_run=dry_run, output="text", patience=QUICK)
         assert (
             f"  {words} no more to cluster quotas: all, both; what it held is for the others\n"
@@ -209,7 +209,7 @@ def test_a_namespace_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
     assert result.stdout.startswith("nowhere: there is no such namespace\nteam-a: would be")
 
 
-class Refusing(MemoryClient):
+class Refusing(FakeClient):
     def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
         if kind == PODS:
             raise ForbiddenError("not you")
@@ -229,7 +229,7 @@ def test_what_is_left_to_do_is_drift(capsys: pytest.CaptureFixture[str]) -> None
 def test_one_namespace_that_may_not_be_changed_stops_no_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Strict(MemoryClient):
+    class Strict(FakeClient):
         def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
             if name == "team-b":
                 raise ForbiddenError("hands off team-b")
@@ -241,7 +241,7 @@ def test_one_namespace_that_may_not_be_changed_stops_no_other(
     )
     assert code == ExitCode.DRIFT
     assert "not done: hands off team-b" in capsys.readouterr().out
-    assert MODE_LABEL not in labels_of(MemoryClient(cluster))
+    assert MODE_LABEL not in labels_of(FakeClient(cluster))
 
 
 def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
@@ -272,20 +272,20 @@ def test_many_are_opted_out_side_by_side_and_told_in_order(
     code = disable_on(Meeting(cluster), wanted, dry_run=False, output="text", patience=QUICK)
     assert code == ExitCode.OK
     assert capsys.readouterr().out == "".join(f"{name}: opted out\n" for name in wanted)
-    assert not any(MODE_LABEL in labels_of(MemoryClient(cluster), name) for name in MANY)
+    assert not any(MODE_LABEL in labels_of(FakeClient(cluster), name) for name in MANY)
 
 
 def test_what_was_done_is_told_although_the_cluster_went_away(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Going(MemoryClient):
+    class Going(FakeClient):
         def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
             if name == "team-01":
                 raise UnreachableError("connection refused")
             return super().patch(kind, name, *args, **kwargs)
 
     cluster = a_cluster(*(a_namespace(name) for name in MANY[:3]))
-    patience = Patience(seconds=0.1, pause_seconds=0.01, settle_seconds=0.01)
+    patience = RetryPolicy(seconds=0.1, pause_seconds=0.01, settle_seconds=0.01)
     with pytest.raises(UnreachableError):
         disable_on(Going(cluster), MANY[:3], dry_run=False, output="text", patience=patience)
     assert capsys.readouterr().out == (
@@ -299,7 +299,7 @@ def test_what_was_done_is_told_although_the_cluster_went_away(
 def test_a_namespace_that_may_not_be_read_cannot_be_looked_at(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Strict(MemoryClient):
+    class Strict(FakeClient):
         def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
             raise ForbiddenError(f"you cannot get {kind.plural} {name}{namespace}")
 
@@ -321,7 +321,7 @@ def test_the_keyboard_ends_it_at_once_and_it_says_what_is_left(tmp_path: Path) -
             [*command, *MANY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         try:
-            api = MemoryClient(cluster)
+            api = FakeClient(cluster)
             while any(MODE_LABEL in labels_of(api, name) for name in MANY[:AT_ONCE]):
                 assert running.poll() is None
                 time.sleep(0.01)

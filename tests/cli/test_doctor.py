@@ -17,18 +17,18 @@ from tests.cli.clusters import kubeconfig_of, write_kubeconfig
 from tests.operations.healthy import NOW, Guard, Pulse, guarded, healthy, renewing
 from tests.operations.scenes import Crowd, a_namespace, load
 from webhook.cli import ExitCode, cli
+from webhook.cli.cluster_context import configuration_of, read_bundle
 from webhook.cli.doctor import examine_and_print
-from webhook.cli.exits import InputError
-from webhook.cli.judging import configuration_of, read_bundle
-from webhook.cluster.api import CONFIG_MAPS
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.embedded.admission import AdmissionChain
-from webhook.embedded.apiserver import ApiServer
+from webhook.cli.exit_codes import InputError
+from webhook.fakecluster.admission.chain import AdmissionChain
+from webhook.fakecluster.rest.apiserver import ApiServer
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import CONFIG_MAPS
 from webhook.operations.doctor import CHECKS, Settings
-from webhook.state.names import CONFIG_MAP, DEFAULT_NAMESPACE
+from webhook.state.well_known import CONFIG_MAP, DEFAULT_NAMESPACE
 
 
-def judge(cluster: MemoryCluster, *, fail_on: str = "error", output: str = "text") -> ExitCode:
+def judge(cluster: FakeCluster, *, fail_on: str = "error", output: str = "text") -> ExitCode:
     pulse = Pulse(renewing(cluster))
     settings = Settings(
         read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
@@ -90,8 +90,8 @@ def test_over_http_everything_is_read(tmp_path: Path) -> None:
         threading.Event().wait(0.05)
         renew()
 
-    def guarding(cluster: MemoryCluster) -> ApiServer:
-        return ApiServer(cluster, cast("AdmissionChain", SimpleNamespace(passage=passage)))
+    def guarding(cluster: FakeCluster) -> ApiServer:
+        return ApiServer(cluster, cast("AdmissionChain", SimpleNamespace(run=passage)))
 
     def passage(*_: object) -> Guard:
         return guard
@@ -165,7 +165,7 @@ def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
 
 def test_the_configuration_of_the_cluster_is_read() -> None:
     cluster = healthy()
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     text = (
         "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
         "deferredResources: [requests.nvidia.com/gpu]\n"
@@ -204,7 +204,7 @@ def test_a_configuration_file_comes_first(tmp_path: Path) -> None:
         "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\nexemptNamespaces: [x]\n",
         encoding="utf-8",
     )
-    api = MemoryClient(healthy())
+    api = FakeClient(healthy())
     assert configuration_of(api, path, DEFAULT_NAMESPACE).exempt_namespaces == frozenset({"x"})
 
 

@@ -18,9 +18,11 @@ from tests.operations.scenes import NAMESPACE, QUICK, a_namespace, labels_of, lo
 from tests.operations.test_opting_in import a_controller
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
 from webhook.cli import ExitCode, cli
+from webhook.cli.cluster_context import read_bundle
 from webhook.cli.enable import Opting
-from webhook.cli.judging import read_bundle
-from webhook.cluster.api import (
+from webhook.config import Configuration
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     LEASES,
     QUOTA_LEDGERS,
@@ -32,14 +34,12 @@ from webhook.cluster.api import (
     UnauthorizedError,
     UnreachableError,
 )
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.config import Configuration
+from webhook.kube.kinds import Kind
 from webhook.operations.doctor import Settings
-from webhook.operations.patience import Patience
-from webhook.state.names import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL
+from webhook.operations.retry import RetryPolicy
+from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL
 
-IMPATIENT = Patience(seconds=0.0, pause_seconds=0.001)
+IMPATIENT = RetryPolicy(seconds=0.0, pause_seconds=0.001)
 
 PLAN = """\
 NAMESPACE  QUOTA  RESOURCE       HARD  USED NOW  AT THE BIND  FREED
@@ -48,7 +48,7 @@ team-b     p1     pods          stays
 """
 
 
-def a_cluster_with_a_candidate() -> MemoryCluster:
+def a_cluster_with_a_candidate() -> FakeCluster:
     cluster = healthy()
     load(
         cluster,
@@ -66,13 +66,13 @@ def a_cluster_with_a_candidate() -> MemoryCluster:
 
 
 def opting(
-    cluster: MemoryCluster, patience: Patience = QUICK, *, api: MemoryClient | None = None
+    cluster: FakeCluster, patience: RetryPolicy = QUICK, *, api: FakeClient | None = None
 ) -> Opting:
     pulse = Pulse(renewing(cluster))
     settings = Settings(
         read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
     )
-    client = api or MemoryClient(cluster, admission=CreationGuard())
+    client = api or FakeClient(cluster, admission=CreationGuard())
     return Opting(client, Configuration(), patience=patience, settings=settings)
 
 
@@ -87,7 +87,7 @@ def test_a_namespace_is_opted_in_and_in_force(capsys: pytest.CaptureFixture[str]
     assert first.out == PLAN + "team-b: opted in\n"
     assert first.err == ""
     assert second.out.endswith("team-b: had opted in already, and is in force\n")
-    assert labels_of(MemoryClient(cluster), "team-b")[MODE_LABEL] == "deferred"
+    assert labels_of(FakeClient(cluster), "team-b")[MODE_LABEL] == "deferred"
 
 
 def test_a_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +95,7 @@ def test_a_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     code = opting(cluster).run(["team-b"], dry_run=True, force=False, output="text")
     assert code == ExitCode.OK
     assert capsys.readouterr().out == PLAN + "team-b: would be opted in\n"
-    assert MODE_LABEL not in labels_of(MemoryClient(cluster), "team-b")
+    assert MODE_LABEL not in labels_of(FakeClient(cluster), "team-b")
 
 
 def test_a_controller_that_is_slow_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,10 +118,10 @@ def test_a_missing_controller_stands_in_the_way(capsys: pytest.CaptureFixture[st
     assert "[leader.missing]" in told.err
     assert "kubectl get pods -n deferred-quota-system" in told.err
     assert told.out.endswith("not opted in: the errors above stand in the way\n")
-    assert MODE_LABEL not in labels_of(MemoryClient(cluster), "team-b")
+    assert MODE_LABEL not in labels_of(FakeClient(cluster), "team-b")
     forced = opting(cluster, IMPATIENT).run(["team-b"], dry_run=False, force=True, output="text")
     assert forced == ExitCode.DRIFT
-    assert labels_of(MemoryClient(cluster), "team-b")[MODE_LABEL] == "deferred"
+    assert labels_of(FakeClient(cluster), "team-b")[MODE_LABEL] == "deferred"
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
@@ -154,10 +154,10 @@ def test_one_refused_namespace_stops_no_other(capsys: pytest.CaptureFixture[str]
         ("kube-public", True),
         ("team-b", False),
     ]
-    assert MODE_LABEL not in labels_of(MemoryClient(cluster), "kube-public")
+    assert MODE_LABEL not in labels_of(FakeClient(cluster), "kube-public")
 
 
-def run(cluster: MemoryCluster, directory: Path, *args: str) -> Result:
+def run(cluster: FakeCluster, directory: Path, *args: str) -> Result:
     with kubeconfig_of(cluster, directory) as kubeconfig:
         return CliRunner().invoke(cli, ["enable", "--kubeconfig", str(kubeconfig), *args])
 
@@ -260,7 +260,7 @@ def test_one_namespace(
     end: ExitCode | type[Exception],
     words: str,
 ) -> None:
-    class Strict(MemoryClient):
+    class Strict(FakeClient):
         def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
             if name == "team-01":
                 raise error
@@ -282,7 +282,7 @@ def test_one_namespace(
 def test_what_cannot_be_seen_after_the_label_is_set_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Blind(MemoryClient):
+    class Blind(FakeClient):
         def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
             if kind == QUOTA_LEDGERS:
                 raise ForbiddenError("you cannot get ledgers")
@@ -311,7 +311,7 @@ def test_who_opts_in_together_shares_with_each_other(capsys: pytest.CaptureFixtu
 def test_who_may_not_see_cluster_quotas_is_told_for_each_namespace(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Narrow(MemoryClient):
+    class Narrow(FakeClient):
         def list(self, kind: Kind, **query: Any) -> ObjectList:
             if kind == CLUSTER_DEFERRED_QUOTAS:
                 raise ForbiddenError("you cannot list cluster quotas")

@@ -15,9 +15,9 @@ from webhook.cli.app import COMMANDS
 
 HEAVY = (
     "cryptography", "flask", "gunicorn", "kubernetes", "msgspec", "prometheus_client", "yaml",
-    "webhook.admission", "webhook.cluster", "webhook.config", "webhook.controllers",
-    "webhook.embedded", "webhook.installing", "webhook.operations", "webhook.quota.objects",
-    "webhook.quota.quantity", "webhook.runtime", "webhook.telemetry", "webhook.tls",
+    "webhook.admission", "webhook.kube", "webhook.config", "webhook.controllers",
+    "webhook.fakecluster", "webhook.install", "webhook.operations", "webhook.quota.objects.model",
+    "webhook.quota.amounts.quantity", "webhook.runtime", "webhook.telemetry", "webhook.tls",
 )  # fmt: skip
 """Packages that take tenths of a second, and those of ours that import them."""
 

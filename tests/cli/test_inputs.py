@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.cli.exits import InputError
+from webhook.cli.exit_codes import InputError
 from webhook.cli.inputs import manifest_files
 
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.admission.doors.desk import eventually
+from tests.admission.handlers.harness import eventually
 from tests.builders import a_job
 from tests.cli.clusters import write_kubeconfig
-from tests.cluster.live.embedded import served
+from tests.kube.rest.served import served
 from tests.operations.scenes import NAMESPACE, a_cluster, a_gated_pod, a_namespace
 from tests.operations.test_job_usage import a_pod_of_the_job
 from webhook.cli import ExitCode
-from webhook.cluster.memory import MemoryCluster
-from webhook.embedded.apiserver import ApiServer
+from webhook.fakecluster.rest.apiserver import ApiServer
+from webhook.fakecluster.storage import FakeCluster
 from webhook.operations.gates import WORKERS
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Silent:
         self.over = threading.Event()
         self._silent = re.compile(rf"{method} .*{path}")
 
-    def app(self, cluster: MemoryCluster) -> Answering:
+    def app(self, cluster: FakeCluster) -> Answering:
         return Answering(cluster, self)
 
     def hold(self, method: str, path: str) -> None:
@@ -53,7 +53,7 @@ class Silent:
 
 
 class Answering(ApiServer):
-    def __init__(self, cluster: MemoryCluster, silent: Silent) -> None:
+    def __init__(self, cluster: FakeCluster, silent: Silent) -> None:
         super().__init__(cluster)
         self._silent = silent
 
@@ -64,11 +64,11 @@ class Answering(ApiServer):
 
 @contextmanager
 def running(
-    cluster: MemoryCluster, silent: Silent, directory: Path, *command: str
+    cluster: FakeCluster, silent: Silent, directory: Path, *command: str
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a command, and go on when it waits for answers on all of its threads."""
     with served(cluster, silent.app) as client:
-        kubeconfig = write_kubeconfig(directory, client.access.server)
+        kubeconfig = write_kubeconfig(directory, client.config.server)
         process = subprocess.Popen(
             [sys.executable, "-m", "webhook", *command, "--kubeconfig", str(kubeconfig)],
             stdout=subprocess.PIPE,

@@ -17,15 +17,17 @@ from click.testing import CliRunner, Result
 
 from tests.builders import a_container
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
-from tests.cluster.live.embedded import served
+from tests.kube.rest.served import served
 from tests.operations.jobs import NEW, OLD, World, an_order, wanted
 from tests.operations.scenes import NAMESPACE
 from tests.operations.test_job_usage import a_pod_of_the_job, a_sample
 from webhook.cli import ExitCode, cli
-from webhook.cli.exits import CommandError
+from webhook.cli.exit_codes import CommandError
 from webhook.cli.job import resize_on, rules_for, wanted_of
 from webhook.cli.job_reports import interruptible
-from webhook.cluster.api import (
+from webhook.fakecluster.rest.apiserver import ApiServer
+from webhook.fakecluster.storage import FakeClient
+from webhook.kube.api import (
     CONFIG_MAPS,
     PODS,
     ClusterApi,
@@ -33,11 +35,9 @@ from webhook.cluster.api import (
     Revision,
     UnreachableError,
 )
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient
-from webhook.embedded.apiserver import ApiServer
+from webhook.kube.kinds import Kind
 from webhook.operations.job_usage import POD_METRICS, NoUsageError
-from webhook.quota.resources import to_text
+from webhook.quota.amounts.resources import to_text
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -245,7 +245,7 @@ def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
     assert "the cluster does not answer" in result.stderr
 
 
-class Failing(MemoryClient):
+class Failing(FakeClient):
     """The second write fails: the change."""
 
     def __init__(self, world: World, error: BaseException) -> None:
@@ -286,7 +286,7 @@ def test_a_fault_of_ours_is_undone_and_shown_as_such() -> None:
     assert world.is_old
 
 
-class Lost(MemoryClient):
+class Lost(FakeClient):
     """No answer comes once the Job is suspended."""
 
     is_lost = False
@@ -326,7 +326,7 @@ class Cautious(ApiServer):
 def test_what_the_cluster_warns_of_is_shown_once(tmp_path: Path, output: str) -> None:
     world = World(runs=False)
     with served(world.cluster, Cautious) as client:
-        kubeconfig = write_kubeconfig(tmp_path, client.access.server)
+        kubeconfig = write_kubeconfig(tmp_path, client.config.server)
         access = ("--kubeconfig", str(kubeconfig), "-n", NAMESPACE, "-o", output)
         arguments = ["job", "resize", "train", *access, *SMALLER]
         planned = CliRunner().invoke(cli, [*arguments, "--dry-run"])
@@ -396,7 +396,7 @@ def test_what_was_not_checked_is_told(tmp_path: Path) -> None:
 
 
 def test_who_may_not_read_the_configuration_is_told_so() -> None:
-    class Tenant(MemoryClient):
+    class Tenant(FakeClient):
         def get(self, kind: Kind, name: str, *, namespace: str = "") -> dict[str, object]:
             if kind == CONFIG_MAPS:
                 raise ForbiddenError("you cannot get configmaps")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.cli.process import unique_identity
-from webhook.operations.leading import Holding
+from webhook.cli.server_options import unique_identity
+from webhook.operations.leader import Holding
 
 
 def test_a_restarted_process_does_not_take_itself_for_its_predecessor() -> None:

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from webhook.admission.deadline import Deadline
-from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied
 from webhook.cli.app import CommandLine
-from webhook.cli.exits import ExitCode
+from webhook.cli.exit_codes import ExitCode
 from webhook.cli.reviews import PHASES, print_replies
 
 
@@ -31,7 +31,7 @@ def a_review(uid: str, name: str = "web-1") -> dict[str, object]:
     }
 
 
-def decide(request: AdmissionRequest, deadline: Deadline) -> Answer:
+def decide(request: AdmissionRequest, deadline: Deadline) -> AdmissionResponse:
     """Refuse pods that are called greedy; say the phase."""
     assert not deadline.expired
     if request.name == "greedy":

@@ -17,13 +17,13 @@ from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, la
 from tests.operations.test_opting_in import a_controller
 from tests.operations.test_shadowing import record
 from webhook.cli import ExitCode, cli
+from webhook.cli.cluster_context import read_bundle
 from webhook.cli.enable import Opting
-from webhook.cli.judging import read_bundle
-from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.config import Configuration
+from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.operations.doctor import Settings
-from webhook.operations.patience import Patience
-from webhook.state.names import MODE_LABEL, SHADOW_MODE
+from webhook.operations.retry import RetryPolicy
+from webhook.state.well_known import MODE_LABEL, SHADOW_MODE
 
 NANO = 10**9
 DAY = 24 * 3_600_000
@@ -105,13 +105,13 @@ and 4 of these attempts found quota free
 """
 
 
-def watched() -> MemoryCluster:
+def watched() -> FakeCluster:
     cluster = a_cluster(a_namespace(mode="shadow"), a_namespace("plain", ""))
-    record(MemoryClient(cluster), RECORD)
+    record(FakeClient(cluster), RECORD)
     return cluster
 
 
-def run(cluster: MemoryCluster, directory: Path, *args: str) -> Result:
+def run(cluster: FakeCluster, directory: Path, *args: str) -> Result:
     with kubeconfig_of(cluster, directory) as kubeconfig:
         return CliRunner().invoke(cli, ["shadow", *args, "--kubeconfig", str(kubeconfig)])
 
@@ -161,7 +161,7 @@ def test_where_nothing_is_watched_the_way_is_shown(tmp_path: Path) -> None:
 
 def test_a_record_that_says_nothing_is_advice_too(tmp_path: Path) -> None:
     cluster = a_cluster(a_namespace(mode="deferred"))
-    record(MemoryClient(cluster), {"since": SINCE, "until": "2026-05-05T08:00:00Z"})
+    record(FakeClient(cluster), {"since": SINCE, "until": "2026-05-05T08:00:00Z"})
     result = run(cluster, tmp_path, "report")
     assert f"team-a: was in shadow mode, defers now, since {SINCE}" in result.stdout
     assert "=> opting in would have changed nothing that was seen here\n" in result.stdout
@@ -185,7 +185,7 @@ WATCHED = {
 @pytest.mark.parametrize(("until", "time", "late"), WATCHED.values(), ids=WATCHED)
 def test_before_a_day_it_is_too_early(tmp_path: Path, until: str, time: str, late: str) -> None:
     cluster = a_cluster(a_namespace(mode="shadow"))
-    record(MemoryClient(cluster), {"since": SINCE, "until": until})
+    record(FakeClient(cluster), {"since": SINCE, "until": until})
     head, *_, early, conclusion = run(cluster, tmp_path, "report").stdout.splitlines()
     assert head.endswith(f", last written {until}, watched for {time}")
     assert early == EARLY.format(time, late)
@@ -196,7 +196,7 @@ def test_what_counts_is_for_how_long_quotas_were_watched(tmp_path: Path) -> None
     """While no controller led, nobody saw anything."""
     (quota,) = RECORD["quotas"]
     cluster = a_cluster(a_namespace(mode="shadow"))
-    record(MemoryClient(cluster), {**RECORD, "quotas": [{**quota, "milliseconds": 90_000}]})
+    record(FakeClient(cluster), {**RECORD, "quotas": [{**quota, "milliseconds": 90_000}]})
     lines = run(cluster, tmp_path, "report").stdout.splitlines()
     assert lines[0].endswith("watched for 1 m 30 s")
     assert EARLY.format("1 m 30 s", "") in lines
@@ -219,7 +219,7 @@ def test_pods_whose_creation_is_not_added_are_told(
     tmp_path: Path, counts: dict[str, int], told: str | None
 ) -> None:
     cluster = a_cluster(a_namespace(mode="shadow"))
-    record(MemoryClient(cluster), {"since": SINCE, "until": SINCE, "counts": counts})
+    record(FakeClient(cluster), {"since": SINCE, "until": SINCE, "counts": counts})
     lines = run(cluster, tmp_path, "report").stdout.splitlines()
     rest = "no webhook has added the creation yet, or none was there to see it"
     assert [one for one in lines if "more came" in one] == ([told + rest] if told else [])
@@ -271,13 +271,13 @@ def test_help_has_examples(command: list[str]) -> None:
 # -- beginning ---------------------------------------------------------------------------------
 
 
-def watching(cluster: MemoryCluster, patience: Patience = QUICK) -> Opting:
+def watching(cluster: FakeCluster, patience: RetryPolicy = QUICK) -> Opting:
     pulse = Pulse(renewing(cluster))
     settings = Settings(
         read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
     )
     return Opting(
-        MemoryClient(cluster, admission=CreationGuard()),
+        FakeClient(cluster, admission=CreationGuard()),
         Configuration(),
         patience=patience,
         settings=settings,
@@ -296,7 +296,7 @@ def test_watching_begins_and_is_seen_to_have(capsys: pytest.CaptureFixture[str])
     assert first.out.endswith("team-b: in shadow mode\n")
     assert second["mode"] == "shadow"
     assert second["namespaces"][0]["wasWatched"] is True
-    assert labels_of(MemoryClient(cluster), "team-b")[MODE_LABEL] == "shadow"
+    assert labels_of(FakeClient(cluster), "team-b")[MODE_LABEL] == "shadow"
 
 
 def test_a_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,12 +304,12 @@ def test_a_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     code = watching(cluster).run(["team-b"], dry_run=True, force=False, output="text")
     assert code == ExitCode.OK
     assert capsys.readouterr().out.endswith("team-b: would be watched\n")
-    assert MODE_LABEL not in labels_of(MemoryClient(cluster), "team-b")
+    assert MODE_LABEL not in labels_of(FakeClient(cluster), "team-b")
 
 
 def test_what_defers_is_not_watched_instead(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = a_cluster_with_a_candidate()
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     code = watching(cluster).run([NAMESPACE], dry_run=False, force=False, output="text")
     told = capsys.readouterr()
     assert code == ExitCode.FINDINGS

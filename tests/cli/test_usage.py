@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from tests.builders import Object, a_container, a_job, a_pod, a_quota
 from webhook.cli import ExitCode, cli
-from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.objects.names import DEFERRED_KEYS
 
 Json: TypeAlias = dict[str, object]
 

@@ -24,12 +24,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from webhook.tls.bootstrap import CertificateDirectory, Wanted, bootstrap
+from webhook.tls.bootstrap import CertificateDirectory, CertificateSpec, bootstrap
 
 ROOT = Path(__file__).parent.parent.parent
 START_SECONDS = 20.0
 STOP_SECONDS = 20.0
-WANTED = Wanted(dns_names=["localhost"], ip_addresses=["127.0.0.1"], lifetime=timedelta(days=30))
+WANTED = CertificateSpec(
+    dns_names=["localhost"], ip_addresses=["127.0.0.1"], lifetime=timedelta(days=30)
+)
 
 
 @dataclass(frozen=True, slots=True)

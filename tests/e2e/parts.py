@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from webhook.admission.deadline import Deadline
-from webhook.admission.patches import add
-from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied, Phase
-from webhook.admission.serving.settings import ServerParts
+from webhook.admission.patch_builder import add
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied, Phase
+from webhook.admission.serving.server_settings import ServerParts
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -23,7 +23,7 @@ OUT_OF_ORDER_VARIABLE = "DEFERRED_QUOTA_TEST_OUT_OF_ORDER"
 """Environment variable with a path: while the file exists, the server is not ready."""
 
 
-def decide(request: AdmissionRequest, _deadline: Deadline) -> Answer:
+def decide(request: AdmissionRequest, _deadline: Deadline) -> AdmissionResponse:
     """Answer at once, or do what the name says: `sleep-SECONDS`, `long-KIB`, `deny`, `fail`."""
     word, _, rest = request.name.partition("-")
     if word == "sleep":

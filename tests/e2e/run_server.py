@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from webhook.admission.serving.server import serve
-from webhook.admission.serving.settings import Build, ListenAddress, ServerParts, ServerSettings
+from webhook.admission.serving.server_settings import (
+    Build,
+    ListenAddress,
+    ServerParts,
+    ServerSettings,
+)
 from webhook.telemetry import logs
 from webhook.tls.files import CertificateFiles
 

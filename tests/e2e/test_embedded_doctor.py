@@ -1,4 +1,4 @@
-"""The bind that the doctor tries, at the real door: on the cluster in memory, over HTTP and TLS."""
+"""The bind that the doctor tries, at the real door: on the fake cluster, over HTTP and TLS."""
 
 from __future__ import annotations
 

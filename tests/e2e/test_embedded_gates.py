@@ -13,7 +13,7 @@ import pytest
 from tests.builders import a_binding, a_pod
 from tests.e2e.embedded import Embedded, serving
 from tests.e2e.harness import eventually
-from webhook.state.names import GATE, LET_THROUGH_ANNOTATION, UNJUDGED_LABEL
+from webhook.state.well_known import SCHEDULING_GATE, UNEVALUATED_LABEL, UNGATED_ANNOTATION
 
 SNAPSHOT = """\
 apiVersion: v1
@@ -97,7 +97,8 @@ def gates_of(server: Embedded, namespace: str, name: str) -> object:
 
 
 @pytest.mark.parametrize(
-    ("namespace", "gates"), [("team-a", [{"name": GATE}]), ("team-b", None), ("mentioned", None)]
+    ("namespace", "gates"),
+    [("team-a", [{"name": SCHEDULING_GATE}]), ("team-b", None), ("mentioned", None)],
 )
 def test_pods_are_gated_where_the_namespace_wants_it(
     server: Embedded, namespace: str, gates: object
@@ -136,13 +137,13 @@ def test_while_there_is_room_pods_need_no_gate(server: Embedded) -> None:
     for name in ("a", "b"):
         made = created(server, "team-c", name, "1")
         assert "schedulingGates" not in made["spec"]
-        assert list(made["metadata"]["annotations"]) == [LET_THROUGH_ANNOTATION]
+        assert list(made["metadata"]["annotations"]) == [UNGATED_ANNOTATION]
     for name in ("c", "d", "e"):
-        made = created(server, "team-c", name, "1", **{LET_THROUGH_ANNOTATION: "true"})
-        assert made["spec"]["schedulingGates"] == [{"name": GATE}]
+        made = created(server, "team-c", name, "1", **{UNGATED_ANNOTATION: "true"})
+        assert made["spec"]["schedulingGates"] == [{"name": SCHEDULING_GATE}]
         assert not made["metadata"].get("annotations")
     assert eventually(lambda: not gates_of(server, "team-c", "d"))  # the last that fits
-    assert gates_of(server, "team-c", "e") == [{"name": GATE}]
+    assert gates_of(server, "team-c", "e") == [{"name": SCHEDULING_GATE}]
     for name in ("a", "b", "c", "d"):
         binding = a_binding(name, namespace="team-c")
         code, bound = call(server, "POST", f"team-c/pods/{name}/binding", binding)
@@ -161,7 +162,7 @@ def test_who_forges_the_label_of_the_gate_door_is_asked_what_a_pod_takes(
     server: Embedded, namespace: str, owners: list[dict[str, object]]
 ) -> None:
     pod = a_pod(name="silent", namespace=namespace, requests={"memory": "1Mi"})
-    labels = {UNJUDGED_LABEL: "no"}
+    labels = {UNEVALUATED_LABEL: "no"}
     pod["metadata"] = {"name": "silent", "labels": labels, "ownerReferences": owners}
     code, refused = call(server, "POST", f"{namespace}/pods", pod)
     assert (code, refused["reason"]) == (403, "Forbidden")

@@ -66,7 +66,7 @@ def test_pods_are_watched_and_left_alone(server: Embedded, tmp_path: Path) -> No
     def counts() -> dict[str, int]:
         return {key: value for key, value in ledger(server)["shadow"]["counts"].items() if value}
 
-    # the cluster in memory has no quota check of its own: the second bind goes too far
+    # the fake cluster has no quota check of its own: the second bind goes too far
     wanted = {"created": 2, "bound": 2, "boundOver": 1, "attempts": 2, "stored": 2}
     assert eventually(lambda: {**wanted, **counts()} == counts(), 30), counts()
     assert "podsResourceVersion" not in ledger(server)

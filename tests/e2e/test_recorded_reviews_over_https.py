@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.admission.doors.desk import a_namespace
+from tests.admission.handlers.harness import a_namespace
 from tests.admission.reviews import phase_of, recorded, recorded_names
 from tests.admission.test_recorded_reviews import NAMESPACE, PODS_CREATED, REFUSED, kinds, stored
 from tests.admission.validity import response_of

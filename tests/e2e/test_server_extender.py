@@ -56,7 +56,7 @@ def test_calls_are_counted_by_what_was_asked(server: Server) -> None:
     labels = {"phase": "validating", "operation": "CREATE", "dry_run": "true"}
     pod = {"metadata": {"namespace": "a", "name": "deny", "uid": "u"}}
     for verb, call in (("filter", filter_call(pod)), ("preempt", preempt_call(pod))):
-        labels |= {"door": verb, "outcome": "denied"}
+        labels |= {"handler": verb, "outcome": "denied"}
         before = server.metric("admission_requests_total", **labels)
         server.post(call, f"/scheduler/{verb}")
         assert server.metric("admission_requests_total", **labels) == before + 1

@@ -70,7 +70,7 @@ def test_metrics_are_text_for_prometheus(server: Server) -> None:
 
 def test_requests_of_the_other_port_are_counted(server: Server) -> None:
     labels = {
-        "door": "bind",
+        "handler": "bind",
         "phase": "validating",
         "operation": "CREATE",
         "outcome": "denied",

@@ -6,16 +6,16 @@ from datetime import datetime
 from typing import Any, cast
 
 from tests.operations.scenes import Object
-from webhook.cluster.api import NAMESPACES, Revision
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.encoding import encode_json
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.jsonfields.encoding import encode_json
+from webhook.kube.api import NAMESPACES, Revision
+from webhook.kube.kinds import Kind
 
 
-class TellingTime(MemoryClient):
+class TellingTime(FakeClient):
     """Says of a dry run on a Namespace when which annotation would have been written."""
 
-    def __init__(self, cluster: MemoryCluster, now: datetime) -> None:
+    def __init__(self, cluster: FakeCluster, now: datetime) -> None:
         super().__init__(cluster)
         self.now = now
 

@@ -10,8 +10,10 @@ from typing import Any, cast
 
 from tests.builders import a_pod
 from tests.operations.scenes import NAMESPACE, Object, a_cluster, a_masked_quota, a_namespace, load
-from webhook.cli.judging import read_bundle
-from webhook.cluster.api import (
+from webhook.cli.cluster_context import read_bundle
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.fakecluster.storage.admission_hook import WriteRequest
+from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     LEASES,
     PODS,
@@ -20,21 +22,19 @@ from webhook.cluster.api import (
     InvalidError,
     NotFoundError,
 )
-from webhook.cluster.api import Object as ApiObject
-from webhook.cluster.files.documents import read_documents
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.cluster.memory.interception import WriteRequest
+from webhook.kube.api import Object as ApiObject
+from webhook.kube.files.documents import read_documents
+from webhook.kube.kinds import Kind
 from webhook.operations.counting import taken_at_bind
-from webhook.operations.doctor import Examination, Scene, Settings, examine
+from webhook.operations.doctor import CheckContext, Examination, Settings, examine
 from webhook.operations.findings import Finding
 from webhook.operations.names import NETWORK_POLICIES, policy_kinds
-from webhook.quota.deferral import deferred_quotas
-from webhook.quota.ledger import Account, Ledger
-from webhook.quota.ledger_codec import ledger_status
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.objects import Pod, ResourceQuota
-from webhook.state.names import BIND_ENTRY, DEFAULT_NAMESPACE, GUARDED_ANNOTATION, LEADER_LEASE
+from webhook.quota.charging.deferral import deferred_quotas
+from webhook.quota.ledger.ledger import Account, Ledger
+from webhook.quota.ledger.ledger_codec import ledger_status
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.state.well_known import BIND_ENTRY, DEFAULT_NAMESPACE, GUARDED_ANNOTATION, LEADER_LEASE
 from webhook.tls.issue import issue_ca
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -168,12 +168,12 @@ class CreationGuard(Guard):
         super().validate(request)
 
 
-def guarded(cluster: MemoryCluster) -> MemoryClient:
+def guarded(cluster: FakeCluster) -> FakeClient:
     """A client of a cluster where the webhook answers."""
-    return MemoryClient(cluster, admission=Guard())
+    return FakeClient(cluster, admission=Guard())
 
 
-def healthy() -> MemoryCluster:
+def healthy() -> FakeCluster:
     """A cluster without a fault: `team-a` has opted in, and its ledger is counted."""
     cluster = a_cluster(
         *shipped_objects(),
@@ -188,9 +188,9 @@ def healthy() -> MemoryCluster:
     return cluster
 
 
-def count(cluster: MemoryCluster, change: Callable[[Ledger], Ledger] = lambda one: one) -> None:
+def count(cluster: FakeCluster, change: Callable[[Ledger], Ledger] = lambda one: one) -> None:
     """Write the ledger of `team-a` as it has to be, or as `change` makes it."""
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     quotas = [
         ResourceQuota.from_object(raw)
         for raw in api.list(RESOURCE_QUOTAS, namespace=NAMESPACE).items
@@ -214,18 +214,18 @@ def count(cluster: MemoryCluster, change: Callable[[Ledger], Ledger] = lambda on
 
 
 def edit(
-    cluster: MemoryCluster, kind: Kind, name: str, change: Change, *, namespace: str = ""
+    cluster: FakeCluster, kind: Kind, name: str, change: Change, *, namespace: str = ""
 ) -> None:
     """Change a stored object in place, whatever an API server would say of it."""
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     raw: Any = api.get(kind, name, namespace=namespace)
     change(raw)
     api.delete(kind, name, namespace=namespace, grace_period_seconds=0)
     load(cluster, raw)
 
 
-def remove(cluster: MemoryCluster, kind: Kind, name: str, *, namespace: str = "") -> None:
-    MemoryClient(cluster).delete(kind, name, namespace=namespace, grace_period_seconds=0)
+def remove(cluster: FakeCluster, kind: Kind, name: str, *, namespace: str = "") -> None:
+    FakeClient(cluster).delete(kind, name, namespace=namespace, grace_period_seconds=0)
 
 
 class Pulse:
@@ -246,9 +246,9 @@ class Pulse:
             event()
 
 
-def renewing(cluster: MemoryCluster) -> Callable[[], None]:
+def renewing(cluster: FakeCluster) -> Callable[[], None]:
     """What a controller that leads does all the time."""
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     turns = iter(range(10_000))
 
     def renew() -> None:
@@ -260,10 +260,10 @@ def renewing(cluster: MemoryCluster) -> Callable[[], None]:
 
 
 def examined(
-    api: MemoryClient | MemoryCluster, *events: Callable[[], None], **settings: Any
+    api: FakeClient | FakeCluster, *events: Callable[[], None], **settings: Any
 ) -> Examination:
     """Examine a cluster; `events` happen whenever the doctor waits."""
-    client = guarded(api) if isinstance(api, MemoryCluster) else api
+    client = guarded(api) if isinstance(api, FakeCluster) else api
     pulse = Pulse(*(events or (renewing(client.cluster),)))
     wanted = Settings(
         read_bundle=read_bundle,
@@ -272,7 +272,7 @@ def examined(
         sleep=pulse.sleep,
         **settings,
     )
-    return examine(Scene(client, wanted))
+    return examine(CheckContext(client, wanted))
 
 
 def serious(found: Examination) -> list[Finding]:

@@ -8,16 +8,16 @@ from typing import Any, cast
 from tests.builders import a_container, a_job
 from tests.operations.healthy import Pulse
 from tests.operations.scenes import NAMESPACE, a_cluster, a_namespace
-from webhook.cluster.api import JOBS, ClusterApi, InvalidError
-from webhook.cluster.api import Object as ApiObject
-from webhook.cluster.errors import FieldCause
-from webhook.cluster.memory import MemoryClient
-from webhook.cluster.memory.interception import WriteRequest
+from webhook.fakecluster.storage import FakeClient
+from webhook.fakecluster.storage.admission_hook import WriteRequest
+from webhook.kube.api import JOBS, ClusterApi, InvalidError
+from webhook.kube.api import Object as ApiObject
+from webhook.kube.errors import FieldCause
 from webhook.operations.job_planning import Order
-from webhook.operations.patience import Patience
+from webhook.operations.retry import RetryPolicy
+from webhook.quota.amounts.resources import parse_resource_list
 from webhook.quota.jobs import job_update_errors
-from webhook.quota.jobs.resizing import Wanted
-from webhook.quota.resources import parse_resource_list
+from webhook.quota.jobs.resize_plan import DesiredResources
 
 Object = dict[str, object]
 PODS = 3
@@ -59,13 +59,13 @@ class World:
             **{"podReplacementPolicy": "Failed", **fields},
         )
         self.cluster = a_cluster(a_namespace(), made)
-        self.api = MemoryClient(self.cluster, admission=JobRules())
+        self.api = FakeClient(self.cluster, admission=JobRules())
         self.controls = True
         self.events: list[Callable[[], object]] = []
         self.pulse = Pulse(self.look)
 
-    def patience(self, seconds: float = 60.0) -> Patience:
-        return Patience(
+    def patience(self, seconds: float = 60.0) -> RetryPolicy:
+        return RetryPolicy(
             seconds=seconds,
             pause_seconds=1.0,
             settle_seconds=1.0,
@@ -93,14 +93,14 @@ class World:
 
     def change(self, **spec: object) -> None:
         """Change the Job as somebody else."""
-        other = MemoryClient(self.cluster)
+        other = FakeClient(self.cluster)
         other.patch(JOBS, "train", {"spec": spec}, namespace=NAMESPACE)
 
     def annotate(self) -> None:
         """Write the Job, so that its version is another one."""
         text = str(self.cluster.resource_version)
         patch = {"metadata": {"annotations": {"touched": text}}}
-        MemoryClient(self.cluster).patch(JOBS, "train", patch, namespace=NAMESPACE)
+        FakeClient(self.cluster).patch(JOBS, "train", patch, namespace=NAMESPACE)
 
     @property
     def job(self) -> ApiObject:
@@ -140,8 +140,10 @@ OLD = {"requests": {"cpu": "4"}, "limits": {"memory": "8Gi"}}
 NEW = {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "8Gi"}}
 
 
-def wanted(requests: Mapping[str, str], limits: Mapping[str, str] | None = None) -> Wanted:
-    return Wanted(
+def wanted(
+    requests: Mapping[str, str], limits: Mapping[str, str] | None = None
+) -> DesiredResources:
+    return DesiredResources(
         parse_resource_list(requests, field="requests"),
         parse_resource_list(limits, field="limits"),
     )

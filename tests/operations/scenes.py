@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
-from tests.admission.doors.desk import new_cluster
+from tests.admission.handlers.harness import new_cluster
 from tests.builders import a_pod, a_quota
-from webhook.cluster.api import (
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.fakecluster.storage.admission_hook import WriteRequest
+from webhook.kube.api import (
     NAMESPACES,
     PODS,
     RESOURCE_QUOTAS,
@@ -20,22 +22,20 @@ from webhook.cluster.api import (
     NotFoundError,
     known_kind,
 )
-from webhook.cluster.api import Object as ApiObject
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.cluster.memory.interception import WriteRequest
-from webhook.operations.patience import Patience
-from webhook.quota.evaluation import evaluate
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.native_status import native_count
-from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.resources import to_text
-from webhook.state.names import GATE, MODE_LABEL
+from webhook.kube.api import Object as ApiObject
+from webhook.kube.kinds import Kind
+from webhook.operations.retry import RetryPolicy
+from webhook.quota.amounts.resources import to_text
+from webhook.quota.charging.evaluation import evaluate
+from webhook.quota.charging.status_mask import native_count
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.state.well_known import MODE_LABEL, SCHEDULING_GATE
 
 Object = dict[str, object]
 
 NAMESPACE = "team-a"
-QUICK = Patience(seconds=20, pause_seconds=0.005, settle_seconds=0.05)
+QUICK = RetryPolicy(seconds=20, pause_seconds=0.005, settle_seconds=0.05)
 
 
 def a_namespace(name: str = NAMESPACE, mode: str = "deferred", **labels: str) -> Object:
@@ -46,7 +46,7 @@ def a_namespace(name: str = NAMESPACE, mode: str = "deferred", **labels: str) ->
 
 def a_gated_pod(name: str, *gates: str, namespace: str = NAMESPACE, cpu: str = "1") -> Object:
     """A pod that waits behind our gate, or behind those that are given."""
-    wanted = [{"name": gate} for gate in gates or (GATE,)]
+    wanted = [{"name": gate} for gate in gates or (SCHEDULING_GATE,)]
     return a_pod(
         name=name,
         namespace=namespace,
@@ -66,14 +66,14 @@ def a_masked_quota(
     return quota
 
 
-def a_cluster(*objects: Mapping[str, object]) -> MemoryCluster:
+def a_cluster(*objects: Mapping[str, object]) -> FakeCluster:
     """A cluster with some objects as they are."""
     cluster = new_cluster()
     load(cluster, *objects)
     return cluster
 
 
-def load(cluster: MemoryCluster, *objects: Mapping[str, object]) -> None:
+def load(cluster: FakeCluster, *objects: Mapping[str, object]) -> None:
     """Put objects in as they are."""
     cluster.load([(kind_of_object(one), one) for one in objects])
 
@@ -84,16 +84,16 @@ def kind_of_object(obj: Mapping[str, object]) -> Kind:
     return kind
 
 
-def labels_of(api: MemoryClient, namespace: str = NAMESPACE) -> Mapping[str, object]:
+def labels_of(api: FakeClient, namespace: str = NAMESPACE) -> Mapping[str, object]:
     metadata = cast("Object", api.get(NAMESPACES, namespace)["metadata"])
     return cast("Object", metadata.get("labels") or {})
 
 
-def status_of(api: MemoryClient, quota: str = "p1", namespace: str = NAMESPACE) -> Object:
+def status_of(api: FakeClient, quota: str = "p1", namespace: str = NAMESPACE) -> Object:
     return cast("Object", api.get(RESOURCE_QUOTAS, quota, namespace=namespace)["status"])
 
 
-def gates_of(api: MemoryClient, pod: str, namespace: str = NAMESPACE) -> list[object]:
+def gates_of(api: FakeClient, pod: str, namespace: str = NAMESPACE) -> list[object]:
     spec = cast("Object", api.get(PODS, pod, namespace=namespace)["spec"])
     gates = cast("list[Object]", spec.get("schedulingGates") or [])
     return [gate["name"] for gate in gates]
@@ -110,8 +110,8 @@ class ApiServer:
     caches of a real one are behind.
     """
 
-    def __init__(self, cluster: MemoryCluster) -> None:
-        self._api = MemoryClient(cluster)
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._api = FakeClient(cluster)
         self._labels: dict[str, Mapping[str, object]] = {}
         self._quotas: list[ResourceQuota] = []
         self._lock = threading.Lock()
@@ -139,7 +139,7 @@ class ApiServer:
         if request.kind == PODS and request.operation == "CREATE":
             spec = dict(cast("Object", new["spec"]))
             gates = list(cast("list[object]", spec.get("schedulingGates") or []))
-            new["spec"] = {**spec, "schedulingGates": [*gates, {"name": GATE}]}
+            new["spec"] = {**spec, "schedulingGates": [*gates, {"name": SCHEDULING_GATE}]}
         elif request.kind == RESOURCE_QUOTAS and request.subresource == "status":
             status = cast("dict[str, Object]", new.get("status") or {})
             new["status"] = {
@@ -221,7 +221,7 @@ class Crowd:
         assert not self.faults
 
 
-def native_usage(api: MemoryClient, quota: str = "p1", namespace: str = NAMESPACE) -> Object:
+def native_usage(api: FakeClient, quota: str = "p1", namespace: str = NAMESPACE) -> Object:
     """Count all pods anew, as the API server's quota controller does."""
     read = ResourceQuota.from_object(api.get(RESOURCE_QUOTAS, quota, namespace=namespace))
     pods = [Pod.from_object(one) for one in api.list(PODS, namespace=namespace).items]

@@ -10,20 +10,20 @@ from tests.builders import a_pod, an_expression
 from tests.operations.healthy import healthy
 from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, load
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
-from webhook.cluster.api import (
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     ForbiddenError,
     Kind,
     NotFoundError,
     ObjectList,
 )
-from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.operations.cluster_quotas import company_of
+from webhook.operations.disable import opt_out, preview
 from webhook.operations.doctor import Settings
+from webhook.operations.enable import plan_for, still_missing
 from webhook.operations.findings import Finding
-from webhook.operations.opting_in import plan_for, still_missing
-from webhook.operations.opting_out import opt_out, preview
-from webhook.operations.shadowing import watching_plan
+from webhook.operations.shadow_mode import watching_plan
 
 Object = dict[str, Any]
 
@@ -37,7 +37,7 @@ def with_status(raw: Object, **status: Any) -> Object:
 
 def planned(*objects: Object) -> tuple[Finding, ...]:
     cluster = a_cluster(a_namespace(mode=""), *objects)
-    return plan_for(MemoryClient(cluster), Settings(), NAMESPACE, must_specify=False).findings
+    return plan_for(FakeClient(cluster), Settings(), NAMESPACE, must_specify=False).findings
 
 
 def told(*objects: Object) -> list[Finding]:
@@ -66,7 +66,7 @@ def test_a_quota_that_nobody_shares_yet_is_told() -> None:
 def together(names: list[str], *objects: Object, is_shadow: bool = False) -> list[str]:
     """Plan for several namespaces at once; return whom each will share with."""
     cluster = a_cluster(*(a_namespace(name, mode="") for name in names[:6]), *objects)
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     company = company_of(api, names, is_shadow=is_shadow)
     said: list[str] = []
     for name in names[:6]:
@@ -108,7 +108,7 @@ def test_in_shadow_mode_nothing_is_shared() -> None:
         with_status(a_cluster_quota(selector=HERE), **OTHERS),
         a_pod(node="node-1", requests={"cpu": "3"}),
     )
-    plan = watching_plan(MemoryClient(cluster), Settings(), NAMESPACE, must_specify=False)
+    plan = watching_plan(FakeClient(cluster), Settings(), NAMESPACE, must_specify=False)
     (finding,) = plan.findings
     assert finding.message == (
         "selects team-a: its pods would share requests.cpu=20 with one other namespace, which"
@@ -151,13 +151,13 @@ def test_one_that_cannot_be_evaluated_stands_in_the_way(raw: Object) -> None:
 def test_a_namespace_is_opted_in_when_shared_quotas_are_counted_too() -> None:
     cluster = healthy()
     load(cluster, a_cluster_quota(selector=HERE))
-    assert still_missing(MemoryClient(cluster), Settings(), NAMESPACE) == (
+    assert still_missing(FakeClient(cluster), Settings(), NAMESPACE) == (
         "quota cdq/team-total: is not counted in the ledger yet",
     )
 
 
 def test_where_they_are_not_installed_there_are_none() -> None:
-    class Older(MemoryClient):
+    class Older(FakeClient):
         def list(self, kind: Kind, **query: Any) -> ObjectList:
             if kind == CLUSTER_DEFERRED_QUOTAS:
                 raise NotFoundError("the server could not find the requested resource")
@@ -168,7 +168,7 @@ def test_where_they_are_not_installed_there_are_none() -> None:
     assert opt_out(older, NAMESPACE, patience=QUICK).left == ()
 
 
-def shared_cluster() -> MemoryCluster:
+def shared_cluster() -> FakeCluster:
     held = [{"name": name, "granted": {"requests.cpu": "1"}} for name in (NAMESPACE, "team-b")]
     cluster = healthy()
     load(cluster, with_status(a_cluster_quota(selector={}), namespaces=held))
@@ -177,14 +177,14 @@ def shared_cluster() -> MemoryCluster:
 
 def test_what_a_namespace_held_is_named_when_it_opts_out() -> None:
     cluster = shared_cluster()
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     assert preview(api, NAMESPACE).left == ("team-total",)
     assert opt_out(api, NAMESPACE, patience=QUICK).left == ("team-total",)
     assert preview(api, NAMESPACE).left == ()
 
 
 def test_who_may_not_read_them_may_opt_out() -> None:
-    class Narrow(MemoryClient):
+    class Narrow(FakeClient):
         def list(self, kind: Kind, **query: Any) -> ObjectList:
             if kind == CLUSTER_DEFERRED_QUOTAS:
                 raise ForbiddenError("no")

@@ -18,18 +18,18 @@ from tests.operations.scenes import (
     a_namespace,
     status_of,
 )
-from webhook.cluster.api import ForbiddenError, Revision
-from webhook.cluster.memory import MemoryClient
-from webhook.controllers.counting import NamespaceCount
+from webhook.controllers.ledger.namespace_usage import NamespaceUsage
+from webhook.fakecluster.storage import FakeClient
+from webhook.kube.api import ForbiddenError, Revision
 from webhook.operations.counting import taken_at_bind
+from webhook.operations.disable import opt_out, preview
 from webhook.operations.doctor import Settings
-from webhook.operations.opting_in import plan_for
-from webhook.operations.opting_out import opt_out, preview
+from webhook.operations.enable import plan_for
 from webhook.operations.server_time import server_time
-from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.resources import to_text
+from webhook.quota.amounts.resources import to_text
+from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
 
 ENDED = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
 """When the grace period of the pod was over."""
@@ -78,11 +78,11 @@ def test_amounts_that_are_too_large_add_up_to_what_the_ledger_says(amounts: list
         Pod.from_stored(a_pod(name=f"p{number}", uid=f"u{number}", node="n", requests={"cpu": cpu}))
         for number, cpu in enumerate(amounts)
     ]
-    count = NamespaceCount()
+    count = NamespaceUsage()
     count.set_quotas(NamespaceQuotas((quota,), frozenset({quota.observed}), DEFERRED_KEYS))
     for pod in pods:
         count.put(pod)
-    used = count.count(0).quotas[quota.name].used["requests.cpu"]
+    used = count.totals(0).quotas[quota.name].used["requests.cpu"]
     found = taken_at_bind(quota, pods)
     assert [part["requests.cpu"] for part in (found.least, found.most)] == [used, used]
 
@@ -123,7 +123,7 @@ def test_a_plan_counts_what_the_api_server_counts(
 
 
 def test_nobody_is_asked_the_time_while_no_pod_ends() -> None:
-    class Untold(MemoryClient):
+    class Untold(FakeClient):
         def patch(self, *_: Any, **_options: Any) -> Revision:
             raise AssertionError
 
@@ -131,7 +131,7 @@ def test_nobody_is_asked_the_time_while_no_pod_ends() -> None:
     assert preview(Untold(cluster), NAMESPACE).problems == ()
 
 
-class Refusing(MemoryClient):
+class Refusing(FakeClient):
     def patch(self, *_: Any, **_options: Any) -> Revision:
         raise ForbiddenError("not you")
 
@@ -140,7 +140,7 @@ def test_the_time_is_that_of_the_api_server_and_nothing_is_written() -> None:
     cluster = a_cluster(a_namespace())
     before = cluster.resource_version
     assert server_time(TellingTime(cluster, LATER), NAMESPACE) == LATER
-    assert server_time(MemoryClient(cluster), NAMESPACE) is None
+    assert server_time(FakeClient(cluster), NAMESPACE) is None
     assert server_time(Refusing(cluster), NAMESPACE) is None
     assert server_time(TellingTime(cluster, LATER), "nowhere") is None
     assert cluster.resource_version == before

@@ -6,10 +6,11 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import a_quota
-from tests.cluster.faults import Call, Fault, FlakyClient
+from tests.kube.faults import Call, Fault, FaultyClient
 from tests.operations.jobs import NEW, OLD, World, an_order, version_of
 from tests.operations.scenes import NAMESPACE, load
-from webhook.cluster.api import (
+from webhook.fakecluster.storage import FakeClient
+from webhook.kube.api import (
     JOBS,
     RESOURCE_QUOTAS,
     ApiError,
@@ -22,8 +23,7 @@ from webhook.cluster.api import (
     Revision,
     UnavailableError,
 )
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient
+from webhook.kube.kinds import Kind
 from webhook.operations.job_planning import (
     Order,
     ResizeRefusedError,
@@ -31,7 +31,7 @@ from webhook.operations.job_planning import (
     plan_resize,
 )
 from webhook.operations.job_resizing import Resized, ResizeFailedError, resize
-from webhook.operations.patience import silent
+from webhook.operations.retry import silent
 
 
 def run(
@@ -50,7 +50,7 @@ def run(
     )
 
 
-class Recorder(MemoryClient):
+class Recorder(FakeClient):
     """Keeps the patches that were sent."""
 
     def __init__(self, world: World) -> None:
@@ -172,7 +172,7 @@ def test_a_small_quota_stops_nothing_where(world: World, order: Order) -> None:
 
 
 def test_who_may_not_see_quotas_may_resize() -> None:
-    class Blind(MemoryClient):
+    class Blind(FakeClient):
         def pages(self, kind: Kind, **kwargs: Any) -> Iterator[Page]:
             if kind == RESOURCE_QUOTAS:
                 raise ForbiddenError("not you")
@@ -193,7 +193,7 @@ def test_a_job_that_is_not_there_is_told_in_the_api_servers_words() -> None:
 
 def calls_of_a_resize(order: Order) -> int:
     world = World()
-    api = FlakyClient(world.api)
+    api = FaultyClient(world.api)
     run(world, order, api=api)
     return api.calls
 
@@ -212,7 +212,7 @@ def test_one_failure_at_any_step_is_met_by_reading_again(number: int, fault: Fau
         is_hit = call.number == number and can_be
         return fault if is_hit else None
 
-    done = run(world, api=FlakyClient(world.api, plan))
+    done = run(world, api=FaultyClient(world.api, plan))
     assert (done.suspended, done.resumed, done.problems) == (True, True, ())
     assert world.is_new
 
@@ -225,7 +225,7 @@ def test_a_version_that_changes_before_any_call_is_read_again(number: int) -> No
         if call.number == number:
             world.annotate()
 
-    done = run(world, api=FlakyClient(world.api, before=before))
+    done = run(world, api=FaultyClient(world.api, before=before))
     assert (done.suspended, done.resumed, done.problems) == (True, True, ())
     assert world.is_new
 
@@ -233,7 +233,7 @@ def test_a_version_that_changes_before_any_call_is_read_again(number: int) -> No
 # -- when it fails for good ------------------------------------------------------------------
 
 
-class Forbidding(MemoryClient):
+class Forbidding(FakeClient):
     """An API server that refuses some patches of the spec for good."""
 
     def __init__(self, world: World, *refused: int) -> None:
@@ -343,7 +343,7 @@ def test_an_outage_at_any_step_ends_as_before_or_as_wanted_or_is_told(
     def plan(call: Call) -> Fault | None:
         return fault if call.number >= number and world.pulse.seconds < ends else None
 
-    ending = ending_of(world, FlakyClient(world.api, plan), seconds=10)
+    ending = ending_of(world, FaultyClient(world.api, plan), seconds=10)
     if isinstance(ending, UnavailableError):
         assert world.is_old
     elif isinstance(ending, ResizeFailedError):
@@ -365,7 +365,7 @@ def ending_of(world: World, api: ClusterApi, seconds: float = 60.0) -> Resized |
 # -- when it is interrupted ------------------------------------------------------------------
 
 
-class Interrupted(FlakyClient):
+class Interrupted(FaultyClient):
     """Somebody presses Ctrl-C before or after a call has taken effect."""
 
     def __init__(self, api: ClusterApi, *numbers: int, after: bool) -> None:
@@ -422,7 +422,7 @@ def test_an_interrupted_suspension_that_lands_late_is_undone() -> None:
     """It was on its way when the first look of the undoing saw the Job run."""
     world = World()
 
-    class Late(MemoryClient):
+    class Late(FakeClient):
         is_first = True
 
         def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
@@ -444,7 +444,7 @@ def test_a_job_that_somebody_else_changed_alike_is_resumed_all_the_same() -> Non
     def change_and_interrupt() -> None:
         path = "/spec/template/spec/containers/0/resources"
         patch = [{"op": "replace", "path": path, "value": NEW}]
-        MemoryClient(world.cluster).patch(JOBS, "train", patch, namespace=NAMESPACE)
+        FakeClient(world.cluster).patch(JOBS, "train", patch, namespace=NAMESPACE)
         raise KeyboardInterrupt
 
     world.events = [change_and_interrupt]
@@ -481,7 +481,7 @@ def test_a_suspension_by_somebody_else_is_left_to_them() -> None:
         if call.verb == "patch" and not world.spec["suspend"]:
             world.change(suspend=True)
 
-    done = run(world, api=FlakyClient(world.api, before=before))
+    done = run(world, api=FaultyClient(world.api, before=before))
     assert (done.suspended, done.resumed) == (False, False)
     assert done.problems == (
         "job team-a/train: spec.suspend: somebody else suspended it, it stays so",
@@ -496,7 +496,7 @@ def test_a_job_that_is_replaced_meanwhile_is_not_touched() -> None:
         made = dict(world.job)
         world.api.delete(JOBS, "train", namespace=NAMESPACE)
         metadata = {"name": "train", "namespace": NAMESPACE}
-        MemoryClient(world.cluster).create(JOBS, {**made, "metadata": metadata})
+        FakeClient(world.cluster).create(JOBS, {**made, "metadata": metadata})
 
     world.events = [replace]
     with pytest.raises(ResizeFailedError, match="another Job has this name now") as failed:
@@ -513,7 +513,7 @@ def test_a_job_that_is_deleted_meanwhile_needs_no_undoing() -> None:
     assert failed.value.undone.done == ("nothing: the Job is gone",)
 
 
-class Holding(MemoryClient):
+class Holding(FakeClient):
     """A queue manager that suspends at once what is resumed."""
 
     def patch(self, kind: Kind, name: str, patch: Any, **kwargs: Any) -> Revision:
@@ -572,7 +572,7 @@ def test_a_dry_run_of_an_old_version_is_a_conflict() -> None:
         check_on_server(world.api, plan)
 
 
-class Release(MemoryClient):
+class Release(FakeClient):
     """An API server of some release."""
 
     minor = "36"
@@ -609,7 +609,7 @@ def test_a_suspended_job_is_tried_on_any_release() -> None:
 
 
 def test_a_release_that_cannot_be_read_stops_nobody() -> None:
-    class Silent(MemoryClient):
+    class Silent(FakeClient):
         def server_version(self) -> Object:
             raise ApiError("no")
 

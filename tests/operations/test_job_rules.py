@@ -10,8 +10,9 @@ import pytest
 from tests.builders import a_quota
 from tests.operations.jobs import World, an_order, wanted
 from tests.operations.scenes import NAMESPACE, load
-from webhook.admission.rules import rules_of
-from webhook.cluster.api import (
+from webhook.config import load_configuration
+from webhook.fakecluster.storage import FakeClient
+from webhook.kube.api import (
     NAMESPACES,
     RESOURCE_QUOTAS,
     ApiError,
@@ -22,11 +23,10 @@ from webhook.cluster.api import (
     Revision,
     UnavailableError,
 )
-from webhook.cluster.memory import MemoryClient
-from webhook.config import load_configuration
 from webhook.operations.job_planning import Order, Plan, ResizeRefusedError, plan_resize
 from webhook.operations.job_resizing import resize
 from webhook.operations.job_rules import ClusterRules
+from webhook.policy import compile_policy
 
 HEAD = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
 REQUESTS = "spec.template.spec.containers[0].resources.requests.cpu"
@@ -34,7 +34,7 @@ GROWING = {"cpu": "6"}
 
 
 def rules(text: str) -> ClusterRules:
-    found = rules_of(load_configuration(f"{HEAD}jobs: [{text}]", "config.yaml"))
+    found = compile_policy(load_configuration(f"{HEAD}jobs: [{text}]", "config.yaml"))
     return ClusterRules(found.jobs, found.exempt_namespaces)
 
 
@@ -43,7 +43,7 @@ def order(text: str, requests: Mapping[str, str] | None = None, *, stays: bool =
     return Order(NAMESPACE, "train", amounts, stays, rules(text))
 
 
-class User(MemoryClient):
+class User(FakeClient):
     """An API server that says who asks, and lets nobody see what is in `hidden`."""
 
     def __init__(self, world: World, *hidden: Kind, review: ApiError | None = None) -> None:
@@ -171,7 +171,7 @@ def test_what_no_rule_refuses_is_done(wish: Order) -> None:
 def test_rules_are_for_namespaces_that_have_opted_in(mode: str | None) -> None:
     world = World()
     labels = {"metadata": {"labels": {"deferredquota.io/mode": mode}}}
-    MemoryClient(world.cluster).patch(NAMESPACES, NAMESPACE, labels)
+    FakeClient(world.cluster).patch(NAMESPACES, NAMESPACE, labels)
     assert planned(world, order("{shrink: {'*': Deny}}")).unasked == ()
 
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.admission.doors.desk import Desk, a_desk, a_review
+from tests.admission.handlers.harness import AdmissionHarness, a_review, admission_harness
 from tests.builders import a_quota
 from tests.operations.jobs import STARTED, World, wanted
 from tests.operations.scenes import NAMESPACE, load
 from webhook.admission.review import Phase
-from webhook.admission.rules import rules_of
 from webhook.config import load_configuration
 from webhook.operations.job_planning import Order, ResizeRefusedError, plan_resize
 from webhook.operations.job_rules import ClusterRules
-from webhook.quota.jobs.resizing import with_changes
+from webhook.policy import compile_policy
+from webhook.quota.jobs.resize_plan import with_changes
 
 HEAD = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
 RULES: Mapping[str, dict[str, Any]] = {
@@ -47,7 +47,9 @@ def is_refused_before(
     return False
 
 
-def is_refused_after(desk: Desk, world: World, size: Mapping[str, str], stays: bool) -> bool:
+def is_refused_after(
+    harness: AdmissionHarness, world: World, size: Mapping[str, str], stays: bool
+) -> bool:
     plan = plan_resize(world.api, Order(NAMESPACE, "train", {"main": wanted(size)}, stays))
     condition = {"type": "Suspended", "status": "True"}
     status = {"startTime": STARTED, "conditions": [condition]}
@@ -56,13 +58,13 @@ def is_refused_after(desk: Desk, world: World, size: Mapping[str, str], stays: b
     new: dict[str, Any] = dict(with_changes(old, plan.changes))
     new["spec"] = {**new["spec"], "suspend": stays}
     review = a_review("UPDATE", "jobs", new, old=old, group="batch")
-    return not desk.post(review, Phase.VALIDATING).allowed
+    return not harness.post(review, Phase.VALIDATING).allowed
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 def test_both_refuse_the_same(tmp_path: Path, rule: dict[str, Any]) -> None:
     configuration = {**HEAD, "jobs": [rule]}
-    found = rules_of(load_configuration(json.dumps(configuration), "config.yaml"))
+    found = compile_policy(load_configuration(json.dumps(configuration), "config.yaml"))
     rules = ClusterRules(found.jobs, found.exempt_namespaces)
     verdicts = set()
     policies = ("Failed", "TerminatingOrFailed")
@@ -70,15 +72,15 @@ def test_both_refuse_the_same(tmp_path: Path, rule: dict[str, Any]) -> None:
         quotas = [a_quota("p1", hard={"requests.cpu": cpu})] if cpu else []
         directory = tmp_path / f"{cpu}-{policy}"
         directory.mkdir()
-        with a_desk(
-            *quotas, directory=directory, settings={"jobs": [rule]}, with_tracker=False
-        ) as desk:
+        with admission_harness(
+            *quotas, directory=directory, settings={"jobs": [rule]}, with_controller=False
+        ) as harness:
             for size, stays in itertools.product(SIZES, (False, True)):
                 world = World(podReplacementPolicy=policy)
                 before = World(podReplacementPolicy=policy)
                 load(before.cluster, *quotas)
                 told = is_refused_before(rules, before, size, stays)
                 case = (cpu, policy, size, stays)
-                assert told == is_refused_after(desk, world, size, stays), case
+                assert told == is_refused_after(harness, world, size, stays), case
                 verdicts.add(told)
     assert verdicts == {True, False}

@@ -4,7 +4,8 @@ import pytest
 
 from tests.builders import Object, a_job, a_pod
 from tests.operations.scenes import NAMESPACE, a_cluster, a_namespace
-from webhook.cluster.api import (
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import (
     PODS,
     ClusterApi,
     ForbiddenError,
@@ -12,7 +13,6 @@ from webhook.cluster.api import (
     NotFoundError,
     UnavailableError,
 )
-from webhook.cluster.memory import MemoryClient, MemoryCluster
 from webhook.operations.job_usage import (
     POD_METRICS,
     NoUsageError,
@@ -20,8 +20,8 @@ from webhook.operations.job_usage import (
     usage_of_job,
     wanted_by_usage,
 )
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import to_text
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import to_text
 
 
 def a_pod_of_the_job(name: str, phase: str = "Running", owner: str = "job-uid-1") -> Object:
@@ -46,7 +46,7 @@ def a_sample(pod: str, **containers: tuple[str, str]) -> Object:
     }
 
 
-def measured(*samples: Object, pods: tuple[Object, ...] = ()) -> MemoryCluster:
+def measured(*samples: Object, pods: tuple[Object, ...] = ()) -> FakeCluster:
     cluster = a_cluster(a_namespace(), a_job(), *pods)
     cluster.load([(POD_METRICS, sample) for sample in samples])
     return cluster
@@ -62,7 +62,7 @@ def test_the_usage_of_each_container_is_read_pod_by_pod() -> None:
         a_sample("alien", main=("9", "9Gi")),
         pods=(*pods, *others),
     )
-    usage = usage_of_job(MemoryClient(cluster), NAMESPACE, "train")
+    usage = usage_of_job(FakeClient(cluster), NAMESPACE, "train")
     assert (usage.pods, usage.sampled) == (3, 2)
     found = {name: [dict(to_text(each)) for each in of] for name, of in usage.containers.items()}
     assert found == {
@@ -80,7 +80,7 @@ def test_requests_are_the_percentile_rounded_up() -> None:
         a_sample("b", main=("500123456n", "2000Ki")),
         pods=(a_pod_of_the_job("a"), a_pod_of_the_job("b")),
     )
-    usage = usage_of_job(MemoryClient(cluster), NAMESPACE, "train")
+    usage = usage_of_job(FakeClient(cluster), NAMESPACE, "train")
     high, low = wanted_by_usage(usage, 95)["main"], wanted_by_usage(usage, 50)["main"]
     assert to_text(high.requests) == {"cpu": "501m", "memory": "2Mi"}
     assert to_text(low.requests) == {"cpu": "1m", "memory": "1Mi"}
@@ -106,10 +106,10 @@ def test_a_percentile_is_a_sample(count: int, percent: int, expected: int) -> No
     assert percentile(samples, percent) == Quantity.of_units(expected)
 
 
-class Answering(MemoryClient):
+class Answering(FakeClient):
     """A cluster whose metrics API fails in some way."""
 
-    def __init__(self, cluster: MemoryCluster, error: Exception) -> None:
+    def __init__(self, cluster: FakeCluster, error: Exception) -> None:
         super().__init__(cluster)
         self.error = error
 
@@ -148,7 +148,7 @@ def test_what_is_missing_is_told(error: Exception, expected: type[Exception], wo
 
 
 def test_a_job_without_pods_has_no_usage() -> None:
-    api = MemoryClient(measured(pods=(a_pod_of_the_job("done", "Failed"),)))
+    api = FakeClient(measured(pods=(a_pod_of_the_job("done", "Failed"),)))
     assert len(api.list(PODS).items) == 1
     with pytest.raises(NoUsageError, match="has no pods that run"):
         usage_of_job(api, NAMESPACE, "train")

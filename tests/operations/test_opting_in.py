@@ -30,21 +30,20 @@ from tests.operations.scenes import (
     load,
     status_of,
 )
-from webhook.cli.judging import read_bundle
-from webhook.cluster.api import (
+from webhook.cli.cluster_context import read_bundle
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import (
     LEASES,
     NAMESPACES,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     VALIDATING_WEBHOOKS,
 )
-from webhook.cluster.informer import Timing
-from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.kube.informer import InformerTimings
 from webhook.operations.deployments import DEPLOYMENTS
+from webhook.operations.disable import opt_out
 from webhook.operations.doctor import Settings
-from webhook.operations.findings import Finding
-from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
-from webhook.operations.opting_in import (
+from webhook.operations.enable import (
     installation_findings,
     obstacles,
     plan_for,
@@ -52,11 +51,12 @@ from webhook.operations.opting_in import (
     still_missing,
     wait_until_deferred,
 )
-from webhook.operations.opting_out import opt_out
-from webhook.operations.patience import Patience
-from webhook.operations.plan import Plan
-from webhook.runtime import ControlOptions, Engine, EngineOptions
-from webhook.state.names import (
+from webhook.operations.enable_plan import Plan
+from webhook.operations.findings import Finding
+from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
+from webhook.operations.retry import RetryPolicy
+from webhook.runtime import ControllerOptions, Engine, EngineOptions
+from webhook.state.well_known import (
     DEFAULT_NAMESPACE,
     LEADER_LEASE,
     MODE_LABEL,
@@ -64,17 +64,17 @@ from webhook.state.names import (
 )
 from webhook.telemetry.metrics import Metrics
 
-_AT_ONCE = Patience(seconds=0.0, pause_seconds=0.001, settle_seconds=0.001)
+_AT_ONCE = RetryPolicy(seconds=0.0, pause_seconds=0.001, settle_seconds=0.001)
 
 
-def settings(cluster: MemoryCluster) -> Settings:
+def settings(cluster: FakeCluster) -> Settings:
     pulse = Pulse(renewing(cluster))
     return Settings(read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep)
 
 
 def planned(*objects: Any, mode: str = "", must_specify: bool = True) -> Plan:
     cluster = a_cluster(a_namespace(mode=mode), *objects)
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     before = cluster.resource_version
     plan = plan_for(api, Settings(), NAMESPACE, must_specify=must_specify)
     assert cluster.resource_version == before
@@ -177,7 +177,7 @@ def test_others_who_hold_pods_back_are_told(pod: Any, manager: str) -> None:
 def test_others_who_manage_the_namespace_are_told() -> None:
     cluster = a_cluster(a_namespace(mode=""))
     label = {"metadata": {"labels": {"application-aware-quota/enable-gating": ""}}}
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     api.patch(NAMESPACES, NAMESPACE, label)
     plan = plan_for(api, Settings(), NAMESPACE, must_specify=True)
     assert the(plan, "enable.other-manager").message.startswith(
@@ -197,19 +197,19 @@ def test_some_namespaces_are_never_opted_in(name: str, finding: str) -> None:
     cluster = a_cluster(
         a_namespace("kube-public", mode=""), a_namespace(DEFAULT_NAMESPACE, mode="")
     )
-    plan = plan_for(MemoryClient(cluster), Settings(), name, must_specify=True)
+    plan = plan_for(FakeClient(cluster), Settings(), name, must_specify=True)
     assert ids(obstacles(plan.findings, force=True)) == [finding]
 
 
-def obstacles_of(cluster: MemoryCluster, *, force: bool) -> list[str]:
-    api = MemoryClient(cluster, admission=CreationGuard())
+def obstacles_of(cluster: FakeCluster, *, force: bool) -> list[str]:
+    api = FakeClient(cluster, admission=CreationGuard())
     found = installation_findings(api, settings(cluster), ["team-b"])
     return ids(obstacles(found, force=force))
 
 
 def test_a_webhook_that_does_not_answer_is_an_obstacle() -> None:
     cluster = healthy()
-    api = MemoryClient(cluster, admission=Guard())  # a cluster quota passes, as nothing refuses it
+    api = FakeClient(cluster, admission=Guard())  # a cluster quota passes, as nothing refuses it
     found = installation_findings(api, settings(cluster), ["team-b"])
     assert ids(obstacles(found, force=False)) == ["webhooks.silent"]
     assert obstacles(found, force=True) == ()
@@ -252,7 +252,7 @@ def test_a_selector_that_leaves_the_namespace_out_is_an_obstacle() -> None:
     """It is judged with the label that it does not have yet."""
     cluster = healthy()
     load(cluster, a_namespace("team-b", mode=""))
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     raw: Any = api.get(VALIDATING_WEBHOOKS, REGISTRATION)
     for entry in raw["webhooks"]:
         entry["namespaceSelector"]["matchExpressions"][1]["values"].append("team-b")
@@ -264,12 +264,13 @@ def test_a_selector_that_leaves_the_namespace_out_is_an_obstacle() -> None:
 
 
 @contextmanager
-def a_controller(cluster: MemoryCluster) -> Iterator[None]:
+def a_controller(cluster: FakeCluster) -> Iterator[None]:
     """Run what counts and masks."""
     options = EngineOptions(
-        control=ControlOptions(), informer=Timing(first_pause=0.01, longest_pause=0.05)
+        controller=ControllerOptions(),
+        informer=InformerTimings(first_pause=0.01, longest_pause=0.05),
     )
-    engine = Engine(MemoryClient(cluster), Metrics(), options)
+    engine = Engine(FakeClient(cluster), Metrics(), options)
     engine.start()
     try:
         assert engine.wait_until_ready(10) == []
@@ -290,7 +291,7 @@ def test_a_namespace_is_opted_in_until_masked_and_counted_and_out_again() -> Non
         a_pod(name="runs", uid="u1", node="n", requests={"cpu": "1"}),
         a_pod(name="waits", uid="u2", requests={"cpu": "2"}),
     )
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     said: list[str] = []
     with a_controller(cluster):
         set_label(api, NAMESPACE)
@@ -310,7 +311,7 @@ def test_a_namespace_is_opted_in_until_masked_and_counted_and_out_again() -> Non
 
 def test_without_a_controller_it_says_what_is_missing() -> None:
     cluster = a_cluster(a_namespace(), a_quota("p1", used={"requests.cpu": "0"}))
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     missing = wait_until_deferred(api, Settings(), NAMESPACE, patience=_AT_ONCE)
     assert missing == (
         "quota p1: its status still shows requests.cpu",
@@ -320,7 +321,7 @@ def test_without_a_controller_it_says_what_is_missing() -> None:
 
 def test_a_ledger_of_other_quotas_is_not_enough() -> None:
     cluster = healthy()
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     assert still_missing(api, Settings(), NAMESPACE) == ()
     load(cluster, a_masked_quota("p2", hard={"cpu": "1"}))
     assert still_missing(api, Settings(), NAMESPACE) == (
@@ -335,13 +336,13 @@ def test_a_ledger_of_other_quotas_is_not_enough() -> None:
 
 
 def test_a_namespace_without_quotas_is_deferred_at_once() -> None:
-    api = MemoryClient(a_cluster(a_namespace()))
+    api = FakeClient(a_cluster(a_namespace()))
     assert wait_until_deferred(api, Settings(), NAMESPACE, patience=_AT_ONCE) == ()
 
 
 def test_a_dry_run_sets_no_label() -> None:
     cluster = a_cluster(a_namespace(mode=""))
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     set_label(api, NAMESPACE, dry_run=True)
     assert MODE_LABEL not in labels_of(api)
     set_label(api, NAMESPACE)
@@ -350,7 +351,7 @@ def test_a_dry_run_sets_no_label() -> None:
 
 def test_an_odd_quota_is_missing() -> None:
     odd = {**a_quota("odd"), "spec": {"hard": {"cpu": "x"}}}
-    api = MemoryClient(a_cluster(a_namespace(), odd))
+    api = FakeClient(a_cluster(a_namespace(), odd))
     (words,) = still_missing(api, Settings(), NAMESPACE)
     assert words.startswith("ResourceQuota team-a/odd: spec.hard.cpu")
     assert api.list(RESOURCE_QUOTAS).items

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import a_pod, a_quota, an_expression
-from tests.cluster.faults import Call, Fault, FlakyClient
+from tests.kube.faults import Call, Fault, FaultyClient
 from tests.operations.scenes import (
     NAMESPACE,
     QUICK,
@@ -24,7 +24,8 @@ from tests.operations.scenes import (
     native_usage,
     status_of,
 )
-from webhook.cluster.api import (
+from webhook.fakecluster.storage import FakeClient
+from webhook.kube.api import (
     NAMESPACES,
     PODS,
     RESOURCE_QUOTAS,
@@ -35,13 +36,12 @@ from webhook.cluster.api import (
     Page,
     Revision,
 )
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient
+from webhook.kube.kinds import Kind
+from webhook.operations.disable import opt_out, opted_in_namespaces, preview
 from webhook.operations.gates import strip_gates
-from webhook.operations.opting_out import opt_out, opted_in_namespaces, preview
-from webhook.operations.patience import Patience
-from webhook.quota.quantity import Quantity
-from webhook.state.names import GATE, MODE_LABEL
+from webhook.operations.retry import RetryPolicy
+from webhook.quota.amounts.quantity import Quantity
+from webhook.state.well_known import MODE_LABEL, SCHEDULING_GATE
 
 OTHER_GATE = "example.com/other"
 
@@ -51,10 +51,10 @@ def test_the_label_the_gates_and_the_mask_go() -> None:
         a_namespace(),
         a_masked_quota(hard={"requests.cpu": "4", "pods": "9"}),
         a_gated_pod("web-1"),
-        a_gated_pod("web-2", OTHER_GATE, GATE),
+        a_gated_pod("web-2", OTHER_GATE, SCHEDULING_GATE),
         a_pod(name="web-3", uid="uid-web-3", node="node-1", requests={"cpu": "2"}),
     )
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     said: list[str] = []
     done = opt_out(api, NAMESPACE, report=said.append, patience=QUICK)
     assert done.had_label
@@ -78,7 +78,7 @@ def test_what_is_over_quota_now_is_told_and_stays() -> None:
     cluster = a_cluster(
         a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}), a_gated_pod("web-1", cpu="3")
     )
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     done = opt_out(api, NAMESPACE, patience=QUICK)
     (over,) = done.over
     assert (over.quota, str(over.used["requests.cpu"]), str(over.hard["requests.cpu"])) == (
@@ -91,7 +91,7 @@ def test_what_is_over_quota_now_is_told_and_stays() -> None:
 
 def test_a_second_time_nothing_is_left_to_do() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web-1"))
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     opt_out(api, NAMESPACE, patience=QUICK)
     before = cluster.resource_version
     again = opt_out(api, NAMESPACE, patience=QUICK)
@@ -100,16 +100,16 @@ def test_a_second_time_nothing_is_left_to_do() -> None:
 
 
 def test_a_namespace_that_is_gone_needs_nothing() -> None:
-    done = opt_out(MemoryClient(a_cluster()), "nowhere", patience=QUICK)
+    done = opt_out(FakeClient(a_cluster()), "nowhere", patience=QUICK)
     assert not done.exists
     assert done.problems == ()
 
 
 def test_other_namespaces_are_left_alone() -> None:
     cluster = a_cluster(a_namespace(), a_namespace("team-b"), a_gated_pod("b", namespace="team-b"))
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     opt_out(api, NAMESPACE, patience=QUICK)
-    assert gates_of(api, "b", "team-b") == [GATE]
+    assert gates_of(api, "b", "team-b") == [SCHEDULING_GATE]
     assert MODE_LABEL in labels_of(api, "team-b")
 
 
@@ -118,14 +118,14 @@ def test_the_preview_writes_nothing() -> None:
         a_namespace(), a_masked_quota(hard={"requests.cpu": "0"}), a_gated_pod("web-1")
     )
     before = cluster.resource_version
-    would = preview(MemoryClient(cluster), NAMESPACE)
+    would = preview(FakeClient(cluster), NAMESPACE)
     assert (would.had_label, would.gates, would.restored) == (True, 1, ("p1",))
     assert [over.quota for over in would.over] == ["p1"]
     assert cluster.resource_version == before
-    assert not preview(MemoryClient(cluster), "nowhere").exists
+    assert not preview(FakeClient(cluster), "nowhere").exists
 
 
-class Recorder(MemoryClient):
+class Recorder(FakeClient):
     """Notes what is written, in order."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -156,14 +156,14 @@ def test_the_label_goes_before_any_gate() -> None:
 
 def test_a_gate_is_never_taken_from_another_pod_of_the_same_name() -> None:
     """The list shows a pod that is replaced before its patch arrives."""
-    cluster = a_cluster(a_namespace(), a_gated_pod("web-1", GATE, OTHER_GATE))
+    cluster = a_cluster(a_namespace(), a_gated_pod("web-1", SCHEDULING_GATE, OTHER_GATE))
     replaced = itertools.count()
 
     class Replacing(Recorder):
         def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
             if kind == PODS and next(replaced) == 0:
                 self.delete(PODS, name, namespace=NAMESPACE)
-                pod = a_gated_pod(name, OTHER_GATE, GATE)
+                pod = a_gated_pod(name, OTHER_GATE, SCHEDULING_GATE)
                 cast("Object", pod["metadata"])["uid"] = "uid-another"
                 self.cluster.load([(PODS, pod)])
             return super().patch(kind, name, *args, **kwargs)
@@ -181,12 +181,12 @@ def test_errors_that_pass_are_repeated() -> None:
     def every_other(_: Call) -> Fault | None:
         return Fault.FAIL_BEFORE if next(turns) % 2 == 0 else None
 
-    api = FlakyClient(MemoryClient(cluster), every_other)
+    api = FaultyClient(FakeClient(cluster), every_other)
     done = opt_out(api, NAMESPACE, patience=QUICK)
-    assert (done.problems, gates_of(MemoryClient(cluster), "web-1")) == ((), [])
+    assert (done.problems, gates_of(FakeClient(cluster), "web-1")) == ((), [])
 
 
-class Refusing(MemoryClient):
+class Refusing(FakeClient):
     """Refuses patches of one kind."""
 
     refused: Kind = PODS
@@ -207,7 +207,7 @@ def test_a_gate_that_may_not_be_removed_is_named_and_the_rest_is_done() -> None:
     assert done.restored == ("p1",)
 
 
-class Guarded(MemoryClient):
+class Guarded(FakeClient):
     """Lets nobody take our gate off in a namespace that has opted in, as it knew a while ago."""
 
     lag = 3
@@ -243,24 +243,24 @@ def test_a_label_that_may_not_be_removed_is_an_error_and_nothing_is_done() -> No
     api.refused = NAMESPACES
     with pytest.raises(ForbiddenError):
         opt_out(api, NAMESPACE, patience=QUICK)
-    assert gates_of(api, "web-1") == [GATE]
+    assert gates_of(api, "web-1") == [SCHEDULING_GATE]
 
 
 def test_whoever_goes_on_masking_is_told_of() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}))
     behind = ApiServer(cluster)  # it never hears that the label went
-    api = MemoryClient(cluster, admission=behind)
-    brief = Patience(seconds=0.2, pause_seconds=0.001, settle_seconds=0.001)
+    api = FakeClient(cluster, admission=behind)
+    brief = RetryPolicy(seconds=0.2, pause_seconds=0.001, settle_seconds=0.001)
     done = opt_out(api, NAMESPACE, patience=brief)
     assert done.problems == ("quota p1: status lacks requests.cpu: something takes it out again",)
 
 
 def test_whoever_goes_on_masking_is_told_of_once_and_soon() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}))
-    api = MemoryClient(cluster, admission=ApiServer(cluster))
+    api = FakeClient(cluster, admission=ApiServer(cluster))
     seconds = itertools.count()
     told: list[tuple[int, str]] = []
-    patience = Patience(seconds=90, clock=lambda: float(next(seconds)), sleep=lambda _: None)
+    patience = RetryPolicy(seconds=90, clock=lambda: float(next(seconds)), sleep=lambda _: None)
 
     def report(words: str) -> None:
         told.append((next(seconds), words))
@@ -279,7 +279,7 @@ def test_a_quota_that_cannot_be_counted_is_named() -> None:
         "matchExpressions": [an_expression("PriorityClass", "In")]
     }
     pod = a_pod(requests={"cpu": "1"})
-    done = opt_out(MemoryClient(a_cluster(a_namespace(), odd, pod)), NAMESPACE, patience=QUICK)
+    done = opt_out(FakeClient(a_cluster(a_namespace(), odd, pod)), NAMESPACE, patience=QUICK)
     (problem,) = done.problems
     assert problem.startswith("quota p1 cannot be counted: ")
 
@@ -288,7 +288,7 @@ def test_usage_that_the_api_server_charged_already_is_not_lowered() -> None:
     quota = a_quota("p1", hard={"requests.cpu": "9", "pods": "9"}, used={"pods": "3"})
     cast("Object", quota["status"])["hard"] = {"pods": "9"}
     pod = a_pod(requests={"cpu": "1"})
-    api = MemoryClient(a_cluster(a_namespace(), quota, pod))
+    api = FakeClient(a_cluster(a_namespace(), quota, pod))
     opt_out(api, NAMESPACE, patience=QUICK)
     assert status_of(api)["used"] == {"pods": "3", "requests.cpu": "1"}
 
@@ -300,7 +300,7 @@ def test_under_load_no_gate_is_left_and_everything_is_counted(hard: dict[str, st
         a_namespace(), a_masked_quota(hard=hard), *(a_gated_pod(f"old-{n}") for n in range(40))
     )
     server = ApiServer(cluster)
-    client = MemoryClient(cluster, admission=server)
+    client = FakeClient(cluster, admission=server)
     created = itertools.count()
 
     def create(_: int) -> None:
@@ -323,7 +323,7 @@ def test_under_load_no_gate_is_left_and_everything_is_counted(hard: dict[str, st
     assert done.problems == ()
     assert done.gates >= 40
     server.refresh()
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     pods = api.list(PODS, namespace=NAMESPACE).items
     assert not [pod for pod in pods if cast("Object", pod["spec"]).get("schedulingGates")]
     used = cast("dict[str, str]", status_of(api)["used"])
@@ -350,7 +350,7 @@ def test_a_conflict_with_other_writers_is_decided_again() -> None:
 
 def test_an_uninstallation_may_keep_the_label() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web-1"))
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     done = opt_out(api, NAMESPACE, patience=QUICK, keeps_label=True)
     assert (done.had_label, done.gates, done.restored, done.problems) == (True, 1, ("p1",), ())
     assert labels_of(api)[MODE_LABEL] == "deferred"
@@ -360,7 +360,7 @@ def test_gates_are_removed_everywhere_where_no_namespace_is_named() -> None:
     cluster = a_cluster(
         a_gated_pod("a"), a_gated_pod("b", namespace="team-b"), a_gated_pod("c", OTHER_GATE)
     )
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     said: list[str] = []
     stripped = strip_gates(api, None, QUICK.begin(), said.append)
     assert (stripped.removed, stripped.problems) == (2, ())
@@ -370,7 +370,7 @@ def test_gates_are_removed_everywhere_where_no_namespace_is_named() -> None:
 
 def test_every_namespace_with_the_label_is_found() -> None:
     cluster = a_cluster(a_namespace(), a_namespace("b", mode="x"), a_namespace("c", mode=""))
-    assert opted_in_namespaces(MemoryClient(cluster)) == ("b", NAMESPACE)
+    assert opted_in_namespaces(FakeClient(cluster)) == ("b", NAMESPACE)
 
 
 def test_a_pod_that_cannot_be_read_is_named() -> None:
@@ -378,27 +378,27 @@ def test_a_pod_that_cannot_be_read_is_named() -> None:
     odd = a_pod(name="odd")
     cast("Object", odd["spec"])["containers"] = "none"
     cluster.load([(PODS, odd)])
-    done = opt_out(MemoryClient(cluster), NAMESPACE, patience=QUICK)
+    done = opt_out(FakeClient(cluster), NAMESPACE, patience=QUICK)
     (problem,) = done.problems
     assert problem.startswith("Pod team-a/odd: spec.containers: must be a list")
 
 
-def during_pauses(*events: Callable[[], object]) -> Patience:
-    """Patience that lets something happen at each pause, one after the other."""
+def during_pauses(*events: Callable[[], object]) -> RetryPolicy:
+    """RetryPolicy that lets something happen at each pause, one after the other."""
     left = list(events)
 
     def sleep(_: float) -> None:
         if left:
             left.pop(0)()
 
-    return Patience(seconds=20, pause_seconds=0.001, settle_seconds=0.001, sleep=sleep)
+    return RetryPolicy(seconds=20, pause_seconds=0.001, settle_seconds=0.001, sleep=sleep)
 
 
 def test_a_pod_that_was_on_its_way_when_the_label_went_loses_its_gate_too() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web-1"))
     late = a_gated_pod("late")
     patience = during_pauses(lambda: cluster.load([(PODS, late)]))
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     done = opt_out(api, NAMESPACE, patience=patience)
     assert (done.gates, gates_of(api, "late")) == (2, [])
 
@@ -412,12 +412,12 @@ def test_a_pod_that_was_not_charged_when_the_status_came_is_charged_later() -> N
         lambda: None,  # the status is written
         lambda: cluster.load([(PODS, late)]),  # it was complete
     )
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     opt_out(api, NAMESPACE, patience=patience)
     assert status_of(api)["used"] == {"requests.cpu": "2"}
 
 
-class Charging(MemoryClient):
+class Charging(FakeClient):
     """An API server that charges a new pod just before each write of a status, at every look."""
 
     pods = itertools.count()
@@ -430,7 +430,7 @@ class Charging(MemoryClient):
     def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
         if kind == RESOURCE_QUOTAS and self.is_new_look:
             self.is_new_look = False
-            other = MemoryClient(self.cluster)
+            other = FakeClient(self.cluster)
             pod = a_pod(name=f"new-{next(self.pods)}", uid="", requests={"cpu": "1"})
             other.create(PODS, pod)
             used = Quantity.parse(str(cast("Object", status_of(other)["used"])["requests.cpu"]))
@@ -447,7 +447,7 @@ def test_pods_that_were_missed_are_added_however_many_come_meanwhile() -> None:
         *(a_pod(name=f"old-{n}", uid=f"uid-{n}", requests={"cpu": "1"}) for n in range(4)),
     )
     api = Charging(cluster)
-    brief = Patience(seconds=5, pause_seconds=0.001, settle_seconds=0.001)
+    brief = RetryPolicy(seconds=5, pause_seconds=0.001, settle_seconds=0.001)
     done = opt_out(api, NAMESPACE, patience=brief)
     assert done.problems == ()
     assert cast("Object", status_of(api)["used"]) == native_usage(api) == {"requests.cpu": "5"}

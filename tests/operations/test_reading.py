@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.operations.scenes import a_cluster, a_gated_pod
-from webhook.cluster.api import PODS, ExpiredError, Page
-from webhook.cluster.memory import MemoryClient
+from webhook.fakecluster.storage import FakeClient
+from webhook.kube.api import PODS, ExpiredError, Page
 from webhook.operations.reading import name_of, read_all
 
 
-class Expiring(MemoryClient):
+class Expiring(FakeClient):
     """Lists expire after their first page, so many times."""
 
     times = 0

@@ -10,19 +10,19 @@ from tests.builders import a_pod, a_quota
 from tests.operations.healthy import healthy, serious
 from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of
 from tests.operations.test_opting_in import a_controller
-from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS
-from webhook.cluster.memory import MemoryClient
+from webhook.fakecluster.storage import FakeClient
+from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS
 from webhook.operations.doctor import Settings
+from webhook.operations.enable import installation_findings, set_label, wait_until_complete
 from webhook.operations.findings import Severity
-from webhook.operations.opting_in import installation_findings, set_label, wait_until_complete
-from webhook.operations.shadowing import (
+from webhook.operations.shadow_mode import (
     all_watched,
     begin_anew,
     read_watched,
     still_unwatched,
     watching_plan,
 )
-from webhook.state.names import SHADOW_ENTRY, SHADOW_MODE
+from webhook.state.well_known import SHADOW_ENTRY, SHADOW_MODE
 
 QUOTA = a_quota("p1", hard={"requests.cpu": "4", "pods": "9"}, used={"requests.cpu": "3"})
 RUNS = a_pod(name="runs", uid="u1", node="n", requests={"cpu": "1"})
@@ -30,7 +30,7 @@ RUNS = a_pod(name="runs", uid="u1", node="n", requests={"cpu": "1"})
 
 def test_a_namespace_is_watched_once_its_quotas_are() -> None:
     cluster = a_cluster(a_namespace(mode=""), QUOTA, RUNS)
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     with a_controller(cluster):
         assert still_unwatched(api, Settings(), NAMESPACE) == ("nothing is recorded",)
         set_label(api, NAMESPACE, mode=SHADOW_MODE)
@@ -47,19 +47,19 @@ def test_a_namespace_is_watched_once_its_quotas_are() -> None:
 
 
 def test_a_quota_that_is_not_watched_yet_is_named() -> None:
-    api = MemoryClient(a_cluster(a_namespace(mode="shadow"), QUOTA))
+    api = FakeClient(a_cluster(a_namespace(mode="shadow"), QUOTA))
     record(api, {"since": "2026-01-01T00:00:00Z"})
     assert still_unwatched(api, Settings(), NAMESPACE) == ("quota p1: is not watched yet",)
 
 
-def record(api: MemoryClient, shadow: Any, namespace: str = NAMESPACE) -> None:
+def record(api: FakeClient, shadow: Any, namespace: str = NAMESPACE) -> None:
     api.create(QUOTA_LEDGERS, {"metadata": {"name": "ledger", "namespace": namespace}})
     status = {"status": {"shadow": shadow, "summary": "shadow"}}
     api.patch(QUOTA_LEDGERS, "ledger", status, namespace=namespace, subresource="status")
 
 
 def test_all_that_are_or_were_watched_are_read() -> None:
-    api = MemoryClient(
+    api = FakeClient(
         a_cluster(
             a_namespace("a", "shadow"), a_namespace("b", "deferred"), a_namespace("c", ""),
             a_namespace("d", "shadow"), a_namespace("e", "shadow"),
@@ -79,7 +79,7 @@ def test_all_that_are_or_were_watched_are_read() -> None:
 
 
 def test_a_record_is_taken_away_and_nothing_else() -> None:
-    api = MemoryClient(a_cluster(a_namespace(mode="shadow")))
+    api = FakeClient(a_cluster(a_namespace(mode="shadow")))
     assert begin_anew(api, NAMESPACE).problem == "nothing is recorded"
     record(api, {"since": "2026-01-01T00:00:00Z"})
     assert begin_anew(api, NAMESPACE).record is not None
@@ -93,7 +93,7 @@ def test_what_speaks_against_deferring_does_not_speak_against_watching() -> None
     odd = a_quota(
         "odd", uid="u-odd", expressions=[{"scopeName": "PriorityClass", "operator": "In"}]
     )
-    api = MemoryClient(a_cluster(a_namespace(mode=""), QUOTA, odd))
+    api = FakeClient(a_cluster(a_namespace(mode=""), QUOTA, odd))
     plan = watching_plan(api, Settings(), NAMESPACE, must_specify=True)
     assert {one.severity for one in plan.findings} == {Severity.WARN}
     assert all(one.message.startswith("if the namespace opted in: ") for one in plan.findings)
@@ -110,14 +110,14 @@ def test_what_speaks_against_deferring_does_not_speak_against_watching() -> None
 )
 def test_some_namespaces_are_never_watched(name: str, mode: str | None, finding: str) -> None:
     there = [] if mode is None else [a_namespace(name, mode)]
-    plan = watching_plan(MemoryClient(a_cluster(*there)), Settings(), name, must_specify=True)
+    plan = watching_plan(FakeClient(a_cluster(*there)), Settings(), name, must_specify=True)
     errors = [one.id for one in plan.findings if one.severity is Severity.ERROR]
     assert errors == [finding]
 
 
 def test_watching_takes_no_mask_but_what_tells_of_creations() -> None:
     cluster = healthy()
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     api.create(NAMESPACES, a_namespace("team-b", ""))
     settings = Settings(leader_seconds=0.0)
     ids = {one.id for one in installation_findings(api, settings, ["team-b"], mode=SHADOW_MODE)}
@@ -126,10 +126,10 @@ def test_watching_takes_no_mask_but_what_tells_of_creations() -> None:
 
 def test_an_entry_that_does_not_select_what_is_watched_is_found() -> None:
     from tests.operations.healthy import examined, the  # noqa: PLC0415
-    from webhook.cluster.api import VALIDATING_WEBHOOKS  # noqa: PLC0415
+    from webhook.kube.api import VALIDATING_WEBHOOKS  # noqa: PLC0415
 
     cluster = healthy()
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     raw: Any = dict(api.get(VALIDATING_WEBHOOKS, "deferred-quota"))
     (entry,) = [one for one in raw["webhooks"] if one["name"] == SHADOW_ENTRY]
     entry["failurePolicy"] = "Fail"

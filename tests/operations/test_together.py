@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from webhook.cluster.api import ApiError, ForbiddenError, UnreachableError
-from webhook.operations.patience import Patience, silent
+from webhook.kube.api import ApiError, ForbiddenError, UnreachableError
+from webhook.operations.retry import RetryPolicy, silent
 from webhook.operations.together import AT_ONCE, Together, in_each
 
 NAMES = [f"team-{number:02}" for number in range(3 * AT_ONCE)]
-LONG = Patience(seconds=60.0, pause_seconds=60.0, settle_seconds=60.0)
+LONG = RetryPolicy(seconds=60.0, pause_seconds=60.0, settle_seconds=60.0)
 BOUND_SECONDS = 10.0
 
 
@@ -35,7 +35,7 @@ def test_so_many_are_worked_on_at_the_same_time_and_no_more() -> None:
     together, lock = threading.Barrier(AT_ONCE), threading.Lock()
     now = most = 0
 
-    def work(name: str, _: Patience) -> str:
+    def work(name: str, _: RetryPolicy) -> str:
         nonlocal now, most
         with lock:
             now += 1
@@ -53,7 +53,7 @@ def test_the_order_is_that_of_the_names_whoever_is_first() -> None:
     second = threading.Event()
     said: list[str] = []
 
-    def work(name: str, _: Patience) -> str:
+    def work(name: str, _: RetryPolicy) -> str:
         if name == "a":
             assert second.wait(BOUND_SECONDS)
             return "first"
@@ -66,7 +66,7 @@ def test_the_order_is_that_of_the_names_whoever_is_first() -> None:
 
 
 def test_what_is_refused_in_one_concerns_no_other() -> None:
-    def work(name: str, _: Patience) -> str:
+    def work(name: str, _: RetryPolicy) -> str:
         if name == "team-01":
             raise ForbiddenError("hands off")
         return name
@@ -81,7 +81,7 @@ def test_nothing_more_is_begun_when_nobody_answers_and_what_was_begun_ends() -> 
     begun: list[str] = []
     all_begun, gone = threading.Barrier(AT_ONCE), UnreachableError("gone")
 
-    def work(name: str, _: Patience) -> str:
+    def work(name: str, _: RetryPolicy) -> str:
         begun.append(name)
         all_begun.wait(BOUND_SECONDS)
         if name == NAMES[2]:
@@ -98,7 +98,7 @@ def test_nothing_more_is_begun_when_nobody_answers_and_what_was_begun_ends() -> 
 
 
 def test_which_errors_mean_no_answer_can_be_said() -> None:
-    def work(_: str, _patience: Patience) -> str:
+    def work(_: str, _patience: RetryPolicy) -> str:
         raise ForbiddenError("you?")
 
     found = in_each(["a"], work, patience=LONG, report=silent, no_answer=(ApiError,))
@@ -109,7 +109,7 @@ def test_a_fault_is_raised_where_the_work_was_asked_for() -> None:
     ended: list[str] = []
     all_begun = threading.Barrier(AT_ONCE)
 
-    def work(name: str, _: Patience) -> str:
+    def work(name: str, _: RetryPolicy) -> str:
         all_begun.wait(BOUND_SECONDS)
         if name == "team-00":
             raise RuntimeError("a fault")
@@ -123,8 +123,8 @@ def test_a_fault_is_raised_where_the_work_was_asked_for() -> None:
 
 WAITS = {
     "between two looks": lambda patience: patience.begin().pause(),
-    "until it is settled": lambda patience: patience.begin().settle(),
-    "for an answer": lambda patience: patience.begin().persist(unanswered),
+    "until it is settled": lambda patience: patience.begin().wait_for_caches(),
+    "for an answer": lambda patience: patience.begin().retry(unanswered),
 }
 
 
@@ -138,7 +138,7 @@ def unanswered() -> str:
 def test_the_keyboard_stops_what_waits(wait: object) -> None:
     begun = threading.Barrier(AT_ONCE)
 
-    def work(name: str, patience: Patience) -> str:
+    def work(name: str, patience: RetryPolicy) -> str:
         if begun.wait(BOUND_SECONDS) == 0:
             os.kill(os.getpid(), signal.SIGINT)
         wait(patience)  # type: ignore[operator]
@@ -161,7 +161,7 @@ def test_a_second_time_the_keyboard_waits_for_nobody() -> None:
     def again(_: str) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    def work(name: str, _: Patience) -> str:
+    def work(name: str, _: RetryPolicy) -> str:
         os.kill(os.getpid(), signal.SIGINT)
         release.wait(BOUND_SECONDS)
         return name

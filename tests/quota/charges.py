@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from webhook.quota.pods import pod_usage
+from webhook.quota.charging.pod_usage import pod_usage
 
 ENDED: Mapping[str, str] = {"count/pods": "1"}
 COUNTS: Mapping[str, str] = {"count/pods": "1", "pods": "1"}

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import TypeAlias, cast
 
 from tests.builders import Object, a_container, a_job, a_sidecar
-from webhook.quota.fields import FieldError
+from webhook.jsonfields.fields import FieldError
 
 Change: TypeAlias = Callable[[Object], None]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from webhook.encoding import decode_json
+from webhook.jsonfields.encoding import decode_json
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 

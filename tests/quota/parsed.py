@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tests.builders import Object, a_pod, a_quota
-from webhook.quota.objects import Pod, ResourceQuota, ScopeExpression
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import ResourceList
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
 
 
 def amounts(**values: str) -> ResourceList:

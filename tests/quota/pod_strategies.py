@@ -14,7 +14,7 @@ from typing import TypeAlias
 from hypothesis import strategies as st
 
 from tests.builders import Object, a_pod
-from webhook.encoding import NumberText
+from webhook.jsonfields.encoding import NumberText
 
 Path: TypeAlias = tuple[str | int, ...]
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from tests.builders import Object, a_pod, a_quota, an_expression
 from tests.quota.pod_strategies import damaged, json_values, places
-from webhook.quota.class_lists import convert_class_list, is_resource_quota
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.names import label_value_error
-from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.quota_rules import quota_errors
-from webhook.quota.scopes import matches
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.charging.scopes import matches
+from webhook.quota.objects.legacy_priority_lists import convert_class_list, is_resource_quota
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import label_value_error
+from webhook.quota.objects.quota_validation import quota_errors
 
 
 def listed(names: object, *, spelling: str = "priorityClassNameList", **spec: object) -> Object:

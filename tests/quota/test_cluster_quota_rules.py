@@ -8,14 +8,14 @@ from typing import Any, Final
 import pytest
 
 from tests.builders import an_expression
-from webhook.quota.cluster_quota_rules import (
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.shared.cluster_quota_validation import (
     SELECTING_FIELDS,
     cluster_quota_changes,
     cluster_quota_errors,
     cluster_quota_update_errors,
     cluster_quota_warnings,
 )
-from webhook.quota.names import DEFERRED_KEYS
 
 Object = dict[str, Any]
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from webhook.quota.cluster_quotas import (
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts.resources import to_text
+from webhook.quota.shared.cluster_quotas import (
     UnreadableClusterQuota,
     cluster_quota,
     cluster_quota_or_fault,
 )
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.resources import to_text
 
 Object = dict[str, object]
 

@@ -6,13 +6,13 @@ import pytest
 
 from tests.builders import Object, a_container, a_pod, a_sidecar
 from tests.quota.parsed import pod_of
-from webhook.quota.constraints import (
+from webhook.quota.charging.constraints import (
     MUST_SPECIFY_KEYS,
     constraint_text,
     missing_resources,
     states_pod_level,
 )
-from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.objects.names import DEFERRED_KEYS
 
 CPU = {"cpu": "1"}
 ZERO = {"cpu": "0"}

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Object, a_container_status, a_pod, a_quota, an_expression
-from webhook.quota.coverage import (
+from webhook.quota.charging.coverage import (
     CoverageRules,
     Uncovered,
     uncovered_assignment,
     uncovered_creation,
     uncovered_growth,
 )
-from webhook.quota.deferral import QuotaScopeError
-from webhook.quota.evaluation import evaluate
-from webhook.quota.limited import LimitedResource
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.objects import Pod, ResourceQuota, ScopeExpression
+from webhook.quota.charging.deferral import QuotaScopeError
+from webhook.quota.charging.evaluation import evaluate
+from webhook.quota.charging.limited_resources import LimitedResource
+from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
+from webhook.quota.objects.names import DEFERRED_KEYS
 
 IN_GOLD = ScopeExpression("PriorityClass", "In", ("gold",))
 GOLD_QUOTA = a_quota("g", hard={"pods": "1"}, expressions=[an_expression("PriorityClass")])
@@ -336,7 +336,7 @@ def test_a_pod_with_a_node_is_answered_as_the_api_server_answers_where_status_is
     ]
     rules = CoverageRules(tuple(LimitedResource.from_object(each) for each in limited))
     found = uncovered_assignment(Pod.from_object(raw), quotas(*made), rules)
-    native = evaluate(raw, made, limited).refusal
+    native = evaluate(raw, made, limited).denial
     assert (None if found is None else found.message) == (
         None if native is None else native.message
     )

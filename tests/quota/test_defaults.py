@@ -17,12 +17,12 @@ from tests.builders import (
 from tests.quota.charges import COUNTS, charge, limits, requests
 from tests.quota.oracle import PodAnswer, pod_answers
 from tests.quota.pod_strategies import pods
-from webhook.encoding import NumberText
-from webhook.quota.defaults import created_pod, default_pod, default_quota
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.objects import Pod
-from webhook.quota.pods import pod_usage, usage_of
-from webhook.quota.quantity import InvalidQuantityError, Quantity
+from webhook.jsonfields.encoding import NumberText
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts.quantity import InvalidQuantityError, Quantity
+from webhook.quota.charging.pod_usage import pod_usage, usage_of
+from webhook.quota.objects.defaults import created_pod, default_pod, default_quota
+from webhook.quota.objects.model import Pod
 
 ANSWERS = pod_answers()
 

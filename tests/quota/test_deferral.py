@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import a_pod, a_quota, an_expression
-from webhook.quota.deferral import (
+from webhook.quota.amounts.resources import to_text
+from webhook.quota.charging.deferral import (
     NamespaceQuotas,
     QuotaScopeError,
-    claim_of_assignment,
-    claim_of_update,
+    claim_for_bind,
+    claim_for_update,
     deferred_quotas,
-    may_take_more,
+    may_increase_usage,
 )
-from webhook.quota.ledger import NEWEST, Claim, Door
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.resources import to_text
+from webhook.quota.ledger.ledger import NEWEST, Claim, ReservationSource
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
 
 Object = dict[str, object]
 KEYS = DEFERRED_KEYS
@@ -34,7 +34,7 @@ def pod(**fields: object) -> Pod:
 
 
 def assigned(taken: Pod, found: NamespaceQuotas) -> Claim | None:
-    return claim_of_assignment(taken, found, door=Door.BIND, seen=3)
+    return claim_for_bind(taken, found, source=ReservationSource.BIND, observed_version=3)
 
 
 CHOSEN: dict[str, tuple[Object, dict[str, str] | None]] = {
@@ -87,7 +87,12 @@ def test_an_assignment_claims_the_deferred_part_in_the_quotas_that_apply() -> No
     claim = assigned(pod(requests={"cpu": "1", "ephemeral-storage": "1"}), found)
     assert claim is not None
     assert to_text(claim.usage) == {"cpu": "1", "requests.cpu": "1"}
-    assert (claim.uid, claim.pod, claim.quotas, claim.seen) == ("pod-uid-1", "web-1", ("all",), 3)
+    assert (claim.uid, claim.pod, claim.quotas, claim.observed_version) == (
+        "pod-uid-1",
+        "web-1",
+        ("all",),
+        3,
+    )
     gold = assigned(pod(requests={"cpu": "1"}, priorityClassName="gold"), found)
     assert gold is not None
     assert gold.quotas == ("all", "gold")
@@ -117,7 +122,7 @@ def test_a_pod_that_no_quota_applies_to_claims_all_the_same() -> None:
 def resized(old: str, new: str, *, node: str = "n", found: NamespaceQuotas) -> Claim | None:
     before = pod(node=node, requests={"cpu": old})
     after = pod(node=node, requests={"cpu": new})
-    return claim_of_update(before, after, found, door=Door.RESIZE)
+    return claim_for_update(before, after, found, source=ReservationSource.RESIZE)
 
 
 def test_growth_of_an_assigned_pod_claims_all_of_it_beside_what_is_counted() -> None:
@@ -125,7 +130,7 @@ def test_growth_of_an_assigned_pod_claims_all_of_it_beside_what_is_counted() -> 
     assert claim is not None
     assert to_text(claim.usage)["requests.cpu"] == "3"
     assert to_text(claim.counted["q"])["requests.cpu"] == "1"
-    assert (claim.after, claim.seen, claim.is_intent) == (41, NEWEST, False)
+    assert (claim.base_version, claim.observed_version, claim.is_intent) == (41, NEWEST, False)
 
 
 def test_growth_of_a_pod_that_waits_is_an_intent() -> None:
@@ -151,7 +156,7 @@ def test_a_deadline_claims_everything_in_the_quota_that_the_pod_moves_into() -> 
     )
     old = pod(node="n", requests={"cpu": "1"})
     new = pod(node="n", requests={"cpu": "1"}, activeDeadlineSeconds=5)
-    claim = claim_of_update(old, new, found, door=Door.UPDATE)
+    claim = claim_for_update(old, new, found, source=ReservationSource.UPDATE)
     assert claim is not None
     assert claim.quotas == ("all", "short")
     assert set(claim.counted) == {"all"}
@@ -178,7 +183,7 @@ CHANGES: dict[str, tuple[Object, Object, bool]] = {
 
 @pytest.mark.parametrize(("old", "new", "may"), CHANGES.values(), ids=CHANGES.keys())
 def test_what_may_take_more_in_some_quota(old: Object, new: Object, may: bool) -> None:
-    assert may_take_more(pod(node="n", **old), pod(node="n", **new)) is may
+    assert may_increase_usage(pod(node="n", **old), pod(node="n", **new)) is may
 
 
 def test_a_quota_that_cannot_be_matched_is_named() -> None:

@@ -6,9 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from webhook.quota.cluster_quotas import cluster_quota
-from webhook.quota.deferral import deferred_quotas
-from webhook.quota.escrow import (
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.charging.deferral import deferred_quotas
+from webhook.quota.ledger.ledger import (
+    Account,
+    Admitted,
+    Claim,
+    Denied,
+    Ledger,
+    ReservationSource,
+    admit,
+    exceeded_quotas,
+)
+from webhook.quota.shared.cluster_quotas import cluster_quota
+from webhook.quota.shared.escrow import (
     Shared,
     beside,
     granting,
@@ -16,10 +28,7 @@ from webhook.quota.escrow import (
     open_to,
     shared_names,
 )
-from webhook.quota.grants import Grants
-from webhook.quota.ledger import Account, Admitted, Claim, Door, Ledger, Refused, admit, exceeded
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import ResourceList
+from webhook.quota.shared.grants import Grants
 
 CPU = "requests.cpu"
 
@@ -49,7 +58,7 @@ def shared(**namespaces: str) -> Shared:
 
 
 def claim(amount: str) -> Claim:
-    return Claim("uid", "web", Door.BIND, cpu(amount), (NAME,))
+    return Claim("uid", "web", ReservationSource.BIND, cpu(amount), (NAME,))
 
 
 @pytest.mark.parametrize(("asked", "fits"), [("5", True), ("6", False)])
@@ -57,9 +66,9 @@ def test_what_others_hold_is_taken(asked: str, *, fits: bool) -> None:
     ledger = beside(a_ledger(), "a", {NAME: shared(a="1", b="4")})
     _, verdict = admit(ledger, claim(asked))
     assert isinstance(verdict, Admitted) is fits
-    assert bool(exceeded(ledger, claim(asked))) is not fits
-    if isinstance(verdict, Refused):
-        assert verdict.refusal.used == cpu("5")  # its own and theirs
+    assert bool(exceeded_quotas(ledger, claim(asked))) is not fits
+    if isinstance(verdict, Denied):
+        assert verdict.denial.used == cpu("5")  # its own and theirs
 
 
 def test_only_what_is_added_beyond_what_is_held_has_to_be_granted() -> None:
@@ -73,7 +82,7 @@ def test_only_what_is_added_beyond_what_is_held_has_to_be_granted() -> None:
 
 def test_what_was_too_much_before_is_not_granted_for_who_adds_nothing() -> None:
     known = a_ledger(used="5", granted="1")
-    following = replace(known, serial=9)
+    following = replace(known, sequence=9)
     assert growth(known, following, [NAME]) == {}
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.builders import Object, a_container, a_pod, a_quota, an_expression
 from tests.quota.parsed import amounts, pod_of, quota_of
-from webhook.quota.evaluation import evaluate
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.limited import LimitedResource
-from webhook.quota.resources import to_text
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts.resources import to_text
+from webhook.quota.charging.evaluation import evaluate
+from webhook.quota.charging.limited_resources import LimitedResource
 
 START = 'pods "web-1" is forbidden: '
 GPU = "requests.nvidia.com/gpu"
@@ -334,7 +334,7 @@ def test_a_create_is_answered_as_the_platform_does(case: Case) -> None:
     found = evaluate(case.pod, case.quotas, case.limited)
     assert found.message == case.message
     assert found.allowed is (not case.message)
-    assert (found.refusal is None) is found.allowed
+    assert (found.denial is None) is found.allowed
     assert {name: to_text(used) for name, used in found.used_after.items()} == case.used
 
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from tests.builders import Object, a_container, a_pod, an_expression
 from tests.quota.parsed import pod_of, quota_of
-from webhook.quota.evaluation import delta, evaluate, evaluate_update, over_hard
-from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.pods import usage_of
-from webhook.quota.quantity import Quantity
-from webhook.quota.refusals import QuotaExceeded
-from webhook.quota.resources import ResourceList, add, mask
-from webhook.quota.scopes import matches
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList, add, mask
+from webhook.quota.charging.denials import QuotaExceeded
+from webhook.quota.charging.evaluation import delta, evaluate, evaluate_update, over_hard
+from webhook.quota.charging.pod_usage import usage_of
+from webhook.quota.charging.scopes import matches
+from webhook.quota.objects.model import Pod, ResourceQuota
 
 KEYS = ("pods", "count/pods", "cpu", "requests.cpu", "requests.memory", "limits.cpu", "configmaps")
 
@@ -143,9 +143,9 @@ def test_a_refusal_changes_nothing_and_says_why(
 ) -> None:
     answer = evaluate(pod, given_quotas)
     assume(not answer.allowed)
-    assert answer.refusal is not None
-    event(type(answer.refusal).__name__)
-    assert answer.message == f'pods "web-1" is forbidden: {answer.refusal.message}'
+    assert answer.denial is not None
+    event(type(answer.denial).__name__)
+    assert answer.message == f'pods "web-1" is forbidden: {answer.denial.message}'
     assert answer.used_after == {}
 
 
@@ -159,14 +159,14 @@ def test_an_exceeded_quota_lists_the_same_keys_thrice_sorted(
     pod: Pod, given_quotas: list[ResourceQuota]
 ) -> None:
     answer = evaluate(pod, given_quotas)
-    assume(isinstance(answer.refusal, QuotaExceeded))
-    assert isinstance(answer.refusal, QuotaExceeded)
-    keys = sorted(answer.refusal.requested)
+    assume(isinstance(answer.denial, QuotaExceeded))
+    assert isinstance(answer.denial, QuotaExceeded)
+    keys = sorted(answer.denial.requested)
     assert keys
     for section in ("requested", "used", "limited"):
         assert _listed(answer.message, section) == keys
-    assert [cause.field for cause in answer.refusal.causes] == [
-        f"{answer.refusal.quota}/{key}" for key in keys
+    assert [cause.field for cause in answer.denial.causes] == [
+        f"{answer.denial.quota}/{key}" for key in keys
     ]
 
 
@@ -184,7 +184,7 @@ def test_no_change_passes_where_everything_is_stated_and_counted(
     pod: Pod, given_quotas: list[ResourceQuota]
 ) -> None:
     answer = evaluate_update(pod, pod, given_quotas)
-    assert answer.allowed or not isinstance(answer.refusal, QuotaExceeded)
+    assert answer.allowed or not isinstance(answer.denial, QuotaExceeded)
     if answer.allowed:
         assert answer.used_after == {quota.name: quota.status_used for quota in given_quotas}
 

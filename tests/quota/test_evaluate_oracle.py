@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pytest
 
 from tests.quota.oracle import VECTORS
-from webhook.encoding import decode_json
-from webhook.quota.constraints import constraint_text, missing_resources
-from webhook.quota.evaluation import evaluate
-from webhook.quota.objects import Pod, ScopeExpression
-from webhook.quota.resources import parse_resource_list
-from webhook.quota.scopes import matching_expressions
+from webhook.jsonfields.encoding import decode_json
+from webhook.quota.amounts.resources import parse_resource_list
+from webhook.quota.charging.constraints import constraint_text, missing_resources
+from webhook.quota.charging.evaluation import evaluate
+from webhook.quota.charging.scopes import matching_expressions
+from webhook.quota.objects.model import Pod, ScopeExpression
 
 
 @dataclass(frozen=True, slots=True)

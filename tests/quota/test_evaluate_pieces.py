@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.quota.parsed import amounts
-from webhook.quota.evaluation import delta, over_hard
-from webhook.quota.refusals import QuotaExceeded
-from webhook.quota.resources import ResourceList
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.charging.denials import QuotaExceeded
+from webhook.quota.charging.evaluation import delta, over_hard
 
 FITS: dict[str, tuple[ResourceList, ResourceList, ResourceList]] = {
     # requested, used, hard

@@ -12,9 +12,9 @@ import pytest
 
 from tests.builders import Object, a_pod, a_quota, an_expression
 from tests.quota.parsed import pod_of
-from webhook.quota.evaluation import evaluate_update, is_checked_update
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.resources import to_text
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts.resources import to_text
+from webhook.quota.charging.evaluation import evaluate_update, is_checked_update
 
 START = 'pods "web-1" is forbidden: '
 

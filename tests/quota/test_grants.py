@@ -6,32 +6,34 @@ from typing import Any
 
 import pytest
 
-from webhook.encoding import decode_json, encode_json
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.grants import (
+from webhook.jsonfields.encoding import decode_json, encode_json
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList, to_text
+from webhook.quota.ledger.ledger import Condition, QuotaRevision
+from webhook.quota.shared.grants import (
     Grants,
-    completed,
-    dropped,
     grants_from_status,
     grants_status,
-    lowered,
-    raised,
+    mark_complete,
+    with_lowered,
+    with_raised,
+    without,
 )
-from webhook.quota.ledger import Condition, Observed
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import ResourceList, to_text
 
 
 def cpu(amount: str) -> ResourceList:
     return {"requests.cpu": Quantity.parse(amount)}
 
 
-GRANTS = Grants({"a": cpu("3"), "b": cpu("1500m")}, Observed("cdq/both", "u", "h"), serial=7)
+GRANTS = Grants({"a": cpu("3"), "b": cpu("1500m")}, QuotaRevision("cdq/both", "u", "h"), sequence=7)
 
 
 def test_it_reads_back_as_itself() -> None:
     condition = Condition("Counted", "True", "AllCounted", "", "2026-05-04T12:00:00Z")
-    grants = Grants(GRANTS.namespaces, GRANTS.observed, 7, (condition,), others={"newer": [1]})
+    grants = Grants(
+        GRANTS.namespaces, GRANTS.observed, 7, (condition,), unknown_fields={"newer": [1]}
+    )
     status: Any = decode_json(encode_json(grants_status(grants, cpu("20"))))
     assert grants_from_status(status, "both") == grants
     assert (status["hard"], status["used"]) == (
@@ -68,27 +70,27 @@ def test_what_cannot_be_read_says_where(status: object, fault: str) -> None:
 
 
 def test_a_namespace_sees_what_the_others_hold() -> None:
-    assert to_text(GRANTS.elsewhere("a")) == {"requests.cpu": "1500m"}
-    assert to_text(GRANTS.elsewhere("c")) == {"requests.cpu": "4500m"}
+    assert to_text(GRANTS.held_elsewhere("a")) == {"requests.cpu": "1500m"}
+    assert to_text(GRANTS.held_elsewhere("c")) == {"requests.cpu": "4500m"}
 
 
 def test_raising_never_takes_away_and_lets_take_part() -> None:
-    assert raised(GRANTS, "a", cpu("2")).namespaces["a"] == cpu("3")
-    assert raised(GRANTS, "a", cpu("4")).namespaces["a"] == cpu("4")
-    assert raised(GRANTS, "c", cpu("0")).namespaces.keys() == {"a", "b", "c"}
+    assert with_raised(GRANTS, "a", cpu("2")).namespaces["a"] == cpu("3")
+    assert with_raised(GRANTS, "a", cpu("4")).namespaces["a"] == cpu("4")
+    assert with_raised(GRANTS, "c", cpu("0")).namespaces.keys() == {"a", "b", "c"}
 
 
 def test_lowering_and_dropping_leave_the_others() -> None:
-    assert lowered(GRANTS, "a", cpu("1")).namespaces == {"a": cpu("1"), "b": cpu("1500m")}
-    assert dropped(GRANTS, "a").namespaces == {"b": cpu("1500m")}
+    assert with_lowered(GRANTS, "a", cpu("1")).namespaces == {"a": cpu("1"), "b": cpu("1500m")}
+    assert without(GRANTS, "a").namespaces == {"b": cpu("1500m")}
 
 
 def test_every_change_is_one_to_the_api_server() -> None:
-    observed = Observed("cdq/both", "u", "h")
+    observed = QuotaRevision("cdq/both", "u", "h")
     for changed in (
-        raised(GRANTS, "a", cpu("3")),
-        lowered(GRANTS, "a", cpu("3")),
-        dropped(GRANTS, "c"),
-        completed(GRANTS, observed),
+        with_raised(GRANTS, "a", cpu("3")),
+        with_lowered(GRANTS, "a", cpu("3")),
+        without(GRANTS, "c"),
+        mark_complete(GRANTS, observed),
     ):
-        assert changed.serial == GRANTS.serial + 1
+        assert changed.sequence == GRANTS.sequence + 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Object, a_job
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.jobs.counting import indexes_in, pods_at_a_time, pods_to_come
-from webhook.quota.reading import Node
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.quota.jobs.parallelism import indexes_in, pods_at_a_time, pods_to_come
 
 
 def condition(name: str, status: str = "True") -> Object:
@@ -78,7 +78,7 @@ TO_COME: dict[str, tuple[Object, Object, int | None]] = {
 def test_counts_the_pods_that_have_still_to_succeed(
     spec: Object, status: Object, count: int | None
 ) -> None:
-    job = Node(a_job(status=status, **spec))  # type: ignore[arg-type]
+    job = FieldReader(a_job(status=status, **spec))  # type: ignore[arg-type]
     assert pods_to_come(job.child("spec"), job.child("status")) == count
 
 

@@ -26,7 +26,7 @@ from tests.quota.job_updates import (
     updated,
 )
 from webhook.quota.jobs import job_update_errors
-from webhook.quota.jobs.dropping import without_droppable
+from webhook.quota.jobs.droppable_fields import without_droppable
 
 MAIN = f"{SPEC}.containers.0"
 IMAGE = {"name": "model", "image": {"reference": "registry.example/model:1"}}

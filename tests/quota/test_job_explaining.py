@@ -20,9 +20,9 @@ from tests.quota.job_updates import (
     resources_of,
     updated,
 )
-from webhook.quota.fields import FieldError
+from webhook.jsonfields.fields import FieldError
 from webhook.quota.jobs import ALL_GATES, JobGate, job_update_errors
-from webhook.quota.jobs.explaining import MOST_CHANGES, explained
+from webhook.quota.jobs.explain import MOST_CHANGES, explain
 
 SUSPENDED = [{"type": "Suspended", "status": "True"}]
 REQUEST = f"{SPEC}.containers[0].resources.requests.cpu"
@@ -41,7 +41,7 @@ NEVER = (
 def told(old: Object, new: Object, gates: Iterable[str] = ALL_GATES) -> list[FieldError]:
     on = frozenset(gates)
     errors = job_update_errors(old, new, on)
-    return explained(errors, old, new, on, name="train", namespace="team-a")
+    return explain(errors, old, new, on, name="train", namespace="team-a")
 
 
 def a_job_in(*, suspend: bool = True, **status: object) -> Object:
@@ -253,7 +253,7 @@ def test_nothing_is_told_of_a_legal_update_and_something_of_every_other(
 ) -> None:
     old, new, gates = update
     errors = job_update_errors(old, new, gates)
-    words = explained(errors, old, new, gates)
+    words = explain(errors, old, new, gates)
     assert bool(words) == bool(errors)
     assert all(error.field and (error.detail or error.message) for error in words)
     assert all(len(error.detail) < 500 for error in words)

@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Object, a_container, a_job, a_quota
-from webhook.quota.jobs.fitting import (
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import parse_resource_list
+from webhook.quota.jobs.capacity import (
     Share,
-    asked_of,
     never_fitting,
     perhaps_never_fitting,
-    same_asked,
+    requested_by,
+    requests_same,
     shares_of,
     shortfalls,
 )
-from webhook.quota.jobs.pods import pods_of_job
-from webhook.quota.objects import ResourceQuota
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import parse_resource_list
+from webhook.quota.jobs.job_pods import pods_of_job
+from webhook.quota.objects.model import ResourceQuota
 
 FAILED = {"type": "Failed", "status": "True"}
 
@@ -121,10 +121,10 @@ def test_a_default_class_may_take_pods_out_of_a_quota(
 def test_what_pods_ask_of_a_quota_is_their_sum_or_the_largest() -> None:
     some = (*shares({"cpu": "1", "memory": "2Gi"}, 3), *shares({"cpu": "2"}, 2))
     limits = quota(requests_cpu="1", requests_memory="1Gi", pods="1")
-    total, largest = asked_of(limits, some), asked_of(limits, some, each=True)
+    total, largest = requested_by(limits, some), requested_by(limits, some, each=True)
     assert (str(total["requests.cpu"]), str(largest["requests.cpu"])) == ("7", "2")
     assert (str(total["requests.memory"]), str(largest["requests.memory"])) == ("6Gi", "2Gi")
-    assert asked_of(scoped("In", "high"), some) == {}
+    assert requested_by(scoped("In", "high"), some) == {}
 
 
 SAME = {
@@ -143,7 +143,7 @@ def test_only_what_quotas_look_at_is_another_pod(change: Object, is_same: bool) 
     container = a_container(requests=fields.pop("requests"), image=fields.pop("image"))  # type: ignore[arg-type]
     job = a_job(container, parallelism=fields.pop("count", 1), **fields)  # type: ignore[arg-type]
     old = a_job(a_container(requests={"cpu": "1"}, image="registry.example/app:1"), parallelism=1)
-    assert same_asked(shares_of(pods_of_job(old)), shares_of(pods_of_job(job))) is is_same
+    assert requests_same(shares_of(pods_of_job(old)), shares_of(pods_of_job(job))) is is_same
 
 
 @given(

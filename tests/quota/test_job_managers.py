@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Object, a_job
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.jobs.managers import TwoManagers, two_managers
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.jobs.managed_fields import TwoManagers, two_managers
 
 BORN, LATER, LAST = (f"2026-01-05T{hour}:00:00Z" for hour in ("08", "09", "10"))
 SUSPEND: Object = {"f:suspend": {}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.quota.job_updates import SPEC, a_stored_job, put, twice, updated
-from webhook.quota.fields import FieldError
+from webhook.jsonfields.fields import FieldError
 from webhook.quota.jobs import job_update_errors
 
 REQUIRED = f"{SPEC}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"

@@ -20,8 +20,8 @@ from webhook.quota.jobs.policy import (
     judged_resizes,
     rule_for,
 )
-from webhook.quota.jobs.resizes import resizes_of
-from webhook.quota.label_selectors import read_label_selector
+from webhook.quota.jobs.resize_diff import resizes_of
+from webhook.quota.objects.label_selectors import read_label_selector
 
 LENIENT = JobRule(
     claims=Verdict.ALLOW,

@@ -8,7 +8,7 @@ from hypothesis import given
 from tests.builders import Object, a_container, a_job
 from tests.quota.job_strategies import job_updates
 from webhook.quota.jobs import job_update_errors
-from webhook.quota.jobs.resizes import Resize, resizes_of
+from webhook.quota.jobs.resize_diff import Resize, resizes_of
 
 MAIN = "spec.template.spec.containers[0].resources"
 

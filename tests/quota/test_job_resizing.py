@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 from tests.builders import Object, a_container, a_job, a_sidecar
 from tests.operations.jobs import wanted
-from webhook.cluster.patches import apply_patch
-from webhook.encoding import decode_json, encode_json
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.jobs.resizing import (
-    cautions,
+from webhook.jsonfields.encoding import decode_json, encode_json
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.patches import apply_patch
+from webhook.quota.amounts.quantity import InvalidQuantityError, Quantity
+from webhook.quota.jobs.resize_plan import (
+    blockers,
     change_errors,
     container_names,
-    job_facts,
-    obstacles,
     plan_changes,
     resize_patch,
+    stored_job,
     suspend_patch,
+    warnings_for,
     with_changes,
 )
-from webhook.quota.quantity import InvalidQuantityError, Quantity
 
 TITLE = "job team-a/train: "
 
@@ -44,7 +44,7 @@ def a_training_job(**metadata: object) -> Object:
 def changed(job: Object, **containers: Mapping[str, str]) -> Object:
     """What the API server makes of the patch."""
     changes = plan_changes(job, {name: wanted(each) for name, each in containers.items()})
-    patch = resize_patch(job_facts(job), changes, resumes=True)
+    patch = resize_patch(stored_job(job), changes, resumes=True)
     return apply_patch(cast("Object", decode_json(encode_json(job))), patch)
 
 
@@ -101,7 +101,7 @@ def test_a_plan_that_is_carried_out_leaves_nothing_to_change(
     after = with_changes(job, changes)
     assert plan_changes(after, order) == ()
     assert job == a_training_job()
-    patch = resize_patch(job_facts(job), changes, resumes=False)
+    patch = resize_patch(stored_job(job), changes, resumes=False)
     assert apply_patch(a_training_job(), patch) == after
 
 
@@ -156,7 +156,7 @@ def test_errors_are_those_of_a_suspended_job_whatever_it_does_now(status: Object
 
 
 def test_patches_name_uid_and_version() -> None:
-    facts = job_facts(a_training_job())
+    facts = stored_job(a_training_job())
     identity = [
         {"op": "replace", "path": "/metadata/uid", "value": "job-uid-1"},
         {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
@@ -189,14 +189,14 @@ OBSTACLES = {
 
 @pytest.mark.parametrize(("metadata", "status", "words"), OBSTACLES.values(), ids=OBSTACLES.keys())
 def test_some_jobs_cannot_be_resized(metadata: Object, status: Object, words: str) -> None:
-    (found,) = obstacles(job_facts({**a_training_job(**metadata), "status": status}))
+    (found,) = blockers(stored_job({**a_training_job(**metadata), "status": status}))
     assert found.startswith(TITLE + words)
 
 
 @pytest.mark.parametrize("status", [{}, condition("Complete", "False"), condition("Suspended")])
 def test_others_can(status: Object) -> None:
     job = {**a_training_job(**owned_by("CronJob")), "status": status}
-    assert obstacles(job_facts(job)) == ()
+    assert blockers(stored_job(job)) == ()
 
 
 CAUTIONS = {
@@ -220,13 +220,13 @@ CAUTIONS = {
 def test_what_may_come_in_between_is_told(metadata: Object, spec: Object, words: str) -> None:
     job = a_training_job(**metadata)
     job["spec"] = {**cast("Object", job["spec"]), **spec}
-    (found,) = cautions(job_facts(job))
+    (found,) = warnings_for(stored_job(job))
     assert found.startswith(TITLE + words)
 
 
 def test_a_plain_job_needs_no_caution() -> None:
     job = a_training_job()
     own = {**cast("Object", job["spec"]), "managedBy": "kubernetes.io/job-controller"}
-    assert cautions(job_facts({**job, "spec": own})) == ()
+    assert warnings_for(stored_job({**job, "spec": own})) == ()
     at_rest = {**own, "podReplacementPolicy": "TerminatingOrFailed"}
-    assert cautions(job_facts({**job, "spec": at_rest})) == ()
+    assert warnings_for(stored_job({**job, "spec": at_rest})) == ()

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.quota.job_updates import SPEC, Change, a_stored_job, at, drop, put, updated
 from tests.quota.pod_strategies import damaged, json_values, places
-from webhook.encoding import NumberText
-from webhook.quota.fields import InvalidFieldError
+from webhook.jsonfields.encoding import NumberText
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts.quantity import InvalidQuantityError
 from webhook.quota.jobs import job_update_errors
-from webhook.quota.quantity import InvalidQuantityError
 
 JOB = a_stored_job()
 REQUESTS = f"{SPEC}.containers[0].resources.requests"

@@ -23,7 +23,7 @@ from tests.quota.job_updates import (
     twice,
     updated,
 )
-from webhook.quota.fields import FieldError
+from webhook.jsonfields.fields import FieldError
 from webhook.quota.jobs import job_update_errors
 
 OPEN_JOB = a_stored_job()

@@ -21,9 +21,9 @@ from tests.quota.job_updates import (
     put,
     updated,
 )
-from webhook.encoding import NumberText
+from webhook.jsonfields.encoding import NumberText
+from webhook.quota.amounts.quantity import Format, Quantity
 from webhook.quota.jobs import job_update_errors
-from webhook.quota.quantity import Format, Quantity
 
 CLOSED = updated(
     a_stored_job(startTime=STARTED),

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from tests.quota.oracle import VECTORS
-from webhook.encoding import decode_json
-from webhook.quota.fields import mapping, sequence, text
+from webhook.jsonfields.encoding import decode_json
+from webhook.jsonfields.fields import mapping, sequence, text
 from webhook.quota.jobs import job_update_errors
 
 

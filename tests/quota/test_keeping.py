@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from tests.builders import a_container, a_container_status, a_pod, a_sidecar
 from tests.quota.oracle import pod_answers
 from tests.quota.pod_strategies import damaged, json_values, places, pods
-from webhook.cluster.shapes import decode_pod
-from webhook.encoding import InvalidJsonError, NumberText, decode_json, encode_json
-from webhook.quota.constraints import missing_resources
-from webhook.quota.deferral import deferred_part, is_excluded, uncountable_fields
-from webhook.quota.keeping import kept_pod, kept_quota
-from webhook.quota.line import waits
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.objects import Pod
-from webhook.quota.pods import charged_to, usage_of
-from webhook.quota.qos import effective_qos_class, qos_class
-from webhook.quota.quantity import UNCOUNTABLE
-from webhook.state.names import GATE
+from webhook.jsonfields.encoding import InvalidJsonError, NumberText, decode_json, encode_json
+from webhook.quota.amounts.quantity import UNCOUNTABLE
+from webhook.quota.charging.constraints import missing_resources
+from webhook.quota.charging.deferral import deferred_part, is_excluded, uncountable_fields
+from webhook.quota.charging.pod_usage import charged_to, usage_of
+from webhook.quota.objects.compact import compact_pod, compact_quota
+from webhook.quota.objects.model import Pod
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.objects.qos import effective_qos_class, qos_class
+from webhook.quota.queue.queued_pods import is_queued
+from webhook.state.object_decoders import decode_pod
+from webhook.state.well_known import SCHEDULING_GATE
 
 Object = Mapping[str, object]
 
@@ -75,7 +75,7 @@ def read(reader: Callable[[Object], Pod], raw: Object) -> Pod | str:
 
 
 def check(raw: Object) -> None:
-    whole, kept = read(Pod.from_object, raw), read(kept_pod, raw)
+    whole, kept = read(Pod.from_object, raw), read(compact_pod, raw)
     if isinstance(whole, str) or isinstance(kept, str):
         assert kept == whole
         return
@@ -131,7 +131,7 @@ def test_a_resize_is_read_beside_the_generation(observed: int | None) -> None:
 
 def test_pods_of_one_template_share_what_they_are_charged_by() -> None:
     one, two = (
-        kept_pod(a_pod(name=name, uid=name, node=f"node-{name}", requests={"cpu": "7"}))
+        compact_pod(a_pod(name=name, uid=name, node=f"node-{name}", requests={"cpu": "7"}))
         for name in ("a", "b")
     )
     assert (one.name, one.uid, one.node_name) == ("a", "a", "node-a")
@@ -154,7 +154,7 @@ WAITING = a_pod(
 
 
 def test_of_a_pod_that_waits_its_age_and_its_chances_are_kept() -> None:
-    kept = kept_pod(WAITING)
+    kept = compact_pod(WAITING)
     assert kept.created == Pod.from_object(WAITING).created is not None
     assert (kept.priority, kept.scheduling_gates) == (7, ("deferredquota.io/quota",))
     assert kept.is_unplaced
@@ -254,10 +254,10 @@ def test_what_is_kept_of_a_pod_does_not_grow_with_the_pod(extra: Object, node: s
     tracemalloc.start()
     try:
         for raw in raws:
-            kept_pod(raw)  # which fills caches of texts that do not grow
+            compact_pod(raw)  # which fills caches of texts that do not grow
         gc.collect()
         before, _ = tracemalloc.get_traced_memory()
-        kept = [kept_pod(raw) for raw in raws]
+        kept = [compact_pod(raw) for raw in raws]
         del raws
         gc.collect()
         taken = tracemalloc.get_traced_memory()[0] - before
@@ -269,14 +269,14 @@ def test_what_is_kept_of_a_pod_does_not_grow_with_the_pod(extra: Object, node: s
 @pytest.mark.parametrize("extra", LARGE.values(), ids=LARGE.keys())
 def test_a_large_pod_is_judged_as_a_whole(extra: Object) -> None:
     whole = Pod.from_object(a_pod(requests={"cpu": "1"}, **extra))  # type: ignore[arg-type]
-    kept = kept_pod(a_pod(requests={"cpu": "1"}, **extra))  # type: ignore[arg-type]
+    kept = compact_pod(a_pod(requests={"cpu": "1"}, **extra))  # type: ignore[arg-type]
     assert usage_of(kept, now=None) == usage_of(whole, now=None)
     assert qos_class(kept) == qos_class(whole)
     keys = ("requests.cpu", "limits.cpu", "requests.memory", "limits.memory")
     assert set(missing_resources(kept, keys)) == set(missing_resources(whole, keys))
     assert kept.is_gated is whole.is_gated
-    assert (GATE in kept.scheduling_gates) is (GATE in whole.scheduling_gates)
-    assert waits(kept, GATE) is waits(whole, GATE)
+    assert (SCHEDULING_GATE in kept.scheduling_gates) is (SCHEDULING_GATE in whole.scheduling_gates)
+    assert is_queued(kept, SCHEDULING_GATE) is is_queued(whole, SCHEDULING_GATE)
 
 
 @pytest.mark.parametrize("extra", NAMING.values(), ids=NAMING.keys())
@@ -285,7 +285,7 @@ def test_a_pod_that_names_very_many_resources_is_charged_as_a_whole(
     extra: Object, keys: frozenset[str]
 ) -> None:
     raw = a_pod(requests={"cpu": "1"}, **extra)  # type: ignore[arg-type]
-    whole, kept = Pod.from_object(raw), kept_pod(raw)
+    whole, kept = Pod.from_object(raw), compact_pod(raw)
     charged = deferred_part(charged_to(whole), keys)
     assert deferred_part(charged_to(kept), keys) == charged
     assert (charged.get(GPU) == UNCOUNTABLE) is (GPU in keys)
@@ -300,7 +300,7 @@ def test_a_pod_that_names_very_many_resources_is_charged_as_a_whole(
 def test_up_to_a_number_of_resources_each_is_counted() -> None:
     named = dict(list(SCALARS.items())[:31])
     raw = a_pod(*(a_container(f"c{n}", requests={**named, "cpu": "1"}) for n in range(30)))
-    whole, kept = Pod.from_object(raw), kept_pod(raw)
+    whole, kept = Pod.from_object(raw), compact_pod(raw)
     assert not kept.has_many_names
     assert usage_of(kept, now=None) == usage_of(whole, now=None)
     assert len(kept.containers) == 1
@@ -316,7 +316,7 @@ def test_a_summary_of_containers_is_judged_as_all_of_them(pod: Object, copies: i
         for one in spec.get("containers") or ()
     ]
     large = {**pod, "spec": {**spec, "containers": containers}}
-    whole, kept = Pod.from_object(large), kept_pod(large)
+    whole, kept = Pod.from_object(large), compact_pod(large)
     assert usage_of(kept, now=None) == usage_of(whole, now=None)
     assert qos_class(kept) == qos_class(whole)
     keys = ("requests.cpu", "limits.cpu", "requests.memory", "limits.memory")
@@ -324,14 +324,14 @@ def test_a_summary_of_containers_is_judged_as_all_of_them(pod: Object, copies: i
 
 
 def test_that_a_pod_was_let_through_is_kept_until_it_has_a_node() -> None:
-    assert kept_pod(a_pod(metadata={"annotations": {"a": "b", **TOKEN}})).annotations == TOKEN
-    assert not kept_pod(a_pod(node="n", metadata={"annotations": TOKEN})).annotations
+    assert compact_pod(a_pod(metadata={"annotations": {"a": "b", **TOKEN}})).annotations == TOKEN
+    assert not compact_pod(a_pod(node="n", metadata={"annotations": TOKEN})).annotations
 
 
 def test_of_the_annotations_of_a_quota_only_the_one_that_excludes_it_is_kept() -> None:
     quota = {"metadata": {"annotations": {"a": "x" * 1000, "deferredquota.io/exclude": "true"}}}
-    assert kept_quota(quota).annotations == {"deferredquota.io/exclude": "true"}
-    assert is_excluded(kept_quota(quota))
+    assert compact_quota(quota).annotations == {"deferredquota.io/exclude": "true"}
+    assert is_excluded(compact_quota(quota))
 
 
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -353,11 +353,11 @@ def test_a_pod_is_unplaced_when_the_scheduler_has_found_no_node_for_it(
     status: Object, expected: bool
 ) -> None:
     waits = a_pod(status=status)
-    assert kept_pod(waits).is_unplaced is Pod.from_object(waits).is_unplaced is expected
-    assert not kept_pod(a_pod(node="n", status=status)).is_unplaced
+    assert compact_pod(waits).is_unplaced is Pod.from_object(waits).is_unplaced is expected
+    assert not compact_pod(a_pod(node="n", status=status)).is_unplaced
 
 
 def test_a_mirror_pod_stays_one() -> None:
     metadata = {"annotations": {"kubernetes.io/config.mirror": "hash", "other": "x"}}
-    assert kept_pod(a_pod(metadata=metadata)).is_mirror
-    assert not kept_pod(a_pod()).is_mirror
+    assert compact_pod(a_pod(metadata=metadata)).is_mirror
+    assert not compact_pod(a_pod()).is_mirror

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.builders import Object
-from webhook.quota.label_selectors import LabelSelector, read_label_selector
+from webhook.quota.objects.label_selectors import LabelSelector, read_label_selector
 
 LABELS = {"app": "train", "tier": ""}
 

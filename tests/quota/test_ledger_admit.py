@@ -6,23 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from webhook.quota.ledger import (
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.ledger.ledger import (
     Account,
     Admitted,
     Claim,
-    Door,
+    Denied,
     Ledger,
-    Observed,
-    Refused,
+    QuotaRevision,
+    ReservationSource,
     Undecided,
     Verdict,
     admit,
     admit_all,
+    check_observed,
     final_verdicts,
-    not_counted,
 )
-from webhook.quota.quantity import ZERO, Quantity
-from webhook.quota.resources import ResourceList
 
 
 def amounts(**texts: str) -> ResourceList:
@@ -30,7 +30,7 @@ def amounts(**texts: str) -> ResourceList:
 
 
 def account(name: str, *, hard: str, used: str = "0") -> Account:
-    observed = Observed(name, f"uid-{name}", "hash")
+    observed = QuotaRevision(name, f"uid-{name}", "hash")
     return Account(observed, amounts(requests_cpu=hard), amounts(requests_cpu=used))
 
 
@@ -38,13 +38,15 @@ def ledger(*accounts: Account) -> Ledger:
     return Ledger({each.observed.name: each for each in accounts}, {})
 
 
-def claim(uid: str, cpu: str, *quotas: str, door: Door = Door.BIND) -> Claim:
+def claim(
+    uid: str, cpu: str, *quotas: str, door: ReservationSource = ReservationSource.BIND
+) -> Claim:
     return Claim(uid, f"pod-{uid}", door, amounts(requests_cpu=cpu), quotas)
 
 
 def refusal(verdict: Verdict) -> str:
-    assert isinstance(verdict, Refused)
-    return verdict.refusal.message
+    assert isinstance(verdict, Denied)
+    return verdict.denial.message
 
 
 def test_what_fits_exactly_is_reserved() -> None:
@@ -69,7 +71,7 @@ def test_a_repeated_claim_is_charged_once_and_leaves_a_trace() -> None:
     second, verdict = admit(first, claim("a", "1", "q"))
     assert isinstance(verdict, Admitted)
     assert second.accounts == first.accounts
-    assert second.reservations["a"].serial > first.reservations["a"].serial
+    assert second.reservations["a"].sequence > first.reservations["a"].sequence
 
 
 def test_a_repeated_claim_is_held_to_a_limit_that_was_lowered_meanwhile() -> None:
@@ -95,7 +97,7 @@ def test_the_first_exceeded_quota_by_name_is_reported() -> None:
 
 
 def test_a_resource_without_limit_is_reserved_and_not_compared() -> None:
-    asked = Claim("a", "pod", Door.BIND, amounts(requests_memory="1Gi"), ("q",))
+    asked = Claim("a", "pod", ReservationSource.BIND, amounts(requests_memory="1Gi"), ("q",))
     following, verdict = admit(ledger(account("q", hard="0")), asked)
     assert isinstance(verdict, Admitted)
     assert following.accounts["q"].reserved == amounts(requests_memory="1Gi")
@@ -103,7 +105,8 @@ def test_a_resource_without_limit_is_reserved_and_not_compared() -> None:
 
 def test_a_resize_is_charged_its_growth_only() -> None:
     asked = replace(
-        claim("a", "3", "q", door=Door.RESIZE), counted={"q": amounts(requests_cpu="1")}
+        claim("a", "3", "q", door=ReservationSource.RESIZE),
+        counted={"q": amounts(requests_cpu="1")},
     )
     fits = ledger(account("q", hard="3", used="1"))
     following, verdict = admit(fits, asked)
@@ -118,23 +121,28 @@ def test_a_resize_is_charged_its_growth_only() -> None:
 def test_a_resize_of_a_bound_but_uncounted_pod_adds_to_its_reservation() -> None:
     bound, _ = admit(ledger(account("q", hard="3")), claim("a", "1", "q"))
     asked = replace(
-        claim("a", "3", "q", door=Door.RESIZE), counted={"q": amounts(requests_cpu="1")}
+        claim("a", "3", "q", door=ReservationSource.RESIZE),
+        counted={"q": amounts(requests_cpu="1")},
     )
     following, _ = admit(bound, asked)
     assert following.accounts["q"].reserved == amounts(requests_cpu="3")
 
 
 def test_a_resize_that_was_asked_about_an_older_larger_pod_is_charged_from_the_stored_one() -> None:
-    resize = claim("a", "5", "q", door=Door.RESIZE)
+    resize = claim("a", "5", "q", door=ReservationSource.RESIZE)
     full = ledger(account("q", hard="9", used="1"))
-    stale, _ = admit(full, replace(resize, counted={"q": amounts(requests_cpu="3")}, after=7))
+    stale, _ = admit(
+        full, replace(resize, counted={"q": amounts(requests_cpu="3")}, base_version=7)
+    )
     assert stale.accounts["q"].reserved == amounts(requests_cpu="2")
-    again, _ = admit(stale, replace(resize, counted={"q": amounts(requests_cpu="1")}, after=8))
+    again, _ = admit(
+        stale, replace(resize, counted={"q": amounts(requests_cpu="1")}, base_version=8)
+    )
     assert again.accounts["q"].reserved == amounts(requests_cpu="4")
 
 
 def test_a_resource_over_its_limit_does_not_block_growth_of_another() -> None:
-    observed = Observed("q", "uid-q", "hash")
+    observed = QuotaRevision("q", "uid-q", "hash")
     over = Account(
         observed,
         amounts(requests_cpu="4", requests_memory="1Gi"),
@@ -142,12 +150,14 @@ def test_a_resource_over_its_limit_does_not_block_growth_of_another() -> None:
     )
     usage = amounts(requests_cpu="2", requests_memory="2Gi")
     counted = {"q": amounts(requests_cpu="1", requests_memory="2Gi")}
-    asked = Claim("a", "pod", Door.RESIZE, usage, ("q",), counted)
+    asked = Claim("a", "pod", ReservationSource.RESIZE, usage, ("q",), counted)
     assert isinstance(admit(Ledger({"q": over}, {}), asked)[1], Admitted)
 
 
 def test_a_bind_is_charged_for_a_resize_that_was_admitted_before_it() -> None:
-    intent = replace(claim("a", "3", "q", door=Door.RESIZE), is_intent=True, after=7)
+    intent = replace(
+        claim("a", "3", "q", door=ReservationSource.RESIZE), is_intent=True, base_version=7
+    )
     remembered, verdict = admit(ledger(account("q", hard="4", used="2")), intent)
     assert isinstance(verdict, Admitted)
     assert not remembered.accounts["q"].reserved
@@ -157,8 +167,10 @@ def test_a_bind_is_charged_for_a_resize_that_was_admitted_before_it() -> None:
 
 def test_a_resize_of_a_pod_that_is_being_bound_is_charged() -> None:
     bound, _ = admit(ledger(account("q", hard="2")), claim("a", "1", "q"))
-    intent = replace(claim("a", "3", "q", door=Door.RESIZE), is_intent=True, after=7)
-    assert isinstance(admit(bound, intent)[1], Refused)
+    intent = replace(
+        claim("a", "3", "q", door=ReservationSource.RESIZE), is_intent=True, base_version=7
+    )
+    assert isinstance(admit(bound, intent)[1], Denied)
 
 
 FORCED = {
@@ -174,7 +186,7 @@ def test_a_claim_that_may_not_be_refused_takes_what_is_left(
     usage: str, used: str, charge: str, is_capped: bool
 ) -> None:
     before = ledger(account("q", hard="2", used=used))
-    following, verdict = admit(before, replace(claim("a", usage, "q"), is_forced=True))
+    following, verdict = admit(before, replace(claim("a", usage, "q"), skip_limits=True))
     assert isinstance(verdict, Admitted)
     assert verdict.reservation.usage == amounts(requests_cpu=usage)
     assert verdict.reservation.charges == {"q": amounts(requests_cpu=charge)}
@@ -185,17 +197,17 @@ def test_a_claim_that_may_not_be_refused_takes_what_is_left(
 def test_claims_that_may_not_be_refused_take_no_more_than_the_limit_together() -> None:
     running = ledger(account("q", hard="2"))
     for number in range(1000):
-        forced = replace(claim(f"u-{number}", "1", "q"), is_forced=True)
+        forced = replace(claim(f"u-{number}", "1", "q"), skip_limits=True)
         running, verdict = admit(running, forced)
         assert isinstance(verdict, Admitted)
     assert running.accounts["q"].reserved == amounts(requests_cpu="2")
-    assert isinstance(admit(running, claim("a", "1m", "q"))[1], Refused)
+    assert isinstance(admit(running, claim("a", "1m", "q"))[1], Denied)
 
 
 def test_a_pod_of_which_a_part_is_held_is_charged_all_of_it_at_its_bind() -> None:
-    forced = replace(claim("a", "3", "q"), is_forced=True)
+    forced = replace(claim("a", "3", "q"), skip_limits=True)
     running, _ = admit(ledger(account("q", hard="2")), forced)
-    assert isinstance(admit(running, claim("a", "3", "q"))[1], Refused)
+    assert isinstance(admit(running, claim("a", "3", "q"))[1], Denied)
     wider = replace(running.accounts["q"], hard=amounts(requests_cpu="3"))
     following, verdict = admit(replace(running, accounts={"q": wider}), claim("a", "3", "q"))
     assert isinstance(verdict, Admitted)
@@ -210,8 +222,8 @@ def test_a_pod_that_no_quota_applies_to_is_remembered_all_the_same() -> None:
 
 
 def test_a_view_older_than_the_barrier_decides_nothing() -> None:
-    behind = replace(ledger(account("q", hard="1")), barrier=10)
-    _, verdict = admit(behind, replace(claim("a", "1", "q"), seen=9))
+    behind = replace(ledger(account("q", hard="1")), min_pod_version=10)
+    _, verdict = admit(behind, replace(claim("a", "1", "q"), observed_version=9))
     assert isinstance(verdict, Undecided)
     assert verdict.is_view_old
 
@@ -227,14 +239,14 @@ COUNTED = {
 def test_only_quotas_counted_as_known_are_decided_by(
     known: tuple[str, str, str], *, is_counted: bool
 ) -> None:
-    reason = not_counted(ledger(account("q", hard="1")), frozenset({Observed(*known)}))
+    reason = check_observed(ledger(account("q", hard="1")), frozenset({QuotaRevision(*known)}))
     assert (reason is None) is is_counted
 
 
 def test_a_quota_unknown_to_either_side_holds_up_decisions_and_is_named() -> None:
-    reason = not_counted(ledger(account("q", hard="1")), frozenset())
+    reason = check_observed(ledger(account("q", hard="1")), frozenset())
     assert reason == Undecided("usage is being counted for quota: q")
-    assert not_counted(None, frozenset()) == Undecided(
+    assert check_observed(None, frozenset()) == Undecided(
         "the quota ledger of this namespace is not there yet"
     )
 
@@ -242,7 +254,7 @@ def test_a_quota_unknown_to_either_side_holds_up_decisions_and_is_named() -> Non
 def test_claims_of_a_batch_are_decided_in_order_on_one_ledger() -> None:
     claims = [claim("a", "1", "q"), claim("b", "1", "q"), claim("c", "3", "q")]
     following, verdicts = admit_all(ledger(account("q", hard="1")), claims)
-    assert [type(verdict) for verdict in verdicts] == [Admitted, Refused, Refused]
+    assert [type(verdict) for verdict in verdicts] == [Admitted, Denied, Denied]
     assert set(following.reservations) == {"a"}
 
 
@@ -251,5 +263,5 @@ def test_a_refusal_that_rests_on_an_unwritten_admission_is_not_final() -> None:
     _, verdicts = admit_all(ledger(account("q", hard="1")), claims)
     first, second, third = final_verdicts(verdicts, is_written=False)
     assert (first, second) == (None, None)
-    assert isinstance(third, Refused)
+    assert isinstance(third, Denied)
     assert final_verdicts(verdicts, is_written=True) == verdicts

@@ -1,14 +1,14 @@
-"""What doors do not look at is in the ledger after they wrote as it was before."""
+"""What handlers do not look at is in the ledger after they wrote as it was before."""
 
 from __future__ import annotations
 
 import pytest
 
-from webhook.encoding import decode_json, encode_json
-from webhook.quota.ledger import Claim, Condition, Door, Ledger, admit_all
-from webhook.quota.ledger_codec import ledger_from_status, ledger_status
-from webhook.quota.quantity import Quantity
-from webhook.quota.settlement import Count, settle
+from webhook.jsonfields.encoding import decode_json, encode_json
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.ledger.apply_usage import UsageCount, apply_usage
+from webhook.quota.ledger.ledger import Claim, Condition, Ledger, ReservationSource, admit_all
+from webhook.quota.ledger.ledger_codec import ledger_from_status, ledger_status
 
 CONDITIONS = (
     Condition("Counted", "False", "PodsUnreadable", "web: why", "2026-05-04T12:00:00Z"),
@@ -24,26 +24,28 @@ def through_text(ledger: Ledger) -> Ledger:
 
 
 def test_conditions_and_unknown_fields_read_back_as_themselves() -> None:
-    ledger = Ledger({}, {}, conditions=CONDITIONS, others=OTHERS)
+    ledger = Ledger({}, {}, conditions=CONDITIONS, unknown_fields=OTHERS)
     assert through_text(ledger) == ledger
 
 
 def test_a_claim_carries_them_on() -> None:
-    ledger = Ledger({}, {}, conditions=CONDITIONS, others=OTHERS)
-    claim = Claim("uid", "web", Door.BIND, {"cpu": Quantity.parse("1")}, ())
+    ledger = Ledger({}, {}, conditions=CONDITIONS, unknown_fields=OTHERS)
+    claim = Claim("uid", "web", ReservationSource.BIND, {"cpu": Quantity.parse("1")}, ())
     following, _ = admit_all(ledger, [claim])
     assert "uid" in following.reservations
-    assert (following.conditions, following.others) == (CONDITIONS, OTHERS)
+    assert (following.conditions, following.unknown_fields) == (CONDITIONS, OTHERS)
 
 
 def test_settling_carries_them_on() -> None:
-    following = settle(Ledger({}, {}, conditions=CONDITIONS, others=OTHERS), Count(1, {}, {}))
+    following = apply_usage(
+        Ledger({}, {}, conditions=CONDITIONS, unknown_fields=OTHERS), UsageCount(1, {}, {})
+    )
     assert following is not None
-    assert (following.conditions, following.others) == (CONDITIONS, OTHERS)
+    assert (following.conditions, following.unknown_fields) == (CONDITIONS, OTHERS)
 
 
 def test_a_new_ledger_has_none() -> None:
-    following = settle(None, Count(1, {}, {}))
+    following = apply_usage(None, UsageCount(1, {}, {}))
     assert following is not None
     assert "conditions" not in ledger_status(following)
 

@@ -6,28 +6,38 @@ import pytest
 
 from tests.quota.ledger_world.driver import STEPS, random_steps
 from tests.quota.ledger_world.world import World
-from webhook.encoding import decode_json, encode_json
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.ledger import Account, Door, Ledger, Observed, Reservation
-from webhook.quota.ledger_codec import ledger_from_status, ledger_status
-from webhook.quota.quantity import Quantity
-from webhook.quota.reservation_text import line_of, reservation_of
+from webhook.jsonfields.encoding import decode_json, encode_json
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.ledger.ledger import (
+    Account,
+    Ledger,
+    QuotaRevision,
+    Reservation,
+    ReservationSource,
+)
+from webhook.quota.ledger.ledger_codec import ledger_from_status, ledger_status
+from webhook.quota.ledger.reservation_codec import line_of, reservation_of
 
 CPU = {"requests.cpu": Quantity.parse("500m")}
 LEDGER = Ledger(
     accounts={
         "p1": Account(
-            Observed("p1", "uid-p1", "hash"),
+            QuotaRevision("p1", "uid-p1", "hash"),
             hard={"requests.cpu": Quantity.parse("2")},
             used={"requests.cpu": Quantity.parse("1500m")},
             reserved=CPU,
             pending={"pods": Quantity.parse("12")},
         )
     },
-    reservations={"u1": Reservation("u1", "web-1", Door.BIND, CPU, {"p1": CPU}, ("p1",), serial=7)},
+    reservations={
+        "u1": Reservation(
+            "u1", "web-1", ReservationSource.BIND, CPU, {"p1": CPU}, ("p1",), sequence=7
+        )
+    },
     pods_resource_version=41234,
-    serial=7,
-    barrier=40017,
+    sequence=7,
+    min_pod_version=40017,
 )
 WRITTEN: dict[str, object] = {
     "quotas": [
@@ -153,7 +163,7 @@ def test_any_sum_of_amounts_survives_writing(texts: list[str]) -> None:
     total = Quantity.parse(texts[0])
     for text in texts[1:]:
         total = total + Quantity.parse(text)
-    account = Account(Observed("q", "u", "h"), {"memory": total}, {"memory": total})
+    account = Account(QuotaRevision("q", "u", "h"), {"memory": total}, {"memory": total})
     read = ledger_from_status(written(Ledger({"q": account}, {}, pods_resource_version=1)))
     assert read is not None
     assert read.accounts["q"].used == {"memory": total}
@@ -161,23 +171,42 @@ def test_any_sum_of_amounts_survives_writing(texts: list[str]) -> None:
 
 
 LINES = {
-    "plain": Reservation("u", "web-1", Door.BIND, CPU, {"p1": CPU}, ("p1",), serial=7),
-    "nothing charged": Reservation("u", "web-1", Door.CREATE, {}, {}, (), serial=1),
+    "plain": Reservation(
+        "u", "web-1", ReservationSource.BIND, CPU, {"p1": CPU}, ("p1",), sequence=7
+    ),
+    "nothing charged": Reservation("u", "web-1", ReservationSource.CREATE, {}, {}, (), sequence=1),
     "two quotas": Reservation(
-        "u", "web-1", Door.RESIZE, CPU, {"a": CPU, "b": CPU}, ("a", "b"), serial=2, after=41
+        "u",
+        "web-1",
+        ReservationSource.RESIZE,
+        CPU,
+        {"a": CPU, "b": CPU},
+        ("a", "b"),
+        sequence=2,
+        base_version=41,
     ),
     "an intent": Reservation(
-        "u", "web-1", Door.RESIZE, CPU, {}, ("a",), serial=2, after=9, is_intent=True
+        "u",
+        "web-1",
+        ReservationSource.RESIZE,
+        CPU,
+        {},
+        ("a",),
+        sequence=2,
+        base_version=9,
+        is_intent=True,
     ),
-    "a part of it": Reservation("u", "w", Door.RESIZE, CPU, {"a": {}}, ("a",), serial=3),
+    "a part of it": Reservation(
+        "u", "w", ReservationSource.RESIZE, CPU, {"a": {}}, ("a",), sequence=3
+    ),
     "all that was left of it": Reservation(
-        "u", "w", Door.CREATE, CPU, {"a": {}}, ("a",), serial=3, is_capped=True
+        "u", "w", ReservationSource.CREATE, CPU, {"a": {}}, ("a",), sequence=3, is_capped=True
     ),
-    "no name": Reservation("u", "", Door.BIND, CPU, {"a": CPU}, ("a",), serial=3),
+    "no name": Reservation("u", "", ReservationSource.BIND, CPU, {"a": CPU}, ("a",), sequence=3),
     "odd names": Reservation(
-        "u v", "a\nb", Door.BIND, {"x,y=z": CPU["requests.cpu"]}, {}, (), serial=3
+        "u v", "a\nb", ReservationSource.BIND, {"x,y=z": CPU["requests.cpu"]}, {}, (), sequence=3
     ),
-    "a dash": Reservation("-", "-", Door.BIND, {}, {"-": {}}, ("-",), serial=3),
+    "a dash": Reservation("-", "-", ReservationSource.BIND, {}, {"-": {}}, ("-",), sequence=3),
 }
 
 

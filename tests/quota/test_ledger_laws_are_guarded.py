@@ -10,34 +10,36 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.quota.ledger_world import trackers
+from tests.quota.ledger_world import controllers
+from tests.quota.ledger_world.controllers import TrackerActor
 from tests.quota.ledger_world.doors import DoorActor
 from tests.quota.ledger_world.driver import drive, random_steps
 from tests.quota.ledger_world.objects import PodState, QuotaState, Request
 from tests.quota.ledger_world.requests import Requests
 from tests.quota.ledger_world.storage import Storage
-from tests.quota.ledger_world.trackers import TrackerActor
 from tests.quota.ledger_world.world import World
-from webhook.encoding import encode_json
-from webhook.quota import ledger, line_pass, settlement
-from webhook.quota.ledger import (
-    NOTHING,
+from webhook.jsonfields.encoding import encode_json
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.ledger import apply_usage as settlement
+from webhook.quota.ledger import ledger
+from webhook.quota.ledger.apply_usage import Expiry, UsageCount
+from webhook.quota.ledger.ledger import (
+    EMPTY,
     Account,
     Admitted,
     Claim,
-    Door,
+    Denied,
     Ledger,
-    Observed,
-    Refused,
+    QuotaRevision,
     Reservation,
+    ReservationSource,
     Undecided,
     Verdict,
     excess,
 )
-from webhook.quota.ledger_codec import ledger_status
-from webhook.quota.quantity import ZERO, Quantity
-from webhook.quota.resources import ResourceList, add
-from webhook.quota.settlement import Count, Expiry
+from webhook.quota.ledger.ledger_codec import ledger_status
+from webhook.quota.queue import cycle as line_pass
 
 Patch = pytest.MonkeyPatch
 _GENUINE_ADMIT = ledger.admit
@@ -45,13 +47,13 @@ _GENUINE_CHARGE = ledger._charge
 _GENUINE_MERGE = ledger._merge
 _GENUINE_FOLLOW = settlement._follow
 _GENUINE_HELD = settlement._held
-_GENUINE_SETTLE = settlement.settle
+_GENUINE_SETTLE = settlement.apply_usage
 _GENUINE_OBSERVED = QuotaState.observed
-_GENUINE_USED = trackers._used
+_GENUINE_USED = controllers._used
 
 
 def _drop_what_is_not_seen(patch: Patch) -> None:
-    def follow(one: Reservation, count: Count, unchanged: set[str]) -> Reservation | None:
+    def follow(one: Reservation, count: UsageCount, unchanged: set[str]) -> Reservation | None:
         return _GENUINE_FOLLOW(one, count, unchanged) if one.uid in count.pods else None
 
     patch.setattr(settlement, "_follow", follow)
@@ -65,17 +67,17 @@ def _forget_what_is_reserved(patch: Patch) -> None:
     def taken(account: Account, resource: str, _own: ResourceList) -> Quantity:
         return account.used.get(resource, ZERO)
 
-    patch.setattr(ledger, "_taken_by_others", taken)
+    patch.setattr(ledger, "_used_by_others", taken)
 
 
 def _ignore_how_quotas_were_counted(patch: Patch) -> None:
-    def not_counted(known: Ledger | None, observed: frozenset[Observed]) -> Undecided | None:
+    def not_counted(known: Ledger | None, observed: frozenset[QuotaRevision]) -> Undecided | None:
         names = {one.name for one in observed}
         if known is not None and names == set(known.accounts):
             return None
         return Undecided("names differ")
 
-    patch.setattr(ledger, "not_counted", not_counted)
+    patch.setattr(ledger, "check_observed", not_counted)
 
 
 def _write_without_comparing(patch: Patch) -> None:
@@ -91,7 +93,7 @@ def _charge_repeats_again(patch: Patch) -> None:
     def charge(
         quota: str, before: Reservation | None, claim: Claim, _usage: ResourceList
     ) -> ResourceList:
-        held = NOTHING if before is None else before.charges.get(quota, NOTHING)
+        held = EMPTY if before is None else before.charges.get(quota, EMPTY)
         return add(held, claim.usage)
 
     patch.setattr(ledger, "_charge", charge)
@@ -102,7 +104,7 @@ def _trust_what_was_asked_first(patch: Patch) -> None:
         quota: str, before: Reservation | None, claim: Claim, usage: ResourceList
     ) -> ResourceList:
         if before is None or quota not in before.charges:
-            return excess(usage, claim.counted.get(quota, NOTHING))
+            return excess(usage, claim.counted.get(quota, EMPTY))
         return add(before.charges[quota], excess(usage, before.usage))
 
     patch.setattr(ledger, "_charge", charge)
@@ -120,17 +122,17 @@ def _fold_before_the_update_is_stored(patch: Patch) -> None:
 
 
 def _expire_at_once(patch: Patch) -> None:
-    patch.setattr(trackers, "EXPIRE_SECONDS", -1)
+    patch.setattr(controllers, "EXPIRE_SECONDS", -1)
 
 
 def _expire_what_was_written_again(patch: Patch) -> None:
-    def look(tracker: TrackerActor) -> None:
-        tracker.ledger = tracker.storage.read_ledger()
-        known = tracker.ledger[1]
+    def look(controller: TrackerActor) -> None:
+        controller.ledger = controller.storage.read_ledger()
+        known = controller.ledger[1]
         reservations = {} if known is None else known.reservations
-        watched, clock = tracker.watched, tracker.storage.clock
-        tracker.watched = {
-            uid: (one.serial, watched[uid][1] if uid in watched else clock)
+        watched, clock = controller.watched, controller.storage.clock
+        controller.watched = {
+            uid: (one.sequence, watched[uid][1] if uid in watched else clock)
             for uid, one in reservations.items()
         }
 
@@ -143,7 +145,7 @@ def _expire_without_asking(patch: Patch) -> None:
 
 def _expire_without_a_barrier(patch: Patch) -> None:
     def admit(known: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
-        return _GENUINE_ADMIT(known, replace(claim, seen=known.barrier))
+        return _GENUINE_ADMIT(known, replace(claim, observed_version=known.min_pod_version))
 
     patch.setattr(ledger, "admit", admit)
     patch.setattr(DoorActor, "_pod_as_seen", _pod_in_cache)
@@ -155,20 +157,20 @@ def _pod_in_cache(door: DoorActor, now: PodState) -> PodState:
 
 def _count_from_older_pods(patch: Patch) -> None:
     def settle(
-        known: Ledger | None, count: Count, *, expired: Mapping[str, Expiry]
+        known: Ledger | None, count: UsageCount, *, expired: Mapping[str, Expiry]
     ) -> Ledger | None:
         older = None if known is None else replace(known, pods_resource_version=0)
         return _GENUINE_SETTLE(older, count, expired=expired)
 
-    patch.setattr(trackers, "settle", settle)
+    patch.setattr(controllers, "apply_usage", settle)
 
 
 def _charge_until_the_refusal(patch: Patch) -> None:
     def admit(known: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
         following, verdict = _GENUINE_ADMIT(known, claim)
-        if not isinstance(verdict, Refused):
+        if not isinstance(verdict, Denied):
             return following, verdict
-        passed = tuple(name for name in claim.quotas if name < verdict.refusal.quota)
+        passed = tuple(name for name in claim.quotas if name < verdict.denial.quota)
         partly, _ = _GENUINE_ADMIT(known, replace(claim, quotas=passed))
         return partly, verdict
 
@@ -184,7 +186,9 @@ def _decide_refusals_again(patch: Patch) -> None:
 
 
 def _trust_changed_quotas(patch: Patch) -> None:
-    def held(one: Reservation, count: Count, _applying: object, _unchanged: object) -> Reservation:
+    def held(
+        one: Reservation, count: UsageCount, _applying: object, _unchanged: object
+    ) -> Reservation:
         return _GENUINE_HELD(one, count, (), set(count.quotas))
 
     patch.setattr(settlement, "_held", held)
@@ -203,11 +207,11 @@ def _make_a_lost_ledger_from_old_pods(patch: Patch) -> None:
 
 
 def _let_a_deposed_leader_write(patch: Patch) -> None:
-    def arrive(tracker: TrackerActor) -> None:
-        sent, tracker.sent = tracker.sent, None
-        version, present = tracker.storage.ledger
+    def arrive(controller: TrackerActor) -> None:
+        sent, controller.sent = controller.sent, None
+        version, present = controller.storage.ledger
         if sent is not None and present is not None:
-            tracker.storage.write_ledger(version, sent[1])  # whatever was written since
+            controller.storage.write_ledger(version, sent[1])  # whatever was written since
 
     patch.setattr(TrackerActor, "arrive", arrive)
 
@@ -222,7 +226,7 @@ def _count_new_resources_beside_updates(patch: Patch) -> None:
 
 
 def _decide_by_counts_without_held_pods(patch: Patch) -> None:
-    def observed(quota: QuotaState, keys: Set[str], *, holds: bool) -> Observed:
+    def observed(quota: QuotaState, keys: Set[str], *, holds: bool) -> QuotaRevision:
         assert isinstance(holds, bool)
         return _GENUINE_OBSERVED(quota, keys, holds=False)
 
@@ -234,15 +238,15 @@ def _give_back_what_is_held(patch: Patch) -> None:
         assert isinstance(holds, bool)
         return _GENUINE_USED(quota, pods, holds=False)
 
-    patch.setattr(trackers, "_used", used)
+    patch.setattr(controllers, "_used", used)
 
 
 def _release_without_comparing(patch: Patch) -> None:
     def admit(known: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
-        return _GENUINE_ADMIT(known, replace(claim, is_forced=True))
+        return _GENUINE_ADMIT(known, replace(claim, skip_limits=True))
 
     patch.setattr(line_pass, "admit", admit)
-    patch.setattr(line_pass, "exceeded", lambda *_: ())
+    patch.setattr(line_pass, "exceeded_quotas", lambda *_: ())
 
 
 def _release_by_what_others_have(patch: Patch) -> None:
@@ -254,7 +258,7 @@ def _release_by_what_others_have(patch: Patch) -> None:
     ) -> None:
         known = request.ledger[1]
         promised = None if known is None else known.reservations.get(request.claim.uid)
-        if promised is not None and promised.door is Door.RELEASE:
+        if promised is not None and promised.source is ReservationSource.RELEASE:
             request.is_admitted = True
             return
         genuine(requests, request, verdict, stands)

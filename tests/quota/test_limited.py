@@ -6,8 +6,9 @@ import pytest
 
 from tests.builders import Object, an_expression
 from tests.quota.parsed import amounts, expression_of, pod_of, quota_of
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.limited import (
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.charging.denials import UncoveredScopes
+from webhook.quota.charging.limited_resources import (
     Coverage,
     LimitedResource,
     limited_keys,
@@ -15,9 +16,8 @@ from webhook.quota.limited import (
     require_quota_for_priority,
     uncovered,
 )
-from webhook.quota.objects import ResourceQuota
-from webhook.quota.refusals import UncoveredScopes
-from webhook.quota.scopes import ScopeError
+from webhook.quota.charging.scopes import ScopeError
+from webhook.quota.objects.model import ResourceQuota
 
 GOLD = pod_of(priorityClassName="gold")
 IN_GOLD = expression_of("PriorityClass", "In", "gold")

@@ -11,41 +11,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_container, a_pod, a_quota, an_expression
-from webhook.quota.coverage import CoverageRules
-from webhook.quota.deferral import deferred_quotas
-from webhook.quota.ledger import (
+from webhook.quota.amounts.resources import parse_resource_list
+from webhook.quota.charging.coverage import CoverageRules
+from webhook.quota.charging.deferral import deferred_quotas
+from webhook.quota.charging.limited_resources import LimitedResource
+from webhook.quota.ledger.ledger import (
     Account,
     Admitted,
-    Door,
+    Denied,
     Ledger,
-    Refused,
     Reservation,
+    ReservationSource,
     admit,
-    exceeded,
+    exceeded_quotas,
 )
-from webhook.quota.limited import LimitedResource
-from webhook.quota.line import (
-    LineRules,
-    Order,
-    Passed,
-    Terms,
-    Waited,
-    Waiter,
-    Waits,
-    waiter_of,
-    waits,
+from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.queue.cycle import run_cycle
+from webhook.quota.queue.queued_pods import (
+    CycleResult,
+    PendingReason,
+    QueueCriteria,
+    QueuedPod,
+    QueueingStrategy,
+    QueuePolicy,
+    WaitHistory,
+    is_queued,
+    to_queued_pod,
 )
-from webhook.quota.line_pass import pass_line
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.objects import Pod, ResourceQuota, ScopeExpression
-from webhook.quota.resources import parse_resource_list
 
 Object = dict[str, object]
 
 GATE = "deferredquota.io/quota"
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
-STRICT = LineRules()
-BEST = LineRules(order=Order.BEST_EFFORT)
+STRICT = QueuePolicy()
+BEST = QueuePolicy(order=QueueingStrategy.BEST_EFFORT)
 
 
 def gated(name: str, cpu: str = "1", *others: str, age: int = 0, **fields: object) -> Object:
@@ -57,20 +57,20 @@ def gated(name: str, cpu: str = "1", *others: str, age: int = 0, **fields: objec
     return a_pod(name=name, uid=f"uid-{name}", metadata=metadata, **fields)  # type: ignore[arg-type]
 
 
-def terms_of(*quotas: Object, rules: LineRules = STRICT, **fields: object) -> Terms:
+def terms_of(*quotas: Object, rules: QueuePolicy = STRICT, **fields: object) -> QueueCriteria:
     read = tuple(map(ResourceQuota.from_object, quotas))
-    return Terms(deferred_quotas(read, DEFERRED_KEYS), read, rules=rules, **fields)  # type: ignore[arg-type]
+    return QueueCriteria(deferred_quotas(read, DEFERRED_KEYS), read, rules=rules, **fields)  # type: ignore[arg-type]
 
 
-def line_of(terms: Terms, *pods: Object) -> list[Waiter]:
+def line_of(terms: QueueCriteria, *pods: Object) -> list[QueuedPod]:
     found = [
-        waiter_of(Pod.from_object(one), GATE, since=number, terms=terms)
+        to_queued_pod(Pod.from_object(one), GATE, since=number, terms=terms)
         for number, one in enumerate(pods, 1)
     ]
-    return sorted(found, key=lambda one: one.place)
+    return sorted(found, key=lambda one: one.sort_key)
 
 
-def ledger_of(terms: Terms, **used: Mapping[str, str]) -> Ledger:
+def ledger_of(terms: QueueCriteria, **used: Mapping[str, str]) -> Ledger:
     """A ledger that counts the quotas, with what is used of each."""
     read = {name: parse_resource_list(amounts, field="") for name, amounts in used.items()}
     accounts = {
@@ -80,20 +80,22 @@ def ledger_of(terms: Terms, **used: Mapping[str, str]) -> Ledger:
     return Ledger(accounts, {}, pods_resource_version=5)
 
 
-def run(terms: Terms, *pods: Object, ledger: Ledger | None = None, **given: object) -> Passed:
+def run(
+    terms: QueueCriteria, *pods: Object, ledger: Ledger | None = None, **given: object
+) -> CycleResult:
     known = ledger or ledger_of(terms)
     given = {"room": 1000, **given}
-    return pass_line(known, line_of(terms, *pods), terms.rules, **given)  # type: ignore[arg-type]
+    return run_cycle(known, line_of(terms, *pods), terms.rules, **given)  # type: ignore[arg-type]
 
 
-def names(waiters: Sequence[Waiter]) -> list[str]:
+def names(waiters: Sequence[QueuedPod]) -> list[str]:
     return [one.pod.name for one in waiters]
 
 
-def reasons(passed: Passed) -> dict[str, tuple[Waits, int, str]]:
+def reasons(passed: CycleResult) -> dict[str, tuple[PendingReason, int, str]]:
     return {
-        uid.removeprefix("uid-"): (one.reason, one.place, one.holder)
-        for uid, one in passed.held.items()
+        uid.removeprefix("uid-"): (one.reason, one.position, one.blocked_by)
+        for uid, one in passed.pending.items()
     }
 
 
@@ -109,8 +111,10 @@ def test_those_that_fit_go_in_the_order_of_their_age() -> None:
     assert names(passed.released) == [f"p{number}" for number in range(1, 11)]
     assert passed.ledger is not None
     assert str(passed.ledger.accounts["p1"].reserved["requests.cpu"]) == "10"
-    assert {one.door for one in passed.ledger.reservations.values()} == {Door.RELEASE}
-    assert [one.place for one in passed.held.values()] == list(range(1, 31))
+    assert {one.source for one in passed.ledger.reservations.values()} == {
+        ReservationSource.RELEASE
+    }
+    assert [one.position for one in passed.pending.values()] == list(range(1, 31))
 
 
 def test_of_one_second_the_first_seen_goes_first() -> None:
@@ -122,7 +126,7 @@ def test_a_higher_priority_goes_first_however_young() -> None:
     pods = [*many(5), gated("late", priority=100), gated("lazy", age=100, priority=-1)]
     passed = run(terms_of(a_quota("p1", hard={"requests.cpu": "3"})), *pods)
     assert names(passed.released) == ["late", "p1", "p2"]
-    assert list(passed.held)[-1] == "uid-lazy"
+    assert list(passed.pending)[-1] == "uid-lazy"
 
 
 def test_a_pod_that_no_quota_selects_goes_without_a_reservation() -> None:
@@ -135,8 +139,8 @@ def test_a_pod_that_no_quota_selects_goes_without_a_reservation() -> None:
 
 def test_without_quotas_and_ledger_every_pod_goes() -> None:
     terms = terms_of()
-    passed = pass_line(None, line_of(terms, *many(3)), STRICT, room=0)
-    assert names(passed.may_go) == ["p1", "p2", "p3"]
+    passed = run_cycle(None, line_of(terms, *many(3)), STRICT, room=0)
+    assert names(passed.releasable) == ["p1", "p2", "p3"]
     assert passed.ledger is None
 
 
@@ -152,13 +156,23 @@ def test_a_pod_that_was_reserved_for_is_not_reserved_for_again() -> None:
 def test_a_resize_that_is_on_its_way_is_reserved_for() -> None:
     terms = terms_of(a_quota("p1", hard={"requests.cpu": "4"}))
     usage = parse_resource_list({"requests.cpu": "3"}, field="")
-    intent = Reservation("uid-a", "a", Door.RESIZE, usage, {}, ("p1",), 1, after=7, is_intent=True)
+    intent = Reservation(
+        "uid-a",
+        "a",
+        ReservationSource.RESIZE,
+        usage,
+        {},
+        ("p1",),
+        1,
+        base_version=7,
+        is_intent=True,
+    )
     known = replace(ledger_of(terms), reservations={"uid-a": intent})
     passed = run(terms, gated("a"), ledger=known)
     assert names(passed.released) == ["a"]
     assert passed.ledger is not None
     assert str(passed.ledger.reservations["uid-a"].charges["p1"]["requests.cpu"]) == "3"
-    assert passed.ledger.reservations["uid-a"].after == 7
+    assert passed.ledger.reservations["uid-a"].base_version == 7
 
 
 # -- who waits, and why --------------------------------------------------------------------
@@ -170,11 +184,11 @@ def test_a_pod_that_does_not_fit_holds_all_behind_it_in_its_quota() -> None:
     passed = run(terms, *pods, ledger=ledger_of(terms, p1={"requests.cpu": "1"}))
     assert passed.released == ()
     assert reasons(passed) == {
-        "large": (Waits.QUOTA_EXCEEDED, 1, ""),
-        "a": (Waits.BEHIND, 2, "large"),
-        "b": (Waits.BEHIND, 3, "large"),
+        "large": (PendingReason.QUOTA_EXCEEDED, 1, ""),
+        "a": (PendingReason.BEHIND, 2, "large"),
+        "b": (PendingReason.BEHIND, 3, "large"),
     }
-    assert [one.message for one in passed.held.values()] == [
+    assert [one.message for one in passed.pending.values()] == [
         (
             "exceeded quota: p1, requested: requests.cpu=2, used: requests.cpu=1,"
             " limited: requests.cpu=2"
@@ -182,13 +196,13 @@ def test_a_pod_that_does_not_fit_holds_all_behind_it_in_its_quota() -> None:
         "waits behind pod large, which needs quota p1",
         "waits behind pod large, which needs quota p1",
     ]
-    assert [one.is_holding for one in passed.held.values()] == [True, False, False]
+    assert [one.is_blocking for one in passed.pending.values()] == [True, False, False]
 
 
 def test_numbers_are_those_after_the_pass() -> None:
     passed = run(terms_of(a_quota("p1")), *many(4))
-    last = passed.held["uid-p4"]
-    assert len(last.refusals) == 1
+    last = passed.pending["uid-p4"]
+    assert len(last.denials) == 1
     assert last.message == (
         "exceeded quota: p1, requested: requests.cpu=1, used: requests.cpu=2,"
         " limited: requests.cpu=2; waits behind pod p3, which needs quota p1"
@@ -198,7 +212,7 @@ def test_numbers_are_those_after_the_pass() -> None:
 CPU_AND_MEMORY = {"cpu": "3", "memory": "2"}
 
 
-def two_quotas() -> Terms:
+def two_quotas() -> QueueCriteria:
     return terms_of(
         a_quota("big", uid="1", hard={"requests.cpu": "4"}),
         a_quota("own", uid="2", hard={"requests.cpu": "3", "requests.memory": "2"}),
@@ -220,7 +234,7 @@ def test_every_quota_that_it_exceeds_is_named() -> None:
     terms = two_quotas()
     ledger = ledger_of(terms, **USED_OF_BOTH)
     passed = run(terms, gated("a", requests=CPU_AND_MEMORY), ledger=ledger)
-    assert passed.held["uid-a"].message == BOTH_EXCEEDED
+    assert passed.pending["uid-a"].message == BOTH_EXCEEDED
 
 
 def test_the_quota_that_it_is_held_in_comes_first() -> None:
@@ -228,21 +242,23 @@ def test_the_quota_that_it_is_held_in_comes_first() -> None:
     ledger = ledger_of(terms, own={"requests.memory": "2"})
     first = gated("first", age=9, requests={"cpu": "0", "memory": "1"})
     passed = run(terms, first, gated("a", requests={"cpu": "9", "memory": "1"}), ledger=ledger)
-    assert passed.held["uid-a"].message.startswith("exceeded quota: big")
+    assert passed.pending["uid-a"].message.startswith("exceeded quota: big")
     small = gated("b", requests={"cpu": "4", "memory": "1"})
-    assert run(terms, first, small, ledger=ledger).held["uid-b"].reason is Waits.NEVER_FITS
+    assert (
+        run(terms, first, small, ledger=ledger).pending["uid-b"].reason is PendingReason.NEVER_FITS
+    )
     fits = gated("c", requests={"cpu": "3", "memory": "1"})
     tight = ledger_of(terms, big={"requests.cpu": "2"}, own={"requests.memory": "2"})
-    held = run(terms, first, fits, ledger=tight).held["uid-c"]
-    assert (held.reason, held.quota) == (Waits.BEHIND, "own")
-    assert [one.quota for one in held.refusals] == ["own", "big"]
+    held = run(terms, first, fits, ledger=tight).pending["uid-c"]
+    assert (held.reason, held.quota) == (PendingReason.BEHIND, "own")
+    assert [one.quota for one in held.denials] == ["own", "big"]
 
 
 def test_which_of_several_quotas_can_never_have_it_is_named() -> None:
     terms = two_quotas()
     ledger = ledger_of(terms, **USED_OF_BOTH)
     passed = run(terms, gated("a", requests={"cpu": "4", "memory": "0"}), ledger=ledger)
-    assert passed.held["uid-a"].message == (
+    assert passed.pending["uid-a"].message == (
         "exceeded quota: own, requested: requests.cpu=4, used: requests.cpu=2,"
         " limited: requests.cpu=3; exceeded quota: big, requested: requests.cpu=4,"
         " used: requests.cpu=2, limited: requests.cpu=4;"
@@ -253,11 +269,13 @@ def test_which_of_several_quotas_can_never_have_it_is_named() -> None:
 def test_numbers_stand_beside_a_rule_and_gates_of_others() -> None:
     terms = two_quotas()
     ledger = ledger_of(terms, **USED_OF_BOTH)
-    held = run(terms, gated("a", "3", "example.com/x", requests=CPU_AND_MEMORY), ledger=ledger).held
+    held = run(
+        terms, gated("a", "3", "example.com/x", requests=CPU_AND_MEMORY), ledger=ledger
+    ).pending
     others = "waits for other scheduling gates first: example.com/x"
     assert held["uid-a"].message == f"{BOTH_EXCEEDED}; {others}"
-    held = run(terms, gated("a", requests={"cpu": "3"}), ledger=ledger).held
-    assert held["uid-a"].reason is Waits.MUST_SPECIFY
+    held = run(terms, gated("a", requests={"cpu": "3"}), ledger=ledger).pending
+    assert held["uid-a"].reason is PendingReason.MUST_SPECIFY
     assert held["uid-a"].message == (
         "exceeded quota: big, requested: requests.cpu=3, used: requests.cpu=2,"
         " limited: requests.cpu=4; exceeded quota: own, requested: requests.cpu=3,"
@@ -265,9 +283,9 @@ def test_numbers_stand_beside_a_rule_and_gates_of_others() -> None:
         " failed quota: own: must specify requests.memory for: main"
     )
     needed = LimitedResource("pods", match_contains=("limits.cpu",))
-    rules = LineRules(coverage=CoverageRules(limited=(needed,)))
+    rules = QueuePolicy(coverage=CoverageRules(limited=(needed,)))
     limited = gated("a", limits={"cpu": "3"}, requests=CPU_AND_MEMORY)
-    held = run(replace(terms, rules=rules), limited, ledger=ledger).held
+    held = run(replace(terms, rules=rules), limited, ledger=ledger).pending
     assert held["uid-a"].message == f"{BOTH_EXCEEDED}; insufficient quota to consume: limits.cpu"
 
 
@@ -277,7 +295,7 @@ def test_of_very_many_quotas_the_last_are_only_counted() -> None:
         for number in range(50)
     ]
     passed = run(terms_of(*quotas), gated("a", "2", "example.com/x"))
-    message = passed.held["uid-a"].message
+    message = passed.pending["uid-a"].message
     assert len(message) < 1500
     named = message.count("exceeded quota: ")
     assert 5 < named < 50
@@ -299,7 +317,7 @@ def test_a_pod_in_other_quotas_is_not_held() -> None:
     ]
     passed = run(terms, *pods, ledger=ledger_of(terms, gold={"requests.cpu": "1"}))
     assert names(passed.released) == ["other"]
-    assert passed.held["uid-small"].quota == "gold"
+    assert passed.pending["uid-small"].quota == "gold"
 
 
 def test_a_held_pod_holds_those_behind_it_in_the_quotas_that_it_fails_itself() -> None:
@@ -317,15 +335,17 @@ def test_a_held_pod_holds_those_behind_it_in_the_quotas_that_it_fails_itself() -
     ]
     used = ledger_of(terms, all={"requests.cpu": "1"}, gold={"requests.memory": "1"})
     assert reasons(run(terms, *pods, ledger=used)) == {
-        "first": (Waits.QUOTA_EXCEEDED, 1, ""),
-        "both": (Waits.BEHIND, 2, "first"),
-        "behind": (Waits.BEHIND, 3, "both"),
+        "first": (PendingReason.QUOTA_EXCEEDED, 1, ""),
+        "both": (PendingReason.BEHIND, 2, "first"),
+        "behind": (PendingReason.BEHIND, 3, "both"),
     }
 
 
-@pytest.mark.parametrize("order", Order)
-def test_a_pod_that_takes_nothing_of_what_a_quota_limits_does_not_wait_for_it(order: Order) -> None:
-    rules = LineRules(order=order, most_overtakes=0, must_specify=False)
+@pytest.mark.parametrize("order", QueueingStrategy)
+def test_a_pod_that_takes_nothing_of_what_a_quota_limits_does_not_wait_for_it(
+    order: QueueingStrategy,
+) -> None:
+    rules = QueuePolicy(order=order, max_overtakes=0, must_specify=False)
     terms = terms_of(
         a_quota("cpu", uid="1", hard={"requests.cpu": "4"}),
         a_quota("memory", uid="2", hard={"requests.memory": "4"}),
@@ -340,24 +360,24 @@ def test_a_pod_that_takes_nothing_of_what_a_quota_limits_does_not_wait_for_it(or
     passed = run(terms, *pods, ledger=ledger_of(terms, memory={"requests.memory": "3"}))
     assert names(passed.released) == ["none", "silent"]
     assert reasons(passed) == {
-        "large": (Waits.QUOTA_EXCEEDED, 1, ""),
-        "some": (Waits.BEHIND, 2, "large"),
+        "large": (PendingReason.QUOTA_EXCEEDED, 1, ""),
+        "some": (PendingReason.BEHIND, 2, "large"),
     }
     assert passed.overtaken == {}
 
 
 def test_a_pod_that_takes_nothing_that_is_limited_needs_no_reservation() -> None:
-    terms = terms_of(a_quota("p1"), rules=LineRules(must_specify=False))
+    terms = terms_of(a_quota("p1"), rules=QueuePolicy(must_specify=False))
     passed = run(terms, gated("web", requests={"memory": "1Gi"}))
-    assert (names(passed.free), names(passed.may_go)) == (["web"], ["web"])
+    assert (names(passed.free), names(passed.releasable)) == (["web"], ["web"])
     assert passed.released == ()
 
 
 def test_a_pod_that_can_never_fit_holds_nobody() -> None:
     passed = run(terms_of(a_quota("p1")), gated("huge", "3", age=9), gated("a"), gated("b"))
     assert names(passed.released) == ["a", "b"]
-    assert reasons(passed) == {"huge": (Waits.NEVER_FITS, 0, "")}
-    assert passed.held["uid-huge"].message == (
+    assert reasons(passed) == {"huge": (PendingReason.NEVER_FITS, 0, "")}
+    assert passed.pending["uid-huge"].message == (
         "exceeded quota: p1, requested: requests.cpu=3, used: requests.cpu=2,"
         " limited: requests.cpu=2; the pod asks for more than the quota's limit and can never fit"
     )
@@ -366,8 +386,8 @@ def test_a_pod_that_can_never_fit_holds_nobody() -> None:
 def test_a_pod_with_gates_of_others_waits_for_them_and_holds_nobody() -> None:
     passed = run(terms_of(a_quota("p1")), gated("a", "2", "example.com/x", age=9), gated("b"))
     assert names(passed.released) == ["b"]
-    assert reasons(passed) == {"a": (Waits.OTHER_GATES, 0, "")}
-    assert passed.held["uid-a"].message == (
+    assert reasons(passed) == {"a": (PendingReason.OTHER_GATES, 0, "")}
+    assert passed.pending["uid-a"].message == (
         "exceeded quota: p1, requested: requests.cpu=2, used: requests.cpu=1,"
         " limited: requests.cpu=2; waits for other scheduling gates first: example.com/x"
     )
@@ -375,7 +395,9 @@ def test_a_pod_with_gates_of_others_waits_for_them_and_holds_nobody() -> None:
 
 def test_one_that_fits_says_only_for_which_gates_it_waits() -> None:
     passed = run(terms_of(a_quota("p1")), gated("a", "2", "example.com/x"))
-    assert passed.held["uid-a"].message == "waits for other scheduling gates first: example.com/x"
+    assert (
+        passed.pending["uid-a"].message == "waits for other scheduling gates first: example.com/x"
+    )
 
 
 def test_gates_of_others_do_not_keep_ours_on_a_pod_that_no_quota_concerns() -> None:
@@ -385,19 +407,21 @@ def test_gates_of_others_do_not_keep_ours_on_a_pod_that_no_quota_concerns() -> N
 
 def test_a_pod_that_needs_a_quota_that_is_not_there_waits() -> None:
     limited = LimitedResource("pods", match_contains=("requests.memory",))
-    rules = LineRules(coverage=CoverageRules(limited=(limited,)))
+    rules = QueuePolicy(coverage=CoverageRules(limited=(limited,)))
     terms = terms_of(a_quota("p1"), rules=rules)
     passed = run(terms, gated("a", requests={"cpu": "1", "memory": "1"}), gated("b"))
     assert names(passed.released) == ["b"]
-    assert reasons(passed) == {"a": (Waits.NOT_COVERED, 0, "")}
-    assert passed.held["uid-a"].message == "insufficient quota to consume: requests.memory"
+    assert reasons(passed) == {"a": (PendingReason.NOT_COVERED, 0, "")}
+    assert passed.pending["uid-a"].message == "insufficient quota to consume: requests.memory"
 
 
 def test_a_class_that_needs_a_quota_waits_until_there_is_one() -> None:
     gold = ScopeExpression("PriorityClass", "In", ("gold",))
-    rules = LineRules(coverage=CoverageRules(required=(gold,)))
+    rules = QueuePolicy(coverage=CoverageRules(required=(gold,)))
     pod = gated("a", priorityClassName="gold")
-    assert reasons(run(terms_of(a_quota("p1"), rules=rules), pod))["a"][0] is Waits.NOT_COVERED
+    assert (
+        reasons(run(terms_of(a_quota("p1"), rules=rules), pod))["a"][0] is PendingReason.NOT_COVERED
+    )
     covering = a_quota("p2", expressions=[an_expression("PriorityClass", "In", "gold")])
     assert names(run(terms_of(covering, rules=rules), pod).released) == ["a"]
 
@@ -405,10 +429,12 @@ def test_a_class_that_needs_a_quota_waits_until_there_is_one() -> None:
 def test_a_pod_that_does_not_say_what_it_takes_waits_where_it_has_to() -> None:
     pod = gated("a", requests={"memory": "1"})
     passed = run(terms_of(a_quota("p1")), pod)
-    assert passed.held["uid-a"].reason is Waits.MUST_SPECIFY
-    assert passed.held["uid-a"].message == "failed quota: p1: must specify requests.cpu for: main"
-    free = LineRules(must_specify=False)
-    assert names(run(terms_of(a_quota("p1"), rules=free), pod).may_go) == ["a"]
+    assert passed.pending["uid-a"].reason is PendingReason.MUST_SPECIFY
+    assert (
+        passed.pending["uid-a"].message == "failed quota: p1: must specify requests.cpu for: main"
+    )
+    free = QueuePolicy(must_specify=False)
+    assert names(run(terms_of(a_quota("p1"), rules=free), pod).releasable) == ["a"]
 
 
 @pytest.mark.parametrize("scopes", [["NotBestEffort"], []])
@@ -416,34 +442,34 @@ def test_a_pod_of_a_forged_class_waits_whether_a_quota_selects_it_or_not(scopes:
     pod = gated("a", status={"qosClass": "BestEffort"})
     passed = run(terms_of(a_quota("p1", scopes=scopes)), pod, gated("b"))
     assert names(passed.released) == ["b"]
-    assert reasons(passed) == {"a": (Waits.FORGED_QOS_CLASS, 0, "")}
-    assert passed.held["uid-a"].message == (
+    assert reasons(passed) == {"a": (PendingReason.FORGED_QOS_CLASS, 0, "")}
+    assert passed.pending["uid-a"].message == (
         "status.qosClass: BestEffort is not what the pod's resources make it: Burstable"
     )
 
 
 def test_quotas_that_cannot_be_read_or_evaluated_hold_every_pod() -> None:
     passed = run(terms_of(a_quota("p1"), unreadable=("quota p2 cannot be read",)), gated("a"))
-    assert passed.held["uid-a"].message == "quota p2 cannot be read"
+    assert passed.pending["uid-a"].message == "quota p2 cannot be read"
     odd = a_quota("p1", expressions=[an_expression("PriorityClass", "Like", "x")])
-    assert reasons(run(terms_of(odd), gated("a")))["a"][0] is Waits.NOT_COUNTED
+    assert reasons(run(terms_of(odd), gated("a")))["a"][0] is PendingReason.NOT_COUNTED
 
 
 def test_without_a_ledger_nothing_is_reserved() -> None:
     waiting = line_of(terms_of(a_quota("p1")), gated("a"))
-    assert reasons(pass_line(None, waiting, STRICT, room=9))["a"][0] is Waits.NOT_COUNTED
+    assert reasons(run_cycle(None, waiting, STRICT, room=9))["a"][0] is PendingReason.NOT_COUNTED
 
 
 def test_a_barrier_concerns_binds_and_holds_no_release_up() -> None:
     terms = terms_of(a_quota("p1"))
-    raised = replace(ledger_of(terms), barrier=8)
+    raised = replace(ledger_of(terms), min_pod_version=8)
     assert names(run(terms, gated("a"), ledger=raised).released) == ["a"]
 
 
 def test_a_full_ledger_keeps_the_order() -> None:
     passed = run(terms_of(a_quota("p1", hard={"requests.cpu": "9"})), *many(4), room=2)
     assert names(passed.released) == ["p1", "p2"]
-    assert reasons(passed)["p3"] == (Waits.LEDGER_FULL, 1, "")
+    assert reasons(passed)["p3"] == (PendingReason.LEDGER_FULL, 1, "")
 
 
 @pytest.mark.parametrize(
@@ -458,19 +484,19 @@ def test_a_full_ledger_keeps_the_order() -> None:
 def test_only_pods_without_a_node_behind_our_gate_stand_in_the_line(
     fields: Mapping[str, object], stands: bool
 ) -> None:
-    assert waits(Pod.from_object(gated("a", **fields)), GATE) is stands  # type: ignore[arg-type]
+    assert is_queued(Pod.from_object(gated("a", **fields)), GATE) is stands  # type: ignore[arg-type]
 
 
 def test_a_pod_that_is_being_deleted_stands_in_no_line() -> None:
     pod = gated("a")
     pod["metadata"] = {"name": "a", "deletionTimestamp": "2026-05-04T12:00:00Z"}
-    assert not waits(Pod.from_object(pod), GATE)
+    assert not is_queued(Pod.from_object(pod), GATE)
 
 
 # -- letting others pass -------------------------------------------------------------------
 
 
-def crowd(rules: LineRules, used: str = "0", **given: object) -> Passed:
+def crowd(rules: QueuePolicy, used: str = "0", **given: object) -> CycleResult:
     terms = terms_of(a_quota("p1", hard={"requests.cpu": "4"}), rules=rules)
     pods = [gated("large", "4", age=99), *many(6)]
     return run(terms, *pods, ledger=ledger_of(terms, p1={"requests.cpu": used}), **given)
@@ -480,33 +506,33 @@ def test_others_pass_a_pod_that_does_not_fit_and_are_counted() -> None:
     passed = crowd(BEST, "1")
     assert names(passed.released) == ["p1", "p2", "p3"]
     assert passed.overtaken["uid-large"] == 3
-    assert passed.held["uid-large"].place == 1
+    assert passed.pending["uid-large"].position == 1
 
 
 def test_no_more_than_may_pass_it_then_it_holds_the_others() -> None:
-    passed = crowd(replace(BEST, most_overtakes=2), "1")
+    passed = crowd(replace(BEST, max_overtakes=2), "1")
     assert names(passed.released) == ["p1", "p2"]
-    assert passed.held["uid-p3"].holder == "large"
-    assert passed.held["uid-large"].is_holding
+    assert passed.pending["uid-p3"].blocked_by == "large"
+    assert passed.pending["uid-large"].is_blocking
 
 
 def test_those_that_passed_it_before_count() -> None:
-    rules = replace(BEST, most_overtakes=5)
-    passed = crowd(rules, "1", history={"uid-large": Waited(overtaken=4)})
+    rules = replace(BEST, max_overtakes=5)
+    passed = crowd(rules, "1", history={"uid-large": WaitHistory(overtaken=4)})
     assert names(passed.released) == ["p1"]
     assert passed.overtaken["uid-large"] == 5
-    again = crowd(rules, "2", history={"uid-large": Waited(overtaken=5)})
+    again = crowd(rules, "2", history={"uid-large": WaitHistory(overtaken=5)})
     assert again.released == ()
 
 
 def test_one_that_has_waited_too_long_holds_the_others() -> None:
-    passed = crowd(BEST, "1", history={"uid-large": Waited(seconds=300.0)})
+    passed = crowd(BEST, "1", history={"uid-large": WaitHistory(seconds=300.0)})
     assert passed.released == ()
-    assert passed.held["uid-p1"].holder == "large"
+    assert passed.pending["uid-p1"].blocked_by == "large"
 
 
 def test_a_held_pod_keeps_its_count() -> None:
-    history = {"uid-large": Waited(seconds=300.0), "uid-p1": Waited(overtaken=7)}
+    history = {"uid-large": WaitHistory(seconds=300.0), "uid-p1": WaitHistory(overtaken=7)}
     assert crowd(BEST, "1", history=history).overtaken["uid-p1"] == 7
 
 
@@ -549,7 +575,7 @@ def waiting_pods(draw: st.DrawFn) -> list[Object]:
 
 
 @st.composite
-def ledgers(draw: st.DrawFn, terms: Terms) -> Ledger:
+def ledgers(draw: st.DrawFn, terms: QueueCriteria) -> Ledger:
     used = {
         one.name: {key: str(draw(st.integers(0, 7))) for key in one.hard}
         for one in terms.quotas.quotas
@@ -558,25 +584,25 @@ def ledgers(draw: st.DrawFn, terms: Terms) -> Ledger:
 
 
 RULES = st.builds(
-    LineRules,
-    order=st.sampled_from(Order),
-    most_overtakes=st.integers(0, 3),
-    longest_wait_seconds=st.sampled_from([0.0, 10.0]),
+    QueuePolicy,
+    order=st.sampled_from(QueueingStrategy),
+    max_overtakes=st.integers(0, 3),
+    max_wait_seconds=st.sampled_from([0.0, 10.0]),
 )
 
 
 @given(pods=waiting_pods(), rules=RULES, data=st.data())
 def test_what_is_released_fits_in_the_order_of_the_line(
-    pods: list[Object], rules: LineRules, data: st.DataObject
+    pods: list[Object], rules: QueuePolicy, data: st.DataObject
 ) -> None:
     terms = terms_of(*QUOTAS, rules=rules)
     before = data.draw(ledgers(terms))
-    history = {f"uid-p{number}": Waited(number % 3, 5.0 * number) for number in range(12)}
+    history = {f"uid-p{number}": WaitHistory(number % 3, 5.0 * number) for number in range(12)}
     line = line_of(terms, *pods)
-    passed = pass_line(before, line, rules, room=data.draw(st.integers(0, 12)), history=history)
+    passed = run_cycle(before, line, rules, room=data.draw(st.integers(0, 12)), history=history)
     assert passed.ledger is not None
     # every pod has one outcome, and the claims, admitted one by one, give the same ledger
-    outcomes = [*(one.uid for one in passed.may_go), *passed.held]
+    outcomes = [*(one.uid for one in passed.releasable), *passed.pending]
     assert sorted(outcomes) == sorted(one.uid for one in line)
     running = before
     for waiter in passed.released:
@@ -593,24 +619,27 @@ def test_what_is_released_fits_in_the_order_of_the_line(
 
 
 def _check_who_waits(
-    passed: Passed, line: list[Waiter], rules: LineRules, history: Mapping[str, Waited]
+    passed: CycleResult,
+    line: list[QueuedPod],
+    rules: QueuePolicy,
+    history: Mapping[str, WaitHistory],
 ) -> None:
     assert passed.ledger is not None
     for index, waiter in enumerate(line):
-        held = passed.held.get(waiter.uid)
-        if held is None or held.reason is not Waits.QUOTA_EXCEEDED:
+        held = passed.pending.get(waiter.uid)
+        if held is None or held.reason is not PendingReason.QUOTA_EXCEEDED:
             continue
         assert waiter.claim is not None
-        failing = {one.quota for one in exceeded(passed.ledger, waiter.claim)}
+        failing = {one.quota for one in exceeded_quotas(passed.ledger, waiter.claim)}
         assert failing, "it fits and waits"
         passing = [
             one for one in line[index + 1 :] if one in passed.released and held.quota in one.quotas
         ]
-        waited = history.get(waiter.uid, Waited())
-        is_starved = waited.seconds >= rules.longest_wait_seconds
-        if rules.order is Order.STRICT or is_starved:
+        waited = history.get(waiter.uid, WaitHistory())
+        is_starved = waited.seconds >= rules.max_wait_seconds
+        if rules.order is QueueingStrategy.STRICT or is_starved:
             assert not passing
-        assert len(passing) <= max(0, rules.most_overtakes - waited.overtaken)
+        assert len(passing) <= max(0, rules.max_overtakes - waited.overtaken)
 
 
 @given(pods=waiting_pods(), data=st.data())
@@ -622,10 +651,10 @@ def test_a_pod_exceeds_some_quota_exactly_where_it_is_refused(
     for waiter in line_of(terms, *pods):
         if waiter.claim is None:
             continue
-        found = exceeded(running, waiter.claim)
+        found = exceeded_quotas(running, waiter.claim)
         running, verdict = admit(running, waiter.claim)
-        if isinstance(verdict, Refused):
-            assert found[0] == verdict.refusal
+        if isinstance(verdict, Denied):
+            assert found[0] == verdict.denial
         else:
             assert found == ()
 
@@ -639,8 +668,8 @@ def test_a_second_pass_over_what_the_first_wrote_changes_nothing(
     second = run(terms, *pods, ledger=first.ledger)
     assert second.ledger == first.ledger
     assert second.released == ()
-    assert {one.uid for one in second.may_go} == {one.uid for one in first.may_go}
-    assert second.held.keys() == first.held.keys()
+    assert {one.uid for one in second.releasable} == {one.uid for one in first.releasable}
+    assert second.pending.keys() == first.pending.keys()
 
 
 @pytest.mark.parametrize("limited", ["limits.memory", "requests.cpu"])
@@ -649,9 +678,9 @@ def test_a_pod_with_an_amount_that_cannot_be_counted_never_fits_and_says_which(
 ) -> None:
     odd = gated("odd", limits={"memory": "1e20000"})
     terms = terms_of(a_quota("p1", hard={limited: "4"}))
-    waiter = waiter_of(Pod.from_stored(odd), GATE, since=1, terms=terms)
-    assert waiter.hindrance is not None
-    assert waiter.hindrance.reason is Waits.NEVER_FITS
-    assert waiter.hindrance.detail == (
+    waiter = to_queued_pod(Pod.from_stored(odd), GATE, since=1, terms=terms)
+    assert waiter.blocker is not None
+    assert waiter.blocker.reason is PendingReason.NEVER_FITS
+    assert waiter.blocker.detail == (
         "spec.containers[0].resources.limits.memory is too large to be counted"
     )

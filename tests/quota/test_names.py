@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.quota.names import (
+from webhook.quota.objects.names import (
     DEFERRED_KEYS,
     is_device_class,
     is_extended_resource,

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_pod, a_quota, an_expression
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.native_status import (
+from webhook.quota.amounts.resources import parse_resource_list, to_text
+from webhook.quota.charging.scopes import ScopeError
+from webhook.quota.charging.status_mask import (
     carried_over,
     incomplete_keys,
     masking_patch,
@@ -17,9 +18,8 @@ from webhook.quota.native_status import (
     restoring_patch,
     visible_keys,
 )
-from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.resources import parse_resource_list, to_text
-from webhook.quota.scopes import ScopeError
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
 
 VERSION = {"resourceVersion": "7"}
 

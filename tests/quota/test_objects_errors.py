@@ -16,12 +16,12 @@ from tests.builders import (
     an_expression,
 )
 from tests.quota.pod_strategies import Path, damaged, json_values, places, pods
-from webhook.encoding import NumberText
-from webhook.quota.defaults import default_pod, default_quota
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.objects import Pod, ResourceQuota, ScopeExpression
-from webhook.quota.pods import pod_usage
-from webhook.quota.quantity import InvalidQuantityError
+from webhook.jsonfields.encoding import NumberText
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts.quantity import InvalidQuantityError
+from webhook.quota.charging.pod_usage import pod_usage
+from webhook.quota.objects.defaults import default_pod, default_quota
+from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
 
 
 def a_term() -> Object:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.builders import Object, a_container, a_container_status, a_pod, a_sidecar
-from webhook.quota.objects import Container, ContainerStatus, Pod, PodResources
-from webhook.quota.quantity import Quantity
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.objects.model import Container, ContainerStatus, Pod, PodResources
 
 
 def cpu(text: str) -> dict[str, Quantity]:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tests.builders import a_container, a_pod, a_quota, an_expression
 from tests.quota.test_line import GATE, ledger_of, terms_of
-from webhook.quota.cluster_quotas import PREFIX
-from webhook.quota.ledger import Ledger, admit, exceeded
-from webhook.quota.line import LineRules, Terms, Waiter, waiter_of
-from webhook.quota.objects import Pod
-from webhook.quota.passage import may_pass
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import ResourceList, add, parse_resource_list
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList, add, parse_resource_list
+from webhook.quota.ledger.ledger import Ledger, admit, exceeded_quotas
+from webhook.quota.objects.model import Pod
+from webhook.quota.queue.fast_path import can_skip_gate
+from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, QueuePolicy, to_queued_pod
+from webhook.quota.shared.cluster_quotas import PREFIX
 
 Object = dict[str, object]
 
@@ -25,14 +25,14 @@ TEN = a_quota("q", hard={"requests.cpu": "10"})
 TERMS = terms_of(TEN)
 
 
-def judged(raw: Object, terms: Terms) -> Waiter:
-    return waiter_of(Pod.from_object(raw), GATE, since=0, terms=terms)
+def judged(raw: Object, terms: QueueCriteria) -> QueuedPod:
+    return to_queued_pod(Pod.from_object(raw), GATE, since=0, terms=terms)
 
 
 def passes(
     cpu: str = "1",
     *,
-    terms: Terms = TERMS,
+    terms: QueueCriteria = TERMS,
     ledger: Ledger | None = None,
     underway: Mapping[str, str] | None = None,
     waiting: Mapping[str, str] | None = None,
@@ -41,7 +41,7 @@ def passes(
     """Ask about a pod that has no uid yet."""
     raw = a_pod(**{"uid": "", "requests": {"cpu": cpu}, **fields})  # type: ignore[arg-type]
     beside, before = (parse_resource_list(each or {}, field="") for each in (underway, waiting))
-    return may_pass(judged(raw, terms), terms, ledger or ledger_of(terms), beside, before)
+    return can_skip_gate(judged(raw, terms), terms, ledger or ledger_of(terms), beside, before)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_is_reserved_is_not_free() -> None:
 
 def test_what_it_does_not_take_does_not_matter() -> None:
     quota = a_quota("q", hard={"requests.cpu": "10", "requests.memory": "1Gi"})
-    terms = terms_of(quota, rules=LineRules(must_specify=False))
+    terms = terms_of(quota, rules=QueuePolicy(must_specify=False))
     ledger = ledger_of(terms, q={"requests.memory": "9Gi"})
     assert passes(terms=terms, ledger=ledger, underway={"requests.memory": "9Gi"})
     zero = {"cpu": "1", "memory": "0"}
@@ -107,7 +107,7 @@ GATED: dict[str, dict[str, object]] = {
 def test_a_pod_that_could_not_be_released_is_gated(fields: dict[str, object]) -> None:
     containers = fields.get("containers")
     raw = a_pod(*(containers or ()), **{k: v for k, v in fields.items() if k != "containers"})  # type: ignore[misc, arg-type]
-    assert not may_pass(judged(raw, TERMS), TERMS, ledger_of(TERMS), {})
+    assert not can_skip_gate(judged(raw, TERMS), TERMS, ledger_of(TERMS), {})
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_there_is_room_for_all_that_waits_also_for_what_the_pod_asks_none_of(
 
 
 def test_rules_of_the_line_are_those_of_the_passage() -> None:
-    free = terms_of(TEN, rules=LineRules(must_specify=False))
+    free = terms_of(TEN, rules=QueuePolicy(must_specify=False))
     limited = terms_of(a_quota("q", hard={"requests.cpu": "10", "limits.cpu": "10"}))
     assert not passes(terms=limited)
     assert passes(terms=replace(limited, rules=free.rules))
@@ -140,7 +140,7 @@ def test_rules_of_the_line_are_those_of_the_passage() -> None:
 
 def test_the_uid_of_a_manifest_stands_for_nobody() -> None:
     ledger = ledger_of(TERMS)
-    claim = waiter_of(
+    claim = to_queued_pod(
         Pod.from_object(a_pod(uid="uid-big", requests={"cpu": "9"})), "", since=0, terms=TERMS
     ).claim
     assert claim is not None
@@ -158,7 +158,7 @@ def test_in_doubt_it_is_gated() -> None:
     unknown = replace(TERMS, unreadable=('quota "p2": cannot be read',))
     odd = terms_of(a_quota("q", expressions=[an_expression("PriorityClass", "In", "bad value!")]))
     pod = judged(a_pod(requests={"cpu": "1"}), TERMS)
-    assert not may_pass(pod, TERMS, None, {})  # nothing was counted
+    assert not can_skip_gate(pod, TERMS, None, {})  # nothing was counted
     assert not passes(terms=other, ledger=ledger_of(TERMS))  # not for this limit
     assert not passes(ledger=Ledger({}, {}, pods_resource_version=5))  # not this quota
     assert not passes(terms=unknown, ledger=ledger_of(TERMS))
@@ -191,11 +191,11 @@ def test_who_passes_one_after_the_other_always_fits(
     for number, (cpu, is_bound_at_once) in enumerate(cpus):
         raw = a_pod(uid=f"uid-{number}", requests={"cpu": cpu})
         pod = judged(raw, terms)
-        if not may_pass(pod, terms, ledger, underway):
+        if not can_skip_gate(pod, terms, ledger, underway):
             continue
         claim = pod.claim
         assert claim is not None
-        assert not exceeded(ledger, replace(claim, usage=add(claim.usage, underway)))
+        assert not exceeded_quotas(ledger, replace(claim, usage=add(claim.usage, underway)))
         if is_bound_at_once:
             account = ledger.accounts["q"]
             used = replace(account, used=add(account.used, claim.usage))

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_pod
-from webhook.cluster.api import InvalidError
-from webhook.cluster.patches import apply_patch
-from webhook.quota.line import Held, Waits
-from webhook.quota.pod_conditions import (
+from webhook.kube.api import InvalidError
+from webhook.kube.patches import apply_patch
+from webhook.quota.queue.pod_conditions import (
     LONGEST_TEXT,
     QUOTA_RESERVED,
     RESERVED,
-    Found,
-    Said,
-    after,
-    find,
-    operations,
-    waiting,
+    ObservedCondition,
+    QuotaCondition,
+    condition_patch,
+    observed_condition,
+    pending_condition,
+    with_condition,
 )
+from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 
 Object = dict[str, object]
 
@@ -33,7 +33,7 @@ TEXT = (
 )
 SCHEDULED: Object = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
 READY: Object = {"type": "Ready", "status": "False"}
-WAITS = Said("False", "QuotaExceeded", TEXT, 3, 17)
+WAITS = QuotaCondition("False", "QuotaExceeded", TEXT, 3, 17)
 OURS: Object = {
     "type": QUOTA_RESERVED,
     "status": "False",
@@ -48,8 +48,8 @@ def a_version(*conditions: Object, version: str = "7", **status: object) -> Obje
     return a_pod(metadata={"resourceVersion": version}, status={**said, **status})
 
 
-def patched(pod: Object, said: Said | None) -> Object:
-    return apply_patch(deepcopy(pod), operations(find(pod), said, NOW))
+def patched(pod: Object, said: QuotaCondition | None) -> Object:
+    return apply_patch(deepcopy(pod), condition_patch(observed_condition(pod), said, NOW))
 
 
 def conditions(pod: Object) -> object:
@@ -59,41 +59,43 @@ def conditions(pod: Object) -> object:
 
 
 def test_the_words_are_the_reason_the_numbers_and_the_place() -> None:
-    held = Held(Waits.QUOTA_EXCEEDED, 3, quota="p1", detail=TEXT)
-    assert waiting(held, 17) == WAITS
+    held = PendingStatus(PendingReason.QUOTA_EXCEEDED, 3, quota="p1", detail=TEXT)
+    assert pending_condition(held, 17) == WAITS
     assert WAITS.message == f"{TEXT}; place 3 of 17"
 
 
 def test_a_pod_that_waits_for_something_else_than_room_has_no_place() -> None:
-    said = waiting(Held(Waits.NOT_COVERED, detail="insufficient quota to consume: cpu"), 17)
+    said = pending_condition(
+        PendingStatus(PendingReason.NOT_COVERED, detail="insufficient quota to consume: cpu"), 17
+    )
     assert said.message == "insufficient quota to consume: cpu"
     assert (said.status, said.reason) == ("False", "NotCovered")
 
 
 def test_very_long_texts_are_cut_and_keep_their_place() -> None:
-    said = waiting(Held(Waits.LEDGER_FULL, 1, detail="x" * 9999), 1)
+    said = pending_condition(PendingStatus(PendingReason.LEDGER_FULL, 1, detail="x" * 9999), 1)
     assert said.message == "x" * LONGEST_TEXT + "...; place 1 of 1"
 
 
 @given(
     st.builds(
-        Said,
+        QuotaCondition,
         st.sampled_from(["True", "False"]),
-        st.sampled_from(list(Waits)).map(str),
+        st.sampled_from(list(PendingReason)).map(str),
         st.text(),
         st.just(3),
         st.integers(3, 99),
     )
 )
-def test_what_was_written_reads_back_as_itself(said: Said) -> None:
-    assert find(patched(a_version(SCHEDULED), said)).said == said
+def test_what_was_written_reads_back_as_itself(said: QuotaCondition) -> None:
+    assert observed_condition(patched(a_version(SCHEDULED), said)).condition == said
 
 
 def test_only_another_place_is_a_difference_in_place_only() -> None:
-    assert WAITS.differs_in_place_only(Said("False", "QuotaExceeded", TEXT, 2, 17))
-    assert WAITS.differs_in_place_only(Said("False", "QuotaExceeded", TEXT, 3, 18))
-    assert not WAITS.differs_in_place_only(Said("False", "Behind", TEXT, 2, 17))
-    assert not WAITS.differs_in_place_only(Said("False", "QuotaExceeded", "other", 2, 17))
+    assert WAITS.differs_in_place_only(QuotaCondition("False", "QuotaExceeded", TEXT, 2, 17))
+    assert WAITS.differs_in_place_only(QuotaCondition("False", "QuotaExceeded", TEXT, 3, 18))
+    assert not WAITS.differs_in_place_only(QuotaCondition("False", "Behind", TEXT, 2, 17))
+    assert not WAITS.differs_in_place_only(QuotaCondition("False", "QuotaExceeded", "other", 2, 17))
     assert not WAITS.differs_in_place_only(WAITS)
 
 
@@ -105,8 +107,8 @@ WHERE = {
 
 @pytest.mark.parametrize(("present", "index"), WHERE.values(), ids=WHERE)
 def test_it_is_found_where_it_is(present: tuple[Object, ...], index: int) -> None:
-    found = find(a_version(*present))
-    assert found == Found("pod-uid-1", "7", WAITS, BEFORE, index)
+    found = observed_condition(a_version(*present))
+    assert found == ObservedCondition("pod-uid-1", "7", WAITS, BEFORE, index)
 
 
 NONE_YET = {
@@ -124,19 +126,19 @@ def test_a_first_one_is_added_and_the_others_stay(pod: Object) -> None:
 
 
 def test_a_first_one_is_for_the_version_that_was_read() -> None:
-    patch = operations(find(a_version(SCHEDULED)), WAITS, NOW)
+    patch = condition_patch(observed_condition(a_version(SCHEDULED)), WAITS, NOW)
     with pytest.raises(InvalidError):
         apply_patch(a_version(SCHEDULED, version="8"), patch)
 
 
 def test_the_time_changes_with_the_status_only() -> None:
-    other = Said("False", "Behind", "waits behind", 4, 17)
-    assert find(patched(a_version(SCHEDULED, OURS), other)).since == BEFORE
-    assert find(patched(a_version(SCHEDULED, OURS), RESERVED)).since == NOW
+    other = QuotaCondition("False", "Behind", "waits behind", 4, 17)
+    assert observed_condition(patched(a_version(SCHEDULED, OURS), other)).since == BEFORE
+    assert observed_condition(patched(a_version(SCHEDULED, OURS), RESERVED)).since == NOW
 
 
 def test_a_change_leaves_the_others_whatever_they_say_by_then() -> None:
-    patch = operations(find(a_version(SCHEDULED, OURS, READY)), RESERVED, NOW)
+    patch = condition_patch(observed_condition(a_version(SCHEDULED, OURS, READY)), RESERVED, NOW)
     later = {**READY, "status": "True"}
     outcome = apply_patch(a_version(SCHEDULED, OURS, later, version="9"), patch)
     assert conditions(outcome) == [
@@ -153,15 +155,15 @@ def test_a_change_leaves_the_others_whatever_they_say_by_then() -> None:
 
 
 @pytest.mark.parametrize("said", [RESERVED, None], ids=["changed", "taken away"])
-def test_a_condition_that_has_moved_is_not_touched(said: Said | None) -> None:
-    patch = operations(find(a_version(SCHEDULED, OURS)), said, NOW)
+def test_a_condition_that_has_moved_is_not_touched(said: QuotaCondition | None) -> None:
+    patch = condition_patch(observed_condition(a_version(SCHEDULED, OURS)), said, NOW)
     with pytest.raises(InvalidError):
         apply_patch(a_version(OURS, SCHEDULED), patch)
 
 
 @pytest.mark.parametrize("said", [RESERVED, None], ids=["changed", "taken away"])
-def test_another_pod_of_the_name_is_not_touched(said: Said | None) -> None:
-    patch = operations(find(a_version(SCHEDULED, OURS)), said, NOW)
+def test_another_pod_of_the_name_is_not_touched(said: QuotaCondition | None) -> None:
+    patch = condition_patch(observed_condition(a_version(SCHEDULED, OURS)), said, NOW)
     other = a_pod(uid="another", status={"conditions": [SCHEDULED, OURS]})
     with pytest.raises(InvalidError):
         apply_patch(other, patch)
@@ -169,14 +171,14 @@ def test_another_pod_of_the_name_is_not_touched(said: Said | None) -> None:
 
 def test_it_can_be_taken_away_again() -> None:
     assert conditions(patched(a_version(SCHEDULED, OURS, READY), None)) == [SCHEDULED, READY]
-    assert operations(find(a_version(SCHEDULED)), None, NOW) == []
+    assert condition_patch(observed_condition(a_version(SCHEDULED)), None, NOW) == []
 
 
 @pytest.mark.parametrize("pod", [a_version(SCHEDULED, OURS, READY), *NONE_YET.values()])
 def test_what_is_there_afterwards_is_known_without_reading(pod: Object) -> None:
-    found = after(find(pod), RESERVED, NOW)
-    read = find(patched(pod, RESERVED))
-    assert (found.said, found.since, found.index) == (read.said, read.since, read.index)
+    found = with_condition(observed_condition(pod), RESERVED, NOW)
+    read = observed_condition(patched(pod, RESERVED))
+    assert (found.condition, found.since, found.index) == (read.condition, read.since, read.index)
 
 
 ODD: dict[str, Object] = {
@@ -189,4 +191,4 @@ ODD: dict[str, Object] = {
 
 @pytest.mark.parametrize("pod", ODD.values(), ids=ODD)
 def test_what_cannot_be_read_is_no_condition(pod: Object) -> None:
-    assert find(pod).said is None
+    assert observed_condition(pod).condition is None

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import Object, a_container, a_pod
 from tests.quota.charges import COUNTS, charge, limits, requests
-from webhook.encoding import NumberText
+from webhook.jsonfields.encoding import NumberText
 
 CASES: dict[str, tuple[Object, Mapping[str, str]]] = {
     "requests and limits of one container": (

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.builders import Object
 from tests.quota.charges import ENDED, charge
 from tests.quota.pod_strategies import NAMES, Path, amounts, damaged, pods
-from webhook.quota.objects import Pod
-from webhook.quota.pods import pod_usage, usage_of
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import ResourceList
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.charging.pod_usage import pod_usage, usage_of
+from webhook.quota.objects.model import Pod
 
 
 def containers_of(pod: Object, name: str = "containers") -> list[Object]:

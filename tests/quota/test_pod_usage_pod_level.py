@@ -6,8 +6,8 @@ import pytest
 
 from tests.builders import Object, a_container, a_pod
 from tests.quota.charges import COUNTS, charge, limits, requests
-from webhook.quota.objects import Pod
-from webhook.quota.pods import charged_to
+from webhook.quota.charging.pod_usage import charged_to
+from webhook.quota.objects.model import Pod
 
 MAIN = a_container(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "2", "memory": "3Gi"})
 

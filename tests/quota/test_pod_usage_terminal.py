@@ -7,9 +7,8 @@ import pytest
 
 from tests.builders import Object, a_pod
 from tests.quota.charges import COUNTS, ENDED, charge, requests
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.objects import Pod
-from webhook.quota.pods import (
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.charging.pod_usage import (
     is_quota_eligible,
     is_stuck_terminating,
     is_terminal,
@@ -17,6 +16,7 @@ from webhook.quota.pods import (
     stuck_terminating_at,
     usage_of,
 )
+from webhook.quota.objects.model import Pod
 
 NOW = datetime(2026, 6, 1, 0, 10, 0, tzinfo=UTC)
 CHARGED = {**COUNTS, **requests(cpu="1")}

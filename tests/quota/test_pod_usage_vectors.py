@@ -4,9 +4,9 @@ import pytest
 
 from tests.quota.charges import charge
 from tests.quota.oracle import PodAnswer, pod_answers
-from webhook.quota.defaults import default_pod
-from webhook.quota.objects import Pod
-from webhook.quota.qos import effective_qos_class, qos_class
+from webhook.quota.objects.defaults import default_pod
+from webhook.quota.objects.model import Pod
+from webhook.quota.objects.qos import effective_qos_class, qos_class
 
 ANSWERS = pod_answers()
 

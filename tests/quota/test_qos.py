@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Object, a_container, a_pod, a_sidecar
-from webhook.quota.objects import Pod
-from webhook.quota.qos import effective_qos_class, qos_class
+from webhook.quota.objects.model import Pod
+from webhook.quota.objects.qos import effective_qos_class, qos_class
 
 ONE = {"cpu": "1", "memory": "1Gi"}
 FULL = a_container(requests=ONE, limits=ONE)

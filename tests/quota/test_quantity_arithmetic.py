@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from tests.strategies import quantities
-from webhook.quota.quantity import ZERO, Format, Quantity
+from webhook.quota.amounts.quantity import ZERO, Format, Quantity
 
 parse = Quantity.parse
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from webhook.quota.quantity import Format, InvalidQuantityError, Quantity
-from webhook.quota.quantity_text import SIZE_FAULT
+from webhook.quota.amounts.quantity import Format, InvalidQuantityError, Quantity
+from webhook.quota.amounts.quantity_text import SIZE_FAULT
 
 TOO_LARGE = {
     "an exponent of ten digits": "1e2147483647",

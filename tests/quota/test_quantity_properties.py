@@ -17,7 +17,7 @@ from tests.strategies import (
     quantities,
     quantity_texts,
 )
-from webhook.quota.quantity import Format, InvalidQuantityError, Quantity
+from webhook.quota.amounts.quantity import Format, InvalidQuantityError, Quantity
 
 EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 SPELLED = re.compile(r"([+-]?)([0-9.]+)(.*)")

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from webhook.encoding import NumberText
-from webhook.quota.quantity import Format, InvalidQuantityError, Quantity
-from webhook.quota.quantity_text import FORMAT_FAULT, NUMERIC_FAULT, SUFFIX_FAULT
+from webhook.jsonfields.encoding import NumberText
+from webhook.quota.amounts.quantity import Format, InvalidQuantityError, Quantity
+from webhook.quota.amounts.quantity_text import FORMAT_FAULT, NUMERIC_FAULT, SUFFIX_FAULT
 
 SI, BIN, EXP = Format.SI, Format.BIN, Format.EXP
 

@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 
 from tests.quota.oracle import VECTORS
-from webhook.encoding import decode_json
-from webhook.quota.fields import mapping, text
-from webhook.quota.quantity import InvalidQuantityError, Quantity
+from webhook.jsonfields.encoding import decode_json
+from webhook.jsonfields.fields import mapping, text
+from webhook.quota.amounts.quantity import InvalidQuantityError, Quantity
 
 INT64 = range(-(2**63), 2**63)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.quota.parsed import amounts, expression_of
-from webhook.quota.refusals import (
+from webhook.quota.charging.denials import (
     FORBIDDEN,
     Cause,
     InsufficientQuota,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 
 from tests.strategies import resource_lists
-from webhook.quota import resources
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.quantity import Format, InvalidQuantityError, Quantity
-from webhook.quota.resources import ResourceList, parse_resource_list
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts import resources
+from webhook.quota.amounts.quantity import Format, InvalidQuantityError, Quantity
+from webhook.quota.amounts.resources import ResourceList, parse_resource_list
 
 Combine = Callable[[ResourceList, ResourceList], ResourceList]
 Texts = dict[str, str]

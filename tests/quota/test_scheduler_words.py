@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.builders import a_pod
-from webhook.quota.objects import ScopeExpression
-from webhook.quota.refusals import InsufficientQuota, MustSpecify, UncoveredScopes
-from webhook.quota.scheduler_words import exceeded_text, is_refused_by_quota
+from webhook.quota.charging.denials import InsufficientQuota, MustSpecify, UncoveredScopes
+from webhook.quota.objects.model import ScopeExpression
+from webhook.quota.queue.scheduler_messages import exceeded_text, is_denied_by_quota
 
 WORDS = exceeded_text(quota="p1", requested="cpu=1", used="cpu=2", limited="cpu=2")
 BEHIND = "no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not"
@@ -50,7 +50,7 @@ OURS = {
 
 @pytest.mark.parametrize("message", OURS.values(), ids=OURS.keys())
 def test_a_pod_that_was_refused_for_its_quota_is_known_by_its_message(message: str) -> None:
-    assert is_refused_by_quota(unplaced(message))
+    assert is_denied_by_quota(unplaced(message))
 
 
 def test_it_is_known_wherever_its_amounts_are_cut_off() -> None:
@@ -58,7 +58,7 @@ def test_it_is_known_wherever_its_amounts_are_cut_off() -> None:
     begin = words.index("=1") + 1
     cuts = [f"{words[:length]}..." for length in range(begin, len(words))]
     messages = [f"0/1 nodes are available: 1 {cut}." for cut in cuts]
-    assert [one for one in messages if not is_refused_by_quota(unplaced(one))] == []
+    assert [one for one in messages if not is_denied_by_quota(unplaced(one))] == []
 
 
 OTHERS: dict[str, dict[str, Any]] = {
@@ -89,4 +89,4 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("pod", OTHERS.values(), ids=OTHERS.keys())
 def test_any_other_pod_is_not(pod: dict[str, Any]) -> None:
-    assert not is_refused_by_quota(pod)
+    assert not is_denied_by_quota(pod)

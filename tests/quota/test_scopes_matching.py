@@ -6,14 +6,14 @@ import pytest
 
 from tests.builders import Object, a_container, a_pod, an_expression
 from tests.quota.parsed import expression_of, pod_of, quota_of
-from webhook.quota.objects import Pod, ScopeExpression
-from webhook.quota.scopes import (
+from webhook.quota.charging.scopes import (
     ScopeError,
     is_terminating,
     matches,
     matching_expressions,
     quota_matching_expressions,
 )
+from webhook.quota.objects.model import Pod, ScopeExpression
 
 GOLD = pod_of(priorityClassName="gold")
 SILVER = pod_of(priorityClassName="silver")

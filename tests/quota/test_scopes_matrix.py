@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.quota.parsed import expression_of
-from webhook.quota.fields import FieldError, InvalidFieldError
-from webhook.quota.objects import ScopeExpression
-from webhook.quota.scope_rules import (
+from webhook.jsonfields.fields import FieldError, InvalidFieldError
+from webhook.quota.charging.scope_validation import (
     are_conflicting,
     is_scope,
     may_limit,
@@ -16,6 +15,7 @@ from webhook.quota.scope_rules import (
     read_legal_expressions,
     value_errors,
 )
+from webhook.quota.objects.model import ScopeExpression
 
 SCOPES = (
     "Terminating",

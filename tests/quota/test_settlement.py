@@ -7,10 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from webhook.quota.ledger import Account, Door, Ledger, Observed, Reservation
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import ResourceList
-from webhook.quota.settlement import Count, CountedQuota, Expiry, SeenPod, settle
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.ledger.apply_usage import (
+    CountedQuota,
+    Expiry,
+    ObservedPod,
+    UsageCount,
+    apply_usage,
+)
+from webhook.quota.ledger.ledger import (
+    Account,
+    Ledger,
+    QuotaRevision,
+    Reservation,
+    ReservationSource,
+)
 
 Amounts = Mapping[str, str]
 
@@ -19,8 +31,8 @@ def cpu(text: str) -> ResourceList:
     return {"requests.cpu": Quantity.parse(text)}
 
 
-def observed(name: str = "q", spec: str = "s1") -> Observed:
-    return Observed(name, f"uid-{name}", spec)
+def observed(name: str = "q", spec: str = "s1") -> QuotaRevision:
+    return QuotaRevision(name, f"uid-{name}", spec)
 
 
 def held(
@@ -36,12 +48,12 @@ def held(
     return Reservation(
         uid="a",
         pod="pod-a",
-        door=Door.BIND,
+        source=ReservationSource.BIND,
         usage=cpu(usage),
         charges={} if is_intent else {name: cpu(text) for name, text in amounts.items()},
         quotas=quotas,
-        serial=serial,
-        after=after,
+        sequence=serial,
+        base_version=after,
         is_intent=is_intent,
     )
 
@@ -52,8 +64,8 @@ def ledger(*reservations: Reservation, version: int = 10, barrier: int = 0) -> L
         {"q": account},
         {one.uid: one for one in reservations},
         pods_resource_version=version,
-        serial=7,
-        barrier=barrier,
+        sequence=7,
+        min_pod_version=barrier,
     )
 
 
@@ -63,44 +75,44 @@ def seen(
     assigned: bool = False,
     live: bool = True,
     usage: str = "1",
-) -> SeenPod:
-    return SeenPod(version, assigned, live, cpu(usage) if live else {}, frozenset(quotas))
+) -> ObservedPod:
+    return ObservedPod(version, assigned, live, cpu(usage) if live else {}, frozenset(quotas))
 
 
 def count(
-    pod: SeenPod | None = None,
+    pod: ObservedPod | None = None,
     quotas: Mapping[str, str] | None = None,
     *,
     version: int = 20,
     hard: str = "5",
     used: str = "3",
-) -> Count:
+) -> UsageCount:
     """A count of quota `q`, or of those given as name → spec."""
     specs = {"q": "s1"} if quotas is None else quotas
     counted = {
         name: CountedQuota(observed(name, spec), cpu(hard), cpu(used))
         for name, spec in specs.items()
     }
-    return Count(version, counted, {} if pod is None else {"a": pod})
+    return UsageCount(version, counted, {} if pod is None else {"a": pod})
 
 
 def test_the_first_ledger_holds_what_was_counted_and_no_reservation() -> None:
-    made = settle(None, count())
+    made = apply_usage(None, count())
     assert made is not None
     assert made.accounts["q"] == Account(observed(), cpu("5"), cpu("3"))
-    assert (made.reservations, made.pods_resource_version, made.serial) == ({}, 20, 0)
+    assert (made.reservations, made.pods_resource_version, made.sequence) == ({}, 20, 0)
 
 
 @pytest.mark.parametrize(("version", "is_used"), [(9, False), (10, True), (11, True)])
 def test_a_count_older_than_the_last_one_is_not_used(version: int, is_used: bool) -> None:
-    following = settle(ledger(), count(version=version))
+    following = apply_usage(ledger(), count(version=version))
     assert (following is not None) == is_used
     if following is not None:
         assert following.pods_resource_version == version
-        assert following.serial == 7
+        assert following.sequence == 7
 
 
-KEPT: dict[str, tuple[Reservation, SeenPod | None, Mapping[str, str] | None]] = {
+KEPT: dict[str, tuple[Reservation, ObservedPod | None, Mapping[str, str] | None]] = {
     "a pod that is not seen yet": (held("q"), None, {"q": "1"}),
     "a pod that waits": (held("q"), seen("q"), {"q": "1"}),
     "an intent of a pod that waits": (held("q", is_intent=True), seen("q"), {}),
@@ -137,9 +149,9 @@ KEPT: dict[str, tuple[Reservation, SeenPod | None, Mapping[str, str] | None]] = 
 
 @pytest.mark.parametrize(("before", "pod", "after"), KEPT.values(), ids=KEPT.keys())
 def test_a_reservation_is_folded_or_kept(
-    before: Reservation, pod: SeenPod | None, after: Mapping[str, str] | None
+    before: Reservation, pod: ObservedPod | None, after: Mapping[str, str] | None
 ) -> None:
-    following = settle(ledger(before), count(pod))
+    following = apply_usage(ledger(before), count(pod))
     assert following is not None
     if after is None:
         assert following.reservations == {}
@@ -152,7 +164,7 @@ def test_a_reservation_is_folded_or_kept(
 
 def test_the_reservation_of_a_deleted_pod_goes() -> None:
     gone = replace(count(), gone=frozenset({"a"}))
-    following = settle(ledger(held("q")), gone)
+    following = apply_usage(ledger(held("q")), gone)
     assert following is not None
     assert following.reservations == {}
 
@@ -160,19 +172,19 @@ def test_the_reservation_of_a_deleted_pod_goes() -> None:
 @pytest.mark.parametrize("serial", [1, 2], ids=["as watched", "written again"])
 def test_a_reservation_expires_only_as_it_was_watched(serial: int) -> None:
     before = ledger(held("q", serial=serial), barrier=3)
-    following = settle(before, count(seen("q")), expired={"a": Expiry(1, 5)})
+    following = apply_usage(before, count(seen("q")), expired={"a": Expiry(1, 5)})
     assert following is not None
     assert ("a" in following.reservations) == (serial == 2)
-    assert following.barrier == (5 if serial == 1 else 3)
+    assert following.min_pod_version == (5 if serial == 1 else 3)
 
 
 def test_the_barrier_never_falls() -> None:
-    following = settle(ledger(held("q"), barrier=8), count(), expired={"a": Expiry(1, 0)})
+    following = apply_usage(ledger(held("q"), barrier=8), count(), expired={"a": Expiry(1, 0)})
     assert following is not None
-    assert following.barrier == 8
+    assert following.min_pod_version == 8
 
 
-QUOTAS: dict[str, tuple[dict[str, str], SeenPod | None, Mapping[str, str]]] = {
+QUOTAS: dict[str, tuple[dict[str, str], ObservedPod | None, Mapping[str, str]]] = {
     "an edited quota is charged with everything": (
         {"q": "s2"},
         seen("q"),
@@ -195,9 +207,9 @@ QUOTAS: dict[str, tuple[dict[str, str], SeenPod | None, Mapping[str, str]]] = {
 
 @pytest.mark.parametrize(("quotas", "pod", "charges"), QUOTAS.values(), ids=QUOTAS.keys())
 def test_reservations_follow_the_quotas(
-    quotas: dict[str, str], pod: SeenPod | None, charges: Mapping[str, str]
+    quotas: dict[str, str], pod: ObservedPod | None, charges: Mapping[str, str]
 ) -> None:
-    following = settle(ledger(held("q")), count(pod, quotas))
+    following = apply_usage(ledger(held("q")), count(pod, quotas))
     assert following is not None
     assert following.reservations["a"].charges == {
         name: cpu(text) for name, text in charges.items()
@@ -210,7 +222,7 @@ def test_reservations_follow_the_quotas(
 def test_a_quota_that_came_while_a_resize_was_on_its_way_is_charged_with_all_of_it() -> None:
     before = ledger(held("q", usage="3", charges={"q": "2"}, after=5))
     counted = count(seen("q", assigned=True), {"q": "s1", "new": "s1"}, hard="6")
-    following = settle(before, counted)
+    following = apply_usage(before, counted)
     assert following is not None
     assert following.reservations["a"].charges == {"q": cpu("2"), "new": cpu("3")}
 
@@ -233,7 +245,7 @@ CAPPED = {
 def test_a_reservation_that_is_short_is_filled_up_with_what_is_given_back(
     used: str, charge: str, is_capped: bool
 ) -> None:
-    following = settle(ledger(capped()), count(used=used))
+    following = apply_usage(ledger(capped()), count(used=used))
     assert following is not None
     one = following.reservations["a"]
     assert (one.charges, one.is_capped) == ({"q": cpu(charge)}, is_capped)
@@ -243,7 +255,7 @@ def test_a_reservation_that_is_short_is_filled_up_with_what_is_given_back(
 def test_what_is_left_goes_to_the_oldest_of_those_that_are_short() -> None:
     younger = capped("3", "0", uid="a", serial=2)
     older = capped("3", "0", uid="b", serial=1)
-    following = settle(ledger(younger, older), count(used="1"))
+    following = apply_usage(ledger(younger, older), count(used="1"))
     assert following is not None
     charges = {uid: one.charges["q"] for uid, one in following.reservations.items()}
     assert charges == {"a": cpu("1"), "b": cpu("3")}
@@ -251,9 +263,9 @@ def test_what_is_left_goes_to_the_oldest_of_those_that_are_short() -> None:
 
 @pytest.mark.parametrize("pod", [None, seen("q", usage="1000")], ids=["not seen", "waits"])
 def test_a_reservation_that_is_short_stays_within_a_limit_that_is_changed(
-    pod: SeenPod | None,
+    pod: ObservedPod | None,
 ) -> None:
-    following = settle(ledger(capped("1000", "2")), count(pod, {"q": "s2"}, used="4"))
+    following = apply_usage(ledger(capped("1000", "2")), count(pod, {"q": "s2"}, used="4"))
     assert following is not None
     assert following.reservations["a"].charges == {"q": cpu("1")}
 
@@ -262,33 +274,33 @@ def test_a_pod_that_nobody_has_seen_is_charged_by_a_new_quota_no_further_than_to
     None
 ):
     before = ledger(held(usage="1000"))
-    following = settle(before, count(None, {"q": "s1", "new": "s1"}))
+    following = apply_usage(before, count(None, {"q": "s1", "new": "s1"}))
     assert following is not None
     assert following.reservations["a"].charges == {"new": cpu("2")}
 
 
 def test_an_update_whose_old_pod_was_invented_is_charged_no_further_than_to_the_limit() -> None:
     before = ledger(held("q", usage="1000", charges={"q": "0"}, after=10**19))
-    following = settle(before, count(seen("q", assigned=True)))
+    following = apply_usage(before, count(seen("q", assigned=True)))
     assert following is not None
     assert following.reservations["a"].charges == {"q": cpu("2")}
 
 
 def test_an_update_on_its_way_can_move_a_pod_into_a_quota_that_is_new() -> None:
     before = ledger(held("q", after=5))
-    following = settle(before, count(seen("q", version=5), {"q": "s1", "new": "s1"}))
+    following = apply_usage(before, count(seen("q", version=5), {"q": "s1", "new": "s1"}))
     assert following is not None
     assert following.reservations["a"].charges == {"q": cpu("1"), "new": cpu("1")}
 
 
 def test_an_update_that_was_stored_leaves_a_new_quota_to_what_is_seen() -> None:
     before = ledger(held("q", after=5))
-    following = settle(before, count(seen("q", version=6), {"q": "s1", "new": "s1"}))
+    following = apply_usage(before, count(seen("q", version=6), {"q": "s1", "new": "s1"}))
     assert following is not None
     assert following.reservations["a"].charges == {"q": cpu("1")}
 
 
-def of_memory(pod: SeenPod | None) -> Count:
+def of_memory(pod: ObservedPod | None) -> UsageCount:
     """A count of quota `q` after memory has become a deferred resource too."""
     both = {**cpu("5"), "requests.memory": Quantity.parse("9")}
     counted = CountedQuota(
@@ -296,11 +308,11 @@ def of_memory(pod: SeenPod | None) -> Count:
     )
     if pod is not None:
         pod = replace(pod, usage={**pod.usage, "requests.memory": Quantity.parse("4")})
-    return Count(20, {"q": counted}, {} if pod is None else {"a": pod})
+    return UsageCount(20, {"q": counted}, {} if pod is None else {"a": pod})
 
 
 def test_a_resource_that_becomes_deferred_is_reserved_for_the_pods_that_are_seen() -> None:
-    following = settle(ledger(held("q")), of_memory(seen("q")))
+    following = apply_usage(ledger(held("q")), of_memory(seen("q")))
     assert following is not None
     memory = {"requests.memory": Quantity.parse("4")}
     assert following.reservations["a"].charges == {"q": {**cpu("1"), **memory}}
@@ -309,9 +321,9 @@ def test_a_resource_that_becomes_deferred_is_reserved_for_the_pods_that_are_seen
 
 def test_a_resource_that_becomes_deferred_waits_for_the_pods_that_are_not_seen() -> None:
     before = ledger(held("q"))
-    assert settle(before, of_memory(None)) is None
-    assert settle(before, of_memory(None), expired={"a": Expiry(1, 0)}) is not None
-    assert settle(ledger(), of_memory(None)) is not None
+    assert apply_usage(before, of_memory(None)) is None
+    assert apply_usage(before, of_memory(None), expired={"a": Expiry(1, 0)}) is not None
+    assert apply_usage(ledger(), of_memory(None)) is not None
 
 
 @pytest.mark.parametrize(
@@ -324,38 +336,40 @@ def test_a_resource_that_becomes_deferred_waits_for_updates_that_are_not_seen(
     version: int, is_counted: bool, is_assigned: bool
 ) -> None:
     update = held("q", after=5)
-    following = settle(ledger(update), of_memory(seen("q", version=version, assigned=is_assigned)))
+    following = apply_usage(
+        ledger(update), of_memory(seen("q", version=version, assigned=is_assigned))
+    )
     assert (following is not None) is is_counted
 
 
 def test_doors_have_to_have_seen_the_pods_that_a_new_ledger_was_counted_from() -> None:
-    following = settle(None, count(version=20))
+    following = apply_usage(None, count(version=20))
     assert following is not None
-    assert following.barrier == 20
+    assert following.min_pod_version == 20
 
 
 def test_doors_have_to_have_seen_the_pods_that_a_new_resource_was_counted_from() -> None:
-    following = settle(ledger(barrier=3), of_memory(None))
+    following = apply_usage(ledger(barrier=3), of_memory(None))
     assert following is not None
-    assert following.barrier == 20
-    unchanged = settle(ledger(barrier=3), count(version=20))
+    assert following.min_pod_version == 20
+    unchanged = apply_usage(ledger(barrier=3), count(version=20))
     assert unchanged is not None
-    assert unchanged.barrier == 3
+    assert unchanged.min_pod_version == 3
 
 
 def test_what_was_counted_before_the_namespace_opted_in_is_not_taken_as_counted() -> None:
     """A pod that waits may have been changed unasked: it is held for all that it asks now."""
     before = ledger(held("q"), barrier=3)
     waiting = count(seen("q", usage="2"))
-    as_usual = settle(before, waiting)
-    following = settle(before, waiting, is_from_before=True)
+    as_usual = apply_usage(before, waiting)
+    following = apply_usage(before, waiting, is_from_before=True)
     assert as_usual is not None
     assert following is not None
-    assert (as_usual.barrier, as_usual.accounts["q"].reserved) == (3, cpu("1"))
-    assert (following.barrier, following.accounts["q"].reserved) == (20, cpu("2"))
+    assert (as_usual.min_pod_version, as_usual.accounts["q"].reserved) == (3, cpu("1"))
+    assert (following.min_pod_version, following.accounts["q"].reserved) == (20, cpu("2"))
 
 
 def test_a_reservation_from_before_the_namespace_opted_in_is_kept_unseen() -> None:
-    following = settle(ledger(held("q")), count(), is_from_before=True)
+    following = apply_usage(ledger(held("q")), count(), is_from_before=True)
     assert following is not None
     assert set(following.reservations) == {"a"}

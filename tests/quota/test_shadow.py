@@ -10,26 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_pod, a_quota, an_expression
-from webhook.encoding import decode_json, encode_json
-from webhook.quota.deferral import deferred_quotas
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.ledger import Observed
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.quantity import Quantity
-from webhook.quota.shadow import (
+from webhook.jsonfields.encoding import decode_json, encode_json
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.charging.deferral import deferred_quotas
+from webhook.quota.ledger.ledger import QuotaRevision
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.shadow.record import (
     MOST_WORKLOADS,
     MOST_WRITERS,
-    Fate,
     Findings,
+    Outcome,
     QuotaUse,
     ShadowRecord,
-    UseSpan,
+    UsageSpan,
     Workload,
-    fate_of,
+    classify,
     native_refusal,
 )
-from webhook.quota.shadow_codec import shadow_from_status, shadow_status, shadow_summary
+from webhook.quota.shadow.record_codec import shadow_from_status, shadow_status, shadow_summary
 
 NOON: Final = "2026-05-04T12:00:00Z"
 LATER: Final = "2026-05-04T12:00:10Z"
@@ -48,43 +48,43 @@ def pod(cpu: str = "1", **fields: object) -> Pod:
 def uses(one: ResourceQuota, assigned: str) -> dict[str, QuotaUse]:
     (deferred,) = deferred_quotas([one], DEFERRED_KEYS).quotas
     amount = Quantity.parse
-    spans = {"requests.cpu": UseSpan.of(amount("4"), amount("4"), amount(assigned))}
+    spans = {"requests.cpu": UsageSpan.of(amount("4"), amount("4"), amount(assigned))}
     return {"q": QuotaUse(deferred.observed, NOON, 0, spans)}
 
 
-def fate(one: ResourceQuota, wanted: Pod, assigned: str | None, **how: bool) -> Fate:
+def fate(one: ResourceQuota, wanted: Pod, assigned: str | None, **how: bool) -> Outcome:
     known = None if assigned is None else uses(one, assigned)
-    return fate_of(wanted, [one], deferred_quotas([one], DEFERRED_KEYS), known, **how)
+    return classify(wanted, [one], deferred_quotas([one], DEFERRED_KEYS), known, **how)
 
 
 FATES: Final = {
-    "quota is free beside what has a node": (quota(), pod(), "3", Fate.RUNS),
-    "it is full of what has a node": (quota(), pod(), "4", Fate.WAITS),
-    "nearly": (quota(), pod("1001m"), "3", Fate.WAITS),
-    "larger than the quota": (quota(), pod("5"), "0", Fate.NEVER_FITS),
-    "as large as the quota": (quota(), pod("4"), "0", Fate.RUNS),
+    "quota is free beside what has a node": (quota(), pod(), "3", Outcome.RUNS),
+    "it is full of what has a node": (quota(), pod(), "4", Outcome.WAITS),
+    "nearly": (quota(), pod("1001m"), "3", Outcome.WAITS),
+    "larger than the quota": (quota(), pod("5"), "0", Outcome.NEVER_FITS),
+    "as large as the quota": (quota(), pod("4"), "0", Outcome.RUNS),
     "too many pods": (
         quota(used={"requests.cpu": "4", "pods": "9"}),
         pod(),
         "0",
-        Fate.STILL_REFUSED,
+        Outcome.STILL_REFUSED,
     ),
     "too many pods and too large": (
         quota(used={"requests.cpu": "4", "pods": "9"}),
         pod("5"),
         "0",
-        Fate.STILL_REFUSED,
+        Outcome.STILL_REFUSED,
     ),
     "an excluded quota": (
         quota(metadata={"annotations": {"deferredquota.io/exclude": "true"}}),
         pod(),
         None,
-        Fate.STILL_REFUSED,
+        Outcome.STILL_REFUSED,
     ),
-    "usage is not known": (quota(), pod(), None, Fate.UNJUDGED),
-    "with a node it does not wait": (quota(), pod(node="n"), "4", Fate.STILL_REFUSED),
-    "with a node it is admitted": (quota(), pod(node="n"), "3", Fate.RUNS),
-    "with a node, and too large": (quota(), pod("5", node="n"), "0", Fate.STILL_REFUSED),
+    "usage is not known": (quota(), pod(), None, Outcome.UNJUDGED),
+    "with a node it does not wait": (quota(), pod(node="n"), "4", Outcome.STILL_REFUSED),
+    "with a node it is admitted": (quota(), pod(node="n"), "3", Outcome.RUNS),
+    "with a node, and too large": (quota(), pod("5", node="n"), "0", Outcome.STILL_REFUSED),
 }
 
 
@@ -92,26 +92,26 @@ FATES: Final = {
     ("one", "wanted", "assigned", "expected"), FATES.values(), ids=FATES.keys()
 )
 def test_the_fate_of_a_refused_creation(
-    one: ResourceQuota, wanted: Pod, assigned: str | None, expected: Fate
+    one: ResourceQuota, wanted: Pod, assigned: str | None, expected: Outcome
 ) -> None:
     assert native_refusal(wanted, [one])  # the platform refuses it
     assert fate(one, wanted, assigned) is expected
 
 
 def test_what_a_rule_refuses_is_refused_whatever_is_free() -> None:
-    assert fate(quota(), pod(), "0", is_against_rules=True) is Fate.STILL_REFUSED
+    assert fate(quota(), pod(), "0", is_against_rules=True) is Outcome.STILL_REFUSED
 
 
 def test_usage_of_another_spec_judges_nothing() -> None:
     edited = quota(hard={**HARD, "requests.cpu": "8"})
     known = uses(quota(), "1")
     deferred = deferred_quotas([edited], DEFERRED_KEYS)
-    assert fate_of(pod(), [edited], deferred, known) is Fate.UNJUDGED
+    assert classify(pod(), [edited], deferred, known) is Outcome.UNJUDGED
 
 
 def test_a_quota_that_cannot_be_evaluated_is_refused_natively_too() -> None:
     odd = quota(expressions=[an_expression("PriorityClass", "In")])
-    assert fate(odd, pod(), "0") in {Fate.STILL_REFUSED, Fate.UNJUDGED}
+    assert fate(odd, pod(), "0") in {Outcome.STILL_REFUSED, Outcome.UNJUDGED}
 
 
 # -- use over time -----------------------------------------------------------------------------
@@ -122,10 +122,10 @@ steps = st.lists(st.tuples(amounts, amounts, milliseconds), min_size=1, max_size
 Step = tuple[Quantity, Quantity, int]
 
 
-def span_of(found: list[Step], hard: Quantity) -> UseSpan:
-    total: UseSpan | None = None
+def span_of(found: list[Step], hard: Quantity) -> UsageSpan:
+    total: UsageSpan | None = None
     for charged, assigned, time in found:
-        one = UseSpan.of(hard, charged, assigned).lasting(time)
+        one = UsageSpan.of(hard, charged, assigned).lasting(time)
         total = one if total is None else total.then(one)
     assert total is not None
     return total
@@ -153,14 +153,14 @@ def test_it_does_not_matter_when_spans_are_put_together(
 
 @given(amount=amounts, time=milliseconds, cut=milliseconds)
 def test_a_time_can_be_cut_anywhere(amount: Quantity, time: int, cut: int) -> None:
-    span = UseSpan.of(amount, amount, amount)
+    span = UsageSpan.of(amount, amount, amount)
     assert span.lasting(time).lasting(cut) == span.lasting(time + cut)
 
 
 def test_half_the_time_full_and_a_quarter_assigned() -> None:
     amount = Quantity.parse
-    full = UseSpan.of(amount("4"), amount("4"), amount("1")).lasting(500)
-    empty = UseSpan.of(amount("4"), amount("0"), amount("0")).lasting(500)
+    full = UsageSpan.of(amount("4"), amount("4"), amount("1")).lasting(500)
+    empty = UsageSpan.of(amount("4"), amount("0"), amount("0")).lasting(500)
     span = full.then(empty)
     assert str(span.average_charged(1000)) == "2"
     assert str(span.average_assigned(1000)) == "500m"
@@ -170,7 +170,7 @@ def test_half_the_time_full_and_a_quarter_assigned() -> None:
 
 def test_another_spec_begins_anew() -> None:
     before = uses(quota(), "1")["q"]
-    observed = Observed("q", "uid", "another")
+    observed = QuotaRevision("q", "uid", "another")
     after = replace(before, observed=observed, milliseconds=5)
     assert replace(before, milliseconds=70).then(after) == after
 
@@ -178,7 +178,9 @@ def test_another_spec_begins_anew() -> None:
 # -- records -----------------------------------------------------------------------------------
 
 
-def workload(name: str, last: str = NOON, attempts: int = 1, kind: Fate = Fate.WAITS) -> Workload:
+def workload(
+    name: str, last: str = NOON, attempts: int = 1, kind: Outcome = Outcome.WAITS
+) -> Workload:
     return Workload(name, attempts, kind, NOON, last)
 
 
@@ -216,12 +218,12 @@ def test_a_correction_takes_back_but_never_below_nothing() -> None:
 
 
 def test_a_workload_that_tries_again_and_again_is_one() -> None:
-    found = (Workload("ReplicaSet/web", 1, Fate.RUNS, LATER, LATER),) * 300
+    found = (Workload("ReplicaSet/web", 1, Outcome.RUNS, LATER, LATER),) * 300
     waits = (workload("ReplicaSet/web"), workload("ReplicaSet/web", LATER), workload("Pod/b"))
     record = added(EMPTY, 1, workloads=(*found, *waits))
     assert record.workloads == (
-        Workload("ReplicaSet/web", 300, Fate.RUNS, LATER, LATER),
-        Workload("ReplicaSet/web", 2, Fate.WAITS, NOON, LATER),
+        Workload("ReplicaSet/web", 300, Outcome.RUNS, LATER, LATER),
+        Workload("ReplicaSet/web", 2, Outcome.WAITS, NOON, LATER),
         workload("Pod/b"),
     )
 

@@ -6,18 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from webhook.quota.ledger import Account, Door, Ledger, Observed, Reservation
-from webhook.quota.resources import parse_resource_list
-from webhook.quota.settlement import SeenPod
-from webhook.quota.unguarded import is_unguarded, is_watched
+from webhook.quota.amounts.resources import ResourceList, parse_resource_list
+from webhook.quota.ledger.apply_usage import ObservedPod
+from webhook.quota.ledger.ledger import (
+    Account,
+    Ledger,
+    QuotaRevision,
+    Reservation,
+    ReservationSource,
+)
+from webhook.quota.ledger.unguarded import is_unguarded, is_watched
 
 
-def amounts(**given: str) -> dict[str, object]:
-    return parse_resource_list(given, field="")  # type: ignore[return-value]
+def amounts(**given: str) -> ResourceList:
+    return parse_resource_list(given, field="")
 
 
 def an_account(name: str = "p1", spec_hash: str = "h", **hard: str) -> Account:
-    return Account(Observed(name, f"uid-{name}", spec_hash), amounts(**(hard or {"cpu": "2"})), {})  # type: ignore[arg-type]
+    observed = QuotaRevision(name, f"uid-{name}", spec_hash)
+    return Account(observed, amounts(**(hard or {"cpu": "2"})), {})
 
 
 def a_ledger(*accounts: Account, reserved: tuple[Reservation, ...] = ()) -> Ledger:
@@ -26,14 +33,15 @@ def a_ledger(*accounts: Account, reserved: tuple[Reservation, ...] = ()) -> Ledg
 
 def a_reservation(uid: str, *, is_intent: bool = False) -> Reservation:
     usage = amounts(cpu="1")
-    return Reservation(uid, uid, Door.BIND, usage, {}, ("p1",), 1, is_intent=is_intent)  # type: ignore[arg-type]
+    source = ReservationSource.BIND
+    return Reservation(uid, uid, source, usage, {}, ("p1",), 1, is_intent=is_intent)
 
 
-POD = SeenPod(
+POD = ObservedPod(
     resource_version=7,
     is_assigned=True,
     is_live=True,
-    usage=amounts(cpu="1"),  # type: ignore[arg-type]
+    usage=amounts(cpu="1"),
     quotas=frozenset({"p1"}),
 )
 
@@ -42,7 +50,7 @@ def test_a_pod_that_takes_what_is_limited_and_has_no_reservation_came_past() -> 
     assert is_unguarded("u", POD, a_ledger(an_account(), reserved=(a_reservation("other"),)))
 
 
-SILENT: dict[str, tuple[SeenPod | None, Ledger]] = {
+SILENT: dict[str, tuple[ObservedPod | None, Ledger]] = {
     "it was reserved for": (POD, a_ledger(an_account(), reserved=(a_reservation("u"),))),
     "an update of it was remembered": (
         POD,
@@ -53,7 +61,7 @@ SILENT: dict[str, tuple[SeenPod | None, Ledger]] = {
     "it has finished": (replace(POD, is_live=False), a_ledger(an_account())),
     "it takes nothing": (replace(POD, usage={}), a_ledger(an_account())),
     "it names an amount of zero": (
-        replace(POD, usage=amounts(cpu="0")),  # type: ignore[arg-type]
+        replace(POD, usage=amounts(cpu="0")),
         a_ledger(an_account()),
     ),
     "no quota selects it": (replace(POD, quotas=frozenset()), a_ledger(an_account())),
@@ -65,7 +73,7 @@ SILENT: dict[str, tuple[SeenPod | None, Ledger]] = {
 
 @pytest.mark.parametrize(("pod", "ledger"), SILENT.values(), ids=SILENT)
 def test_nothing_is_said_where_a_door_may_have_had_no_reason_to_claim(
-    pod: SeenPod | None, ledger: Ledger
+    pod: ObservedPod | None, ledger: Ledger
 ) -> None:
     assert not is_unguarded("u", pod, ledger)
 
@@ -73,7 +81,7 @@ def test_nothing_is_said_where_a_door_may_have_had_no_reason_to_claim(
 WATCHED: dict[str, tuple[Ledger | None, Ledger, bool]] = {
     "the same quotas": (
         a_ledger(an_account()),
-        a_ledger(replace(an_account(), used=amounts(cpu="1"))),  # type: ignore[arg-type]
+        a_ledger(replace(an_account(), used=amounts(cpu="1"))),
         True,
     ),
     "no ledger before": (None, a_ledger(an_account()), False),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.quota.parsed import expression_of
-from webhook.quota.objects import ScopeExpression
-from webhook.quota.wording import expression_text, quoted
+from webhook.quota.amounts.go_format import expression_text, quoted
+from webhook.quota.objects.model import ScopeExpression
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Object, a_container, a_job, a_pod, a_quota
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.objects import Pod
-from webhook.quota.quantity import Quantity
-from webhook.quota.workloads import PodSet, pods_of, times
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.charging.workload_pods import PodSet, pods_of, times
+from webhook.quota.objects.model import Pod
 
 CONTAINERS: Object = {"containers": [a_container(requests={"cpu": "1"})]}
 

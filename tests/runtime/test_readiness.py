@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.admission.doors.desk import a_namespace, eventually
-from webhook.cluster.api import (
+from tests.admission.handlers.harness import a_namespace, eventually
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import (
     NAMESPACES,
     QUOTA_LEDGERS,
     ApiError,
@@ -17,16 +18,17 @@ from webhook.cluster.api import (
     UnauthorizedError,
     UnreachableError,
 )
-from webhook.cluster.informer import Timing
-from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.kube.informer import InformerTimings
 from webhook.runtime import Engine, EngineOptions
-from webhook.state.names import DEFAULT_NAMESPACE
+from webhook.state.well_known import DEFAULT_NAMESPACE
 from webhook.telemetry.metrics import Metrics
 
-QUICK = Timing(first_pause=0.01, longest_pause=0.02, shortest_watch=0.02, longest_watch=0.02)
+QUICK = InformerTimings(
+    first_pause=0.01, longest_pause=0.02, shortest_watch=0.02, longest_watch=0.02
+)
 
 
-class Broken(MemoryClient):
+class FailingClient(FakeClient):
     """A client to which lists and watches of one kind fail for as long as a test wants."""
 
     error: ApiError | None = None
@@ -46,15 +48,15 @@ class Broken(MemoryClient):
 
 
 @pytest.fixture
-def client() -> Broken:
-    cluster = MemoryCluster()
+def client() -> FailingClient:
+    cluster = FakeCluster()
     cluster.load([(NAMESPACES, a_namespace(DEFAULT_NAMESPACE, mode=""))])
-    return Broken(cluster)
+    return FailingClient(cluster)
 
 
 @pytest.fixture
-def engine(client: Broken) -> Iterator[Engine]:
-    options = EngineOptions(control=None, follow_ledgers=True, informer=QUICK)
+def engine(client: FailingClient) -> Iterator[Engine]:
+    options = EngineOptions(controller=None, follow_ledgers=True, informer=QUICK)
     made = Engine(client, Metrics(), options)
     made.start()
     assert made.wait_until_ready(10) == []
@@ -76,24 +78,24 @@ LASTING: dict[str, tuple[ApiError, str]] = {
 
 @pytest.mark.parametrize(("failure", "told"), LASTING.values(), ids=LASTING)
 def test_what_does_not_pass_by_itself_makes_it_not_ready_until_it_is_mended(
-    client: Broken, engine: Engine, failure: ApiError, told: str
+    client: FailingClient, engine: Engine, failure: ApiError, told: str
 ) -> None:
     client.error = failure
-    eventually(lambda: engine.not_ready() == [told], "it is not ready")
+    eventually(lambda: engine.readiness_problems() == [told], "it is not ready")
     client.error = None
-    eventually(lambda: engine.not_ready() == [], "it is ready again")
+    eventually(lambda: engine.readiness_problems() == [], "it is ready again")
 
 
-def test_an_outage_leaves_it_ready(client: Broken, engine: Engine) -> None:
+def test_an_outage_leaves_it_ready(client: FailingClient, engine: Engine) -> None:
     client.error = UnreachableError("not now")
     informer = engine.informers[QUOTA_LEDGERS.plural]
     eventually(lambda: informer.last_error is client.error, "the watch fails")
-    assert engine.not_ready() == []
+    assert engine.readiness_problems() == []
 
 
-def test_the_namespace_of_the_installation_is_missed(client: Broken, engine: Engine) -> None:
+def test_the_namespace_of_the_installation_is_missed(client: FailingClient, engine: Engine) -> None:
     client.delete(NAMESPACES, DEFAULT_NAMESPACE)
     told = f"the namespace {DEFAULT_NAMESPACE} of the installation is gone"
-    eventually(lambda: engine.not_ready() == [told], "it is not ready")
+    eventually(lambda: engine.readiness_problems() == [told], "it is not ready")
     client.create(NAMESPACES, a_namespace(DEFAULT_NAMESPACE, mode=""))
-    eventually(lambda: engine.not_ready() == [], "it is ready again")
+    eventually(lambda: engine.readiness_problems() == [], "it is ready again")

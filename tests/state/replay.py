@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from webhook.cluster.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, ApiError, WatchEvent
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, ApiError, WatchEvent
+from webhook.kube.kinds import Kind
 
 Object = dict[str, object]
 CPU = "requests.cpu"
@@ -63,7 +63,7 @@ LedgerState = Mapping[str, AccountState]
 
 
 @dataclass(frozen=True)
-class Happened:
+class ObservedEvent:
     """One event of a watch; the state is None after a deletion."""
 
     version: int
@@ -74,10 +74,10 @@ class Happened:
 class Recorder:
     """Follows a cluster from the start and keeps all that happens. To be stopped."""
 
-    def __init__(self, cluster: MemoryCluster) -> None:
-        self._api = MemoryClient(cluster)
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._api = FakeClient(cluster)
         self._start = cluster.resource_version
-        self._seen: list[list[Happened]] = []
+        self._seen: list[list[ObservedEvent]] = []
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._follow, args=(kind,), daemon=True)
@@ -86,7 +86,7 @@ class Recorder:
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> list[Happened]:
+    def stop(self) -> list[ObservedEvent]:
         """Return everything that has happened so far, in order."""
         self._stopping.set()
         self._api.cluster.cut_watches()
@@ -95,7 +95,7 @@ class Recorder:
         return sorted((one for seen in self._seen for one in seen), key=lambda one: one.version)
 
     def _follow(self, kind: Kind) -> None:
-        version, seen = self._start, list[Happened]()
+        version, seen = self._start, list[ObservedEvent]()
         self._seen.append(seen)
         while True:
             is_last = self._stopping.is_set()
@@ -114,16 +114,16 @@ class Recorder:
                 return
 
 
-def _read(kind: Kind, event: WatchEvent) -> Happened:
+def _read(kind: Kind, event: WatchEvent) -> ObservedEvent:
     if event.type == "DELETED":
-        return Happened(event.resource_version, event.key, None)
+        return ObservedEvent(event.resource_version, event.key, None)
     obj = cast("Object", event.object)
     readers: Mapping[Kind, Callable[[Object], PodState | QuotaState | LedgerState | None]] = {
         PODS: _pod,
         RESOURCE_QUOTAS: _quota,
         QUOTA_LEDGERS: _ledger,
     }
-    return Happened(event.resource_version, event.key, readers[kind](obj))
+    return ObservedEvent(event.resource_version, event.key, readers[kind](obj))
 
 
 def _pod(obj: Object) -> PodState:
@@ -190,7 +190,7 @@ class Replay:
     quotas: dict[str, QuotaState] = field(default_factory=dict)
     ledgers: list[tuple[int, LedgerState | None]] = field(default_factory=list)
 
-    def run(self, happened: Iterable[Happened]) -> None:
+    def run(self, happened: Iterable[ObservedEvent]) -> None:
         """Replay everything; the first law that is broken fails."""
         for one in happened:
             if isinstance(one.state, PodState) or one.key in self.pods:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.admission.doors.desk import Line, a_namespace, new_cluster
-from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS, ConflictError, NotFoundError
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.ledger import Account, Ledger, Observed
-from webhook.quota.quantity import Quantity
+from tests.admission.handlers.harness import ScriptedClient, a_namespace, new_cluster
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS, ConflictError, NotFoundError
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
 from webhook.state.ledgers import LedgerStore, LedgerVersion, read_ledger
 
 NS = "team-a"
@@ -17,14 +17,16 @@ NS = "team-a"
 def counted(used: str) -> Ledger:
     cpu = {"requests.cpu": Quantity.parse(used)}
     hard = {"requests.cpu": Quantity.parse("5")}
-    return Ledger({"q": Account(Observed("q", "u", "s"), hard, cpu)}, {}, pods_resource_version=5)
+    return Ledger(
+        {"q": Account(QuotaRevision("q", "u", "s"), hard, cpu)}, {}, pods_resource_version=5
+    )
 
 
 @pytest.fixture
-def line() -> Line:
+def line() -> ScriptedClient:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace())])
-    return Line(cluster)
+    return ScriptedClient(cluster)
 
 
 def made(store: LedgerStore) -> LedgerVersion:
@@ -33,25 +35,25 @@ def made(store: LedgerStore) -> LedgerVersion:
     return version
 
 
-def test_nothing_is_known_before_anything_was_read(line: Line) -> None:
+def test_nothing_is_known_before_anything_was_read(line: ScriptedClient) -> None:
     store = LedgerStore(line)
     assert (store.known(NS), store.fetch(NS)) == (None, None)
 
 
-def test_a_new_ledger_has_nothing_counted(line: Line) -> None:
+def test_a_new_ledger_has_nothing_counted(line: ScriptedClient) -> None:
     store = LedgerStore(line)
     version = made(store)
-    assert (version.ledger, version.barrier) == (None, 0)
+    assert (version.ledger, version.min_pod_version) == (None, 0)
     assert store.known(NS) == version == store.fetch(NS)
 
 
-def test_creating_what_somebody_else_created_reads_it(line: Line) -> None:
+def test_creating_what_somebody_else_created_reads_it(line: ScriptedClient) -> None:
     first = LedgerStore(line)
     written = first.write(NS, made(first), counted("1"))
     assert made(LedgerStore(line)) == written
 
 
-def test_what_is_written_is_read_and_known_without_asking(line: Line) -> None:
+def test_what_is_written_is_read_and_known_without_asking(line: ScriptedClient) -> None:
     store = LedgerStore(line)
     written = store.write(NS, made(store), counted("1"))
     line.calls.clear()
@@ -61,7 +63,7 @@ def test_what_is_written_is_read_and_known_without_asking(line: Line) -> None:
     assert written.ledger == counted("1")
 
 
-def test_a_write_over_another_version_changes_nothing(line: Line) -> None:
+def test_a_write_over_another_version_changes_nothing(line: ScriptedClient) -> None:
     store, other = LedgerStore(line), LedgerStore(line)
     old = made(store)
     newest = other.write(NS, old, counted("1"))
@@ -70,7 +72,7 @@ def test_a_write_over_another_version_changes_nothing(line: Line) -> None:
     assert store.fetch(NS) == newest
 
 
-def test_an_older_read_does_not_replace_what_is_known(line: Line) -> None:
+def test_an_older_read_does_not_replace_what_is_known(line: ScriptedClient) -> None:
     store = LedgerStore(line)
     old = made(store)
     newest = store.write(NS, old, counted("1"))
@@ -78,7 +80,7 @@ def test_an_older_read_does_not_replace_what_is_known(line: Line) -> None:
     assert store.known(NS) == newest
 
 
-def test_a_deleted_ledger_is_forgotten_and_a_new_one_is_another(line: Line) -> None:
+def test_a_deleted_ledger_is_forgotten_and_a_new_one_is_another(line: ScriptedClient) -> None:
     store = LedgerStore(line)
     old = store.write(NS, made(store), counted("1"))
     line.delete(QUOTA_LEDGERS, "ledger", namespace=NS)
@@ -92,7 +94,7 @@ def test_a_deleted_ledger_is_forgotten_and_a_new_one_is_another(line: Line) -> N
         store.write(NS, old, counted("1"))
 
 
-def test_namespaces_have_ledgers_of_their_own(line: Line) -> None:
+def test_namespaces_have_ledgers_of_their_own(line: ScriptedClient) -> None:
     store = LedgerStore(line)
     version = made(store)
     line.create(NAMESPACES, a_namespace("team-b"))

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.admission.doors.desk import Line, a_namespace, new_cluster
+from tests.admission.handlers.harness import ScriptedClient, a_namespace, new_cluster
 from tests.state.test_ledgers import NS, counted, made
-from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS
-from webhook.cluster.informer import Change, Informer, Timing
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.encoding import encode_json
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.ledger import Claim, Door, Ledger, Reservation, reserved_by
-from webhook.quota.ledger_codec import ledger_status
-from webhook.quota.quantity import Quantity
-from webhook.state import ledger_text
-from webhook.state.ledger_text import LedgerText
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.jsonfields.encoding import encode_json
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS
+from webhook.kube.informer import Change, Informer, InformerTimings
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.ledger.ledger import Claim, Ledger, Reservation, ReservationSource, reserved_by
+from webhook.quota.ledger.ledger_codec import ledger_status
+from webhook.state import lazy_ledger
+from webhook.state.lazy_ledger import LazyLedger
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.reserver import Reserved, Reserver, ReserverStats
 
@@ -31,21 +31,21 @@ CPU = {"requests.cpu": Quantity.parse("250m")}
 
 
 @pytest.fixture
-def line() -> Line:
+def line() -> ScriptedClient:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace())])
-    return Line(cluster)
+    return ScriptedClient(cluster)
 
 
 @pytest.fixture
-def store(line: Line) -> LedgerStore:
+def store(line: ScriptedClient) -> LedgerStore:
     return LedgerStore(line)
 
 
 @pytest.fixture
-def informer(store: LedgerStore) -> Iterator[Informer[LedgerText]]:
+def informer(store: LedgerStore) -> Iterator[Informer[LazyLedger]]:
     """Follows for `store`."""
-    follower = store.follow(Timing(rand=lambda: 0.0))
+    follower = store.follow(InformerTimings(rand=lambda: 0.0))
     follower.start()
     assert follower.wait_for_sync(SOON)
     yield follower
@@ -56,7 +56,7 @@ def holding(*uids: str, base: Ledger | None = None) -> Ledger:
     """A ledger with a reservation of each pod."""
     ledger = base or counted("1")
     reservations = {
-        uid: Reservation(uid, f"pod-{uid}", Door.BIND, CPU, {"q": CPU}, ("q",), number)
+        uid: Reservation(uid, f"pod-{uid}", ReservationSource.BIND, CPU, {"q": CPU}, ("q",), number)
         for number, uid in enumerate(uids, 1)
     }
     reserved = reserved_by(reservations.values())
@@ -64,7 +64,7 @@ def holding(*uids: str, base: Ledger | None = None) -> Ledger:
         name: replace(account, reserved=reserved.get(name, {}))
         for name, account in ledger.accounts.items()
     }
-    return Ledger(accounts, reservations, pods_resource_version=5, serial=len(uids))
+    return Ledger(accounts, reservations, pods_resource_version=5, sequence=len(uids))
 
 
 def stored(ledger: Ledger | None, *, uid: str = "a", version: int = 50) -> bytes:
@@ -76,18 +76,18 @@ def stored(ledger: Ledger | None, *, uid: str = "a", version: int = 50) -> bytes
 
 def change(
     ledger: Ledger | None, *, uid: str = "a", version: int = 50, data: bytes = b""
-) -> Change[LedgerText]:
-    text = LedgerText(data or stored(ledger, uid=uid, version=version))
+) -> Change[LazyLedger]:
+    text = LazyLedger(data or stored(ledger, uid=uid, version=version))
     return Change("UPDATED", f"{NS}/ledger", uid, version, new=text)
 
 
-def deletion(*, uid: str = "a", version: int) -> Change[LedgerText]:
+def deletion(*, uid: str = "a", version: int) -> Change[LazyLedger]:
     return Change("DELETED", f"{NS}/ledger", uid, version)
 
 
 class TestOnTheCluster:
     def test_what_another_process_writes_is_known_without_asking(
-        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         other = LedgerStore(line)
         written = other.write(NS, made(other), holding("p1", "p2"))
@@ -99,20 +99,20 @@ class TestOnTheCluster:
         assert other.fetch(NS) == following
 
     def test_what_was_there_before_is_known_from_the_list(
-        self, line: Line, store: LedgerStore
+        self, line: ScriptedClient, store: LedgerStore
     ) -> None:
         other = LedgerStore(line)
         written = other.write(NS, made(other), counted("1"))
-        follower = store.follow(Timing(rand=lambda: 0.0))
+        follower = store.follow(InformerTimings(rand=lambda: 0.0))
         follower.start()
         assert follower.wait_for_sync(SOON)
         assert store.known(NS) == written
         follower.stop()
 
     def test_an_own_write_is_known_until_something_newer_comes(
-        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
-        line.hold(QUOTA_LEDGERS, "metadata.name=ledger")
+        line.pause(QUOTA_LEDGERS, "metadata.name=ledger")
         own = store.write(NS, made(store), counted("1"))
         assert store.known(NS) is own
         line.resume()
@@ -123,7 +123,7 @@ class TestOnTheCluster:
         assert store.known(NS) == newer
 
     def test_a_deleted_ledger_is_forgotten(
-        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         store.write(NS, made(store), counted("1"))
         gone = line.delete(QUOTA_LEDGERS, "ledger", namespace=NS)
@@ -133,7 +133,7 @@ class TestOnTheCluster:
         assert store.known(NS) == new
 
     def test_a_ledger_that_cannot_be_read_is_not_known_and_reported_by_reading_it(
-        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         old = store.write(NS, made(store), counted("1"))
         broken = line.patch(
@@ -153,7 +153,7 @@ class TestOnTheCluster:
         assert store.known(NS) is not None
 
     def test_what_is_known_need_not_be_read_again_when_it_is_fetched(
-        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         other = LedgerStore(line)
         written = other.write(NS, made(other), holding("p1"))
@@ -162,7 +162,7 @@ class TestOnTheCluster:
         assert store.fetch(NS) is known
 
     def test_objects_of_other_names_are_no_ledgers(
-        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         own = made(store)
         odd = line.create(QUOTA_LEDGERS, {"metadata": {"name": "odd", "namespace": NS}})
@@ -172,7 +172,7 @@ class TestOnTheCluster:
         assert store.known(NS) == newer
 
     def test_writers_in_two_processes_lose_no_write(
-        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         other = LedgerStore(line)
         version = made(other)
@@ -185,7 +185,7 @@ class TestOnTheCluster:
         assert store.fetch(NS) == version
 
     def test_a_bind_after_a_fold_elsewhere_reads_nothing_and_loses_no_write(
-        self, line: Line, store: LedgerStore, informer: Informer[LedgerText]
+        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         other, conflicts = LedgerStore(line), list[None]()
         version = other.write(NS, made(other), holding("p1", "p2"))
@@ -193,11 +193,11 @@ class TestOnTheCluster:
         reserver = Reserver(store, stats=stats)
         for number in range(10):
             assert version.ledger is not None
-            folded = replace(holding(base=version.ledger), serial=version.ledger.serial)
+            folded = replace(holding(base=version.ledger), sequence=version.ledger.sequence)
             version = other.write(NS, version, folded)
             assert informer.wait_for_version(version.resource_version, SOON)
             line.calls.clear()
-            claim = Claim(f"new-{number}", "new", Door.BIND, CPU, ("q",))
+            claim = Claim(f"new-{number}", "new", ReservationSource.BIND, CPU, ("q",))
             deadline = time.monotonic() + SOON
             outcome = reserver.reserve(NS, claim, folded.observed, deadline=deadline)
             assert isinstance(outcome, Reserved)
@@ -249,7 +249,7 @@ class TestOrder:
         assert store.known(NS) is made_later
 
     def test_nothing_found_does_not_undo_what_was_heard_meanwhile(
-        self, line: Line, store: LedgerStore
+        self, line: ScriptedClient, store: LedgerStore
     ) -> None:
         store._keep(NS, LedgerVersion(50, "a", None))
         ask = line.get
@@ -281,7 +281,7 @@ class TestOrder:
 
 
 @dataclass(frozen=True)
-class Happened:
+class LedgerEvent:
     """What happened to the ledger of the namespace at a version."""
 
     version: int
@@ -290,25 +290,25 @@ class Happened:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Happened]:
+def histories(draw: st.DrawFn) -> list[LedgerEvent]:
     """Objects that are written some times and deleted, one after another."""
-    history: list[Happened] = []
+    history: list[LedgerEvent] = []
     version = 10
     for number in range(draw(st.integers(1, 4))):
         for _ in range(draw(st.integers(1, 4))):
             version += draw(st.integers(1, 3))
-            history.append(Happened(version, f"uid-{number}"))
+            history.append(LedgerEvent(version, f"uid-{number}"))
         version += 1
-        history.append(Happened(version, f"uid-{number}", is_deletion=True))
+        history.append(LedgerEvent(version, f"uid-{number}", is_deletion=True))
     return history if draw(st.booleans()) else history[:-1]
 
 
 @given(history=histories(), data=st.data())
 def test_however_late_answers_come_the_newest_stays_known(
-    history: list[Happened], data: st.DataObject
+    history: list[LedgerEvent], data: st.DataObject
 ) -> None:
-    store = LedgerStore(MemoryClient(MemoryCluster()))
-    past: list[Happened] = []
+    store = LedgerStore(FakeClient(FakeCluster()))
+    past: list[LedgerEvent] = []
     for one in history:
         past.append(one)
         late = data.draw(st.lists(st.sampled_from(past), max_size=2))
@@ -331,20 +331,20 @@ def test_however_late_answers_come_the_newest_stays_known(
 class TestReading:
     def test_it_says_what_reading_the_whole_object_says(self) -> None:
         for ledger in (None, counted("1"), holding("p1", "p2")):
-            version = LedgerText(stored(ledger)).version({})
+            version = LazyLedger(stored(ledger)).version({})
             assert version == LedgerVersion(50, "a", ledger)
 
     def test_nothing_is_read_before_somebody_asks(
         self, store: LedgerStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         read: list[bytes] = []
-        inner = ledger_text._readable
+        inner = lazy_ledger._parse
 
         def counting(data: bytes, before: dict[str, Reservation]) -> LedgerVersion | None:
             read.append(data)
             return inner(data, before)
 
-        monkeypatch.setattr(ledger_text, "_readable", counting)
+        monkeypatch.setattr(lazy_ledger, "_parse", counting)
         for number in range(5):
             store._on_change(change(holding("p1"), version=50 + number))
         assert read == []
@@ -357,8 +357,8 @@ class TestReading:
 
     def test_reservations_that_stayed_are_shared_with_the_version_before(self) -> None:
         before: dict[str, Reservation] = {}
-        first = LedgerText(stored(holding("p1", "p2"))).version(before)
-        second = LedgerText(stored(holding("p1", "p2", "p3"), version=51)).version(before)
+        first = LazyLedger(stored(holding("p1", "p2"))).version(before)
+        second = LazyLedger(stored(holding("p1", "p2", "p3"), version=51)).version(before)
         assert first is not None
         assert second is not None
         assert first.ledger is not None
@@ -366,21 +366,21 @@ class TestReading:
         assert second.ledger == holding("p1", "p2", "p3")
         assert second.ledger.reservations["p1"] is first.ledger.reservations["p1"]
         assert len(before) == 3
-        LedgerText(stored(holding("p3"), version=52)).version(before)
+        LazyLedger(stored(holding("p3"), version=52)).version(before)
         assert len(before) == 1
 
     def test_a_reservation_that_changed_without_a_new_serial_is_read_anew(self) -> None:
         before: dict[str, Reservation] = {}
-        LedgerText(stored(holding("p1"))).version(before)
-        smaller = Reservation("p1", "pod-p1", Door.BIND, CPU, {"q": {}}, ("q",), 1)
-        folded = replace(holding(), reservations={"p1": smaller}, serial=1)
-        version = LedgerText(stored(folded, version=51)).version(before)
+        LazyLedger(stored(holding("p1"))).version(before)
+        smaller = Reservation("p1", "pod-p1", ReservationSource.BIND, CPU, {"q": {}}, ("q",), 1)
+        folded = replace(holding(), reservations={"p1": smaller}, sequence=1)
+        version = LazyLedger(stored(folded, version=51)).version(before)
         assert version is not None
         assert version.ledger == folded
 
     def test_fields_of_a_newer_program_are_kept(self) -> None:
         data = b'{"metadata":{"uid":"a","resourceVersion":"50"},"status":{"podsResourceVersion":"4"'
-        version = LedgerText(data + b',"reservations":"","burst":{"x":0.1},"more":[1]}}').version(
+        version = LazyLedger(data + b',"reservations":"","burst":{"x":0.1},"more":[1]}}').version(
             {}
         )
         assert version is not None
@@ -401,9 +401,9 @@ class TestReading:
     )
     def test_what_cannot_be_read_is_none(self, status: bytes) -> None:
         data = b'{"metadata":{"uid":"a","resourceVersion":"50"},"status":%s}' % status
-        assert LedgerText(data).version({}) is None
+        assert LazyLedger(data).version({}) is None
 
     def test_an_object_without_status_has_nothing_counted(self) -> None:
         for tail in (b"}", b',"status":null}', b',"status":{}}'):
             data = b'{"metadata":{"uid":"a","resourceVersion":"50"}' + tail
-            assert LedgerText(data).version({}) == LedgerVersion(50, "a", None)
+            assert LazyLedger(data).version({}) == LedgerVersion(50, "a", None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.cluster.api import NAMESPACES, NotFoundError
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.quota.fields import InvalidFieldError
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import NAMESPACES, NotFoundError
 from webhook.state.namespace_labels import NamespaceLabels, is_deferred
 
 LABELS: dict[str, tuple[object, bool]] = {
@@ -29,7 +29,7 @@ def test_labels_that_cannot_be_read_name_the_field() -> None:
 
 
 def test_labels_are_believed_for_some_seconds_only() -> None:
-    api, now = MemoryClient(MemoryCluster()), [0.0]
+    api, now = FakeClient(FakeCluster()), [0.0]
     api.create(NAMESPACES, {"metadata": {"name": "team-a", "labels": {"tier": "gold"}}})
     labels = NamespaceLabels(api, lambda: now[0])
     assert labels.of("team-a")["tier"] == "gold"
@@ -40,10 +40,10 @@ def test_labels_are_believed_for_some_seconds_only() -> None:
 
 
 def test_all_namespaces_can_be_asked_for_at_once() -> None:
-    api = MemoryClient(MemoryCluster())
+    api = FakeClient(FakeCluster())
     for name, labels in {"team-a": {"tier": "gold"}, "team-b": {}}.items():
         api.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
-    found = NamespaceLabels(api, lambda: 0.0).every()
+    found = NamespaceLabels(api, lambda: 0.0).all()
     assert {name: labels.get("tier") for name, labels in found.items()} == {
         "team-a": "gold",
         "team-b": None,
@@ -51,6 +51,6 @@ def test_all_namespaces_can_be_asked_for_at_once() -> None:
 
 
 def test_a_namespace_that_is_not_there_has_none() -> None:
-    labels = NamespaceLabels(MemoryClient(MemoryCluster()), lambda: 0.0)
+    labels = NamespaceLabels(FakeClient(FakeCluster()), lambda: 0.0)
     with pytest.raises(NotFoundError):
         labels.of("nowhere")

@@ -1,4 +1,4 @@
-"""Nothing is ever given twice: replicas, trackers, people and faults, on real threads."""
+"""Nothing is ever given twice: replicas, controllers, people and faults, on real threads."""
 
 from __future__ import annotations
 
@@ -9,25 +9,31 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.admission.doors.desk import Desk, Line, a_namespace, eventually, new_cluster
-from tests.cluster.faults import Call, Fault, FlakyClient
-from tests.state.crowd import REQUEST_SECONDS, Crowd, Journal, Replicas, quotas
+from tests.admission.handlers.harness import (
+    AdmissionHarness,
+    ScriptedClient,
+    a_namespace,
+    eventually,
+    new_cluster,
+)
+from tests.kube.faults import Call, Fault, FaultyClient
+from tests.state.load import REQUEST_SECONDS, Load, Replicas, ResponseLog, quotas
 from tests.state.replay import Recorder, Replay
-from webhook.cluster.api import NAMESPACES, RESOURCE_QUOTAS
-from webhook.cluster.informer import Timing
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.controllers.tracked import TrackerTiming
-from webhook.runtime import ControlOptions, Engine, EngineOptions
+from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS
+from webhook.kube.informer import InformerTimings
+from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
 
 RUN_SECONDS = 3.0
 EXPIRE_SECONDS = 2 * REQUEST_SECONDS + 0.1
-_QUICK = Timing(first_pause=0.005, longest_pause=0.02)
+_QUICK = InformerTimings(first_pause=0.005, longest_pause=0.02)
 
 
 @contextmanager
 def an_engine(
-    cluster: MemoryCluster, seed: int, *, with_tracker: bool, metrics: Metrics | None = None
+    cluster: FakeCluster, seed: int, *, with_controller: bool, metrics: Metrics | None = None
 ) -> Iterator[Engine]:
     """Run a replica whose connection to the API server is a bad one."""
     rng = random.Random(seed)  # noqa: S311 - repeatable, not secret
@@ -36,8 +42,8 @@ def an_engine(
         chance = rng.random()
         if call.verb == "watch":
             return Fault.EXPIRE if chance < 0.2 else None
-        # a tracker waits for a second after a failure: with many of them it would never count
-        scale = 0.1 if with_tracker else 1
+        # a controller waits for a second after a failure: with many of them it would never count
+        scale = 0.1 if with_controller else 1
         if call.verb == "update_status" and chance < 0.01 * scale:
             return Fault.LOSE_ANSWER
         if call.verb == "patch" and chance < 0.1:
@@ -47,10 +53,14 @@ def an_engine(
         return None
 
     # shorter than any configuration may be: requests are shorter here, too
-    timing = TrackerTiming(settle_seconds=0.005, resync_seconds=0.3, informer=_QUICK)
-    control = ControlOptions(timing=timing, expire_seconds=EXPIRE_SECONDS) if with_tracker else None
-    options = EngineOptions(control=control, informer=_QUICK)
-    engine = Engine(FlakyClient(MemoryClient(cluster), plan), metrics or Metrics(), options)
+    timing = ControllerTimings(write_interval_seconds=0.005, resync_seconds=0.3, informer=_QUICK)
+    control = (
+        ControllerOptions(timings=timing, expire_seconds=EXPIRE_SECONDS)
+        if with_controller
+        else None
+    )
+    options = EngineOptions(controller=control, informer=_QUICK)
+    engine = Engine(FaultyClient(FakeClient(cluster), plan), metrics or Metrics(), options)
     engine.start()
     try:
         assert engine.wait_until_ready(10) == []
@@ -60,30 +70,30 @@ def an_engine(
 
 
 @pytest.mark.parametrize(
-    ("seed", "trackers"), [(1, 1), (2, 2)], ids=["one tracker", "two trackers"]
+    ("seed", "controllers"), [(1, 1), (2, 2)], ids=["one controller", "two controllers"]
 )
-def test_pods_never_take_more_than_their_quotas_allow(seed: int, trackers: int) -> None:
+def test_pods_never_take_more_than_their_quotas_allow(seed: int, controllers: int) -> None:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace())])
     recorder = Recorder(cluster)
     cluster.load([(RESOURCE_QUOTAS, quota) for quota in quotas()])
-    journal = Journal()
+    journal = ResponseLog()
     print(f"seed {seed}")
     with (
-        an_engine(cluster, seed, with_tracker=True) as first,
-        an_engine(cluster, seed + 1, with_tracker=trackers > 1) as second,
-        an_engine(cluster, seed + 2, with_tracker=False) as third,
+        an_engine(cluster, seed, with_controller=True) as first,
+        an_engine(cluster, seed + 1, with_controller=controllers > 1) as second,
+        an_engine(cluster, seed + 2, with_controller=False) as third,
     ):
         replicas = Replicas([first, second, third], journal, seed)
-        crowd = Crowd(cluster, replicas, seed)
+        crowd = Load(cluster, replicas, seed)
         crowd.start()
         _cut_watches(cluster, RUN_SECONDS)
         crowd.stop()
         replay = Replay(journal.admissions)
         try:
-            desk = Desk(cluster, Line(cluster), first)
+            harness = AdmissionHarness(cluster, ScriptedClient(cluster), first)
             eventually(
-                lambda: desk.is_settled() and not desk.reservations(),
+                lambda: harness.is_settled() and not harness.reservations(),
                 "the ledger is quiet and exact",
             )
         finally:
@@ -102,14 +112,14 @@ def test_neither_do_those_that_waited_behind_our_gate(seed: int) -> None:
     cluster.load([(NAMESPACES, a_namespace())])
     recorder = Recorder(cluster)
     cluster.load([(RESOURCE_QUOTAS, quota) for quota in quotas()])
-    journal, metrics = Journal(), Metrics()
+    journal, metrics = ResponseLog(), Metrics()
     print(f"seed {seed}")
     with (
-        an_engine(cluster, seed, with_tracker=True, metrics=metrics) as first,
-        an_engine(cluster, seed + 1, with_tracker=False) as second,
+        an_engine(cluster, seed, with_controller=True, metrics=metrics) as first,
+        an_engine(cluster, seed + 1, with_controller=False) as second,
     ):
-        crowd = Crowd(cluster, Replicas([first, second], journal, seed), seed, gated=0.7)
-        with an_engine(cluster, seed + 2, with_tracker=True):
+        crowd = Load(cluster, Replicas([first, second], journal, seed), seed, gated=0.7)
+        with an_engine(cluster, seed + 2, with_controller=True):
             crowd.start()
             _cut_watches(cluster, RUN_SECONDS / 2)
         _cut_watches(cluster, RUN_SECONDS / 2)
@@ -117,9 +127,9 @@ def test_neither_do_those_that_waited_behind_our_gate(seed: int) -> None:
         crowd.delete_waiting()
         replay = Replay(journal.admissions)
         try:
-            desk = Desk(cluster, Line(cluster), first)
+            harness = AdmissionHarness(cluster, ScriptedClient(cluster), first)
             eventually(
-                lambda: desk.is_settled() and not desk.reservations(),
+                lambda: harness.is_settled() and not harness.reservations(),
                 "the ledger is quiet and exact",
             )
         finally:
@@ -132,7 +142,7 @@ def test_neither_do_those_that_waited_behind_our_gate(seed: int) -> None:
     assert released > 10
 
 
-def _cut_watches(cluster: MemoryCluster, seconds: float) -> None:
+def _cut_watches(cluster: FakeCluster, seconds: float) -> None:
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         time.sleep(0.3)

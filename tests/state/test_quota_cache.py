@@ -6,28 +6,28 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.admission.doors.desk import Line, eventually, new_cluster
+from tests.admission.handlers.harness import ScriptedClient, eventually, new_cluster
 from tests.builders import a_quota
-from webhook.cluster.api import RESOURCE_QUOTAS
-from webhook.cluster.informer import Timing
-from webhook.quota.names import DEFERRED_KEYS
+from webhook.kube.api import RESOURCE_QUOTAS
+from webhook.kube.informer import InformerTimings
+from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.quota_cache import QuotaCache
 
 NS = "team-a"
 
 
 @pytest.fixture
-def line() -> Iterator[Line]:
-    made = Line(new_cluster())
+def line() -> Iterator[ScriptedClient]:
+    made = ScriptedClient(new_cluster())
     made.create(RESOURCE_QUOTAS, a_quota("p1", uid=""))
     yield made
     made.resume()
 
 
 @pytest.fixture
-def cache(line: Line) -> Iterator[QuotaCache]:
+def cache(line: ScriptedClient) -> Iterator[QuotaCache]:
     made = QuotaCache(
-        line, lambda: DEFERRED_KEYS, timing=Timing(first_pause=0.01, longest_pause=0.05)
+        line, lambda: DEFERRED_KEYS, timing=InformerTimings(first_pause=0.01, longest_pause=0.05)
     )
     made.informer.start()
     assert made.informer.wait_for_sync(30)
@@ -37,29 +37,29 @@ def cache(line: Line) -> Iterator[QuotaCache]:
 
 
 def create(
-    line: Line, name: str, *, namespace: str = NS, hard: dict[str, str] | None = None
+    line: ScriptedClient, name: str, *, namespace: str = NS, hard: dict[str, str] | None = None
 ) -> None:
     line.create(RESOURCE_QUOTAS, a_quota(name, uid="", namespace=namespace, hard=hard))
 
 
-def caught_up(line: Line, cache: QuotaCache) -> QuotaCache:
+def caught_up(line: ScriptedClient, cache: QuotaCache) -> QuotaCache:
     assert cache.informer.wait_for_version(line.cluster.resource_version, 30)
     return cache
 
 
-def test_quotas_are_derived_once_until_they_change(line: Line, cache: QuotaCache) -> None:
+def test_quotas_are_derived_once_until_they_change(line: ScriptedClient, cache: QuotaCache) -> None:
     before = cache.up_to_date(NS)
     assert cache.up_to_date(NS) is before
     create(line, "p2", hard={"pods": "1"})
     caught_up(line, cache)
     after = cache.up_to_date(NS)
-    assert [quota.name for quota in after.every] == ["p1", "p2"]
+    assert [quota.name for quota in after.all_quotas] == ["p1", "p2"]
     assert [quota.name for quota in after.deferred.quotas] == ["p1"]
 
 
-def test_whether_terminating_pods_are_held_is_taken_up_at_once(line: Line) -> None:
+def test_whether_terminating_pods_are_held_is_taken_up_at_once(line: ScriptedClient) -> None:
     holds = False
-    quick = Timing(first_pause=0.01, longest_pause=0.05)
+    quick = InformerTimings(first_pause=0.01, longest_pause=0.05)
     cache = QuotaCache(line, lambda: DEFERRED_KEYS, holds_terminating=lambda: holds, timing=quick)
     cache.informer.start()
     try:
@@ -74,12 +74,12 @@ def test_whether_terminating_pods_are_held_is_taken_up_at_once(line: Line) -> No
 
 
 def test_a_quota_that_cannot_be_read_is_told_until_it_can_or_is_gone(
-    line: Line, cache: QuotaCache
+    line: ScriptedClient, cache: QuotaCache
 ) -> None:
     for name in ("b", "c"):
         create(line, name, hard={"requests.cpu": "much"})
     caught_up(line, cache)
-    assert [text.partition(":")[0] for text in cache.up_to_date(NS).unreadable] == [
+    assert [text.partition(":")[0] for text in cache.up_to_date(NS).errors] == [
         "quota b cannot be read",
         "quota c cannot be read",
     ]
@@ -88,27 +88,29 @@ def test_a_quota_that_cannot_be_read_is_told_until_it_can_or_is_gone(
     line.delete(RESOURCE_QUOTAS, "c", namespace=NS)
     caught_up(line, cache)
     seen = cache.up_to_date(NS)
-    assert seen.unreadable == ()
+    assert seen.errors == ()
     assert [quota.name for quota in seen.deferred.quotas] == ["b", "p1"]
 
 
 def test_a_namespace_without_quotas_has_none(cache: QuotaCache) -> None:
     seen = cache.up_to_date("elsewhere")
-    assert (seen.every, seen.unreadable, seen.deferred.quotas) == ((), (), ())
+    assert (seen.all_quotas, seen.errors, seen.deferred.quotas) == ((), (), ())
 
 
-def test_live_quotas_are_those_that_the_api_server_has(line: Line, cache: QuotaCache) -> None:
-    line.hold(RESOURCE_QUOTAS)
+def test_live_quotas_are_those_that_the_api_server_has(
+    line: ScriptedClient, cache: QuotaCache
+) -> None:
+    line.pause(RESOURCE_QUOTAS)
     create(line, "late")
     create(line, "odd", hard={"requests.cpu": "much"})
     assert [quota.name for quota in cache.up_to_date(NS).deferred.quotas] == ["p1"]
     seen = cache.live(NS)
     assert [quota.name for quota in seen.deferred.quotas] == ["late", "p1"]
-    assert [text.partition(":")[0] for text in seen.unreadable] == ["quota odd cannot be read"]
+    assert [text.partition(":")[0] for text in seen.errors] == ["quota odd cannot be read"]
 
 
 def test_a_live_look_that_showed_no_deferred_quota_is_not_believed_twice(
-    line: Line, cache: QuotaCache
+    line: ScriptedClient, cache: QuotaCache
 ) -> None:
     assert cache.live("fresh").deferred.quotas == ()
     create(line, "first", namespace="fresh")

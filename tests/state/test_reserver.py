@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from webhook.cluster.api import (
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import (
     NAMESPACES,
     QUOTA_LEDGERS,
     ConflictError,
@@ -19,25 +20,24 @@ from webhook.cluster.api import (
     UnavailableError,
     UnreachableError,
 )
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.quota.ledger import (
+from webhook.kube.kinds import Kind
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.charging.denials import QuotaExceeded
+from webhook.quota.ledger.ledger import (
     JUST_OPTED_IN,
     NO_LEDGER,
     Account,
     Claim,
-    Door,
     Ledger,
-    Observed,
+    QuotaRevision,
+    ReservationSource,
     Undecided,
 )
-from webhook.quota.quantity import Quantity
-from webhook.quota.refusals import QuotaExceeded
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.reserver import Outcome, Reserved, Reserver, ReserverStats
 
 NS = "team-a"
-OBSERVED = Observed("q", "uid-q", "hash")
+OBSERVED = QuotaRevision("q", "uid-q", "hash")
 SEEN = frozenset({OBSERVED})
 
 
@@ -46,13 +46,13 @@ def cpu(text: str) -> dict[str, Quantity]:
 
 
 def claim(uid: str, amount: str = "1") -> Claim:
-    return Claim(uid, f"pod-{uid}", Door.BIND, cpu(amount), ("q",))
+    return Claim(uid, f"pod-{uid}", ReservationSource.BIND, cpu(amount), ("q",))
 
 
-class Faulty(MemoryClient):
+class FaultyStatusClient(FakeClient):
     """A client whose next status writes meet what is listed in `faults`, first to last."""
 
-    def __init__(self, cluster: MemoryCluster) -> None:
+    def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(cluster)
         self.faults: list[Callable[[Callable[[], Revision]], Revision]] = []
         self.reads = 0
@@ -65,7 +65,9 @@ class Faulty(MemoryClient):
         self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
     ) -> Revision:
         def write() -> Revision:
-            return super(Faulty, self).update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
+            return super(FaultyStatusClient, self).update_status(
+                kind, obj, is_brief=is_brief, dry_run=dry_run
+            )
 
         return self.faults.pop(0)(write) if self.faults else write()
 
@@ -80,21 +82,21 @@ def failed(_write: Callable[[], Revision]) -> Revision:
 
 
 @pytest.fixture
-def cluster() -> MemoryCluster:
-    found = MemoryCluster()
-    MemoryClient(found).create(
+def cluster() -> FakeCluster:
+    found = FakeCluster()
+    FakeClient(found).create(
         NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}}
     )
     return found
 
 
 @pytest.fixture
-def client(cluster: MemoryCluster) -> Faulty:
-    return Faulty(cluster)
+def client(cluster: FakeCluster) -> FaultyStatusClient:
+    return FaultyStatusClient(cluster)
 
 
-def counted(client: MemoryClient, *, hard: str, used: str = "0") -> LedgerStore:
-    """Make the namespace's ledger, as the tracker would, and return a store of its own."""
+def counted(client: FakeClient, *, hard: str, used: str = "0") -> LedgerStore:
+    """Make the namespace's ledger, as the controller would, and return a store of its own."""
     store = LedgerStore(client)
     version = store.create(NS)
     assert version is not None
@@ -118,7 +120,7 @@ def ask(reserver: Reserver, uid: str, amount: str = "1") -> Outcome:
     return reserver.reserve(NS, claim(uid, amount), SEEN, deadline=soon())
 
 
-def test_what_fits_is_in_the_stored_ledger_before_the_answer(client: Faulty) -> None:
+def test_what_fits_is_in_the_stored_ledger_before_the_answer(client: FaultyStatusClient) -> None:
     store = counted(client, hard="2")
     outcome = ask(Reserver(store), "a")
     assert isinstance(outcome, Reserved)
@@ -128,7 +130,9 @@ def test_what_fits_is_in_the_stored_ledger_before_the_answer(client: Faulty) -> 
     assert "a" in now(store).reservations
 
 
-def test_what_does_not_fit_is_refused_with_numbers_and_nothing_is_written(client: Faulty) -> None:
+def test_what_does_not_fit_is_refused_with_numbers_and_nothing_is_written(
+    client: FaultyStatusClient,
+) -> None:
     store = counted(client, hard="2", used="2")
     outcome = ask(Reserver(store), "a")
     assert isinstance(outcome, QuotaExceeded)
@@ -139,9 +143,9 @@ def test_what_does_not_fit_is_refused_with_numbers_and_nothing_is_written(client
     assert not now(store).reservations
 
 
-def test_many_threads_and_replicas_never_give_more_than_there_is(cluster: MemoryCluster) -> None:
-    store = counted(MemoryClient(cluster), hard="50")
-    replicas = [Reserver(LedgerStore(MemoryClient(cluster)), attempts=50) for _ in range(3)]
+def test_many_threads_and_replicas_never_give_more_than_there_is(cluster: FakeCluster) -> None:
+    store = counted(FakeClient(cluster), hard="50")
+    replicas = [Reserver(LedgerStore(FakeClient(cluster)), attempts=50) for _ in range(3)]
 
     def work(number: int) -> Outcome:
         return ask(replicas[number % 3], f"pod-{number}")
@@ -154,7 +158,7 @@ def test_many_threads_and_replicas_never_give_more_than_there_is(cluster: Memory
     assert all(isinstance(one, (Reserved, QuotaExceeded)) for one in outcomes)
 
 
-def test_requests_that_arrive_together_are_written_together(client: Faulty) -> None:
+def test_requests_that_arrive_together_are_written_together(client: FaultyStatusClient) -> None:
     store = counted(client, hard="100")
     batches: list[int] = []
     entered, may_go = threading.Event(), threading.Event()
@@ -170,15 +174,15 @@ def test_requests_that_arrive_together_are_written_together(client: Faulty) -> N
         first = pool.submit(ask, reserver, "first")
         assert entered.wait(10)
         rest = [pool.submit(ask, reserver, f"pod-{number}") for number in range(20)]
-        lane = reserver._lanes.of(NS)
-        while len(lane.waiting) < 20:
+        lane = reserver._queues.of(NS)
+        while len(lane.pending) < 20:
             time.sleep(0.001)
         may_go.set()
         assert all(isinstance(one.result(), Reserved) for one in [first, *rest])
     assert batches == [1, 20]
 
 
-def test_a_conflict_is_decided_again_on_what_is_stored_then(client: Faulty) -> None:
+def test_a_conflict_is_decided_again_on_what_is_stored_then(client: FaultyStatusClient) -> None:
     store = counted(client, hard="1")
     mine, other = Reserver(store), Reserver(LedgerStore(client))
     store.fetch(NS)
@@ -187,7 +191,7 @@ def test_a_conflict_is_decided_again_on_what_is_stored_then(client: Faulty) -> N
     assert isinstance(outcome, QuotaExceeded)
 
 
-def test_an_admission_on_a_known_ledger_reads_nothing(client: Faulty) -> None:
+def test_an_admission_on_a_known_ledger_reads_nothing(client: FaultyStatusClient) -> None:
     reserver = Reserver(counted(client, hard="9"))
     ask(reserver, "a")
     before = client.reads
@@ -195,7 +199,7 @@ def test_an_admission_on_a_known_ledger_reads_nothing(client: Faulty) -> None:
     assert client.reads == before
 
 
-def test_a_refusal_rests_on_a_ledger_that_was_just_read(client: Faulty) -> None:
+def test_a_refusal_rests_on_a_ledger_that_was_just_read(client: FaultyStatusClient) -> None:
     store = counted(client, hard="1")
     reserver = Reserver(store)
     assert isinstance(ask(reserver, "a"), Reserved)
@@ -208,7 +212,7 @@ def test_a_refusal_rests_on_a_ledger_that_was_just_read(client: Faulty) -> None:
 
 @pytest.mark.parametrize("fault", [lost_answer, failed], ids=["answer lost", "write failed"])
 def test_a_write_of_unknown_fate_is_charged_once(
-    client: Faulty, fault: Callable[[Callable[[], Revision]], Revision]
+    client: FaultyStatusClient, fault: Callable[[Callable[[], Revision]], Revision]
 ) -> None:
     store = counted(client, hard="1")
     client.faults.append(fault)
@@ -216,7 +220,7 @@ def test_a_write_of_unknown_fate_is_charged_once(
     assert now(store).accounts["q"].reserved == cpu("1")
 
 
-def test_endless_conflicts_end_undecided_and_reserve_nothing(client: Faulty) -> None:
+def test_endless_conflicts_end_undecided_and_reserve_nothing(client: FaultyStatusClient) -> None:
     store = counted(client, hard="1")
 
     def conflict(_write: Callable[[], Revision]) -> Revision:
@@ -231,14 +235,14 @@ def test_endless_conflicts_end_undecided_and_reserve_nothing(client: Faulty) -> 
     assert not now(store).reservations
 
 
-def test_time_that_runs_out_ends_undecided(client: Faulty) -> None:
+def test_time_that_runs_out_ends_undecided(client: FaultyStatusClient) -> None:
     reserver = Reserver(counted(client, hard="1"))
     outcome = reserver.reserve(NS, claim("a"), SEEN, deadline=time.monotonic() - 1)
     assert isinstance(outcome, Undecided)
     assert "time ran out" in outcome.message
 
 
-def test_a_request_that_waits_too_long_leaves_the_queue(client: Faulty) -> None:
+def test_a_request_that_waits_too_long_leaves_the_queue(client: FaultyStatusClient) -> None:
     store = counted(client, hard="9")
     entered, may_go = threading.Event(), threading.Event()
 
@@ -260,19 +264,21 @@ def test_a_request_that_waits_too_long_leaves_the_queue(client: Faulty) -> None:
     assert isinstance(ask(reserver, "next"), Reserved)
 
 
-def test_without_a_ledger_nothing_is_decided(client: Faulty) -> None:
+def test_without_a_ledger_nothing_is_decided(client: FaultyStatusClient) -> None:
     outcome = ask(Reserver(LedgerStore(client)), "a")
     assert outcome == Undecided("the quota ledger of this namespace is not there yet")
 
 
-def test_a_quota_in_another_state_than_counted_holds_decisions_up(client: Faulty) -> None:
+def test_a_quota_in_another_state_than_counted_holds_decisions_up(
+    client: FaultyStatusClient,
+) -> None:
     reserver = Reserver(counted(client, hard="1"))
-    other = frozenset({Observed("q", "uid-q", "edited")})
+    other = frozenset({QuotaRevision("q", "uid-q", "edited")})
     outcome = reserver.reserve(NS, claim("a"), other, deadline=soon())
     assert outcome == Undecided("usage is being counted for quota: q")
 
 
-def test_a_full_ledger_takes_no_new_pod_and_still_knows_the_old(client: Faulty) -> None:
+def test_a_full_ledger_takes_no_new_pod_and_still_knows_the_old(client: FaultyStatusClient) -> None:
     reserver = Reserver(counted(client, hard="9"), capacity=lambda: 1)
     assert isinstance(ask(reserver, "a"), Reserved)
     assert isinstance(ask(reserver, "b"), Undecided)
@@ -280,17 +286,17 @@ def test_a_full_ledger_takes_no_new_pod_and_still_knows_the_old(client: Faulty) 
 
 
 def test_a_ledger_that_cannot_be_read_holds_decisions_up_and_names_the_field(
-    client: Faulty, cluster: MemoryCluster
+    client: FaultyStatusClient, cluster: FakeCluster
 ) -> None:
     store = counted(client, hard="1")
     patch: Mapping[str, object] = {"status": {"podsResourceVersion": "soon"}}
-    MemoryClient(cluster).patch(QUOTA_LEDGERS, "ledger", patch, namespace=NS, subresource="status")
+    FakeClient(cluster).patch(QUOTA_LEDGERS, "ledger", patch, namespace=NS, subresource="status")
     outcome = ask(Reserver(store), "a")
     assert isinstance(outcome, Undecided)
     assert "status.podsResourceVersion" in outcome.message
 
 
-def test_an_api_server_that_does_not_answer_holds_decisions_up(client: Faulty) -> None:
+def test_an_api_server_that_does_not_answer_holds_decisions_up(client: FaultyStatusClient) -> None:
     class Deaf(LedgerStore):
         def fetch(self, namespace: str) -> LedgerVersion | None:
             raise UnreachableError(f"no route to the ledger of {namespace}")
@@ -301,48 +307,50 @@ def test_an_api_server_that_does_not_answer_holds_decisions_up(client: Faulty) -
     )
 
 
-def test_a_dry_run_decides_the_same_and_writes_nothing(client: Faulty) -> None:
+def test_a_dry_run_decides_the_same_and_writes_nothing(client: FaultyStatusClient) -> None:
     store = counted(client, hard="1")
     reserver = Reserver(store)
     before = store.fetch(NS)
-    assert isinstance(reserver.try_out(NS, claim("a"), SEEN), Reserved)
-    assert isinstance(reserver.try_out(NS, claim("a", "2"), SEEN), QuotaExceeded)
+    assert isinstance(reserver.dry_run(NS, claim("a"), SEEN), Reserved)
+    assert isinstance(reserver.dry_run(NS, claim("a", "2"), SEEN), QuotaExceeded)
     assert store.fetch(NS) == before
 
 
 def test_what_claims_nothing_is_contradicted_by_a_ledger_that_counts_other_quotas(
-    client: Faulty,
+    client: FaultyStatusClient,
 ) -> None:
     store = counted(client, hard="1")
-    other = frozenset({Observed("q", "uid-q", "another hash")})
+    other = frozenset({QuotaRevision("q", "uid-q", "another hash")})
     reserver = Reserver(store)
     said = Undecided("usage is being counted for quota: q")
     before = client.reads
-    assert reserver.contradiction(NS, frozenset()) == said
-    assert reserver.contradiction(NS, other) == said
-    assert reserver.contradiction(NS, SEEN) is None
+    assert reserver.verify_uncharged(NS, frozenset()) == said
+    assert reserver.verify_uncharged(NS, other) == said
+    assert reserver.verify_uncharged(NS, SEEN) is None
     assert client.reads == before + 3  # what was heard of the ledger may be old
 
 
-def test_without_ledger_only_quotas_that_are_known_contradict(client: Faulty) -> None:
+def test_without_ledger_only_quotas_that_are_known_contradict(client: FaultyStatusClient) -> None:
     store = LedgerStore(client)
     for _ in range(2):  # no object, then one in which nothing is counted
-        assert Reserver(store).contradiction(NS, frozenset()) is None
-        assert Reserver(store).contradiction(NS, SEEN) == NO_LEDGER
+        assert Reserver(store).verify_uncharged(NS, frozenset()) is None
+        assert Reserver(store).verify_uncharged(NS, SEEN) == NO_LEDGER
         store.create(NS)
 
 
-def test_a_ledger_without_quotas_contradicts_only_who_knows_some(client: Faulty) -> None:
+def test_a_ledger_without_quotas_contradicts_only_who_knows_some(
+    client: FaultyStatusClient,
+) -> None:
     store = LedgerStore(client)
     version = store.create(NS)
     assert version is not None
     store.write(NS, version, Ledger({}, {}))
-    assert Reserver(store).contradiction(NS, frozenset()) is None
-    assert isinstance(Reserver(store).contradiction(NS, SEEN), Undecided)
+    assert Reserver(store).verify_uncharged(NS, frozenset()) is None
+    assert isinstance(Reserver(store).verify_uncharged(NS, SEEN), Undecided)
 
 
 def test_a_fault_of_the_store_reaches_its_own_request_and_releases_the_others(
-    client: Faulty,
+    client: FaultyStatusClient,
 ) -> None:
     class Broken(LedgerStore):
         def fetch(self, namespace: str) -> LedgerVersion | None:
@@ -356,7 +364,7 @@ def test_a_fault_of_the_store_reaches_its_own_request_and_releases_the_others(
 
 @pytest.mark.parametrize(("opted_in_at", "is_decided"), [(0, True), (7, True), (8, False)])
 def test_a_ledger_from_before_the_namespace_opted_in_decides_nothing(
-    client: Faulty, opted_in_at: int, is_decided: bool
+    client: FaultyStatusClient, opted_in_at: int, is_decided: bool
 ) -> None:
     store = counted(client, hard="1")
     version = store.fetch(NS)
@@ -365,7 +373,7 @@ def test_a_ledger_from_before_the_namespace_opted_in_decides_nothing(
     store.write(NS, version, replace(version.ledger, pods_resource_version=7))
     reserver = Reserver(store, opted_in_at=lambda _namespace: opted_in_at)
     fitting, other = ask(reserver, "a"), ask(reserver, "b", "2")
-    tried = reserver.try_out(NS, claim("c", "2"), SEEN)
+    tried = reserver.dry_run(NS, claim("c", "2"), SEEN)
     if is_decided:
         assert isinstance(fitting, Reserved)
         assert isinstance(other, QuotaExceeded)

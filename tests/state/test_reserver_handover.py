@@ -10,23 +10,30 @@ from types import TracebackType
 
 import pytest
 
-from webhook.cluster.api import NAMESPACES, Object, Revision
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.quota.ledger import Account, Claim, Door, Ledger, Observed, Undecided
-from webhook.quota.quantity import Quantity
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import NAMESPACES, Object, Revision
+from webhook.kube.kinds import Kind
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.ledger.ledger import (
+    Account,
+    Claim,
+    Ledger,
+    QuotaRevision,
+    ReservationSource,
+    Undecided,
+)
 from webhook.state.ledgers import LedgerStore
 from webhook.state.reserver import Outcome, Reserved, Reserver
 
 NS = "team-a"
-OBSERVED = Observed("q", "uid-q", "hash")
+OBSERVED = QuotaRevision("q", "uid-q", "hash")
 ONE_CPU = {"requests.cpu": Quantity.parse("1")}
 
 
-class SlowToWrite(MemoryClient):
+class BlockingClient(FakeClient):
     """A client whose writes of a status wait for `may_write`."""
 
-    def __init__(self, cluster: MemoryCluster) -> None:
+    def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(cluster)
         self.writes = threading.Semaphore(0)
         self.may_write = threading.Event()
@@ -39,7 +46,7 @@ class SlowToWrite(MemoryClient):
         return super().update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
 
 
-class Turnstile:
+class NotifyingLock:
     """A lock that calls `left` after each release, on the thread that released it."""
 
     def __init__(self, lock: threading.Lock, left: Callable[[], None]) -> None:
@@ -60,15 +67,15 @@ class Turnstile:
 
 
 @pytest.fixture
-def client() -> Iterator[SlowToWrite]:
-    cluster = MemoryCluster()
-    plain = MemoryClient(cluster)
+def client() -> Iterator[BlockingClient]:
+    cluster = FakeCluster()
+    plain = FakeClient(cluster)
     plain.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
     store = LedgerStore(plain)
     version = store.create(NS)
     assert version is not None
     store.write(NS, version, Ledger({"q": Account(OBSERVED, _cpu("9"), _cpu("0"))}, {}))
-    slow = SlowToWrite(cluster)
+    slow = BlockingClient(cluster)
     yield slow
     slow.may_write.set()
 
@@ -78,29 +85,29 @@ def _cpu(text: str) -> dict[str, Quantity]:
 
 
 def ask(reserver: Reserver, uid: str, seconds: float = 10) -> Outcome:
-    claim = Claim(uid, uid, Door.BIND, ONE_CPU, ("q",))
+    claim = Claim(uid, uid, ReservationSource.BIND, ONE_CPU, ("q",))
     deadline = time.monotonic() + seconds
     return reserver.reserve(NS, claim, frozenset({OBSERVED}), deadline=deadline)
 
 
 def test_a_request_that_times_out_while_it_gets_the_lead_breaks_nothing(
-    client: SlowToWrite,
+    client: BlockingClient,
 ) -> None:
     store = LedgerStore(client)
     store.fetch(NS)
     reserver = Reserver(store)
-    lane = reserver._lanes.of(NS)
+    lane = reserver._queues.of(NS)
     late_is_done = threading.Event()
     first_thread = threading.Event()
 
     def left() -> None:
-        is_handing_over = bool(lane.waiting) and lane.waiting[0].leads
+        is_handing_over = bool(lane.pending) and lane.pending[0].is_leader
         if is_handing_over and threading.current_thread().name.startswith("first"):
             # the one that waits is told that it leads, but not woken yet: its time runs out now
             first_thread.set()
             late_is_done.wait(0.3)
 
-    lane.lock = Turnstile(threading.Lock(), left)  # type: ignore[assignment]
+    lane.lock = NotifyingLock(threading.Lock(), left)  # type: ignore[assignment]
 
     def ask_late() -> Outcome:
         try:
@@ -115,7 +122,7 @@ def test_a_request_that_times_out_while_it_gets_the_lead_breaks_nothing(
         first = first_pool.submit(ask, reserver, "first")
         assert client.writes.acquire(timeout=10)
         late = late_pool.submit(ask_late)
-        while not lane.waiting:
+        while not lane.pending:
             time.sleep(0.001)
         client.may_write.set()
         assert isinstance(first.result(10), Reserved)
@@ -124,7 +131,7 @@ def test_a_request_that_times_out_while_it_gets_the_lead_breaks_nothing(
     assert isinstance(ask(reserver, "next"), Reserved)
 
 
-def test_many_requests_with_short_deadlines_leave_the_lane_idle(client: SlowToWrite) -> None:
+def test_many_requests_with_short_deadlines_leave_the_lane_idle(client: BlockingClient) -> None:
     client.may_write.set()
     reserver = Reserver(LedgerStore(client))
     with ThreadPoolExecutor(8) as pool:
@@ -134,5 +141,5 @@ def test_many_requests_with_short_deadlines_leave_the_lane_idle(client: SlowToWr
             )
         )
     assert all(isinstance(one, (Reserved, Undecided)) for one in outcomes)
-    assert len(reserver._lanes) == 0
+    assert len(reserver._queues) == 0
     assert isinstance(ask(reserver, "last"), Reserved)

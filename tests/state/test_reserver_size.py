@@ -9,8 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.state.test_reserver import NS, SEEN, Faulty, ask, claim, counted, cpu, now, soon
-from webhook.cluster.api import (
+from tests.state.test_reserver import (
+    NS,
+    SEEN,
+    FaultyStatusClient,
+    ask,
+    claim,
+    counted,
+    cpu,
+    now,
+    soon,
+)
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.jsonfields.encoding import encode_json
+from webhook.kube.api import (
     NAMESPACES,
     QUOTA_LEDGERS,
     InternalError,
@@ -18,11 +30,9 @@ from webhook.cluster.api import (
     TooLargeError,
     UnavailableError,
 )
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.encoding import encode_json
-from webhook.quota.ledger import Claim, Door, Undecided
-from webhook.quota.ledger_codec import written_bytes, written_bytes_of
-from webhook.quota.refusals import QuotaExceeded
+from webhook.quota.charging.denials import QuotaExceeded
+from webhook.quota.ledger.ledger import Claim, ReservationSource, Undecided
+from webhook.quota.ledger.ledger_codec import written_bytes, written_bytes_of
 from webhook.state.ledgers import LedgerStore
 from webhook.state.reserver import Outcome, Reserved, Reserver
 
@@ -30,10 +40,10 @@ FULL = Undecided("the quota ledger of namespace team-a holds as much as one obje
 
 
 @pytest.fixture
-def client() -> Faulty:
-    cluster = MemoryCluster()
-    MemoryClient(cluster).create(NAMESPACES, {"metadata": {"name": NS}})
-    return Faulty(cluster)
+def client() -> FaultyStatusClient:
+    cluster = FakeCluster()
+    FakeClient(cluster).create(NAMESPACES, {"metadata": {"name": NS}})
+    return FaultyStatusClient(cluster)
 
 
 def with_room_for(store: LedgerStore, claims: int) -> int:
@@ -45,16 +55,16 @@ def with_room_for(store: LedgerStore, claims: int) -> int:
 
 
 def free(store: LedgerStore, *uids: str) -> None:
-    """Take reservations away, as the tracker does."""
+    """Take reservations away, as the controller does."""
     version = store.fetch(NS)
     assert version is not None
     assert version.ledger is not None
     ledger = version.ledger
     kept = {uid: one for uid, one in ledger.reservations.items() if uid not in uids}
-    store.write(NS, version, type(ledger)(ledger.accounts, kept, serial=ledger.serial))
+    store.write(NS, version, type(ledger)(ledger.accounts, kept, sequence=ledger.sequence))
 
 
-def test_its_size_is_that_of_what_is_stored(client: Faulty) -> None:
+def test_its_size_is_that_of_what_is_stored(client: FaultyStatusClient) -> None:
     store = counted(client, hard="99")
     reserver = Reserver(store)
     for number in range(20):
@@ -67,9 +77,9 @@ def test_its_size_is_that_of_what_is_stored(client: Faulty) -> None:
         assert abs(written_bytes(ledger) - before - grown) < 30  # sums get longer too
 
 
-def test_the_newest_claims_wait_until_there_is_room_again(client: Faulty) -> None:
+def test_the_newest_claims_wait_until_there_is_room_again(client: FaultyStatusClient) -> None:
     store = counted(client, hard="99")
-    reserver = Reserver(store, most_bytes=with_room_for(store, 3))
+    reserver = Reserver(store, max_bytes=with_room_for(store, 3))
     assert isinstance(ask(reserver, "b"), Reserved)
     assert isinstance(ask(reserver, "c"), Reserved)
     assert ask(reserver, "d") == FULL
@@ -78,25 +88,25 @@ def test_the_newest_claims_wait_until_there_is_room_again(client: Faulty) -> Non
     assert isinstance(ask(reserver, "d"), Reserved)
 
 
-def test_a_pod_that_is_in_the_ledger_needs_no_room(client: Faulty) -> None:
+def test_a_pod_that_is_in_the_ledger_needs_no_room(client: FaultyStatusClient) -> None:
     store = counted(client, hard="99")
-    reserver = Reserver(store, most_bytes=with_room_for(store, 1))
+    reserver = Reserver(store, max_bytes=with_room_for(store, 1))
     assert ask(reserver, "b") == FULL
-    before = now(store).reservations["a"].serial
+    before = now(store).reservations["a"].sequence
     assert isinstance(ask(reserver, "a"), Reserved)
-    assert now(store).reservations["a"].serial > before
+    assert now(store).reservations["a"].sequence > before
 
 
-def test_what_does_not_fit_its_quota_is_refused_all_the_same(client: Faulty) -> None:
+def test_what_does_not_fit_its_quota_is_refused_all_the_same(client: FaultyStatusClient) -> None:
     store = counted(client, hard="3")
-    reserver = Reserver(store, most_bytes=with_room_for(store, 1))
+    reserver = Reserver(store, max_bytes=with_room_for(store, 1))
     assert isinstance(ask(reserver, "large", "7"), QuotaExceeded)
     assert ask(reserver, "small", "1") == FULL
 
 
-def test_of_a_batch_those_are_written_that_fit(client: Faulty) -> None:
+def test_of_a_batch_those_are_written_that_fit(client: FaultyStatusClient) -> None:
     store = counted(client, hard="99")
-    reserver = Reserver(store, most_bytes=with_room_for(store, 4))
+    reserver = Reserver(store, max_bytes=with_room_for(store, 4))
     entered, may_go = threading.Event(), threading.Event()
 
     def slow(write: Callable[[], Revision]) -> Revision:
@@ -110,10 +120,10 @@ def test_of_a_batch_those_are_written_that_fit(client: Faulty) -> None:
         first = pool.submit(ask, reserver, "f")
         assert entered.wait(10)
         rest = [pool.submit(ask, reserver, letter) for letter in "ghijk"]
-        lane = reserver._lanes.of(NS)
-        while len(lane.waiting) < 5:
+        lane = reserver._queues.of(NS)
+        while len(lane.pending) < 5:
             time.sleep(0.001)
-        order = [ticket.claim.uid for ticket in lane.waiting]
+        order = [ticket.claim.uid for ticket in lane.pending]
         may_go.set()
         outcomes = [one.result() for one in rest]
         assert isinstance(first.result(), Reserved)
@@ -123,11 +133,11 @@ def test_of_a_batch_those_are_written_that_fit(client: Faulty) -> None:
     assert set(now(store).reservations) == {"a", "f", *order[:2]}
 
 
-def test_reservations_with_many_charges_count_by_their_size(client: Faulty) -> None:
+def test_reservations_with_many_charges_count_by_their_size(client: FaultyStatusClient) -> None:
     store = counted(client, hard="99")
-    reserver = Reserver(store, most_bytes=with_room_for(store, 4))
+    reserver = Reserver(store, max_bytes=with_room_for(store, 4))
     many = {f"requests.example.com/{number}": amount for number in range(20) for amount in [ONE]}
-    wide = Claim("wide", "wide", Door.BIND, {**cpu("1"), **many}, ("q",))
+    wide = Claim("wide", "wide", ReservationSource.BIND, {**cpu("1"), **many}, ("q",))
     assert reserver.reserve(NS, wide, SEEN, deadline=soon()) == FULL
     assert isinstance(ask(reserver, "narrow"), Reserved)
 
@@ -144,7 +154,7 @@ REFUSALS: dict[str, Exception] = {
 
 @pytest.mark.parametrize("error", REFUSALS.values(), ids=REFUSALS.keys())
 def test_an_object_that_is_refused_as_too_large_is_not_sent_again(
-    client: Faulty, error: Exception
+    client: FaultyStatusClient, error: Exception
 ) -> None:
     store = counted(client, hard="9")
     sent: list[str] = []
@@ -160,7 +170,7 @@ def test_an_object_that_is_refused_as_too_large_is_not_sent_again(
     assert not now(store).reservations
 
 
-def test_another_failure_of_the_api_server_is_tried_again(client: Faulty) -> None:
+def test_another_failure_of_the_api_server_is_tried_again(client: FaultyStatusClient) -> None:
     store = counted(client, hard="9")
 
     def fail(_write: Callable[[], Revision]) -> Revision:
@@ -173,7 +183,9 @@ def test_another_failure_of_the_api_server_is_tried_again(client: Faulty) -> Non
     assert isinstance(ask(Reserver(store), "a"), Reserved)
 
 
-def test_how_many_reservations_there_may_be_is_asked_at_each_decision(client: Faulty) -> None:
+def test_how_many_reservations_there_may_be_is_asked_at_each_decision(
+    client: FaultyStatusClient,
+) -> None:
     capacity = [1]
     reserver = Reserver(counted(client, hard="9"), capacity=lambda: capacity[0])
     assert isinstance(ask(reserver, "a"), Reserved)
@@ -182,7 +194,7 @@ def test_how_many_reservations_there_may_be_is_asked_at_each_decision(client: Fa
     assert isinstance(ask(reserver, "b"), Reserved)
 
 
-def test_a_dry_run_says_the_same(client: Faulty) -> None:
+def test_a_dry_run_says_the_same(client: FaultyStatusClient) -> None:
     store = counted(client, hard="9")
-    reserver = Reserver(store, most_bytes=with_room_for(store, 1))
-    assert reserver.try_out(NS, claim("b"), SEEN) == FULL
+    reserver = Reserver(store, max_bytes=with_room_for(store, 1))
+    assert reserver.dry_run(NS, claim("b"), SEEN) == FULL

@@ -10,31 +10,35 @@ from typing import cast
 
 import pytest
 
-from tests.admission.doors.desk import a_namespace, eventually, new_cluster
+from tests.admission.handlers.harness import a_namespace, eventually, new_cluster
 from tests.builders import a_binding, a_pod
-from tests.state.crowd import Journal, Replicas
+from tests.state.load import Replicas, ResponseLog
 from tests.state.test_no_overcommit import EXPIRE_SECONDS
-from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, ApiError
-from webhook.cluster.informer import Timing
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.controllers.tracked import TrackerTiming
-from webhook.runtime import ControlOptions, Engine, EngineOptions
-from webhook.state.names import GATE
+from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, ApiError
+from webhook.kube.informer import InformerTimings
+from webhook.runtime import ControllerOptions, Engine, EngineOptions
+from webhook.state.well_known import SCHEDULING_GATE
 from webhook.telemetry.metrics import Metrics
 
 HARD = 20
-_QUICK = Timing(first_pause=0.005, longest_pause=0.02)
+_QUICK = InformerTimings(first_pause=0.005, longest_pause=0.02)
 
 
-def an_engine(cluster: MemoryCluster, *, with_tracker: bool) -> Engine:
+def an_engine(cluster: FakeCluster, *, with_controller: bool) -> Engine:
     """A replica on a good connection."""
-    timing = TrackerTiming(settle_seconds=0.005, resync_seconds=0.3, informer=_QUICK)
-    control = ControlOptions(timing=timing, expire_seconds=EXPIRE_SECONDS) if with_tracker else None
-    options = EngineOptions(control=control, informer=_QUICK, follow_ledgers=True)
-    return Engine(MemoryClient(cluster), Metrics(), options)
+    timing = ControllerTimings(write_interval_seconds=0.005, resync_seconds=0.3, informer=_QUICK)
+    control = (
+        ControllerOptions(timings=timing, expire_seconds=EXPIRE_SECONDS)
+        if with_controller
+        else None
+    )
+    options = EngineOptions(controller=control, informer=_QUICK, follow_ledgers=True)
+    return Engine(FakeClient(cluster), Metrics(), options)
 
 
-def granted(api: MemoryClient) -> dict[str, int]:
+def granted(api: FakeClient) -> dict[str, int]:
     """What each namespace holds."""
     raw = api.get(CLUSTER_DEFERRED_QUOTAS, "both")
     status = cast("Mapping[str, list[Mapping[str, object]]]", raw.get("status") or {})
@@ -47,8 +51,8 @@ def granted(api: MemoryClient) -> dict[str, int]:
 class Binders:
     """Schedulers that try again and again, one for each namespace and replica."""
 
-    def __init__(self, cluster: MemoryCluster, replicas: Replicas, namespaces: list[str]) -> None:
-        self._api = MemoryClient(cluster, admission=replicas)
+    def __init__(self, cluster: FakeCluster, replicas: Replicas, namespaces: list[str]) -> None:
+        self._api = FakeClient(cluster, admission=replicas)
         self._replicas = replicas
         self.stopping = threading.Event()
         self.said: Counter[str] = Counter()
@@ -93,14 +97,16 @@ def test_as_much_is_admitted_as_there_is(number: int, run: int, gated: int) -> N
                     namespace=name,
                     uid=f"{name}-{one}",
                     requests={"cpu": "1"},
-                    schedulingGates=[{"name": GATE}] if gated and one % gated == 0 else [],
+                    schedulingGates=[{"name": SCHEDULING_GATE}]
+                    if gated and one % gated == 0
+                    else [],
                 ),
             )
             for name in names
             for one in range(40 // number)
         ]
     )
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     api.create(
         CLUSTER_DEFERRED_QUOTAS,
         {
@@ -110,12 +116,12 @@ def test_as_much_is_admitted_as_there_is(number: int, run: int, gated: int) -> N
             "spec": {"namespaceSelector": {}, "hard": {"requests.cpu": str(HARD)}},
         },
     )
-    engines = [an_engine(cluster, with_tracker=index == 0) for index in range(2)]
+    engines = [an_engine(cluster, with_controller=index == 0) for index in range(2)]
     for engine in engines:
         engine.start()
     try:
         assert [one.wait_until_ready(10) for one in engines] == [[], []]
-        replicas = Replicas(engines, Journal(), seed=run)
+        replicas = Replicas(engines, ResponseLog(), seed=run)
         binders = Binders(cluster, replicas, names)
         for thread in binders.threads:
             thread.start()

@@ -9,33 +9,33 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.builders import a_pod, a_quota
-from tests.cluster.builders import a_cluster
-from webhook.cluster.api import PODS, RESOURCE_QUOTAS, Kind, Object, ObjectList, UnreachableError
-from webhook.cluster.informer import Timing
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.cluster.memory.watching import MemoryWatch
-from webhook.quota.names import DEFERRED_KEYS
+from tests.kube.builders import a_cluster
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.fakecluster.storage.watch import FakeWatch
+from webhook.kube.api import PODS, RESOURCE_QUOTAS, Kind, Object, ObjectList, UnreachableError
+from webhook.kube.informer import InformerTimings
+from webhook.kube.informer_types import STALE_SECONDS
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.state.cluster_view import CachedView
 from webhook.state.ledgers import LedgerStore
-from webhook.state.live_quotas import LiveQuotas
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
-from webhook.state.staleness import STALE_SECONDS
-from webhook.state.view import CachedView
+from webhook.state.quota_lister import QuotaLister
 
 list_of = list  # a client's method has the name
 NS = "team-a"
 SOON = 10.0
 
 
-class Asked(MemoryClient):
+class RecordingClient(FakeClient):
     """A client that notes what is read, and can lose its way to the API server."""
 
-    def __init__(self, cluster: MemoryCluster) -> None:
+    def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(cluster)
         self.asked: list[str] = []
         self.is_cut_off = False
         self.is_unwatchable = False
-        self.watches: list_of[MemoryWatch] = []
+        self.watches: list_of[FakeWatch] = []
 
     def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
         self._ask(f"get {kind.plural} {namespace}/{name}")
@@ -64,7 +64,7 @@ class Asked(MemoryClient):
         field_selector: str = "",
         timeout_seconds: float | None = None,
         bookmarks: bool = True,
-    ) -> MemoryWatch:
+    ) -> FakeWatch:
         if self.is_unwatchable:
             raise UnreachableError("no route")
         made = super().watch(
@@ -86,15 +86,15 @@ class Asked(MemoryClient):
 
 
 @dataclass
-class World:
+class Scenario:
     """A cluster that is followed, and a clock that a test moves."""
 
-    cluster: MemoryCluster = field(default_factory=a_cluster)
+    cluster: FakeCluster = field(default_factory=a_cluster)
     now: float = 1000.0
 
     def __post_init__(self) -> None:
-        self.line = Asked(self.cluster)
-        timing = Timing(rand=lambda: 0.0, clock=lambda: self.now)
+        self.line = RecordingClient(self.cluster)
+        timing = InformerTimings(rand=lambda: 0.0, clock=lambda: self.now)
         self.quotas = QuotaCache(self.line, lambda: DEFERRED_KEYS, timing=timing)
         self.view = CachedView(
             self.line,
@@ -133,8 +133,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
+def scenario() -> Iterator[Scenario]:
+    made = Scenario()
     made.line.create(RESOURCE_QUOTAS, a_quota("p1", uid=""))
     made.line.create(PODS, a_pod(uid=""))
     made.start()
@@ -144,116 +144,118 @@ def world() -> Iterator[World]:
 
 
 def test_before_the_first_list_nothing_can_be_decided() -> None:
-    assert World().view.quotas(NS).unreadable == ("the quotas have not been listed yet",)
+    assert Scenario().view.quotas(NS).errors == ("the quotas have not been listed yet",)
 
 
-def test_what_was_heard_of_lately_is_believed(world: World) -> None:
-    world.now += STALE_SECONDS
-    seen = world.view.quotas(NS)
+def test_what_was_heard_of_lately_is_believed(scenario: Scenario) -> None:
+    scenario.now += STALE_SECONDS
+    seen = scenario.view.quotas(NS)
     assert [quota.name for quota in seen.deferred.quotas] == ["p1"]
-    assert not world.view.pod(NS, "web-1").is_live
-    assert world.line.asked == []
+    assert not scenario.view.pod(NS, "web-1").is_live
+    assert scenario.line.asked == []
 
 
-def test_after_a_long_silence_the_api_server_is_asked(world: World) -> None:
-    world.now += STALE_SECONDS + 1
-    seen = world.view.quotas(NS)
-    assert [quota.name for quota in seen.every] == ["p1"]
+def test_after_a_long_silence_the_api_server_is_asked(scenario: Scenario) -> None:
+    scenario.now += STALE_SECONDS + 1
+    seen = scenario.view.quotas(NS)
+    assert [quota.name for quota in seen.all_quotas] == ["p1"]
     assert [quota.name for quota in seen.deferred.quotas] == ["p1"]
-    assert seen.unreadable == ()
-    assert world.view.pod(NS, "web-1").is_live
-    assert world.line.asked == [f"list resourcequotas {NS}", f"get pods {NS}/web-1"]
+    assert seen.errors == ()
+    assert scenario.view.pod(NS, "web-1").is_live
+    assert scenario.line.asked == [f"list resourcequotas {NS}", f"get pods {NS}/web-1"]
 
 
-def test_an_answer_is_believed_for_some_seconds(world: World) -> None:
-    world.now += STALE_SECONDS + 1
+def test_an_answer_is_believed_for_some_seconds(scenario: Scenario) -> None:
+    scenario.now += STALE_SECONDS + 1
     for _ in range(5):
-        world.view.quotas(NS)
-    world.now += 6
-    world.view.quotas(NS)
-    world.view.quotas("team-b")
-    assert world.line.asked == [
+        scenario.view.quotas(NS)
+    scenario.now += 6
+    scenario.view.quotas(NS)
+    scenario.view.quotas("team-b")
+    assert scenario.line.asked == [
         f"list resourcequotas {NS}",
         f"list resourcequotas {NS}",
         "list resourcequotas team-b",
     ]
 
 
-def test_live_quotas_are_those_of_the_cache(world: World) -> None:
-    cached = world.view.quotas(NS)
-    world.now += STALE_SECONDS + 1
-    live = world.view.quotas(NS)
+def test_live_quotas_are_those_of_the_cache(scenario: Scenario) -> None:
+    cached = scenario.view.quotas(NS)
+    scenario.now += STALE_SECONDS + 1
+    live = scenario.view.quotas(NS)
     assert live is not cached
     assert live.deferred.observed == cached.deferred.observed
-    assert live.every == cached.every
+    assert live.all_quotas == cached.all_quotas
 
 
-def test_a_word_of_the_api_server_makes_the_cache_believable_again(world: World) -> None:
-    world.now += STALE_SECONDS + 1
-    world.hear()
-    assert [quota.name for quota in world.view.quotas(NS).every] == ["p1"]
-    assert not world.view.pod(NS, "web-1").is_live
-    assert world.line.asked == []
+def test_a_word_of_the_api_server_makes_the_cache_believable_again(scenario: Scenario) -> None:
+    scenario.now += STALE_SECONDS + 1
+    scenario.hear()
+    assert [quota.name for quota in scenario.view.quotas(NS).all_quotas] == ["p1"]
+    assert not scenario.view.pod(NS, "web-1").is_live
+    assert scenario.line.asked == []
 
 
 def test_while_nobody_can_be_asked_nothing_is_decided_and_it_is_said_since_when(
-    world: World,
+    scenario: Scenario,
 ) -> None:
-    world.line.is_cut_off = True
-    world.now += 240
-    seen = world.view.quotas(NS)
-    assert seen.every == ()
-    (reason,) = seen.unreadable
+    scenario.line.is_cut_off = True
+    scenario.now += 240
+    seen = scenario.view.quotas(NS)
+    assert seen.all_quotas == ()
+    (reason,) = seen.errors
     assert reason == (
         "the API server was last heard of 240 seconds ago, and the quotas cannot be listed: "
         "no route"
     )
     with pytest.raises(UnreachableError):
-        world.view.pod(NS, "web-1")
+        scenario.view.pod(NS, "web-1")
 
 
-def test_a_live_quota_that_cannot_be_read_is_told(world: World) -> None:
+def test_a_live_quota_that_cannot_be_read_is_told(scenario: Scenario) -> None:
     odd = a_quota("odd", uid="", hard={"requests.cpu": "much"})
-    world.cluster.load([(RESOURCE_QUOTAS, odd)])
-    world.now += STALE_SECONDS * 2
-    quotas, unreadable = LiveQuotas(world.line, lambda: world.now).of(NS, is_believed=bool)
+    scenario.cluster.load([(RESOURCE_QUOTAS, odd)])
+    scenario.now += STALE_SECONDS * 2
+    quotas, unreadable = QuotaLister(scenario.line, lambda: scenario.now).of(NS, is_believed=bool)
     assert [quota.name for quota in quotas] == ["p1"]
     (text,) = unreadable
     assert text.startswith("quota odd cannot be read: spec.hard[requests.cpu]: ")
 
 
-def test_answers_are_not_kept_without_end(world: World) -> None:
-    live = LiveQuotas(world.line, lambda: world.now)
+def test_answers_are_not_kept_without_end(scenario: Scenario) -> None:
+    live = QuotaLister(scenario.line, lambda: scenario.now)
     for number in range(2500):
         live.of(f"team-{number}", is_believed=bool)
     assert len(live._listed) <= 1000
 
 
-def test_what_was_derived_for_a_namespace_goes_with_its_quotas(world: World) -> None:
-    world.view.quotas(NS)
-    assert set(world.quotas._derived) == {NS}
-    gone = world.line.delete(RESOURCE_QUOTAS, "p1", namespace=NS)
-    assert world.quotas.informer.wait_for_version(gone.resource_version, SOON)
-    assert world.view.quotas(NS).every == ()
-    assert world.view.quotas("nowhere").every == ()
-    assert world.quotas._derived == {}
+def test_what_was_derived_for_a_namespace_goes_with_its_quotas(scenario: Scenario) -> None:
+    scenario.view.quotas(NS)
+    assert set(scenario.quotas._derived) == {NS}
+    gone = scenario.line.delete(RESOURCE_QUOTAS, "p1", namespace=NS)
+    assert scenario.quotas.informer.wait_for_version(gone.resource_version, SOON)
+    assert scenario.view.quotas(NS).all_quotas == ()
+    assert scenario.view.quotas("nowhere").all_quotas == ()
+    assert scenario.quotas._derived == {}
 
 
-def test_without_a_watch_the_first_quota_of_a_namespace_is_known_at_once(world: World) -> None:
-    assert world.quotas.informer.is_following
-    world.lose_watches()
-    assert world.view.quotas("team-b").deferred.quotas == ()
+def test_without_a_watch_the_first_quota_of_a_namespace_is_known_at_once(
+    scenario: Scenario,
+) -> None:
+    assert scenario.quotas.informer.is_following
+    scenario.lose_watches()
+    assert scenario.view.quotas("team-b").deferred.quotas == ()
     native = a_quota("native", uid="", namespace="team-b", hard={"pods": "1"})
-    world.line.create(RESOURCE_QUOTAS, native)
-    assert world.view.quotas("team-b").deferred.quotas == ()
-    world.line.create(RESOURCE_QUOTAS, a_quota("first", uid="", namespace="team-b"))
-    seen = world.view.quotas("team-b")  # in the same second: that there was none is not believed
+    scenario.line.create(RESOURCE_QUOTAS, native)
+    assert scenario.view.quotas("team-b").deferred.quotas == ()
+    scenario.line.create(RESOURCE_QUOTAS, a_quota("first", uid="", namespace="team-b"))
+    seen = scenario.view.quotas("team-b")  # in the same second: that there was none is not believed
     assert [quota.name for quota in seen.deferred.quotas] == ["first"]
-    assert [quota.name for quota in seen.every] == ["first", "native"]
+    assert [quota.name for quota in seen.all_quotas] == ["first", "native"]
 
 
-def test_without_a_watch_and_without_an_answer_nothing_can_be_decided(world: World) -> None:
-    world.lose_watches()
-    world.line.is_cut_off = True
-    (reason,) = world.view.quotas(NS).unreadable
+def test_without_a_watch_and_without_an_answer_nothing_can_be_decided(scenario: Scenario) -> None:
+    scenario.lose_watches()
+    scenario.line.is_cut_off = True
+    (reason,) = scenario.view.quotas(NS).errors
     assert reason.endswith("the quotas cannot be listed: no route")

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.telemetry.logs import MAX_WAITING, BatchHandler, JsonFormatter, configure
+from webhook.telemetry.logs import MAX_QUEUED_RECORDS, BatchHandler, JsonFormatter, configure
 
 
 @pytest.fixture
@@ -177,14 +177,14 @@ def test_a_reader_that_is_stuck_holds_nobody_up_and_is_told_what_it_missed() -> 
     log = logging.getLogger("webhook.x")
     log.info("first")
     begin = time.monotonic()
-    for number in range(2 * MAX_WAITING):
+    for number in range(2 * MAX_QUEUED_RECORDS):
         log.info("more", extra={"number": number})
     assert time.monotonic() - begin < 10
     stuck.free.set()
     lines = written_to(stuck)
     (lost,) = [line for line in lines if line["message"] == "log lines lost"]
     assert lost["count"] + len([line for line in lines if line["message"] == "more"]) == (
-        2 * MAX_WAITING
+        2 * MAX_QUEUED_RECORDS
     )
     assert lost["count"] > 0
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from webhook.telemetry.metrics import DOORS, MALFORMED, OTHER, Metrics, bounded
+from webhook.telemetry.metrics import HANDLERS, MALFORMED, OTHER, Metrics, bounded
 
 
 def families(metrics: Metrics) -> dict[str, str]:
@@ -46,7 +46,7 @@ def test_two_processes_do_not_share_counts() -> None:
 def test_answers_are_sorted_into_half_a_millisecond_to_five_seconds() -> None:
     metrics = Metrics()
     metrics.admission.seconds.labels("bind", "validating").observe(0.0004)
-    buckets = re.findall(r'bucket\{door="bind",le="([^"]+)"', metrics.text().decode())
+    buckets = re.findall(r'bucket\{handler="bind",le="([^"]+)"', metrics.text().decode())
     assert (buckets[0], buckets[-2], buckets[-1]) == ("0.0005", "5.0", "+Inf")
 
 
@@ -56,7 +56,7 @@ def test_counters_have_no_second_series_with_their_birth() -> None:
 
 @pytest.mark.parametrize(
     ("value", "known", "label"),
-    [("bind", DOORS, "bind"), ("x" * 999, DOORS, OTHER), ("json", MALFORMED, "json")],
+    [("bind", HANDLERS, "bind"), ("x" * 999, HANDLERS, OTHER), ("json", MALFORMED, "json")],
     ids=["known", "unknown", "another set"],
 )
 def test_labels_come_from_closed_sets(value: str, known: frozenset[str], label: str) -> None:

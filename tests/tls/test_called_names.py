@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from webhook.cluster.api import VALIDATING_WEBHOOKS
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.installing import render
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.install import render
+from webhook.kube.api import VALIDATING_WEBHOOKS
 from webhook.tls.called_names import called_names, read_called_names
 
 SERVICE = "deferred-quota-webhook.deferred-quota-system.svc"
@@ -29,7 +29,7 @@ def test_the_names_are_of_the_places_that_may_be_ours(
 
 
 def test_what_is_not_registered_calls_nobody() -> None:
-    api = MemoryClient(MemoryCluster())
+    api = FakeClient(FakeCluster())
     assert read_called_names(api, is_in_pod=True) == set()
     registrations: list[Any] = list(render().registrations)
     api.create(VALIDATING_WEBHOOKS, registrations[-1])

@@ -165,7 +165,7 @@ CLUSTER_PREFIX: Final = "cdq/"
 
 _EXCLUDE = "deferredquota.io/exclude"
 _LET_THROUGH = "deferredquota.io/ungated"
-_MODE, _PACING = "deferredquota.io/mode", "deferredquota.io/gating"
+_MODE, _GATING = "deferredquota.io/mode", "deferredquota.io/gating"
 
 Fact: TypeAlias = PodFact | QuotaFact | LedgerFact | SpaceFact | ClusterFact
 
@@ -286,8 +286,8 @@ def space_fact(
         at=at,
         namespace=namespace["metadata"]["name"],
         is_deferred=labels.get(_MODE) == "deferred" and not is_deleted,
-        is_paced=labels.get(_PACING) != "never",
-        lets_through=labels.get(_PACING) == "auto",
+        is_paced=labels.get(_GATING) != "never",
+        lets_through=labels.get(_GATING) == "auto",
     )
 
 

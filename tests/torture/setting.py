@@ -17,7 +17,7 @@ _PATIENCE_SECONDS: Final = 120.0
 
 
 _OPTED_IN: Final = {"deferredquota.io/mode": "deferred", "deferredquota.io/gating": "never"}
-_PACING: Final = "deferredquota.io/gating"
+_GATING: Final = "deferredquota.io/gating"
 _CLUSTER_QUOTAS: Final = "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas"
 _PROBE: Final = "mask-probe"
 
@@ -56,7 +56,7 @@ def lay_out(plane: ControlPlane, spaces: Sequence[Space]) -> None:
     for space in spaces:
         labels = {
             **_OPTED_IN,
-            _PACING: space.pacing,
+            _GATING: space.gating,
             **(TEAM if space.shares_cluster_quota else {}),
         }
         made = {"metadata": {"name": space.name, "labels": labels}}

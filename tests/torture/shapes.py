@@ -56,7 +56,7 @@ class Space:
         return not (self.is_edited or self.is_moved or self.is_scheduled or self.is_churned)
 
     @property
-    def pacing(self) -> str:
+    def gating(self) -> str:
         """What the label says that paces its pods, unless it is being moved."""
         if not self.is_paced:
             return "never"

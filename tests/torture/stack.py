@@ -29,9 +29,9 @@ from tests.e2e.harness import make_certificates
 from tests.torture.bystander import Bystander, registration
 from tests.torture.links import Links
 from tests.torture.shapes import Space
-from webhook.cluster.api import Object
-from webhook.installing import MANIFESTS
-from webhook.installing.rendering import Rendered, render
+from webhook.install import MANIFESTS
+from webhook.install.rendering import Rendered, render
+from webhook.kube.api import Object
 
 DOORS: Final = "doors"
 """The link between the API server and the webhooks."""

@@ -75,7 +75,7 @@ def test_every_style_of_namespace_is_there_and_specs_are_not_shared() -> None:
         assert {getattr(space, style) for space in made[:4]} == {True, False}
     for style in ("is_paced", "is_moved", "lets_through", "shares_cluster_quota"):
         assert {getattr(space, style) for space in made} == {True, False}
-    assert {space.pacing for space in made} == {"never", "always", "auto"}
+    assert {space.gating for space in made} == {"never", "always", "auto"}
     untouched = made[0]
     styles = (untouched.is_edited, untouched.is_wild, untouched.is_scheduled)
     assert not any(styles)

@@ -1,11 +1,11 @@
 """Admission: AdmissionReview in, AdmissionReview out.
 
 - `serving`: the server, down to its sockets.
-- `review`, `wire`, `patches`, `deadline`: the format of reviews and answers, and how long an
-  answer may take.
-- `extender`: what a scheduler is told, by trying binds out at the doors.
-- `doors`: the decisions, one module per door; `rules` is what they decide by.
+- `review`, `review_types`, `patch_builder`, `deadline`: the format of reviews and responses, and
+  the time that a response may take.
+- `handlers`: the decisions, one module for each kind of request; `dispatch` is their table.
+- `extender`: the scheduler's questions, answered by dry runs of binds.
 
-Belongs here: what a request is and what it is answered. Does not: how quota is counted (`quota`),
-where reservations are kept (`state`).
+Belongs here: what a request is and how it is answered. Does not: how quota is counted (`quota`),
+where reservations are kept (`state`), what the configuration means (`policy`).
 """

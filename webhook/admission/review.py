@@ -24,31 +24,31 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from webhook.admission.patches import PatchOperation, encode_patch
-from webhook.admission.wire import (
+from webhook.admission.patch_builder import PatchOperation, encode_patch
+from webhook.admission.review_types import (
     API_VERSION,
     KIND,
     MALFORMED_REASONS,
     MalformedReviewError,
-    WireDetails,
-    WireKind,
-    WireRequest,
-    WireResource,
-    WireResponse,
-    WireStatus,
-    WireUserInfo,
+    ReviewKind,
+    ReviewRequest,
+    ReviewResource,
+    ReviewResponse,
+    ReviewStatus,
+    ReviewUserInfo,
+    StatusDetails,
     parse,
     write,
 )
-from webhook.quota.names import MAX_NAME_BYTES
-from webhook.quota.refusals import Cause
+from webhook.quota.charging.denials import Cause
+from webhook.quota.objects.names import MAX_NAME_BYTES
 
 __all__ = [
     "MALFORMED_REASONS",
     "STATUS_CODES",
     "AdmissionRequest",
+    "AdmissionResponse",
     "Allowed",
-    "Answer",
     "AnswerError",
     "Denied",
     "GroupVersionKind",
@@ -160,8 +160,8 @@ class Allowed:
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     """Audit annotations; the API server puts the webhook's name before each key."""
-    door: str = ""
-    """For logs and metrics: the door that decided, when the resource alone does not tell."""
+    handler: str = ""
+    """For logs and metrics: the handler that decided, when the resource alone does not tell."""
 
     def __post_init__(self) -> None:
         _check_audit_keys(self.audit)
@@ -192,7 +192,7 @@ class Denied:
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     decision: str = "denied"
-    door: str = ""
+    handler: str = ""
 
     def __post_init__(self) -> None:
         if self.code not in STATUS_CODES:
@@ -200,12 +200,12 @@ class Denied:
         _check_audit_keys(self.audit)
 
 
-Answer: TypeAlias = Allowed | Denied
+AdmissionResponse: TypeAlias = Allowed | Denied
 
 
-_NO_KIND: Final = WireKind()
-_NO_RESOURCE: Final = WireResource()
-_NO_USER: Final = WireUserInfo()
+_NO_KIND: Final = ReviewKind()
+_NO_RESOURCE: Final = ReviewResource()
+_NO_USER: Final = ReviewUserInfo()
 
 
 def decode_review(data: bytes, phase: Phase) -> AdmissionRequest:
@@ -228,7 +228,7 @@ def decode_review(data: bytes, phase: Phase) -> AdmissionRequest:
     return _admission_request(review.request, phase)
 
 
-def encode_review(request: AdmissionRequest, answer: Answer) -> bytes:
+def encode_review(request: AdmissionRequest, answer: AdmissionResponse) -> bytes:
     """Write the AdmissionReview that answers `request`.
 
     Raises:
@@ -254,7 +254,7 @@ def clean_warnings(warnings: Iterable[str]) -> list[str]:
     return kept
 
 
-def _admission_request(raw: WireRequest, phase: Phase) -> AdmissionRequest:
+def _admission_request(raw: ReviewRequest, phase: Phase) -> AdmissionRequest:
     kind, resource, user = raw.kind or _NO_KIND, raw.resource or _NO_RESOURCE, raw.user_info
     if not raw.uid:
         raise MalformedReviewError("uid", "request.uid: must not be empty")
@@ -284,7 +284,7 @@ def _admission_request(raw: WireRequest, phase: Phase) -> AdmissionRequest:
     )
 
 
-def _check_lengths(raw: WireRequest, kind: WireKind, resource: WireResource) -> None:
+def _check_lengths(raw: ReviewRequest, kind: ReviewKind, resource: ReviewResource) -> None:
     """Refuse what no API server names so; only `name` and the user are written by people."""
     for path, text in (
         ("uid", raw.uid),
@@ -303,14 +303,14 @@ def _check_lengths(raw: WireRequest, kind: WireKind, resource: WireResource) -> 
             raise MalformedReviewError("request", f"request.{path}: {rule}")
 
 
-def _allowed(request: AdmissionRequest, answer: Allowed) -> WireResponse:
+def _allowed(request: AdmissionRequest, answer: Allowed) -> ReviewResponse:
     if not answer.patch:
         patch_type = patch = None
     elif request.phase is Phase.MUTATING:
         patch_type, patch = "JSONPatch", b64encode(encode_patch(answer.patch)).decode("ascii")
     else:
         raise AnswerError("patch: the validating phase must not change the object")
-    return WireResponse(
+    return ReviewResponse(
         uid=request.uid,
         allowed=True,
         patch_type=patch_type,
@@ -320,9 +320,9 @@ def _allowed(request: AdmissionRequest, answer: Allowed) -> WireResponse:
     )
 
 
-def _denied(request: AdmissionRequest, answer: Denied) -> WireResponse:
+def _denied(request: AdmissionRequest, answer: Denied) -> ReviewResponse:
     habit = request.kind.kind if answer.code == 422 else request.resource
-    details = WireDetails(
+    details = StatusDetails(
         name=_cut(answer.name or request.name, MAX_AUDIT_CHARACTERS),
         group=answer.group or request.group,
         kind=answer.kind or habit,
@@ -330,16 +330,16 @@ def _denied(request: AdmissionRequest, answer: Denied) -> WireResponse:
         retry_after_seconds=answer.retry_after_seconds,
     )
     message = _cut(answer.message, MAX_MESSAGE_CHARACTERS)
-    return WireResponse(
+    return ReviewResponse(
         uid=request.uid,
         allowed=False,
-        status=WireStatus("Failure", answer.code, answer.reason, message, details),
+        status=ReviewStatus("Failure", answer.code, answer.reason, message, details),
         audit_annotations=_audit(answer),
         warnings=clean_warnings(answer.warnings) if answer.warnings else None,
     )
 
 
-def _audit(answer: Answer) -> dict[str, str]:
+def _audit(answer: AdmissionResponse) -> dict[str, str]:
     audit = {"decision": answer.decision}
     for key, text in answer.audit.items():
         audit[key] = text if len(text) <= MAX_AUDIT_CHARACTERS else _cut(text, MAX_AUDIT_CHARACTERS)

@@ -3,10 +3,10 @@
 `commands` has what a command is called, takes and says in its help; the module of its body is
 imported when it runs, so that help pays for nothing, and a command for what it needs only.
 Data goes to stdout and messages to stderr; every command ends with an `ExitCode`, which it
-returns (nothing returned is `OK`) or reaches through an error of `webhook.cli.exits`.
+returns (nothing returned is `OK`) or reaches through an error of `webhook.cli.exit_codes`.
 """
 
 from webhook.cli.app import cli, main
-from webhook.cli.exits import ExitCode, InputError, UnreachableError
+from webhook.cli.exit_codes import ExitCode, InputError, UnreachableError
 
 __all__ = ["ExitCode", "InputError", "UnreachableError", "cli", "main"]

@@ -15,7 +15,7 @@ from typing import IO, Any
 import click
 
 from webhook import __version__
-from webhook.cli.exits import CommandError, ExitCode, printable
+from webhook.cli.exit_codes import CommandError, ExitCode, printable
 from webhook.cli.options import SHARED, Session, version_option
 
 COMMANDS: Mapping[str, tuple[str, str]] = {

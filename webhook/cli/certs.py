@@ -10,9 +10,15 @@ from pathlib import Path
 import click
 from cryptography.hazmat.primitives import hashes
 
-from webhook.cli.exits import ExitCode, InputError, printable
+from webhook.cli.exit_codes import ExitCode, InputError, printable
 from webhook.cli.output import print_json
-from webhook.tls.bootstrap import CertificateDirectory, Made, Wanted, bootstrap, serving_problems
+from webhook.tls.bootstrap import (
+    CertificateDirectory,
+    CertificateSpec,
+    IssuedParts,
+    bootstrap,
+    serving_problems,
+)
 from webhook.tls.issue import IssueError, service_names
 from webhook.tls.pair import CertificateFileError, facts_of, read_chain
 
@@ -32,7 +38,9 @@ def run_bootstrap(
     names = (*dns_names, *(name for service in services for name in _service_names(service)))
     if not names and not ip_addresses:
         names, ip_addresses = LOCAL_NAMES, LOCAL_ADDRESSES
-    wanted = Wanted(dns_names=names, ip_addresses=ip_addresses, lifetime=timedelta(days=days))
+    wanted = CertificateSpec(
+        dns_names=names, ip_addresses=ip_addresses, lifetime=timedelta(days=days)
+    )
     files = CertificateDirectory(directory)
     try:
         outcome = bootstrap(files, wanted, now=datetime.now(UTC), force=force)
@@ -68,10 +76,10 @@ def _service_names(service: str) -> tuple[str, ...]:
     return service_names(name, namespace)
 
 
-def _tell(files: CertificateDirectory, made: Made, reasons: Sequence[str]) -> None:
+def _tell(files: CertificateDirectory, made: IssuedParts, reasons: Sequence[str]) -> None:
     for reason in reasons:
         click.echo(f"not kept: {printable(reason)}", err=True)
-    kept = made is Made.NOTHING
+    kept = made is IssuedParts.NOTHING
     click.echo("kept: all files are good" if kept else f"made: {made.value}", err=True)
     ends = read_chain(files.certificate)[0].not_valid_after_utc
     click.echo(f"{files.certificate}\n{files.key}\n{files.ca_certificate}")

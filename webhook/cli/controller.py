@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from webhook.admission.serving.listening import StartError
-from webhook.admission.serving.settings import ListenAddress
-from webhook.cli.access import read_access
-from webhook.cli.exits import ExitCode, InputError
-from webhook.cli.process import (
+from webhook.admission.serving.server_settings import ListenAddress
+from webhook.admission.serving.sockets import StartError
+from webhook.cli.cluster_options import read_access
+from webhook.cli.exit_codes import ExitCode, InputError
+from webhook.cli.server_options import (
     unique_identity,
 )
 from webhook.cli.snapshots import read_configuration
-from webhook.runtime.live import run_controller
+from webhook.runtime.processes import run_controller
 from webhook.telemetry import logs
 
 

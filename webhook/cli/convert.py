@@ -9,14 +9,14 @@ from typing import Any, Final
 import click
 import yaml
 
-from webhook.cli.exits import InputError, printable, shortened
+from webhook.cli.exit_codes import InputError, printable, shortened
 from webhook.cli.inputs import manifest_files, read_input
 from webhook.cli.output import print_json
-from webhook.cluster.files.documents import Document, SnapshotError, read_documents, unpacked
-from webhook.cluster.files.yaml_scalars import plain_value
-from webhook.encoding import InvalidJsonError, NumberText, encode_json
-from webhook.quota.class_lists import convert_class_list, is_resource_quota
-from webhook.quota.fields import InvalidFieldError
+from webhook.jsonfields.encoding import InvalidJsonError, NumberText, encode_json
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
+from webhook.kube.files.yaml_scalars import plain_value
+from webhook.quota.objects.legacy_priority_lists import convert_class_list, is_resource_quota
 
 _STRING: Final = "tag:yaml.org,2002:str"
 _WIDE: Final = 2**31
@@ -85,7 +85,7 @@ def _convert(document: Document, problems: list[str]) -> _Converted:
     warnings: list[str] = []
     has_list = False
     try:
-        for path, raw in unpacked(document):
+        for path, raw in flatten_lists(document):
             if not is_resource_quota(raw):
                 continue
             try:

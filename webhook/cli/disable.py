@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.access import live_cluster, progress, raise_unless_ended
-from webhook.cli.exits import ExitCode, confirm, printable
+from webhook.cli.cluster_options import live_cluster, progress, raise_unless_ended
+from webhook.cli.exit_codes import ExitCode, confirm, printable
 from webhook.cli.reports import print_structured
-from webhook.cluster.api import ApiError, ClusterApi, UnauthorizedError, UnavailableError
-from webhook.operations.opting_out import OptedOut, Released, opt_out, preview, to_be_released
-from webhook.operations.patience import Patience
+from webhook.kube.api import ApiError, ClusterApi, UnauthorizedError, UnavailableError
+from webhook.operations.disable import OptedOut, Released, opt_out, preview, to_be_released
+from webhook.operations.retry import RetryPolicy
 from webhook.operations.together import NO_ANSWER, Ended, in_each
-from webhook.quota.resources import render, to_text
+from webhook.quota.amounts.resources import render, to_text
 
 
 def run(
@@ -73,16 +73,16 @@ def disable_on(
     dry_run: bool,
     output: str,
     seconds: float = 120.0,
-    patience: Patience | None = None,
+    patience: RetryPolicy | None = None,
 ) -> ExitCode:
     """Opt namespaces of a cluster out and print what was done."""
 
-    def one(namespace: str, patience: Patience) -> OptedOut:
+    def one(namespace: str, patience: RetryPolicy) -> OptedOut:
         if dry_run:
             return preview(api, namespace)
         return opt_out(api, namespace, report=progress, patience=patience)
 
-    patient = patience or Patience(seconds=seconds)
+    patient = patience or RetryPolicy(seconds=seconds)
     none = (*NO_ANSWER, UnauthorizedError)
     done = in_each(namespaces, one, patience=patient, report=progress, no_answer=none)
     outcomes = [_outcome(ended) for ended in done.each]

@@ -7,26 +7,26 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.access import (
-    live_cluster,
-    progress,
-    snapshot_cluster,
-)
-from webhook.cli.exits import ExitCode, InputError
-from webhook.cli.judging import (
+from webhook.cli.cluster_context import (
     answers_anybody,
     configuration_of,
     finding_entry,
     finding_lines,
     read_bundle,
 )
+from webhook.cli.cluster_options import (
+    live_cluster,
+    progress,
+    snapshot_cluster,
+)
+from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.reports import print_structured
-from webhook.cluster.api import ClusterApi
 from webhook.config import Configuration, TerminatingPods
+from webhook.kube.api import ClusterApi
 from webhook.operations.deployments import system_namespace_of
-from webhook.operations.doctor import CHECKS, Examination, Scene, Settings, examine
+from webhook.operations.doctor import CHECKS, CheckContext, Examination, Settings, examine
 from webhook.operations.findings import Severity
-from webhook.quota.names import DEFERRED_KEYS
+from webhook.quota.objects.names import DEFERRED_KEYS
 
 
 def run(  # noqa: PLR0913, PLR0917 - one for each option
@@ -75,7 +75,7 @@ def _settings(
         exempt=configuration.exempt_namespaces,
         system_namespace=place,
         rejected=rejected,
-        pacing=configuration.pacing,
+        gating=configuration.gating,
         trusted_users=configuration.trusted_users,
         glass_breakers=configuration.break_glass_groups,
         namespaces=tuple(dict.fromkeys(namespaces)),
@@ -91,7 +91,7 @@ def examine_and_print(
     api: ClusterApi, settings: Settings, *, fail_on: str, output: str
 ) -> ExitCode:
     """Examine a cluster and print what was found."""
-    found = examine(Scene(api, settings), report=progress)
+    found = examine(CheckContext(api, settings), report=progress)
     if output == "text":
         for finding in found.findings:
             click.echo("\n".join(finding_lines(finding)))

@@ -8,26 +8,25 @@ from typing import Final
 
 import click
 
-from webhook.cli.access import (
+from webhook.cli.cluster_context import (
+    configuration_of,
+    read_bundle,
+)
+from webhook.cli.cluster_options import (
     live_cluster,
     progress,
     raise_unless_ended,
     snapshot_cluster,
 )
 from webhook.cli.enable_reports import Outcome, print_text, report_of
-from webhook.cli.exits import ExitCode
-from webhook.cli.judging import (
-    configuration_of,
-    read_bundle,
-)
+from webhook.cli.exit_codes import ExitCode
 from webhook.cli.reports import print_structured
-from webhook.cluster.api import ClusterApi, ForbiddenError, UnauthorizedError
 from webhook.config import Configuration, MustSpecify, TerminatingPods
+from webhook.kube.api import ClusterApi, ForbiddenError, UnauthorizedError
 from webhook.operations.cluster_quotas import Company, company_of
 from webhook.operations.deployments import system_namespace_of
 from webhook.operations.doctor import Settings
-from webhook.operations.findings import Finding
-from webhook.operations.opting_in import (
+from webhook.operations.enable import (
     installation_findings,
     obstacles,
     plan_for,
@@ -35,12 +34,13 @@ from webhook.operations.opting_in import (
     still_missing,
     wait_until_complete,
 )
-from webhook.operations.patience import Patience
-from webhook.operations.plan import Plan
-from webhook.operations.shadowing import still_unwatched, watching_plan
+from webhook.operations.enable_plan import Plan
+from webhook.operations.findings import Finding
+from webhook.operations.retry import RetryPolicy
+from webhook.operations.shadow_mode import still_unwatched, watching_plan
 from webhook.operations.together import NO_ANSWER, in_each
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.state.names import DEFAULT_NAMESPACE, DEFERRED_MODE, SHADOW_MODE
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.state.well_known import DEFAULT_NAMESPACE, DEFERRED_MODE, SHADOW_MODE
 
 _NO_ANSWER: Final = (*NO_ANSWER, UnauthorizedError)
 
@@ -70,7 +70,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
             opting = Opting(api, configuration, system_namespace=place, is_offline=True, mode=mode)
             return opting.run(wanted, dry_run=True, force=force, output=output)
     with live_cluster(kubeconfig, context) as api:
-        patience = Patience(seconds=seconds)
+        patience = RetryPolicy(seconds=seconds)
         place = system_namespace or system_namespace_of(api)
         configuration = configuration_of(api, config, place)
         opting = Opting(api, configuration, system_namespace=place, patience=patience, mode=mode)
@@ -86,7 +86,7 @@ class Opting:
         configuration: Configuration,
         *,
         system_namespace: str = DEFAULT_NAMESPACE,
-        patience: Patience = Patience(),  # noqa: B008 - frozen
+        patience: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
         is_offline: bool = False,
         settings: Settings | None = None,
         mode: str = DEFERRED_MODE,
@@ -101,7 +101,7 @@ class Opting:
             holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
             exempt=configuration.exempt_namespaces,
             system_namespace=system_namespace,
-            pacing=configuration.pacing,
+            gating=configuration.gating,
             trusted_users=configuration.trusted_users,
             glass_breakers=configuration.break_glass_groups,
             is_offline=is_offline,
@@ -119,7 +119,7 @@ class Opting:
         company = self._company(namespaces)
         outcomes = {name: Outcome(Plan(name, is_opted_in=False)) for name in namespaces}
 
-        def one(namespace: str, patience: Patience) -> None:
+        def one(namespace: str, patience: RetryPolicy) -> None:
             outcome = outcomes[namespace]
             outcome.plan = self._plan(namespace, company)
             self._one(outcome, patience, dry_run=dry_run, force=force, stopped=stopped)
@@ -155,7 +155,7 @@ class Opting:
     def _one(
         self,
         outcome: Outcome,
-        patience: Patience,
+        patience: RetryPolicy,
         *,
         dry_run: bool,
         force: bool,

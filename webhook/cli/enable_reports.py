@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import click
 
-from webhook.cli.exits import printable
-from webhook.cli.judging import finding_entry, finding_lines
+from webhook.cli.cluster_context import finding_entry, finding_lines
+from webhook.cli.exit_codes import printable
 from webhook.cli.output import print_table
+from webhook.operations.enable_plan import Plan, QuotaPlan
 from webhook.operations.findings import Finding, Severity
-from webhook.operations.plan import Plan, QuotaPlan
-from webhook.state.names import DEFERRED_MODE
+from webhook.state.well_known import DEFERRED_MODE
 
 
 @dataclass(slots=True)

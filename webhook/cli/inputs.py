@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
 
-from webhook.cli.exits import InputError
-from webhook.cluster.files.documents import Document, SnapshotError, read_documents, unpacked
-from webhook.quota.fields import InvalidFieldError
+from webhook.cli.exit_codes import InputError
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
 
 _T = TypeVar("_T")
 
@@ -70,7 +70,7 @@ def _read_document(
     document: Document, read: Callable[[Manifest], _T], found: list[_T], problems: list[str]
 ) -> None:
     try:
-        for field, raw in unpacked(document):
+        for field, raw in flatten_lists(document):
             try:
                 found.append(read(Manifest(document, field, raw)))
             except InvalidFieldError as err:

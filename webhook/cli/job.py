@@ -7,21 +7,21 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.access import RefusedError, live_cluster, progress
-from webhook.cli.exits import ExitCode, InputError, printable
+from webhook.cli.cluster_context import configuration_of
+from webhook.cli.cluster_options import RefusedError, live_cluster, progress
+from webhook.cli.exit_codes import ExitCode, InputError, printable
 from webhook.cli.job_reports import Warnings, ending_of, interruptible, print_plan, print_resized
-from webhook.cli.judging import configuration_of
-from webhook.cluster.api import CONFIG_MAPS, JOBS, ClusterApi, ForbiddenError, NotFoundError
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import CONFIG_MAPS, JOBS, ClusterApi, ForbiddenError, NotFoundError
 from webhook.operations.deployments import system_namespace_of
 from webhook.operations.job_planning import Order, ResizeRefusedError, check_on_server, plan_resize
 from webhook.operations.job_resizing import ResizeFailedError, resize
 from webhook.operations.job_rules import ClusterRules
 from webhook.operations.job_usage import NoUsageError, usage_of_job, wanted_by_usage
-from webhook.operations.patience import Patience
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.jobs.resizing import Wanted, container_names
-from webhook.quota.resources import ResourceList
-from webhook.state.names import CONFIG_MAP
+from webhook.operations.retry import RetryPolicy
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.jobs.resize_plan import DesiredResources, container_names
+from webhook.state.well_known import CONFIG_MAP
 
 
 def run_resize(  # noqa: PLR0913, PLR0917 - one for each option
@@ -45,13 +45,13 @@ def run_resize(  # noqa: PLR0913, PLR0917 - one for each option
     warnings = Warnings()
     with live_cluster(kubeconfig, context, on_warning=warnings) as api:
         try:
-            explicit = Wanted(requests or {}, limits or {})
+            explicit = DesiredResources(requests or {}, limits or {})
             wanted = wanted_of(api, (namespace, name), explicit, container, percent)
             rules = rules_for(api, config)
             order = Order(namespace, name, wanted, stays_suspended=stay_suspended, rules=rules)
             if dry_run:
                 return check_on(api, order, output=output, heard=warnings.texts)
-            patience = Patience(seconds=seconds)
+            patience = RetryPolicy(seconds=seconds)
             return resize_on(api, order, patience, output=output, heard=warnings.texts)
         except InvalidFieldError as err:
             raise InputError(f"job {namespace}/{name}: {err}") from err
@@ -67,14 +67,14 @@ def rules_for(api: ClusterApi, config: Path | None) -> ClusterRules:
         InputError: The file cannot be used; the text has the field.
         ApiError: The cluster does not answer.
     """
-    from webhook.admission.rules import rules_of  # noqa: PLC0415 - help must not wait for it
+    from webhook.policy import compile_policy  # noqa: PLC0415 - help must not wait for it
 
     about = "rules of the cluster for Jobs"
     try:
         place = system_namespace_of(api)
         if config is None:  # which counts as none where it may not be read
             api.get(CONFIG_MAPS, CONFIG_MAP, namespace=place)
-        rules = rules_of(configuration_of(api, config, place), system_namespace=place)
+        rules = compile_policy(configuration_of(api, config, place), system_namespace=place)
     except NotFoundError:
         return ClusterRules()
     except ForbiddenError as err:
@@ -95,7 +95,7 @@ def check_on(api: ClusterApi, order: Order, *, output: str, heard: Sequence[str]
 
 
 def resize_on(
-    api: ClusterApi, order: Order, patience: Patience, *, output: str, heard: Sequence[str] = ()
+    api: ClusterApi, order: Order, patience: RetryPolicy, *, output: str, heard: Sequence[str] = ()
 ) -> ExitCode:
     """Resize a Job of a cluster and print what was done."""
     try:
@@ -110,10 +110,10 @@ def resize_on(
 def wanted_of(
     api: ClusterApi,
     place: tuple[str, str],
-    explicit: Wanted,
+    explicit: DesiredResources,
     container: str | None,
     percent: int | None,
-) -> Mapping[str, Wanted]:
+) -> Mapping[str, DesiredResources]:
     """Find out which containers are meant, and what each is to have.
 
     Args:
@@ -147,4 +147,4 @@ def wanted_of(
     if chosen not in measured:
         raise NoUsageError(f"job {namespace}/{name}: metrics.k8s.io has no sample of {chosen!r}")
     requests = {**measured[chosen].requests, **explicit.requests}
-    return {chosen: Wanted(requests, explicit.limits)}
+    return {chosen: DesiredResources(requests, explicit.limits)}

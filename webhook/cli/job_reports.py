@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import click
 
-from webhook.cli.exits import CommandError, ExitCode, printable
+from webhook.cli.exit_codes import CommandError, ExitCode, printable
 from webhook.cli.reports import print_structured
-from webhook.cluster.api import ApiError, RequestTimeoutError, UnavailableError
+from webhook.kube.api import ApiError, RequestTimeoutError, UnavailableError
 from webhook.operations.job_planning import Plan, ResizeRefusedError
 from webhook.operations.job_resizing import Resized, ResizeFailedError
-from webhook.quota.jobs.resizing import AmountChange, ContainerChange
+from webhook.quota.jobs.resize_plan import AmountChange, ContainerChange
 
 
 class Warnings:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import click
 import msgspec
 
-from webhook.cli.exits import printable
-from webhook.encoding import encode_json
+from webhook.cli.exit_codes import printable
+from webhook.jsonfields.encoding import encode_json
 
 
 def print_json(value: object) -> None:

@@ -19,19 +19,19 @@ import click
 from webhook.admission.deadline import DEFAULT_TIMEOUT_SECONDS, Deadline
 from webhook.admission.review import (
     AdmissionRequest,
+    AdmissionResponse,
     Allowed,
-    Answer,
     MalformedReviewError,
     Phase,
     decode_review,
     encode_review,
 )
-from webhook.cli.exits import ExitCode, InputError
+from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.inputs import STDIN, read_input, stdin
 from webhook.cli.snapshots import read_cluster, read_configuration, running_engine
-from webhook.encoding import encode_json
+from webhook.jsonfields.encoding import encode_json
 
-Decide: TypeAlias = Callable[[AdmissionRequest, Deadline], Answer]
+Decide: TypeAlias = Callable[[AdmissionRequest, Deadline], AdmissionResponse]
 
 PHASES = {"validate": Phase.VALIDATING, "mutate": Phase.MUTATING}
 """Value of `--phase` → phase."""

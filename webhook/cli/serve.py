@@ -10,19 +10,24 @@ from pathlib import Path
 from typing import Final
 
 from webhook.admission.serving.server import serve as run_server
-from webhook.admission.serving.settings import Build, ListenAddress, ServerParts, ServerSettings
-from webhook.cli.access import read_access
-from webhook.cli.exits import ExitCode, InputError
-from webhook.cli.process import (
+from webhook.admission.serving.server_settings import (
+    Build,
+    ListenAddress,
+    ServerParts,
+    ServerSettings,
+)
+from webhook.cli.cluster_options import read_access
+from webhook.cli.exit_codes import ExitCode, InputError
+from webhook.cli.server_options import (
     unique_identity,
 )
 from webhook.cli.snapshots import read_cluster, read_configuration
-from webhook.cluster.live import Access
 from webhook.config import Configuration, ConfigurationFile
-from webhook.runtime.embedded import embedded_server
-from webhook.runtime.live import Identity, live_server
+from webhook.kube.rest import RestConfig
+from webhook.runtime.embedded_server import embedded_server
+from webhook.runtime.processes import ElectionIdentity, live_server
 from webhook.telemetry import logs
-from webhook.tls.bootstrap import CertificateDirectory, Wanted, bootstrap
+from webhook.tls.bootstrap import CertificateDirectory, CertificateSpec, bootstrap
 from webhook.tls.files import CertificateFiles
 
 _API: Final = "api"
@@ -116,9 +121,9 @@ def _embedded(
 
 
 def _live(
-    access: Access,
+    access: RestConfig,
     configuration: ConfigurationFile | None,
-    candidate: Identity | None,
+    candidate: ElectionIdentity | None,
     system_namespace: str,
     files: CertificateFiles | None,
 ) -> Build:
@@ -147,7 +152,7 @@ def _certificates(directory: Path | None) -> Iterator[CertificateDirectory]:
         return
     with tempfile.TemporaryDirectory(prefix="deferred-quota-certs-") as made:
         certificates = CertificateDirectory(Path(made))
-        wanted = Wanted(
+        wanted = CertificateSpec(
             dns_names=("localhost",),
             ip_addresses=("127.0.0.1", "::1"),
             lifetime=timedelta(days=1),

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.access import live_cluster, snapshot_cluster
-from webhook.cli.exits import ExitCode, printable
+from webhook.cli.cluster_options import live_cluster, snapshot_cluster
+from webhook.cli.exit_codes import ExitCode, printable
 from webhook.cli.reports import print_structured
 from webhook.cli.shadow_reports import entry_of, print_text
-from webhook.cluster.api import ClusterApi
-from webhook.operations.shadowing import all_watched, begin_anew
+from webhook.kube.api import ClusterApi
+from webhook.operations.shadow_mode import all_watched, begin_anew
 
 
 def run_report(

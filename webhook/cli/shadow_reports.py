@@ -8,12 +8,12 @@ from typing import Final
 
 import click
 
-from webhook.cli.exits import printable
+from webhook.cli.exit_codes import printable
 from webhook.cli.output import print_table
-from webhook.operations.shadowing import Watched
-from webhook.quota.fields import InvalidFieldError, timestamp
-from webhook.quota.quantity import Quantity
-from webhook.quota.shadow import (
+from webhook.jsonfields.fields import InvalidFieldError, timestamp
+from webhook.operations.shadow_mode import Watched
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.shadow.record import (
     ATTEMPTS,
     BOUND,
     CREATED,
@@ -25,12 +25,12 @@ from webhook.quota.shadow import (
     REFUSED,
     STORED,
     UNEXPLAINED,
-    Fate,
+    Outcome,
     QuotaUse,
     ShadowRecord,
-    UseSpan,
+    UsageSpan,
 )
-from webhook.state.names import DEFERRED_MODE
+from webhook.state.well_known import DEFERRED_MODE
 
 _HEAD = (
     "QUOTA", "RESOURCE", "HARD",
@@ -46,11 +46,11 @@ _LAG_MATTERS_MILLISECONDS: Final = 60 * 1000
 """Up to when it is told that creations come late: webhooks wait two seconds for what becomes of
 one, and add what they found every ten."""
 _FATES = {
-    Fate.RUNS: "would be admitted, and quota would be free for them at once",
-    Fate.WAITS: "would be admitted, and wait for quota",
-    Fate.NEVER_FITS: "would be admitted, and wait for ever: larger than a quota",
-    Fate.STILL_REFUSED: "would be refused all the same",
-    Fate.UNJUDGED: "not judged: usage was not known",
+    Outcome.RUNS: "would be admitted, and quota would be free for them at once",
+    Outcome.WAITS: "would be admitted, and wait for quota",
+    Outcome.NEVER_FITS: "would be admitted, and wait for ever: larger than a quota",
+    Outcome.STILL_REFUSED: "would be refused all the same",
+    Outcome.UNJUDGED: "not judged: usage was not known",
 }
 _OVER = {
     CREATED: "those created would have waited for quota",
@@ -118,7 +118,7 @@ def _is_too_early(record: ShadowRecord) -> bool:
     return _watched(record) < _ENOUGH_MILLISECONDS
 
 
-def _row(use: QuotaUse, span: UseSpan) -> tuple[str, ...]:
+def _row(use: QuotaUse, span: UsageSpan) -> tuple[str, ...]:
     time = use.milliseconds
     return (
         str(span.hard),
@@ -165,9 +165,9 @@ def _unseen(record: ShadowRecord) -> int:
     return max(0, record.count(CREATED) - record.count(STORED) - record.count(UNEXPLAINED))
 
 
-def _named(record: ShadowRecord, *fates: Fate) -> set[str]:
+def _named(record: ShadowRecord, *fates: Outcome) -> set[str]:
     """Return the workloads with pods of these fates; one that tries for ever is one."""
-    return {one.name for one in record.workloads if one.fate in fates}
+    return {one.name for one in record.workloads if one.outcome in fates}
 
 
 def _workloads(record: ShadowRecord) -> str:
@@ -195,7 +195,7 @@ def _pods(record: ShadowRecord) -> Iterator[str]:
 
 def advice(record: ShadowRecord) -> Iterator[str]:
     """Say in sentences what opting in would bring, and what to see to before."""
-    gained = record.count(Fate.RUNS) + record.count(Fate.WAITS)
+    gained = record.count(Outcome.RUNS) + record.count(Outcome.WAITS)
     so_far = ""
     if _is_too_early(record):
         so_far = "so far "
@@ -214,7 +214,7 @@ def advice(record: ShadowRecord) -> Iterator[str]:
                     f"quota {name} was full for {_time(span.full_milliseconds)} while"
                     f" {_ratio(span.assigned_while_full, span.hard)} of {key} was really assigned"
                 )
-    if record.count(Fate.NEVER_FITS):
+    if record.count(Outcome.NEVER_FITS):
         yield (
             "some pods are larger than a quota: they are refused now and would wait for ever;"
             " make them smaller, or the quota larger"
@@ -228,11 +228,11 @@ def advice(record: ShadowRecord) -> Iterator[str]:
             " be refused; was a quota lowered, or made after its pods?"
         )
     if gained:
-        admitted = _several(len(_named(record, Fate.RUNS, Fate.WAITS)), "workload")
+        admitted = _several(len(_named(record, Outcome.RUNS, Outcome.WAITS)), "workload")
         yield (
             f"{so_far}opting in pays: pods of {admitted} that quota refuses"
             f" ({_several(gained, 'attempt')}) would have been admitted, and"
-            f" {record.count(Fate.RUNS)} of these attempts found quota free"
+            f" {record.count(Outcome.RUNS)} of these attempts found quota free"
         )
     elif not over and not record.count(NEWLY_REFUSED):
         yield f"{so_far}opting in would have changed nothing that was seen here"
@@ -260,7 +260,7 @@ def entry_of(one: Watched) -> dict[str, object]:
             {
                 "name": each.name,
                 "attempts": each.attempts,
-                "fate": each.fate.value,
+                "fate": each.outcome.value,
                 "first": each.first,
                 "last": each.last,
             }

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from webhook.cli.exits import InputError
-from webhook.cluster.files.snapshot import SnapshotError
-from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.cli.exit_codes import InputError
 from webhook.config import ConfigurationError, ConfigurationFile
-from webhook.controllers.tracked import TrackerTiming
-from webhook.embedded.snapshots import embedded_cluster
-from webhook.runtime import ControlOptions, Engine, EngineOptions, check_configuration
+from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.fakecluster.manifests.loading import load_cluster
+from webhook.fakecluster.manifests.snapshot import SnapshotError
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.runtime import ControllerOptions, Engine, EngineOptions, check_configuration
 from webhook.telemetry.metrics import Metrics
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -21,14 +21,14 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 READY_SECONDS: Final = 60.0
 
 
-def read_cluster(paths: Sequence[Path]) -> MemoryCluster:
+def read_cluster(paths: Sequence[Path]) -> FakeCluster:
     """Read snapshot files into an embedded cluster.
 
     Raises:
         InputError: One cannot be read; the text has file, document and field.
     """
     try:
-        return embedded_cluster(paths)
+        return load_cluster(paths)
     except SnapshotError as err:
         raise InputError(str(err)) from err
 
@@ -49,7 +49,7 @@ def read_configuration(path: Path | None) -> ConfigurationFile | None:
 
 @contextmanager
 def running_engine(
-    cluster: MemoryCluster, configuration: ConfigurationFile | None
+    cluster: FakeCluster, configuration: ConfigurationFile | None
 ) -> Iterator[Engine]:
     """Run an engine over an embedded cluster until the block is left.
 
@@ -57,11 +57,13 @@ def running_engine(
         InputError: The cluster holds something that keeps quotas from being counted.
     """
     engine = Engine(
-        MemoryClient(cluster),
+        FakeClient(cluster),
         Metrics(),
         EngineOptions(
             configuration,
-            control=ControlOptions(timing=TrackerTiming(settle_seconds=0.001, fold_seconds=0.0)),
+            controller=ControllerOptions(
+                timings=ControllerTimings(write_interval_seconds=0.001, fold_seconds=0.0)
+            ),
         ),
     )
     engine.start()

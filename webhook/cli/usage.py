@@ -9,19 +9,19 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.exits import InputError
+from webhook.cli.exit_codes import InputError
 from webhook.cli.inputs import Manifest, read_manifests
 from webhook.cli.output import print_json, print_table
 from webhook.config import Configuration, ConfigurationError, ConfigurationFile, TerminatingPods
-from webhook.quota.defaults import default_pod
-from webhook.quota.deferral import deferred_part
-from webhook.quota.fields import InvalidFieldError, child
-from webhook.quota.names import DEFERRED_KEYS, is_hugepages
-from webhook.quota.objects import Pod
-from webhook.quota.pods import usage_of
-from webhook.quota.reading import Node
-from webhook.quota.resources import ResourceList, add, to_text
-from webhook.quota.workloads import pods_of, times
+from webhook.jsonfields.fields import InvalidFieldError, child
+from webhook.jsonfields.reader import FieldReader
+from webhook.quota.amounts.resources import ResourceList, add, to_text
+from webhook.quota.charging.deferral import deferred_part
+from webhook.quota.charging.pod_usage import usage_of
+from webhook.quota.charging.workload_pods import pods_of, times
+from webhook.quota.objects.defaults import default_pod
+from webhook.quota.objects.model import Pod
+from webhook.quota.objects.names import DEFERRED_KEYS, is_hugepages
 
 SCHEMA_VERSION = 1
 _ALIASES = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -88,7 +88,7 @@ def _charge(
 
     The resources of `held` are charged until a pod is gone, however long it has been terminating.
     """
-    root = Node(manifest.object, manifest.field)
+    root = FieldReader(manifest.object, manifest.field)
     found = pods_of(manifest.object, field=manifest.field)
     if found is None:
         return root.text("kind")
@@ -97,7 +97,7 @@ def _charge(
     count = found.count * nodes if found.per_node else found.count
     total = times(each, count)
     _require_printable({**each, **total}, found.field)
-    spec = Node(found.pod, found.field).child("spec")
+    spec = FieldReader(found.pod, found.field).child("spec")
     return Charge(
         manifest=manifest,
         kind=root.text("kind"),
@@ -111,7 +111,7 @@ def _charge(
     )
 
 
-def _name(meta: Node) -> str:
+def _name(meta: FieldReader) -> str:
     if not meta.text("name") and not meta.text("generateName"):
         raise InvalidFieldError(meta.path("name"), "must be given")
     return meta.text("name") or f"{meta.text('generateName')}*"

@@ -10,25 +10,25 @@ passes a `check` that reads those values with the core and raises a ValueError w
 the path. No other package reads the environment or settings from files.
 """
 
-from webhook.config.file import ConfigurationFile, Reload
-from webhook.config.jobs import JobGrowth, JobResizers, JobRuleSettings, JobVerdict
-from webhook.config.reading import API_VERSION, KIND, Check, load_configuration
+from webhook.config.job_rules import JobGrowth, JobResizers, JobRuleSettings, JobVerdict
+from webhook.config.schema import API_VERSION, KIND, Check, load_configuration
 from webhook.config.settings import (
     Configuration,
     ConfigurationError,
     Coverage,
     Extender,
-    JobGates,
+    Gating,
+    JobFeatureGates,
     Limits,
     MirrorPods,
     MustSpecify,
-    Pacing,
     Queue,
     QueueOrder,
     QuotaUpdate,
     TerminatingPods,
     Timeouts,
 )
+from webhook.config.watched_file import ConfigurationFile, Reload
 
 __all__ = [
     "API_VERSION",
@@ -39,7 +39,8 @@ __all__ = [
     "ConfigurationFile",
     "Coverage",
     "Extender",
-    "JobGates",
+    "Gating",
+    "JobFeatureGates",
     "JobGrowth",
     "JobResizers",
     "JobRuleSettings",
@@ -47,7 +48,6 @@ __all__ = [
     "Limits",
     "MirrorPods",
     "MustSpecify",
-    "Pacing",
     "Queue",
     "QueueOrder",
     "QuotaUpdate",

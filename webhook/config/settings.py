@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from webhook.config.jobs import JobRuleSettings
+from webhook.config.job_rules import JobRuleSettings
 
 PlainObject: TypeAlias = Mapping[str, object]
 
@@ -90,17 +90,17 @@ class QuotaUpdate(StrEnum):
     """Nothing: another quota is created beside the old one, which is then deleted."""
 
 
-class Pacing(StrEnum):
+class Gating(StrEnum):
     """Whether pods are gated until quota is reserved for them."""
 
-    GATE = "always"
+    ALWAYS = "always"
     """Every pod that a quota selects is created with a scheduling gate, removed when the pod
     fits."""
 
     AUTO = "auto"
     """Only pods for which little quota is free, counted with the pods before them, are gated."""
 
-    NONE = "never"
+    NEVER = "never"
     """No gates: the bind of a pod that does not fit is denied, and the scheduler tries again."""
 
 
@@ -180,7 +180,7 @@ class Extender:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobGates:
+class JobFeatureGates:
     """Feature gates of the API server that decide what of a suspended Job may change.
 
     `true` and `false` are the API server's setting. `Auto` lets the webhook find it, by the API
@@ -205,14 +205,14 @@ class JobGates:
         """The names of the gates that are on where nothing can be found out."""
         return self.enabled_of(frozenset(self._settings))
 
-    def enabled_of(self, found: frozenset[str]) -> frozenset[str]:
+    def enabled_of(self, detected: frozenset[str]) -> frozenset[str]:
         """Return the names of the gates that are on, as `quota.jobs.job_update_errors` takes them.
 
         Args:
-            found: The names of those that the API server was found to have on.
+            detected: The names of those that the API server was found to have on.
         """
         settings = self._settings.items()
-        return frozenset(name for name, on in settings if (name in found if on is None else on))
+        return frozenset(name for name, on in settings if (name in detected if on is None else on))
 
     def unsure_of(self, unknown: frozenset[str]) -> frozenset[str]:
         """Return the names of the gates that have to be found out and could not be.
@@ -266,7 +266,7 @@ class Configuration:
     quota_update: QuotaUpdate = QuotaUpdate.ALLOW
     """`quotaUpdate`: what may change in the spec of a ResourceQuota."""
 
-    pacing: Pacing = Pacing.GATE
+    gating: Gating = Gating.ALWAYS
     """`gating`: whether pods are gated until quota is reserved for them, for namespaces without the
     label `deferredquota.io/gating`; the label wins. It is written into the registration by
     `scripts/install`."""
@@ -295,7 +295,7 @@ class Configuration:
     extender: Extender = field(default_factory=Extender)
     """`extender`"""
 
-    job_gates: JobGates = field(default_factory=JobGates)
+    job_gates: JobFeatureGates = field(default_factory=JobFeatureGates)
     """`jobGates`"""
 
     jobs: tuple[JobRuleSettings, ...] = ()

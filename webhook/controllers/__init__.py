@@ -1,17 +1,16 @@
-"""Loops that keep the ledger true: read caches, take one idempotent step, come again.
+"""Control loops of the leader: read caches, take one idempotent step, requeue.
 
-- `opted`: which namespaces are to be counted, and by which quotas; `counts`: those that are.
-- `counting`: what the pods of a namespace use, kept up to date pod by pod; `terminating`: which of
-  them are not charged any more though they are there.
-- `expiry`: which reservations nobody can be using any more.
-- `tracked`: one namespace, and when something is to be done about it.
-- `tracker`: has what was counted written into each namespace's ledger, while it leads;
-  `reconciling` takes one namespace after the other, and `settling` puts together what is written:
-  `ledger_reader` knows what is there, or lost, and `ledger_writer` writes under a leadership.
-- `shares`: what namespaces hold of quotas that they share. `share_turn` keeps it true while one is
-  settled, `share_keeper` besides, and `completeness` says whether all are counted.
-- `rounds`: the thread that such a loop runs on; `terms`: the leadership that it works under.
+One sub-package for each loop, with the loop itself in its `controller` module:
 
-What a step decides is decided by the core (`webhook.quota.settlement`); these loops gather what
-it needs and carry out what it says.
+- `ledger`: counts the pods of each namespace and reconciles its QuotaLedger.
+- `queue`: the queue of gated pods of each namespace; it is part of the ledger's reconciliation.
+- `conditions`: the condition `QuotaReserved` of queued pods.
+- `requeue`: pods that an extender turned down for quota are tried again by their scheduler.
+- `shared`: grants of quotas that several namespaces share.
+- `mask.controller`: the status of ResourceQuotas, from which deferred resources are hidden.
+- `shadow`: records of namespaces in shadow mode.
+- `runtime`: leader election, workqueue, threads, rate limits and events that all of them use.
+
+`managed_namespaces` and `label_validation` concern all namespaces. Decisions are the core's
+(`webhook.quota`); requests of the API server are answered in `webhook.admission`.
 """

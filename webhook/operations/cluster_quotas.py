@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from webhook.cluster.api import (
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
     ClusterApi,
@@ -14,22 +16,20 @@ from webhook.cluster.api import (
     NotFoundError,
     Object,
 )
-from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
+from webhook.kube.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.counting import scope_fault, taken_at_bind
 from webhook.operations.findings import Finding, Subject, error, information, warning
 from webhook.operations.reading import Inhabitants
-from webhook.quota.cluster_quotas import (
+from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
+from webhook.quota.charging.deferral import DeferredQuota, NamespaceQuotas
+from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.shared.cluster_quotas import (
     ClusterQuota,
     UnreadableClusterQuota,
     cluster_quota_or_fault,
 )
-from webhook.quota.deferral import DeferredQuota, NamespaceQuotas
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.grants import NO_GRANTS, Grants, grants_from_status
-from webhook.quota.objects import ResourceQuota
-from webhook.quota.reading import Node
-from webhook.quota.resources import ResourceList, add, exceeding, mask, render
-from webhook.state.names import DEFERRED_MODE, MODE_LABEL
+from webhook.quota.shared.grants import NO_GRANTS, Grants, grants_from_status
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 Spec: TypeAlias = ClusterQuota | UnreadableClusterQuota
 
@@ -130,7 +130,7 @@ def company_of(api: ClusterApi, namespaces: Iterable[str], *, is_shadow: bool = 
     beside: dict[str, Mapping[str, str]] = {}
     for name in namespaces if shared and not is_shadow else ():
         try:
-            labels = Node(api.get(NAMESPACES, name)).child("metadata").string_map("labels")
+            labels = FieldReader(api.get(NAMESPACES, name)).child("metadata").string_map("labels")
         except (NotFoundError, ForbiddenError, InvalidFieldError):
             continue  # told where it is opted in
         beside[name] = {**labels, MODE_LABEL: DEFERRED_MODE}
@@ -172,7 +172,7 @@ def joining(
 def _joining(
     namespace: str, one: SharedQuota, quota: DeferredQuota, company: Company, there: Inhabitants
 ) -> Finding:
-    others = one.grants.elsewhere(namespace)
+    others = one.grants.held_elsewhere(namespace)
     total = add(mask(others, quota.hard), taken_at_bind(quota, there.pods, now=there.now).most)
     number = len(one.grants.namespaces.keys() - {namespace})
     share, evicted = "will share", "no pod is evicted, and none is bound"

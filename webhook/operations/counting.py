@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from webhook.quota.deferral import DeferredQuota
-from webhook.quota.objects import Pod, ResourceQuota
-from webhook.quota.pods import charged_to, is_quota_eligible
-from webhook.quota.quantity import ZERO
-from webhook.quota.resources import ResourceList, add, counted, mask, max_of
-from webhook.quota.scopes import ScopeError, matches
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.resources import ResourceList, add, counted, mask, max_of
+from webhook.quota.charging.deferral import DeferredQuota
+from webhook.quota.charging.pod_usage import charged_to, is_quota_eligible
+from webhook.quota.charging.scopes import ScopeError, matches
+from webhook.quota.objects.model import Pod, ResourceQuota
 
 _ANY_POD: Final = Pod.from_object({})
 

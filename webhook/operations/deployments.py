@@ -7,7 +7,9 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-from webhook.cluster.api import (
+from webhook.jsonfields.fields import InvalidFieldError, mapping, sequence
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
     NAMESPACES,
     PODS,
     VALIDATING_WEBHOOKS,
@@ -18,9 +20,7 @@ from webhook.cluster.api import (
     Object,
     kind_of,
 )
-from webhook.quota.fields import InvalidFieldError, mapping, sequence
-from webhook.quota.reading import Node
-from webhook.state.names import DEFAULT_NAMESPACE, REGISTRATION
+from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION
 
 DEPLOYMENTS: Final[Kind] = kind_of("apps/v1", "Deployment", namespaced=True)
 NAME_LABEL: Final = "app.kubernetes.io/name"
@@ -39,7 +39,7 @@ def asked_at(registration: Object) -> str | None:
     Raises:
         InvalidFieldError: The configuration cannot be read.
     """
-    for entry in Node(registration).children("webhooks"):
+    for entry in FieldReader(registration).children("webhooks"):
         place = urlsplit(entry.child("clientConfig").text("url"))
         return f"{place.scheme}://{place.netloc}" if place.netloc else ""
     return None
@@ -64,13 +64,14 @@ def installed_namespace(api: ClusterApi) -> str:
         ApiError: The cluster does not answer.
     """
     with suppress(NotFoundError, ForbiddenError, InvalidFieldError):
-        for entry in Node(api.get(VALIDATING_WEBHOOKS, REGISTRATION)).children("webhooks"):
+        for entry in FieldReader(api.get(VALIDATING_WEBHOOKS, REGISTRATION)).children("webhooks"):
             named = entry.child("clientConfig").child("service").text("namespace")
             if named:
                 return named
     with suppress(ForbiddenError, InvalidFieldError):
         found = [
-            Node(raw).child("metadata") for raw in api.list(NAMESPACES, label_selector=_OWN).items
+            FieldReader(raw).child("metadata")
+            for raw in api.list(NAMESPACES, label_selector=_OWN).items
         ]
         names = [each.text("name") for each in found if not each.has("deletionTimestamp")]
         return names[0] if len(names) == 1 else ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from webhook.cluster.api import Object
-from webhook.cluster.kinds import Kind
+from webhook.kube.api import Object
+from webhook.kube.kinds import Kind
 
 
 class Severity(StrEnum):

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from webhook.cluster.api import (
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
     PODS,
     ApiError,
     ClusterApi,
@@ -15,14 +17,11 @@ from webhook.cluster.api import (
     NotFoundError,
     Object,
 )
-from webhook.cluster.shapes import decode_pod
-from webhook.operations.patience import Report, Wait
 from webhook.operations.reading import name_of, read_all
+from webhook.operations.retry import Report, RetryTimer
 from webhook.operations.side_by_side import side_by_side
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.reading import Node
-from webhook.state.gates import gate_removal
-from webhook.state.names import GATE
+from webhook.state.object_decoders import decode_pod
+from webhook.state.well_known import SCHEDULING_GATE, gate_removal
 
 WORKERS: Final = 8
 _FRUITLESS_ROUNDS: Final = 5
@@ -59,12 +58,14 @@ def gate_of(raw: Object) -> GatedPod | None:
     Raises:
         InvalidFieldError: It cannot be read.
     """
-    pod = Node(raw)
+    pod = FieldReader(raw)
     meta = pod.child("metadata")
     gates = [gate.text("name") for gate in pod.child("spec").children("schedulingGates")]
-    if GATE not in gates:
+    if SCHEDULING_GATE not in gates:
         return None
-    return GatedPod(meta.text("namespace"), meta.text("name"), meta.text("uid"), gates.index(GATE))
+    return GatedPod(
+        meta.text("namespace"), meta.text("name"), meta.text("uid"), gates.index(SCHEDULING_GATE)
+    )
 
 
 def gated_pods(api: ClusterApi, namespace: str | None) -> tuple[list[GatedPod], list[str]]:
@@ -92,7 +93,9 @@ def _gate_or_oddity(raw: Object) -> GatedPod | str | None:
         return f"Pod {name_of(raw)}: {err}"
 
 
-def strip_gates(api: ClusterApi, namespace: str | None, wait: Wait, report: Report) -> Stripped:
+def strip_gates(
+    api: ClusterApi, namespace: str | None, wait: RetryTimer, report: Report
+) -> Stripped:
     """Remove our gate from every pod of a namespace (None: of all), until no pod has it.
 
     Nothing may put gates on any more when this begins. Pods that were on their way then are
@@ -105,11 +108,11 @@ def strip_gates(api: ClusterApi, namespace: str | None, wait: Wait, report: Repo
     removed = fruitless = 0
     is_settled = False
     while True:
-        gated, odd = wait.persist(lambda: gated_pods(api, namespace))
+        gated, odd = wait.retry(lambda: gated_pods(api, namespace))
         if not gated:
             if is_settled:
                 return Stripped(removed, tuple(odd))
-            wait.settle()
+            wait.wait_for_caches()
             is_settled = True
             continue
         is_settled = False
@@ -124,7 +127,7 @@ def strip_gates(api: ClusterApi, namespace: str | None, wait: Wait, report: Repo
             wait.pause()
 
 
-def _strip(api: ClusterApi, gated: list[GatedPod], wait: Wait) -> tuple[int, list[str]]:
+def _strip(api: ClusterApi, gated: list[GatedPod], wait: RetryTimer) -> tuple[int, list[str]]:
     """Remove the gates of some pods; return how many went, and why others did not."""
     outcomes = side_by_side(
         lambda pod: _remove(api, pod, wait), gated, workers=WORKERS, name="gates"
@@ -133,10 +136,10 @@ def _strip(api: ClusterApi, gated: list[GatedPod], wait: Wait) -> tuple[int, lis
     return sum(outcome is _Outcome.REMOVED for outcome in outcomes), problems
 
 
-def _remove(api: ClusterApi, pod: GatedPod, wait: Wait) -> _Outcome | str:
+def _remove(api: ClusterApi, pod: GatedPod, wait: RetryTimer) -> _Outcome | str:
     patch = gate_removal(pod.uid, pod.index)
     try:
-        wait.persist(lambda: api.patch(PODS, pod.name, patch, namespace=pod.namespace))
+        wait.retry(lambda: api.patch(PODS, pod.name, patch, namespace=pod.namespace))
     except (NotFoundError, ConflictError, InvalidError):
         return _Outcome.CHANGED  # gone, another pod, or another list of gates: listed again
     except ApiError as err:
@@ -146,5 +149,6 @@ def _remove(api: ClusterApi, pod: GatedPod, wait: Wait) -> _Outcome | str:
 
 def _left(gated: list[GatedPod]) -> tuple[str, ...]:
     return tuple(
-        f"pod {pod.namespace}/{pod.name} still has the scheduling gate {GATE}" for pod in gated
+        f"pod {pod.namespace}/{pod.name} still has the scheduling gate {SCHEDULING_GATE}"
+        for pod in gated
     )

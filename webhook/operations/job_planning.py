@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
-from webhook.cluster.api import (
+from webhook.kube.api import (
     JOBS,
     ApiError,
     ClusterApi,
@@ -14,19 +14,19 @@ from webhook.cluster.api import (
     Revision,
 )
 from webhook.operations.job_rules import ClusterRules, Judgement, judge
-from webhook.quota.jobs.resizing import (
+from webhook.quota.jobs.resize_plan import (
     ContainerChange,
-    JobFacts,
+    DesiredResources,
     Patch,
-    Wanted,
-    cautions,
+    StoredJob,
+    blockers,
     change_errors,
-    job_facts,
-    obstacles,
     plan_changes,
     resize_patch,
+    stored_job,
     suspend_command,
     suspend_patch,
+    warnings_for,
 )
 
 _SINCE: Final = (1, 36)
@@ -56,7 +56,7 @@ class Order:
 
     namespace: str
     name: str
-    wanted: Mapping[str, Wanted]
+    wanted: Mapping[str, DesiredResources]
     stays_suspended: bool = False
     rules: ClusterRules = field(default_factory=ClusterRules)
 
@@ -75,7 +75,7 @@ class Plan:
         drains: It has to wait until the pods that ran are gone, and not only inactive.
     """
 
-    facts: JobFacts
+    facts: StoredJob
     changes: tuple[ContainerChange, ...]
     cautions: tuple[str, ...]
     suspends: bool
@@ -101,8 +101,8 @@ def plan_resize(api: ClusterApi, order: Order) -> Plan:
         ApiError: The Job cannot be read, or is not there.
     """
     job = api.get(JOBS, order.name, namespace=order.namespace)
-    facts = job_facts(job)
-    refuse(*obstacles(facts))
+    facts = stored_job(job)
+    refuse(*blockers(facts))
     changes = plan_changes(job, order.wanted)
     if changes:
         refuse(*(f"{facts.title}: {error}" for error in change_errors(job, changes)))
@@ -116,7 +116,7 @@ def plan_resize(api: ClusterApi, order: Order) -> Plan:
     return Plan(
         facts,
         changes,
-        cautions(facts),
+        warnings_for(facts),
         suspends,
         resumes,
         unasked=judgement.unasked,
@@ -144,7 +144,9 @@ def check_on_server(api: ClusterApi, plan: Plan) -> str:
     return "the API server accepts the change"
 
 
-def patch_job(api: ClusterApi, facts: JobFacts, patch: Patch, *, dry_run: bool = False) -> Revision:
+def patch_job(
+    api: ClusterApi, facts: StoredJob, patch: Patch, *, dry_run: bool = False
+) -> Revision:
     """Patch a Job.
 
     Raises:
@@ -159,7 +161,7 @@ def refuse(*problems: str) -> None:
         raise ResizeRefusedError(*problems)
 
 
-def _check_release(api: ClusterApi, facts: JobFacts) -> None:
+def _check_release(api: ClusterApi, facts: StoredJob) -> None:
     """Refuse to suspend a Job that the API server may not let change then.
 
     Its feature gates are not served, its release is.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from webhook.cluster.api import (
+from webhook.kube.api import (
     JOBS,
     ApiError,
     ClusterApi,
@@ -32,14 +32,14 @@ from webhook.operations.job_planning import (
     refuse,
 )
 from webhook.operations.job_undoing import Undone, undo
-from webhook.operations.patience import Patience, Report, Wait, silent
-from webhook.quota.jobs.resizing import (
+from webhook.operations.retry import Report, RetryPolicy, RetryTimer, silent
+from webhook.quota.jobs.resize_plan import (
     ContainerChange,
-    JobFacts,
-    job_facts,
-    obstacles,
+    StoredJob,
+    blockers,
     plan_changes,
     resize_patch,
+    stored_job,
     suspend_patch,
 )
 
@@ -82,7 +82,7 @@ def resize(
     order: Order,
     *,
     report: Report = silent,
-    patience: Patience = Patience(),  # noqa: B008 - frozen
+    patience: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
     undo_seconds: float = 30.0,
 ) -> Resized:
     """Resize a Job. To repeat it does no harm.
@@ -101,7 +101,7 @@ def resize(
         ApiError: The Job cannot be read, or the first write was refused; nothing was written.
     """
     wait = patience.begin()
-    plan = wait.persist(lambda: plan_resize(api, order))
+    plan = wait.retry(lambda: plan_resize(api, order))
     if not plan.changes:
         return Resized(plan)
     run = _Run(api, order, plan, wait, report)
@@ -134,7 +134,7 @@ class _Write:
     def __init__(self) -> None:
         self.may_have_landed = False
 
-    def send(self, wait: Wait, call: Callable[[], Revision]) -> Revision | None:
+    def send(self, wait: RetryTimer, call: Callable[[], Revision]) -> Revision | None:
         """Send it until the answer is known; None if the object is in another version.
 
         Raises:
@@ -151,7 +151,7 @@ class _Write:
                 raise
 
         try:
-            return wait.persist(attempt)
+            return wait.retry(attempt)
         except ApiError as err:
             self.may_have_landed = is_open
             if isinstance(err, ConflictError):
@@ -163,7 +163,7 @@ class _Run:
     """One resize that has begun; `suspension` and `change` are what it writes."""
 
     def __init__(
-        self, api: ClusterApi, order: Order, plan: Plan, wait: Wait, report: Report
+        self, api: ClusterApi, order: Order, plan: Plan, wait: RetryTimer, report: Report
     ) -> None:
         self._api, self._order, self._plan = api, order, plan
         self._wait, self._report = wait, report
@@ -180,7 +180,7 @@ class _Run:
     def finish(self) -> Resized:
         """Take steps until the Job is resized."""
         while True:
-            job = self._wait.persist(self._read)
+            job = self._wait.retry(self._read)
             done = self._take_step(job)
             if done is not None:
                 return done
@@ -196,7 +196,7 @@ class _Run:
             what = "interrupted"
         return f"{self._plan.facts.title}: {self._step or 'beginning'}: {what}"
 
-    def outcome(self, now: JobFacts, odd: tuple[ContainerChange, ...] = ()) -> Resized:
+    def outcome(self, now: StoredJob, odd: tuple[ContainerChange, ...] = ()) -> Resized:
         """Say what was done; `now` is the resized Job, `odd` what of it is not as wanted."""
         problems = [f"{now.title}: {each.field}: something else changed them" for each in odd]
         title, suspends = now.title, self.suspension.may_have_landed
@@ -215,7 +215,7 @@ class _Run:
         return self._api.get(JOBS, self._order.name, namespace=self._order.namespace)
 
     def _take_step(self, job: Object) -> Resized | None:
-        facts = job_facts(job)
+        facts = stored_job(job)
         self._check(facts)
         changes = plan_changes(job, self._order.wanted)
         if not changes and not (self._resumes and facts.state.suspended):
@@ -229,22 +229,22 @@ class _Run:
             return None
         return self._change(facts, changes)
 
-    def _check(self, facts: JobFacts) -> None:
+    def _check(self, facts: StoredJob) -> None:
         """Look whether it is still the same Job, and can still be resized."""
         if facts.uid != self._plan.facts.uid:
             refuse(f"{facts.title}: metadata.uid: another Job has this name now")
-        refuse(*obstacles(facts))
+        refuse(*blockers(facts))
 
-    def _drains(self, facts: JobFacts) -> bool:
+    def _drains(self, facts: StoredJob) -> bool:
         """Whether a rule refuses the change until the pods that still end are gone."""
         return self._plan.drains and facts.state.terminating > 0
 
-    def _check_resumption(self, facts: JobFacts) -> None:
+    def _check_resumption(self, facts: StoredJob) -> None:
         """Do not suspend what somebody else wants to run."""
         if self._has_suspended or not self._plan.suspends:
             refuse(f"{facts.title}: spec.suspend: somebody resumed it before it was resized")
 
-    def _suspend(self, facts: JobFacts) -> None:
+    def _suspend(self, facts: StoredJob) -> None:
         self._step = "suspending it"
         patch = suspend_patch(facts, suspend=True)
         sent = self.suspension.send(self._wait, lambda: patch_job(self._api, facts, patch))
@@ -253,7 +253,7 @@ class _Run:
             self._tell(f"{facts.title}: suspended")
             self._step = "waiting until its pods are gone"
 
-    def _change(self, facts: JobFacts, changes: tuple[ContainerChange, ...]) -> Resized | None:
+    def _change(self, facts: StoredJob, changes: tuple[ContainerChange, ...]) -> Resized | None:
         self._step = "changing its resources"
         self._tell(f"{facts.title}: changing its resources")
         patch = resize_patch(facts, changes, resumes=self._resumes)
@@ -261,7 +261,7 @@ class _Run:
         if sent is None:
             return None
         odd = plan_changes(sent.object, self._order.wanted)
-        return self.outcome(job_facts(sent.object), odd)
+        return self.outcome(stored_job(sent.object), odd)
 
     def _tell(self, words: str) -> None:
         if words != self._told:
@@ -269,12 +269,12 @@ class _Run:
             self._report(words)
 
     def _too_late(self) -> str:
-        facts = job_facts(self._read())
+        facts = stored_job(self._read())
         seconds = self._wait.patience.seconds
         return f"{facts.title}: not suspended and idle after {seconds:g} s: {_obstruction(facts)}"
 
 
-def _obstruction(facts: JobFacts) -> str:
+def _obstruction(facts: StoredJob) -> str:
     """Say why the resources cannot change yet."""
     if facts.state.active:
         return f"status.active is {facts.state.active}"

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from webhook.cluster.api import (
+from webhook.jsonfields.fields import FieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
     NAMESPACES,
     RESOURCE_QUOTAS,
     ApiError,
@@ -20,12 +22,12 @@ from webhook.cluster.api import (
     Kind,
     Object,
 )
-from webhook.operations.patience import PASSING
 from webhook.operations.reading import parted, read_all, read_quota
-from webhook.quota.fields import FieldError
+from webhook.operations.retry import PASSING
+from webhook.quota.amounts.resources import render
 from webhook.quota.jobs import job_state
-from webhook.quota.jobs.fitting import Share, Shortfall, never_fitting, shares_of, shortfalls
-from webhook.quota.jobs.pods import pods_of_job
+from webhook.quota.jobs.capacity import Share, Shortfall, never_fitting, shares_of, shortfalls
+from webhook.quota.jobs.job_pods import pods_of_job
 from webhook.quota.jobs.policy import (
     JobRule,
     Verdict,
@@ -35,12 +37,10 @@ from webhook.quota.jobs.policy import (
     outgrown,
     rule_for,
 )
-from webhook.quota.jobs.resizes import Resize, resizes_of
-from webhook.quota.jobs.resizing import ContainerChange, with_changes
-from webhook.quota.objects import ResourceQuota
-from webhook.quota.reading import Node
-from webhook.quota.resources import render
-from webhook.state.names import DEFERRED_MODE, MODE_LABEL
+from webhook.quota.jobs.resize_diff import Resize, resizes_of
+from webhook.quota.jobs.resize_plan import ContainerChange, with_changes
+from webhook.quota.objects.model import ResourceQuota
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 _SELF: Final = Kind(
     "authentication.k8s.io",
@@ -112,7 +112,7 @@ class _Judging:
     ) -> None:
         self._api, self._rules, self._resumes = api, rules, resumes
         self._old, self._new = old, new
-        self._namespace = Node(old).child("metadata").text("namespace")
+        self._namespace = FieldReader(old).child("metadata").text("namespace")
         self._resizes = resizes_of(old, new)
         self._unasked: list[str] = [rules.unread] if rules.unread else []
 
@@ -130,14 +130,14 @@ class _Judging:
         if not self._rules.jobs or self._namespace in self._rules.exempt:
             return JobRule()
         try:
-            found = Node(self._api.get(NAMESPACES, self._namespace)).child("metadata")
+            found = FieldReader(self._api.get(NAMESPACES, self._namespace)).child("metadata")
         except ForbiddenError as err:
             self._unasked.append(f"rules of the cluster for Jobs: {err.message}")
             return JobRule()
         labels = found.string_map("labels")
         if labels.get(MODE_LABEL) != DEFERRED_MODE:
             return JobRule()
-        own = Node(self._old).child("metadata").string_map("labels")
+        own = FieldReader(self._old).child("metadata").string_map("labels")
         return rule_for(self._rules.jobs, own, labels)
 
     def _refusals(self, rule: JobRule) -> Iterator[FieldError]:
@@ -154,7 +154,7 @@ class _Judging:
     def _stranger(self, rule: JobRule) -> FieldError | None:
         kind = {"apiVersion": _SELF.api_version, "kind": _SELF.kind}
         try:
-            answer = Node(self._api.create(_SELF, kind).object)
+            answer = FieldReader(self._api.create(_SELF, kind).object)
         except PASSING:
             raise
         except ApiError as err:

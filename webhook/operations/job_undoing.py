@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from webhook.cluster.api import JOBS, ApiError, ClusterApi, ConflictError, NotFoundError, Object
-from webhook.operations.patience import Wait
-from webhook.quota.jobs.resizing import (
-    JobFacts,
-    Wanted,
-    job_facts,
+from webhook.kube.api import JOBS, ApiError, ClusterApi, ConflictError, NotFoundError, Object
+from webhook.operations.retry import RetryTimer
+from webhook.quota.jobs.resize_plan import (
+    DesiredResources,
+    StoredJob,
     plan_changes,
+    stored_job,
     suspend_command,
     suspend_patch,
 )
@@ -29,14 +29,14 @@ class Undone:
 
     done: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    resized: JobFacts | None = None
+    resized: StoredJob | None = None
 
 
 def undo(
     api: ClusterApi,
-    before: JobFacts,
-    wanted: Mapping[str, Wanted],
-    wait: Wait,
+    before: StoredJob,
+    wanted: Mapping[str, DesiredResources],
+    wait: RetryTimer,
     *,
     suspended: bool,
     changed: bool,
@@ -67,17 +67,17 @@ def undo(
 @dataclass(frozen=True, slots=True)
 class _Undoing:
     api: ClusterApi
-    before: JobFacts
-    wanted: Mapping[str, Wanted]
-    wait: Wait
+    before: StoredJob
+    wanted: Mapping[str, DesiredResources]
+    wait: RetryTimer
     suspended: bool
     changed: bool
 
     def finish(self) -> Undone:
         is_settled = False
         while True:
-            job = self.wait.persist(self._read)
-            now = job_facts(job)
+            job = self.wait.retry(self._read)
+            now = stored_job(job)
             is_same = now.uid == self.before.uid
             if self.changed and is_same and not plan_changes(job, self.wanted):
                 return Undone(resized=now)
@@ -85,7 +85,7 @@ class _Undoing:
             if reason and is_settled:
                 return Undone((f"nothing: {reason}",))
             if reason:  # what was interrupted may be on its way still: look again
-                self.wait.settle()
+                self.wait.wait_for_caches()
                 is_settled = True
             elif self._resume(now):
                 return Undone(("spec.suspend is false again, pods that have ended start anew",))
@@ -102,19 +102,17 @@ class _Undoing:
     def _read(self) -> Object:
         return self.api.get(JOBS, self.before.name, namespace=self.before.namespace)
 
-    def _resume(self, now: JobFacts) -> bool:
+    def _resume(self, now: StoredJob) -> bool:
         """Resume the Job; returns whether that is so, and not the Job changed meanwhile."""
         patch = suspend_patch(now, suspend=False)
         try:
-            self.wait.persist(
-                lambda: self.api.patch(JOBS, now.name, patch, namespace=now.namespace)
-            )
+            self.wait.retry(lambda: self.api.patch(JOBS, now.name, patch, namespace=now.namespace))
         except ConflictError:
             return False
         return True
 
 
-def _reason_to_leave(before: JobFacts, now: JobFacts, *, suspended: bool) -> str:
+def _reason_to_leave(before: StoredJob, now: StoredJob, *, suspended: bool) -> str:
     """Say why nothing is to be undone; empty if the Job has to be resumed."""
     if now.uid != before.uid:
         return "the Job is gone, another one has its name"

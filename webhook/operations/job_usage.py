@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.cluster.api import (
+from webhook.kube.api import (
     JOBS,
     PODS,
     ApiError,
@@ -22,10 +22,10 @@ from webhook.cluster.api import (
 )
 from webhook.operations.reading import read_all
 from webhook.operations.side_by_side import side_by_side
-from webhook.quota.jobs.resizing import Wanted
-from webhook.quota.quantity import Format, Quantity
-from webhook.quota.reading import Node
-from webhook.quota.resources import ResourceList
+from webhook.quota.amounts.quantity import Format, Quantity
+from webhook.quota.amounts.resource_reader import ResourceReader
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.jobs.resize_plan import DesiredResources
 
 POD_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "PodMetrics", "pods", has_status=False)
 _WORKERS: Final = 8
@@ -62,7 +62,7 @@ def usage_of_job(api: ClusterApi, namespace: str, name: str) -> Usage:
         ApiError: The API server, or what serves metrics.k8s.io, does not answer.
     """
     title = f"job {namespace}/{name}"
-    uid = Node(api.get(JOBS, name, namespace=namespace)).child("metadata").text("uid")
+    uid = ResourceReader(api.get(JOBS, name, namespace=namespace)).child("metadata").text("uid")
     found = read_all(api, PODS, lambda raw: _name_if_of(raw, uid), namespace=namespace)
     pods = [each for each in found if each]
     if not pods:
@@ -79,13 +79,13 @@ def usage_of_job(api: ClusterApi, namespace: str, name: str) -> Usage:
     return Usage(len(pods), sum(sample is not None for sample in samples), containers)
 
 
-def wanted_by_usage(usage: Usage, percent: int) -> dict[str, Wanted]:
+def wanted_by_usage(usage: Usage, percent: int) -> dict[str, DesiredResources]:
     """Return the requests that a percentile of the usage stands for, by container.
 
     Cpu is rounded up to 1m, memory to 1Mi; nothing is rounded to zero.
     """
     return {
-        container: Wanted(
+        container: DesiredResources(
             {
                 "cpu": _whole(_of(samples, "cpu", percent), _NANO_PER_MILLI, Format.SI),
                 "memory": _whole(
@@ -120,7 +120,7 @@ def _whole(amount: Quantity, nano_per_unit: int, style: Format) -> Quantity:
 
 def _name_if_of(raw: Object, uid: str) -> str:
     """Return the name of a pod of this Job that has not ended; else nothing."""
-    pod = Node(raw)
+    pod = ResourceReader(raw)
     meta = pod.child("metadata")
     owners = [one.text("uid") for one in meta.children("ownerReferences")]
     has_ended = pod.child("status").text("phase") in _ENDED
@@ -142,5 +142,5 @@ def _sample(api: ClusterApi, namespace: str, pod: str) -> dict[str, ResourceList
         raise UnavailableError(f"metrics.k8s.io: {err.message}") from err
     except ApiError as err:
         raise NoUsageError(f"metrics.k8s.io: {err.message}") from err
-    containers = Node(raw).children("containers")
+    containers = ResourceReader(raw).children("containers")
     return {one.text("name"): one.resource_list("usage") for one in containers}

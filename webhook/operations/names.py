@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.cluster.kinds import Kind, kind_of
-from webhook.cluster.selectors import Term
-from webhook.state.names import (
+from webhook.kube.kinds import Kind, kind_of
+from webhook.kube.selectors import Term
+from webhook.state.well_known import (
     BIND_ENTRY,
     DEFERRED_MODE,
     SHADOW_ENTRY,
     SHADOW_MODE,
-    UNJUDGED,
-    UNJUDGED_LABEL,
+    UNEVALUATED,
+    UNEVALUATED_LABEL,
 )
 
 MASK_POLICY: Final = "deferred-quota-mask"
@@ -95,7 +95,7 @@ _WORKLOADS: Final = tuple(
     for operation in ("CREATE", "UPDATE")
 )
 _NEW_PODS: Final = (("CREATE", "", "pods"),)
-_UNJUDGED: Final = frozenset({UNJUDGED})
+_UNJUDGED: Final = frozenset({UNEVALUATED})
 
 MASK_ENTRY: Final = "mask.deferredquota.io"
 STAMP_ENTRY: Final = "stamp.deferredquota.io"
@@ -138,7 +138,7 @@ VALIDATING: Final[Mapping[str, Entry]] = {
         "Ignore",
         _NEW_PODS,
         "pods that can never be bound are created",
-        objects=(Term(UNJUDGED_LABEL, _UNJUDGED),),
+        objects=(Term(UNEVALUATED_LABEL, _UNJUDGED),),
     ),
     UNGATED_ENTRY: Entry("Ignore", _NEW_PODS, "pods that can never be bound are created"),
     "resize.deferredquota.io": Entry(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
-from webhook.cluster.api import (
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import (
     PODS,
     RESOURCE_QUOTAS,
     ClusterApi,
@@ -15,10 +16,9 @@ from webhook.cluster.api import (
     Kind,
     Object,
 )
-from webhook.cluster.shapes import decode_pod
 from webhook.operations.server_time import server_time
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.objects import Pod, ResourceQuota
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.state.object_decoders import decode_pod
 
 _T = TypeVar("_T")
 _ATTEMPTS: Final = 5

@@ -12,8 +12,8 @@ import secrets
 from datetime import datetime
 from typing import Final
 
-from webhook.cluster.api import NAMESPACES, ApiError, ClusterApi, Object
-from webhook.quota.fields import InvalidFieldError, mapping, sequence, timestamp
+from webhook.jsonfields.fields import InvalidFieldError, mapping, sequence, timestamp
+from webhook.kube.api import NAMESPACES, ApiError, ClusterApi, Object
 
 _PROBE: Final = "deferredquota.io/clock"
 """An annotation that is never stored."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
-from webhook.cluster.api import ApiError, RequestTimeoutError, UnavailableError
-from webhook.operations.patience import Halt, HaltedError, Patience, Report
+from webhook.kube.api import ApiError, RequestTimeoutError, UnavailableError
+from webhook.operations.retry import CancelToken, HaltedError, Report, RetryPolicy
 
 _T = TypeVar("_T")
 
@@ -62,9 +62,9 @@ class Together(Generic[_T]):
 
 def in_each(
     names: Sequence[str],
-    work: Callable[[str, Patience], _T],
+    work: Callable[[str, RetryPolicy], _T],
     *,
-    patience: Patience,
+    patience: RetryPolicy,
     report: Report,
     no_answer: tuple[type[ApiError], ...] = NO_ANSWER,
 ) -> Together[_T]:
@@ -92,14 +92,14 @@ class _Crew(Generic[_T]):
     def __init__(
         self,
         names: Sequence[str],
-        work: Callable[[str, Patience], _T],
-        patience: Patience,
+        work: Callable[[str, RetryPolicy], _T],
+        patience: RetryPolicy,
         report: Report,
         no_answer: tuple[type[ApiError], ...],
     ) -> None:
         self._names = tuple(names)
         self._work = work
-        self._halt = Halt()
+        self._halt = CancelToken()
         self._patience = replace(patience, halt=self._halt)
         self._report = report
         self._no_answer = no_answer

@@ -26,13 +26,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from webhook.quota.evaluation import Evaluation, evaluate
-    from webhook.quota.fields import FieldError, InvalidFieldError
+    from webhook.jsonfields.fields import FieldError, InvalidFieldError
+    from webhook.quota.amounts.quantity import InvalidQuantityError, Quantity
+    from webhook.quota.charging.denials import Cause, Refusal
+    from webhook.quota.charging.evaluation import Evaluation, evaluate
+    from webhook.quota.charging.limited_resources import LimitedResource
+    from webhook.quota.charging.pod_usage import pod_usage
     from webhook.quota.jobs import job_update_errors
-    from webhook.quota.limited import LimitedResource
-    from webhook.quota.pods import pod_usage
-    from webhook.quota.quantity import InvalidQuantityError, Quantity
-    from webhook.quota.refusals import Cause, Refusal
 
 __all__ = [
     "Cause",
@@ -49,17 +49,17 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "Cause": "refusals",
-    "Evaluation": "evaluation",
-    "FieldError": "fields",
-    "InvalidFieldError": "fields",
-    "InvalidQuantityError": "quantity",
-    "LimitedResource": "limited",
-    "Quantity": "quantity",
-    "Refusal": "refusals",
-    "evaluate": "evaluation",
+    "Cause": "charging.denials",
+    "Evaluation": "charging.evaluation",
+    "FieldError": ".jsonfields.fields",
+    "InvalidFieldError": ".jsonfields.fields",
+    "InvalidQuantityError": "amounts.quantity",
+    "LimitedResource": "charging.limited_resources",
+    "Quantity": "amounts.quantity",
+    "Refusal": "charging.denials",
+    "evaluate": "charging.evaluation",
     "job_update_errors": "jobs",
-    "pod_usage": "pods",
+    "pod_usage": "charging.pod_usage",
 }
 
 
@@ -68,7 +68,7 @@ if not TYPE_CHECKING:  # a type checker that sees this would let every misspelt 
     def __getattr__(name: str) -> object:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        found: object = getattr(import_module(f".{_MODULES[name]}", __name__), name)
         globals()[name] = found
         return found
 

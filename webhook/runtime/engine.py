@@ -1,4 +1,4 @@
-"""One process' view of a cluster: its doors, its controller, or both, over shared caches."""
+"""One process' view of a cluster: its handlers, its controller, or both, over shared caches."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Final, Protocol
 from uuid import uuid4
 
 from webhook.admission.deadline import Deadline
-from webhook.admission.doors.context import DoorContext
-from webhook.admission.doors.table import decide
-from webhook.admission.review import AdmissionRequest, Answer
-from webhook.admission.rules import Rules, rules_of
-from webhook.cluster.api import (
+from webhook.admission.handlers.context import HandlerContext
+from webhook.admission.handlers.dispatch import decide
+from webhook.admission.review import AdmissionRequest, AdmissionResponse
+from webhook.config import Configuration, ConfigurationFile
+from webhook.config.watched_file import Rejection
+from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     QUOTA_LEDGERS,
     ApiError,
@@ -25,24 +26,28 @@ from webhook.cluster.api import (
     NotFoundError,
     UnauthorizedError,
 )
-from webhook.cluster.informer import Change, Timing
-from webhook.config import Configuration, ConfigurationFile
-from webhook.config.file import Rejection
-from webhook.runtime.control import Control, ControlOptions, Current, Known
-from webhook.runtime.enforcement import Enforcement
-from webhook.state.job_gates import JobGates
+from webhook.kube.informer import Change, InformerTimings
+from webhook.policy import Policy, compile_policy
+from webhook.runtime.controller_manager import (
+    ControllerManager,
+    ControllerOptions,
+    LiveConfig,
+    SharedCaches,
+)
+from webhook.runtime.effective_configuration import EffectiveConfiguration
+from webhook.state.cluster_view import CachedView
+from webhook.state.feature_gates import FeatureGateProbe
+from webhook.state.in_flight import InFlightPods
 from webhook.state.ledgers import LedgerStore
-from webhook.state.names import DEFAULT_NAMESPACE
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.namespace_labels import NamespaceLabels
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.reserver import Reserver, ReserverStats
-from webhook.state.shadow_books import ShadowBooks
-from webhook.state.shadow_creations import Creations, CreationTiming
+from webhook.state.shadow_attempts import CreationTimings, CreationTracker
+from webhook.state.shadow_store import ShadowRecordStore
+from webhook.state.shared_cache import SharedQuotaCache
 from webhook.state.shared_quotas import SharedQuotaStore
-from webhook.state.shared_view import SharedQuotaCache
-from webhook.state.underway import Underway
-from webhook.state.view import CachedView
+from webhook.state.well_known import DEFAULT_NAMESPACE
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -58,10 +63,10 @@ def check_configuration(configuration: Configuration) -> None:
     Raises:
         InvalidFieldError: A rule cannot be evaluated; the error has its path.
     """
-    rules_of(configuration)
+    compile_policy(configuration)
 
 
-class Follower(Protocol):
+class CacheStatus(Protocol):
     """What an informer shows of itself, whatever it holds."""
 
     @property
@@ -96,8 +101,8 @@ class EngineOptions:
 
     Attributes:
         configuration: The file to keep up with; None means the defaults.
-        with_doors: Whether this process answers admission requests.
-        control: How this process also counts pods and writes ledgers; None if another one does.
+        with_handlers: Whether this process answers admission requests.
+        controller: How this process also counts pods and writes ledgers; None if another one does.
         system_namespace: Namespace of the installation.
         follow_ledgers: Whether other processes write ledgers too, so that they have to be watched.
         is_registered: Whether an API server asks by registrations that others write: what they do
@@ -107,13 +112,13 @@ class EngineOptions:
     """
 
     configuration: ConfigurationFile | None = None
-    with_doors: bool = True
-    control: ControlOptions | None = field(default_factory=ControlOptions)
+    with_handlers: bool = True
+    controller: ControllerOptions | None = field(default_factory=ControllerOptions)
     system_namespace: str = DEFAULT_NAMESPACE
     follow_ledgers: bool = False
     is_registered: bool = False
-    informer: Timing = field(default_factory=Timing)
-    creations: CreationTiming = field(default_factory=CreationTiming)
+    informer: InformerTimings = field(default_factory=InformerTimings)
+    creations: CreationTimings = field(default_factory=CreationTimings)
 
 
 class Engine:
@@ -131,21 +136,25 @@ class Engine:
         options = options or EngineOptions()
         self._options = options
         self._metrics = metrics
-        self._job_gates = JobGates(api, time.monotonic, namespace=options.system_namespace)
-        self._enforcement = Enforcement(api, time.monotonic) if options.is_registered else None
-        self._rules = self._read_rules()
+        self._feature_gates = FeatureGateProbe(
+            api, time.monotonic, namespace=options.system_namespace
+        )
+        self._effective = (
+            EffectiveConfiguration(api, time.monotonic) if options.is_registered else None
+        )
+        self._policy = self._compile_policy()
         ledgers = LedgerStore(api)
         followed = ledgers.follow(options.informer) if options.follow_ledgers else None
         namespaces = NamespaceCache(api, timing=options.informer)
         store = SharedQuotaStore(api)
         shared = SharedQuotaCache(api, store, timing=options.informer)
-        known = Known(
+        caches = SharedCaches(
             api=api,
             ledgers=ledgers,
             quotas=QuotaCache(
                 api,
                 self._deferred_keys,
-                holds_terminating=lambda: self._rules.holds_terminating,
+                holds_terminating=lambda: self._policy.holds_terminating,
                 shared=shared,
                 labels=namespaces.labels,
                 timing=options.informer,
@@ -155,42 +164,44 @@ class Engine:
             ledger_informer=followed,
         )
         self._shared = shared
-        known.namespaces.informer.add_handler(partial(_forget_deleted, known.ledgers))
-        known.namespaces.informer.add_handler(self._note_own_namespace)
+        caches.namespaces.informer.add_handler(partial(_forget_deleted_namespace, caches.ledgers))
+        caches.namespaces.informer.add_handler(self._note_own_namespace)
         self._is_namespace_gone = False
-        self._informers: dict[str, Follower] = {
-            "namespaces": known.namespaces.informer,
-            "resourcequotas": known.quotas.informer,
+        self._informers: dict[str, CacheStatus] = {
+            "namespaces": caches.namespaces.informer,
+            "resourcequotas": caches.quotas.informer,
             CLUSTER_DEFERRED_QUOTAS.plural: shared.informer,
         }
         if followed is not None:
             self._informers[QUOTA_LEDGERS.plural] = followed
-        self.view: Final = self._make_view(known) if options.with_doors else None
-        self._creations = None if self.view is None else self._watched(known, self.view)
-        self._context = None if self.view is None else self._doors(known, self.view)
-        self.control: Final = self._controller(known, options.control)
+        self.view: Final = self._cached_view(caches) if options.with_handlers else None
+        self._creations = (
+            None if self.view is None else self._creation_controller(caches, self.view)
+        )
+        self._context = None if self.view is None else self._handler_context(caches, self.view)
+        self.controller: Final = self._controller(caches, options.controller)
         self._relists: dict[str, int] = {}
         self._reported: list[str] | None = None
         self._next_report = 0.0
         self._stopping = threading.Event()
         self._housekeeper = threading.Thread(
-            target=self._keep_house, name="housekeeping", daemon=True
+            target=self._housekeep, name="housekeeping", daemon=True
         )
 
     @property
-    def informers(self) -> dict[str, Follower]:
+    def informers(self) -> dict[str, CacheStatus]:
         """All caches, by what they hold."""
-        return {**self._informers, **({} if self.control is None else self.control.informers)}
+        return {**self._informers, **({} if self.controller is None else self.controller.informers)}
 
     def start(self) -> None:
         """Start to follow the cluster; returns at once."""
         for informer in self._informers.values():
             informer.start()
         # the controller begins by what the registrations say, not by the file alone
-        if self._enforcement is not None and self._enforcement.look():
-            self._rules = self._read_rules()
-        if self.control is not None:
-            self.control.start()
+        if self._effective is not None and self._effective.refresh():
+            self._policy = self._compile_policy()
+        if self.controller is not None:
+            self.controller.start()
         if self._creations is not None:
             self._creations.start()
         self._housekeeper.start()
@@ -200,53 +211,55 @@ class Engine:
         self._stopping.set()
         if self._creations is not None:
             self._creations.stop()
-        if self.control is not None:
-            self.control.stop()
+        if self.controller is not None:
+            self.controller.stop()
         for informer in self._informers.values():
             informer.stop()
 
-    def not_ready(self) -> list[str]:
+    def readiness_problems(self) -> list[str]:
         """Return why this process cannot do its work yet, or any more; nothing when it can."""
-        reasons = [
+        conditions = [
             _not_listed(name, informer)
             for name, informer in self._informers.items()
-            if not (_is_followed(informer) or self._is_not_installed(name))
+            if not (_is_following(informer) or self._is_not_installed(name))
         ]
         if self._is_namespace_gone:
-            reasons.append(
+            conditions.append(
                 f"the namespace {self._options.system_namespace} of the installation is gone"
             )
-        if self.control is not None:
-            reasons += self.control.not_ready()
-        return reasons
+        if self.controller is not None:
+            conditions += self.controller.readiness_problems()
+        return conditions
 
     def warnings(self) -> list[str]:
         """Return what people should see to although this process does its work."""
         source = self._options.configuration
         rejection = None if source is None else source.rejection
-        told = [] if rejection is None else [_rejected(rejection)]
-        if self._enforcement is not None:
-            told += [
-                f"held back, run scripts/install: {one}" for one in self._enforcement.held_back
+        messages = [] if rejection is None else [_rejected(rejection)]
+        if self._effective is not None:
+            messages += [
+                f"held back, run scripts/install: {one}" for one in self._effective.pending_fields
             ]
-        return told
+        return messages
 
     def wait_until_ready(self, seconds: float) -> list[str]:
         """Wait until requests can be decided; return what is still missing when time is up."""
-        return _wait_while(self.not_ready, seconds)
+        return _wait_while(self.readiness_problems, seconds)
 
     def wait_until_counted(self, seconds: float) -> list[str]:
         """Wait until they can be decided by quotas that namespaces share too; return the same.
 
         This process has to be the one that counts.
         """
-        return _wait_while(lambda: self.not_ready() or self._uncounted(), seconds)
+        return _wait_while(
+            lambda: self.readiness_problems() or self._pending_shared_quotas(), seconds
+        )
 
-    def decide(self, request: AdmissionRequest, deadline: Deadline) -> Answer:
+    def decide(self, request: AdmissionRequest, deadline: Deadline) -> AdmissionResponse:
         """Answer one admission request.
 
         Raises:
-            RuntimeError: The engine was built without doors.
+            RuntimeError: The engine was built without handlers.
         """
         if self._context is None:
             raise RuntimeError("this engine answers no admission requests")
@@ -254,149 +267,151 @@ class Engine:
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _make_view(self, known: Known) -> CachedView:
+    def _cached_view(self, caches: SharedCaches) -> CachedView:
         view = CachedView(
-            known.api,
-            known.ledgers,
-            known.quotas,
-            known.namespaces,
+            caches.api,
+            caches.ledgers,
+            caches.quotas,
+            caches.namespaces,
             timing=self._options.informer,
         )
         self._informers["pods"] = view.pods
         return view
 
-    def _doors(self, known: Known, view: CachedView) -> DoorContext:
+    def _handler_context(self, caches: SharedCaches, view: CachedView) -> HandlerContext:
         reserver = Reserver(
-            known.ledgers,
+            caches.ledgers,
             capacity=self._capacity,
-            opted_in_at=known.namespaces.opted_in_at,
+            opted_in_at=caches.namespaces.opted_in_at,
             stats=_stats(self._metrics),
-            shared=known.shared,
+            shared=caches.shared,
         )
-        labels = NamespaceLabels(known.api, time.monotonic)
-        return DoorContext(
+        labels = NamespaceLabels(caches.api, time.monotonic)
+        return HandlerContext(
             view,
             reserver,
-            self._current_rules,
+            self._current_policy,
             self._configuration,
             labels.of,
-            creations=None if self._creations is None else self._creations.note,
-            underway=Underway(view.pods),
-            namespaces=labels.every,
+            on_creation=None if self._creations is None else self._creations.observe,
+            in_flight=InFlightPods(view.pods),
+            namespaces=labels.all,
         )
 
-    def _watched(self, known: Known, view: CachedView) -> Creations:
-        return Creations(
-            known.api,
+    def _creation_controller(self, caches: SharedCaches, view: CachedView) -> CreationTracker:
+        return CreationTracker(
+            caches.api,
             view.pods,
-            known.quotas,
-            ShadowBooks(known.api),
+            caches.quotas,
+            ShadowRecordStore(caches.api),
             name=f"webhook-{uuid4().hex[:8]}",
             timing=self._options.creations,
             counted=lambda result: self._metrics.shadow.creations.labels(result).inc(),
         )
 
-    def _controller(self, known: Known, options: ControlOptions | None) -> Control | None:
+    def _controller(
+        self, caches: SharedCaches, options: ControllerOptions | None
+    ) -> ControllerManager | None:
         if options is None:
             return None
-        current = Current(self._configuration, self._current_rules)
-        return Control(known, current, self._metrics, options)
+        current = LiveConfig(self._configuration, self._current_policy)
+        return ControllerManager(caches, current, self._metrics, options)
 
     def _configuration(self) -> Configuration:
         source = self._options.configuration
         return Configuration() if source is None else source.current
 
-    def _current_rules(self) -> Rules:
-        return self._rules
+    def _current_policy(self) -> Policy:
+        return self._policy
 
     def _deferred_keys(self) -> Set[str]:
-        return self._rules.deferred_keys
+        return self._policy.deferred_keys
 
-    def _uncounted(self) -> list[str]:
-        return [] if self.control is None else self.control.uncounted()
+    def _pending_shared_quotas(self) -> list[str]:
+        return [] if self.controller is None else self.controller.pending_shared_quotas()
 
     def _is_not_installed(self, name: str) -> bool:
-        """Tell whether a kind that need not be there is not."""
+        """Return whether a kind that need not be there is not."""
         return name == CLUSTER_DEFERRED_QUOTAS.plural and self._shared.is_absent
 
     def _capacity(self) -> int:
         return self._configuration().limits.reservations_per_namespace
 
-    def _keep_house(self) -> None:
+    def _housekeep(self) -> None:
         """Keep up with the configuration file and show the state of the caches."""
         seconds = 0.0
         while not self._stopping.wait(seconds):
             seconds = _HOUSEKEEPING_SECONDS
             try:
                 self._reload()
-                self._look_at_job_gates()
-                self._show_caches()
-                self._show_configuration()
+                self._poll_feature_gates()
+                self._export_cache_metrics()
+                self._export_configuration()
             except Exception:  # noqa: BLE001 - outermost frame: logged, and tried again
                 _log.exception("housekeeping failed")
 
     def _reload(self) -> None:
         source = self._options.configuration
         is_new = source is not None and source.poll()
-        is_registered_anew = self._enforcement is not None and self._enforcement.look()
+        is_registered_anew = self._effective is not None and self._effective.refresh()
         if not is_new and not is_registered_anew:
             return
-        former, self._rules = self._rules, self._read_rules()
-        if self.control is None:
+        former, self._policy = self._policy, self._compile_policy()
+        if self.controller is None:
             return
         if (
-            former.deferred_keys != self._rules.deferred_keys
-            or former.holds_terminating != self._rules.holds_terminating
-            or former.exempt_namespaces != self._rules.exempt_namespaces
-            or former.unmasked_namespaces != self._rules.unmasked_namespaces
+            former.deferred_keys != self._policy.deferred_keys
+            or former.holds_terminating != self._policy.holds_terminating
+            or former.exempt_namespaces != self._policy.exempt_namespaces
+            or former.unmasked_namespaces != self._policy.unmasked_namespaces
         ):
-            self.control.take_over_configuration()
-        self.control.look_at_lines()
+            self.controller.apply_configuration()
+        self.controller.requeue_waiting()
 
     def _note_own_namespace(self, change: Change[bool]) -> None:
         """Note whether the namespace of the installation went away while this process runs."""
         if change.key == self._options.system_namespace:
             self._is_namespace_gone = change.type == "DELETED"
 
-    def _look_at_job_gates(self) -> None:
+    def _poll_feature_gates(self) -> None:
         is_asked_for = self.view is not None and self._configuration().job_gates.is_auto
-        if is_asked_for and self._job_gates.look():
-            self._rules = self._read_rules()
+        if is_asked_for and self._feature_gates.probe():
+            self._policy = self._compile_policy()
 
-    def _read_rules(self) -> Rules:
-        gates = self._job_gates.found
+    def _compile_policy(self) -> Policy:
+        gates = self._feature_gates.gates
         configuration = self._configuration()
         unmasked = configuration.exempt_namespaces
-        if self._enforcement is not None:
-            configuration = self._enforcement.of(configuration)
-        return rules_of(
+        if self._effective is not None:
+            configuration = self._effective.apply(configuration)
+        return compile_policy(
             configuration,
             system_namespace=self._options.system_namespace,
             unmasked=unmasked,
-            found_gates=gates.enabled,
+            detected_gates=gates.enabled,
             unknown_gates=gates.unsure,
         )
 
-    def _show_configuration(self) -> None:
+    def _export_configuration(self) -> None:
         metrics, source = self._metrics.configuration, self._options.configuration
         if source is not None:
             metrics.rejected.set(int(source.rejection is not None))
             metrics.loaded.set(source.loaded_at)
-        if self._enforcement is not None:
-            metrics.held_back.set(len(self._enforcement.held_back))
+        if self._effective is not None:
+            metrics.held_back.set(len(self._effective.pending_fields))
         faults = self.warnings()
-        if self.control is None or (source is None and not faults and not self._reported):
+        if self.controller is None or (source is None and not faults and not self._reported):
             return
         # A fault is repeated because events last an hour; that all is in force is reported once,
         # also by a new leader, because the one before may have reported a fault.
         is_time = bool(faults) and time.monotonic() >= self._next_report
-        if (faults != self._reported or is_time) and self.control.report_configuration(
+        if (faults != self._reported or is_time) and self.controller.report_configuration(
             self._options.system_namespace, faults
         ):
             self._reported = faults
             self._next_report = time.monotonic() + _WARNING_SECONDS
 
-    def _show_caches(self) -> None:
+    def _export_cache_metrics(self) -> None:
         cache = self._metrics.cache
         for kind, informer in self.informers.items():
             cache.synced.labels(kind).set(int(informer.has_synced))
@@ -420,7 +435,7 @@ def _rejected(rejection: Rejection) -> str:
     return f"configuration rejected since {since}, the one before stays: {rejection.error}"
 
 
-def _is_followed(informer: Follower) -> bool:
+def _is_following(informer: CacheStatus) -> bool:
     """Return whether a cache was filled and can go on: an outage that passes leaves it so.
 
     A kind that is no longer served, and credentials that are no longer taken, do not pass by
@@ -430,7 +445,7 @@ def _is_followed(informer: Follower) -> bool:
     return informer.has_synced and not is_lost
 
 
-def _not_listed(name: str, informer: Follower) -> str:
+def _not_listed(name: str, informer: CacheStatus) -> str:
     error = informer.last_error
     if error is None:
         return f"{name} have not been listed yet"
@@ -439,7 +454,7 @@ def _not_listed(name: str, informer: Follower) -> str:
     return f"{name} cannot be listed: {error}"
 
 
-def _forget_deleted(ledgers: LedgerStore, change: Change[bool]) -> None:
+def _forget_deleted_namespace(ledgers: LedgerStore, change: Change[bool]) -> None:
     if change.type == "DELETED":
         ledgers.forget(change.key)
 

@@ -1,17 +1,18 @@
-"""The quota state that changes: what is known of the cluster, and the ledger's only writers.
+"""The quota state that changes: caches of the cluster, and the only writers of ledgers.
 
-- `ledgers`: ledger objects by compare-and-swap, with a look-aside of the newest version known;
-  `ledger_text` reads those that come from a watch, when somebody asks.
-- `reserver`: decides claims that arrive together on one ledger and writes once (`deciding`,
-  `outcomes`); they wait for each other in `lanes`.
-- `shared_quotas`: ClusterDeferredQuota objects by compare-and-swap; `sharing` raises there what a
-  namespace holds before the reserver writes, and `shared_view` tells which namespaces share what.
-- `names`, `label_selectors`: names in the cluster that more than one package goes by, and the
-  LabelSelector objects of registrations.
-- `gates`: the write that takes our scheduling gate off a pod.
-- `quota_cache`, `namespace_cache`: quotas and opted-in namespaces, from caches that follow the API
-  server. `staleness` says how long those are believed; `live_quotas` and `namespace_labels` ask.
-- `view`: all of that and the pods that wait, as the doors look at it.
+- `ledgers`: ledger objects by compare-and-swap, with a cache of the newest version known;
+  `lazy_ledger` parses those that come from a watch on first use.
+- `reserver`: decides claims that arrive together on one ledger and writes once (`group_commit`,
+  `batch_decision`).
+- `shared_quotas`: ClusterDeferredQuota objects by compare-and-swap; `shared_claims` raises the
+  grants of a namespace before the reserver writes, `shared_cache` finds the quotas of a namespace.
+- `quota_cache`, `namespace_cache`: quotas and opted-in namespaces, from informers; `quota_lister`
+  and `namespace_labels` ask the API server. `object_decoders` decodes what is read of objects.
+- `cluster_view`: all of that and the pods without a node, as handlers read it; `in_flight`: usage
+  of pods that may be bound at any moment.
+- `shadow_store`, `shadow_attempts`: the record of shadow mode.
+- `well_known`, `webhook_selectors`, `feature_gates`: names in the cluster, selectors of
+  registrations, the API server's feature gates for Jobs.
 
 No rule of quota stands here (see `webhook.quota`), and nothing of HTTP.
 """

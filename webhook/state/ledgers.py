@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.cluster.api import (
+from webhook.kube.api import (
     QUOTA_LEDGERS,
     AlreadyExistsError,
     ClusterApi,
@@ -28,10 +28,10 @@ from webhook.cluster.api import (
     TooLargeError,
     split_key,
 )
-from webhook.cluster.informer import Change, Informer, Scope, Timing
-from webhook.quota.ledger import Ledger, Reservation
-from webhook.quota.ledger_codec import ledger_status
-from webhook.state.ledger_text import LedgerText, LedgerVersion, identity_of, read_ledger
+from webhook.kube.informer import Change, Informer, InformerTimings, ListOptions
+from webhook.quota.ledger.ledger import Ledger, Reservation
+from webhook.quota.ledger.ledger_codec import ledger_status
+from webhook.state.lazy_ledger import LazyLedger, LedgerVersion, identity_of, read_ledger
 
 __all__ = ["LEDGER_NAME", "LedgerStore", "LedgerVersion", "empty_ledger", "read_ledger"]
 
@@ -41,24 +41,24 @@ _TOO_LARGE_TEXTS: Final = ("request is too large", "message larger than max")
 
 Source: kubernetes v1.36, apiserver/pkg/endpoints/handlers/rest.go isTooLargeError.
 """
-_MOST_DELETIONS: Final = 1024
+_MAX_DELETIONS: Final = 1024
 """Deletions that are remembered; what comes later than that many others is found out in use."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Latest:
     """The newest that is known of one ledger object."""
 
     resource_version: int
     uid: str
-    content: LedgerVersion | LedgerText
+    content: LedgerVersion | LazyLedger
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
+class _CacheEntry:
     """What is known of the ledger of one namespace, and what was read of it before."""
 
-    known: _Known | None = None
+    known: _Latest | None = None
     read_before: dict[str, Reservation] = field(default_factory=dict)
 
     def read(self) -> LedgerVersion | None:
@@ -66,7 +66,7 @@ class _Place:
         known = self.known
         if known is None:
             return None
-        if isinstance(known.content, LedgerText):
+        if isinstance(known.content, LazyLedger):
             return known.content.version(self.read_before)
         return known.content
 
@@ -77,17 +77,17 @@ class LedgerStore:
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
         self._lock = threading.Lock()
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _CacheEntry] = {}
         self._deleted_at: dict[str, int] = {}
 
-    def follow(self, timing: Timing | None = None) -> Informer[LedgerText]:
+    def follow(self, timing: InformerTimings | None = None) -> Informer[LazyLedger]:
         """Return an informer that, once started, keeps aside what others write."""
         informer = Informer(
             self._api,
             QUOTA_LEDGERS,
             transform=_text_of,
-            scope=Scope(field_selector=f"metadata.name={LEDGER_NAME}"),
-            timing=timing,
+            options=ListOptions(field_selector=f"metadata.name={LEDGER_NAME}"),
+            timings=timing,
             decode=_undecoded,
         )
         informer.add_handler(self._on_change)
@@ -110,11 +110,11 @@ class LedgerStore:
         """
         before = self._known(namespace)
         try:
-            found = self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+            obj = self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
         except NotFoundError:
             self._drop(namespace, before)
             return None
-        return self._keep(namespace, self._same(namespace, found) or read_ledger(found))
+        return self._keep(namespace, self._same(namespace, obj) or read_ledger(obj))
 
     def fetch_blank(self, namespace: str) -> LedgerVersion | None:
         """Read only which object there is, to replace what it says; None when there is none.
@@ -123,10 +123,10 @@ class LedgerStore:
             ApiError: The API server does not answer.
         """
         try:
-            found = self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+            obj = self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
         except NotFoundError:
             return None
-        return read_ledger({**found, "status": None})
+        return read_ledger({**obj, "status": None})
 
     def forget(self, namespace: str) -> None:
         """Forget a namespace that is gone."""
@@ -160,51 +160,51 @@ class LedgerStore:
 
     # -- what is kept aside ----------------------------------------------------------------
 
-    def _known(self, namespace: str) -> _Known | None:
+    def _known(self, namespace: str) -> _Latest | None:
         place = self._places.get(namespace)
         return None if place is None else place.known
 
-    def _same(self, namespace: str, found: Object) -> LedgerVersion | None:
+    def _same(self, namespace: str, obj: Object) -> LedgerVersion | None:
         """Return what is known, if that is what was found: it need not be read again."""
         known = self._known(namespace)
-        if known is None or identity_of(found) != (known.uid, known.resource_version):
+        if known is None or identity_of(obj) != (known.uid, known.resource_version):
             return None
         return self.known(namespace)
 
     def _keep(self, namespace: str, version: LedgerVersion) -> LedgerVersion:
-        self._put(namespace, _Known(version.resource_version, version.uid, version))
+        self._put(namespace, _Latest(version.resource_version, version.uid, version))
         return version
 
-    def _put(self, namespace: str, new: _Known) -> None:
+    def _put(self, namespace: str, new: _Latest) -> None:
         with self._lock:
             if new.resource_version < self._deleted_at.get(namespace, 0):
                 return
-            place = self._places.setdefault(namespace, _Place())
+            place = self._places.setdefault(namespace, _CacheEntry())
             known = place.known
             # of the same version, what was read or written here needs no reading any more
             is_read = isinstance(new.content, LedgerVersion)
             if known is None or known.resource_version < new.resource_version + is_read:
                 place.known = new
 
-    def _drop(self, namespace: str, gone: _Known | None) -> None:
+    def _drop(self, namespace: str, gone: _Latest | None) -> None:
         """Forget what was known before the API server said that there is none."""
         with self._lock:
             place = self._places.get(namespace)
             if place is not None and place.known is gone:
                 place.known = None
 
-    def _on_change(self, change: Change[LedgerText]) -> None:
+    def _on_change(self, change: Change[LazyLedger]) -> None:
         namespace, _ = split_key(change.key)
         if change.type == "DELETED":
             self._note_deletion(namespace, change.uid, change.resource_version)
         elif change.new is not None:
-            self._put(namespace, _Known(change.resource_version, change.uid, change.new))
+            self._put(namespace, _Latest(change.resource_version, change.uid, change.new))
 
     def _note_deletion(self, namespace: str, uid: str, version: int) -> None:
         with self._lock:
             self._deleted_at.pop(namespace, None)
             self._deleted_at[namespace] = version
-            if len(self._deleted_at) > _MOST_DELETIONS:
+            if len(self._deleted_at) > _MAX_DELETIONS:
                 del self._deleted_at[next(iter(self._deleted_at))]
             known = self._known(namespace)
             if known is not None and (known.uid == uid or known.resource_version < version):
@@ -225,10 +225,10 @@ def _undecoded(data: bytes) -> Object:
     return {"text": data}
 
 
-def _text_of(raw: Object) -> LedgerText:
+def _text_of(raw: Object) -> LazyLedger:
     data = raw["text"]
     assert isinstance(data, bytes)  # noqa: S101 - see `_undecoded`
-    return LedgerText(data)
+    return LazyLedger(data)
 
 
 def _version_of(revision: Revision, ledger: Ledger | None) -> LedgerVersion:

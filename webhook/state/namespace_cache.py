@@ -1,4 +1,4 @@
-"""Which namespaces defer their quotas, since which version, and how they are labelled."""
+"""Cache of namespaces: which defer their quotas, since which version, with which labels."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from webhook.cluster.api import NAMESPACES, ClusterApi, NotFoundError, Object
-from webhook.cluster.informer import Change, Informer, Timing
-from webhook.cluster.shapes import decode_namespace
-from webhook.quota.fields import InvalidFieldError, mapping, text
-from webhook.state.ledger_text import identity_of
+from webhook.jsonfields.fields import InvalidFieldError, mapping, text
+from webhook.kube.api import NAMESPACES, ClusterApi, NotFoundError, Object
+from webhook.kube.informer import Change, Informer, InformerTimings
+from webhook.state.lazy_ledger import identity_of
 from webhook.state.namespace_labels import is_deferred, labels_of
+from webhook.state.object_decoders import decode_namespace
 
 
 class NamespaceCache:
@@ -22,15 +22,15 @@ class NamespaceCache:
         timing: Clock and pauses of the informer.
     """
 
-    def __init__(self, api: ClusterApi, *, timing: Timing = Timing()) -> None:
+    def __init__(self, api: ClusterApi, *, timing: InformerTimings = InformerTimings()) -> None:
         self._api = api
         self._opted_in_at: dict[str, int] = {}
-        self._noted: dict[str, int] = {}
+        self._last_version: dict[str, int] = {}
         """The version of each Namespace that was looked at for this."""
         self._labels: dict[str, Mapping[str, str]] = {}
         self._lock = threading.Lock()
         self.informer: Final = Informer(
-            api, NAMESPACES, transform=self._read, timing=timing, decode=decode_namespace
+            api, NAMESPACES, transform=self._read, timings=timing, decode=decode_namespace
         )
         self.informer.add_handler(self._note_change)
 
@@ -84,7 +84,7 @@ class NamespaceCache:
         have opted out and in again unseen, so it is the version that the list showed.
         """
         entry = self.informer.entry(namespace)
-        if entry is not None and entry.resource_version > self._noted.get(namespace, 0):
+        if entry is not None and entry.resource_version > self._last_version.get(namespace, 0):
             return entry.resource_version  # it is there and was not looked at yet
         return self._opted_in_at.get(namespace, 0)
 
@@ -106,11 +106,11 @@ class NamespaceCache:
             with self._lock:
                 self._labels.pop(change.key, None)
                 self._opted_in_at.pop(change.key, None)
-                self._noted.pop(change.key, None)
+                self._last_version.pop(change.key, None)
             return
         if change.new is True and (change.old is not True or not self.informer.is_following):
             self._note_opted_in(change.key, change.resource_version)
-        self._noted[change.key] = change.resource_version
+        self._last_version[change.key] = change.resource_version
 
     def _note_opted_in(self, namespace: str, version: int) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""The labels of namespaces: how they are read, and asked for where they are not kept.
+"""Labels of namespaces, read from objects or from the API server.
 
 Labels of those that have opted in are kept (`namespace_cache`). Those of the others are needed only
 by rules that select namespaces, and asked for one at a time.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from webhook.cluster.api import NAMESPACES, ClusterApi, Object
-from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
-from webhook.quota.fields import mapping, string_map
-from webhook.quota.reading import Node
-from webhook.state.names import DEFERRED_MODE, MODE_LABEL
+from webhook.jsonfields.fields import mapping, string_map
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import NAMESPACES, ClusterApi, Object
+from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
-_BELIEVED_SECONDS: Final = 5.0
-_MOST: Final = 1000
+_TTL_SECONDS: Final = 5.0
+_MAX_NAMESPACES: Final = 1000
 
 
 def labels_of(namespace: Object, name: str) -> dict[str, str]:
@@ -62,21 +62,21 @@ class NamespaceLabels:
         """
         now = self._clock()
         known = self._known.get(namespace)
-        if known is not None and now - known[0] <= _BELIEVED_SECONDS:
+        if known is not None and now - known[0] <= _TTL_SECONDS:
             return known[1]
         found = self._api.get(NAMESPACES, namespace)
-        labels = Node(found).child("metadata").string_map("labels")
-        if len(self._known) >= _MOST:
+        labels = FieldReader(found).child("metadata").string_map("labels")
+        if len(self._known) >= _MAX_NAMESPACES:
             self._known = {}
         self._known[namespace] = (now, labels)
         return labels
 
-    def every(self) -> Mapping[str, Mapping[str, str]]:
+    def all(self) -> Mapping[str, Mapping[str, str]]:
         """List the labels of all namespaces, by name.
 
         Raises:
             ApiError: The API server does not answer.
             InvalidFieldError: Those of one cannot be read.
         """
-        metadata = [Node(raw).child("metadata") for raw in self._api.list(NAMESPACES).items]
+        metadata = [FieldReader(raw).child("metadata") for raw in self._api.list(NAMESPACES).items]
         return {one.text("name"): one.string_map("labels") for one in metadata}

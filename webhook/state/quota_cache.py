@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from webhook.cluster.api import (
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import (
     NAMESPACES,
     RESOURCE_QUOTAS,
     ApiError,
@@ -20,47 +21,46 @@ from webhook.cluster.api import (
     NotFoundError,
     split_key,
 )
-from webhook.cluster.informer import Change, Informer, Timing
-from webhook.cluster.shapes import decode_quota
-from webhook.quota.deferral import NamespaceQuotas, deferred_quotas
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.keeping import kept_quota
-from webhook.quota.objects import ResourceQuota
-from webhook.state.live_quotas import LiveQuotas, unreadable_quota
+from webhook.kube.informer import Change, Informer, InformerTimings
+from webhook.kube.informer_types import STALE_SECONDS
+from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.objects.compact import compact_quota
+from webhook.quota.objects.model import ResourceQuota
 from webhook.state.namespace_labels import labels_of
-from webhook.state.shared_view import NONE_SELECTED, Selected, SharedQuotaCache, selected
-from webhook.state.staleness import STALE_SECONDS
+from webhook.state.object_decoders import decode_quota
+from webhook.state.quota_lister import QuotaLister, unreadable_quota
+from webhook.state.shared_cache import NONE_SELECTED, SharedQuotaCache, SharedQuotaView, selected
 
 
 @dataclass(frozen=True, slots=True)
-class QuotasSeen:
+class NamespaceQuotaView:
     """The quotas of a namespace.
 
     Attributes:
-        every: All that can be read.
+        all_quotas: All that can be read.
         deferred: Those with deferred resources, and the quotas that it shares with others.
-        unreadable: Why nothing can be decided: one sentence per quota that cannot be read.
+        errors: Why nothing can be decided: one sentence per quota that cannot be read.
     """
 
-    every: tuple[ResourceQuota, ...]
+    all_quotas: tuple[ResourceQuota, ...]
     deferred: NamespaceQuotas
-    unreadable: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Derived:
+class _CachedView:
     """What was made of the quotas of a namespace, and of which."""
 
     quotas: tuple[ResourceQuota, ...]
-    unreadable: Mapping[str, str]
+    errors: Mapping[str, str]
     keys: Set[str]
     holds_terminating: bool
-    shared: Selected
-    seen: QuotasSeen
+    shared: SharedQuotaView
+    view: NamespaceQuotaView
 
 
 _NO_ERRORS: Mapping[str, str] = MappingProxyType({})
-_NOT_LISTED: Final = QuotasSeen(
+_NOT_LISTED: Final = NamespaceQuotaView(
     (), deferred_quotas((), frozenset()), ("the quotas have not been listed yet",)
 )
 
@@ -86,25 +86,25 @@ class QuotaCache:
         holds_terminating: Callable[[], bool] = lambda: False,
         shared: SharedQuotaCache | None = None,
         labels: Callable[[str], Mapping[str, str] | None] = lambda _namespace: None,
-        timing: Timing = Timing(),
+        timing: InformerTimings = InformerTimings(),
         stale_seconds: float = STALE_SECONDS,
     ) -> None:
         self.shared: Final = shared
         self._api = api
         self._labels = labels
-        self._selected: dict[str, tuple[object, Mapping[str, str], Selected]] = {}
+        self._selected: dict[str, tuple[object, Mapping[str, str], SharedQuotaView]] = {}
         self.informer: Final = Informer(
             api,
             RESOURCE_QUOTAS,
-            transform=kept_quota,
-            timing=timing,
+            transform=compact_quota,
+            timings=timing,
             decode=decode_quota,
         )
         self._stale_seconds = stale_seconds
-        self._live = LiveQuotas(api, timing.clock)
+        self._live = QuotaLister(api, timing.clock)
         self._keys = deferred_keys
         self._holds_terminating = holds_terminating
-        self._derived: dict[str, _Derived] = {}
+        self._derived: dict[str, _CachedView] = {}
         self._errors: dict[str, Mapping[str, str]] = {}
         self._lock = threading.Lock()
         self.informer.add_handler(self._note_error)
@@ -117,7 +117,7 @@ class QuotaCache:
         """Choose those of some quotas that are deferred, as the configuration is now."""
         return deferred_quotas(quotas, self._keys(), holds_terminating=self._holds_terminating())
 
-    def up_to_date(self, namespace: str) -> QuotasSeen:
+    def up_to_date(self, namespace: str) -> NamespaceQuotaView:
         """Return the quotas of a namespace as they were no longer ago than is believed.
 
         Before the first list nobody knows which there are, so nothing can be decided.
@@ -125,12 +125,12 @@ class QuotaCache:
         seen = self._up_to_date(namespace)
         if self.shared is None:
             return seen
-        doubts = self.shared.doubt(self._stale_seconds)
+        doubts = self.shared.staleness_errors(self._stale_seconds)
         if self.shared.specs and self._labels(namespace) is None:
             doubts += ("the labels of the namespace have not been seen yet",)
-        return replace(seen, unreadable=(*seen.unreadable, *doubts)) if doubts else seen
+        return replace(seen, errors=(*seen.errors, *doubts)) if doubts else seen
 
-    def _up_to_date(self, namespace: str) -> QuotasSeen:
+    def _up_to_date(self, namespace: str) -> NamespaceQuotaView:
         if not self.informer.has_synced:
             return _NOT_LISTED
         age = self.informer.last_event_age_seconds
@@ -142,7 +142,7 @@ class QuotaCache:
         except ApiError as err:
             return _unheard(age, err)
 
-    def live(self, namespace: str) -> QuotasSeen:
+    def live(self, namespace: str) -> NamespaceQuotaView:
         """Return the quotas of a namespace as the API server lists them.
 
         An answer is used again for some seconds, but never one without deferred quotas. What
@@ -153,12 +153,12 @@ class QuotaCache:
         """
         return self._listed(namespace, self._shared_now(namespace))
 
-    def _listed(self, namespace: str, shared: Selected) -> QuotasSeen:
+    def _listed(self, namespace: str, shared: SharedQuotaView) -> NamespaceQuotaView:
         quotas, unreadable = self._live.of(namespace, is_believed=self._has_deferred)
         deferred = self.deferred_of((*quotas, *shared.quotas))
-        return QuotasSeen(quotas, deferred, (*unreadable, *shared.unreadable))
+        return NamespaceQuotaView(quotas, deferred, (*unreadable, *shared.errors))
 
-    def in_namespace(self, namespace: str) -> QuotasSeen:
+    def in_namespace(self, namespace: str) -> NamespaceQuotaView:
         """Return the quotas of a namespace; asked again, it costs nothing until they change."""
         quotas = self.informer.in_namespace(namespace)
         errors = self._errors.get(namespace, _NO_ERRORS)
@@ -166,24 +166,24 @@ class QuotaCache:
         shared = self._shared_by(namespace)
         if not quotas and not errors and shared is NONE_SELECTED:
             self._derived.pop(namespace, None)  # namespaces come and go
-            return QuotasSeen((), deferred_quotas((), keys, holds_terminating=holds))
+            return NamespaceQuotaView((), deferred_quotas((), keys, holds_terminating=holds))
         derived = self._derived.get(namespace)
         if (
             derived is None
             or derived.quotas is not quotas
-            or derived.unreadable is not errors
+            or derived.errors is not errors
             or derived.keys is not keys
             or derived.holds_terminating != holds
             or derived.shared is not shared
         ):
             every = (*quotas, *shared.quotas)
             deferred = deferred_quotas(every, keys, holds_terminating=holds)
-            seen = QuotasSeen(quotas, deferred, (*errors.values(), *shared.unreadable))
-            derived = _Derived(quotas, errors, keys, holds, shared, seen)
+            seen = NamespaceQuotaView(quotas, deferred, (*errors.values(), *shared.errors))
+            derived = _CachedView(quotas, errors, keys, holds, shared, seen)
             self._derived[namespace] = derived
-        return derived.seen
+        return derived.view
 
-    def _shared_by(self, namespace: str) -> Selected:
+    def _shared_by(self, namespace: str) -> SharedQuotaView:
         """Return the shared quotas of a namespace; the same object until something changes."""
         specs = () if self.shared is None else self.shared.specs
         if self.shared is None or not specs:
@@ -198,7 +198,7 @@ class QuotaCache:
             self._selected[namespace] = known
         return known[2]
 
-    def _shared_now(self, namespace: str) -> Selected:
+    def _shared_now(self, namespace: str) -> SharedQuotaView:
         """Ask the API server for the shared quotas of a namespace.
 
         Raises:
@@ -213,7 +213,7 @@ class QuotaCache:
         except NotFoundError:
             return NONE_SELECTED
         except InvalidFieldError as err:
-            return Selected(unreadable=(f"the shared quotas cannot be read: {err}",))
+            return SharedQuotaView(errors=(f"the shared quotas cannot be read: {err}",))
 
     def _has_deferred(self, quotas: tuple[ResourceQuota, ...]) -> bool:
         return bool(self.deferred_of(quotas).quotas)
@@ -231,9 +231,9 @@ class QuotaCache:
                 self._errors.pop(namespace, None)
 
 
-def _unheard(age_seconds: float, err: ApiError) -> QuotasSeen:
+def _unheard(age_seconds: float, err: ApiError) -> NamespaceQuotaView:
     reason = (
         f"the API server was last heard of {age_seconds:.0f} seconds ago, and the quotas cannot be "
         f"listed: {err.message}"
     )
-    return QuotasSeen((), deferred_quotas((), frozenset()), (reason,))
+    return NamespaceQuotaView((), deferred_quotas((), frozenset()), (reason,))

@@ -15,34 +15,34 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.cluster.api import (
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     ClusterApi,
     ConflictError,
     NotFoundError,
     Object,
 )
-from webhook.cluster.informer import Change, Informer, Timing
-from webhook.quota.cluster_quotas import (
+from webhook.kube.informer import Change, Informer, InformerTimings
+from webhook.quota.shared.cluster_quotas import (
     ClusterQuota,
     UnreadableClusterQuota,
     cluster_quota_or_fault,
     ledger_name,
     own_name,
 )
-from webhook.quota.escrow import Shared
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.grants import NO_GRANTS, Grants, grants_from_status, grants_status
-from webhook.state.ledger_text import identity_of
+from webhook.quota.shared.escrow import Shared
+from webhook.quota.shared.grants import NO_GRANTS, Grants, grants_from_status, grants_status
+from webhook.state.lazy_ledger import identity_of
 
 _CONTENDED_SECONDS: Final = 1.0
 """After a write that lost a race: for so long it is cheaper to read before the next."""
 
 
-class SharedVersion:
+class SharedQuotaVersion:
     """One version of a shared quota; its status is read at most when somebody asks."""
 
-    __slots__ = ("_shared", "_status", "fault", "quota", "resource_version", "uid")
+    __slots__ = ("_shared", "_status", "error", "quota", "resource_version", "uid")
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SharedVersion:
         self.quota = quota
         self.uid = uid
         self.resource_version = resource_version
-        self.fault = quota.fault if isinstance(quota, UnreadableClusterQuota) else ""
+        self.error = quota.fault if isinstance(quota, UnreadableClusterQuota) else ""
         """Why it cannot be read; known once `shared` was asked for."""
         is_read = isinstance(content, Shared)
         self._shared = content if isinstance(content, Shared) else None
@@ -67,12 +67,12 @@ class SharedVersion:
 
     @property
     def shared(self) -> Shared | None:
-        """What it says; None if that cannot be read (`fault`)."""
-        if self._shared is None and not self.fault and isinstance(self.quota, ClusterQuota):
+        """What it says; None if that cannot be read (`error`)."""
+        if self._shared is None and not self.error and isinstance(self.quota, ClusterQuota):
             try:
                 grants = grants_from_status(self._status, self.quota.name)
             except InvalidFieldError as err:
-                self.fault = str(err)
+                self.error = str(err)
             else:
                 self._shared = Shared(self.quota, grants)
         return self._shared
@@ -84,16 +84,16 @@ class SharedVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedSeen:
+class SharedQuotaLookup:
     """A shared quota as it was looked up.
 
     Attributes:
         version: The version; None where there is none, or it could not be had.
-        fault: Why it could not.
+        error: Why it could not.
     """
 
-    version: SharedVersion | None
-    fault: str = ""
+    version: SharedQuotaVersion | None
+    error: str = ""
 
     @property
     def shared(self) -> Shared | None:
@@ -107,19 +107,19 @@ class SharedQuotaStore:
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
         self._lock = threading.Lock()
-        self._known: dict[str, SharedVersion] = {}
+        self._known: dict[str, SharedQuotaVersion] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._contended: dict[str, float] = {}
 
-    def follow(self, timing: Timing | None = None) -> Informer[SharedVersion]:
+    def follow(self, timing: InformerTimings | None = None) -> Informer[SharedQuotaVersion]:
         """Return an informer that, once started, keeps aside what others write."""
         informer = Informer(
-            self._api, CLUSTER_DEFERRED_QUOTAS, transform=read_shared_quota, timing=timing
+            self._api, CLUSTER_DEFERRED_QUOTAS, transform=read_shared_quota, timings=timing
         )
         informer.add_handler(self._on_change)
         return informer
 
-    def known(self, name: str) -> SharedVersion | None:
+    def known(self, name: str) -> SharedQuotaVersion | None:
         """Return the newest version known here, without asking; None when none is."""
         return self._known.get(name)
 
@@ -127,7 +127,7 @@ class SharedQuotaStore:
         """Tell whether others write it all the time: what is known is then rarely the newest."""
         return self._contended.get(name, 0.0) > time.monotonic()
 
-    def fetch(self, name: str) -> SharedVersion | None:
+    def fetch(self, name: str) -> SharedQuotaVersion | None:
         """Read a shared quota as it is now; None when there is none.
 
         Raises:
@@ -142,7 +142,7 @@ class SharedQuotaStore:
             return None
         return self._keep(read_shared_quota(found))
 
-    def write(self, version: SharedVersion, grants: Grants) -> SharedVersion:
+    def write(self, version: SharedQuotaVersion, grants: Grants) -> SharedQuotaVersion:
         """Write what the namespaces hold in the place of `version`, whose spec can be read.
 
         Raises:
@@ -153,7 +153,7 @@ class SharedQuotaStore:
         """
         quota = version.quota
         if not isinstance(quota, ClusterQuota):
-            raise TypeError(f"{version.name} cannot be read: {version.fault}")
+            raise TypeError(f"{version.name} cannot be read: {version.error}")
         obj = {
             "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
             "kind": CLUSTER_DEFERRED_QUOTAS.kind,
@@ -170,10 +170,12 @@ class SharedQuotaStore:
             self._contended[version.name] = time.monotonic() + _CONTENDED_SECONDS
             raise
         following = Shared(quota, grants)
-        return self._keep(SharedVersion(quota, written.uid, written.resource_version, following))
+        return self._keep(
+            SharedQuotaVersion(quota, written.uid, written.resource_version, following)
+        )
 
     @contextmanager
-    def held(self, names: Iterable[str], *, until: float) -> Iterator[bool]:
+    def locked(self, names: Iterable[str], *, until: float) -> Iterator[bool]:
         """Keep others of this process from writing these quotas; tell whether that came in time.
 
         Without it, writers of one process would make each other begin again and again.
@@ -192,14 +194,14 @@ class SharedQuotaStore:
                 stack.callback(lock.release)
             yield True
 
-    def _keep(self, version: SharedVersion) -> SharedVersion:
+    def _keep(self, version: SharedQuotaVersion) -> SharedQuotaVersion:
         with self._lock:
             known = self._known.get(version.name)
             if known is None or known.resource_version < version.resource_version:
                 self._known[version.name] = version
         return version
 
-    def _on_change(self, change: Change[SharedVersion]) -> None:
+    def _on_change(self, change: Change[SharedQuotaVersion]) -> None:
         if change.new is not None:
             self._keep(change.new)
             return
@@ -210,7 +212,7 @@ class SharedQuotaStore:
                 del self._known[name]
 
 
-def read_shared_quota(raw: Object) -> SharedVersion:
+def read_shared_quota(raw: Object) -> SharedQuotaVersion:
     """Read a ClusterDeferredQuota; what is wrong with its spec or status is kept in it.
 
     Raises:
@@ -218,4 +220,4 @@ def read_shared_quota(raw: Object) -> SharedVersion:
     """
     uid, version = identity_of(raw)
     status: Mapping[str, object] | object = raw.get("status")
-    return SharedVersion(cluster_quota_or_fault(raw), uid, version, status)
+    return SharedQuotaVersion(cluster_quota_or_fault(raw), uid, version, status)

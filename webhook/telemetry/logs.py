@@ -31,10 +31,10 @@ MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
 BATCH_SECONDS: Final = 0.005
 """How long lines gather before they are written together."""
 
-MAX_WAITING: Final = 10_000
+MAX_QUEUED_RECORDS: Final = 10_000
 """Records that may wait to be written; the reader is stuck when there are more."""
 
-PATIENCE_SECONDS: Final = 1.0
+FLUSH_TIMEOUT_SECONDS: Final = 1.0
 """How long the end of the process, and a fork, wait for a reader that is stuck."""
 
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -80,8 +80,8 @@ def _as_ascii(line: dict[str, object]) -> str:
 class BatchHandler(logging.Handler):
     """Hands records to a thread that writes them, in order, some milliseconds later at most.
 
-    When the reader does not keep up, MAX_WAITING records wait; of those behind it only the number
-    is told. A fork leaves what waits to the parent, and the child has a thread of its own.
+    When the reader does not keep up, MAX_QUEUED_RECORDS records wait; of those behind it only the
+    number is told. A fork leaves what waits to the parent, and the child has a thread of its own.
 
     Args:
         stream: Where lines go.
@@ -98,7 +98,7 @@ class BatchHandler(logging.Handler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        self._held = False
+        self._unwritten = False
         self._renew()
         # a child must not inherit a stream in the middle of a line
         os.register_at_fork(
@@ -114,7 +114,7 @@ class BatchHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a record to be written."""
-        if len(self._records) >= MAX_WAITING:
+        if len(self._records) >= MAX_QUEUED_RECORDS:
             self._lost += 1
             return
         self._records.append(record)
@@ -127,7 +127,7 @@ class BatchHandler(logging.Handler):
 
     def flush(self) -> None:
         """Write what has been taken so far, unless the reader does not take it."""
-        if not self._writing.acquire(timeout=PATIENCE_SECONDS):
+        if not self._writing.acquire(timeout=FLUSH_TIMEOUT_SECONDS):
             return
         try:
             lines = [self._line(self._records.popleft()) for _ in range(len(self._records))]
@@ -147,7 +147,7 @@ class BatchHandler(logging.Handler):
         self._is_closed = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(PATIENCE_SECONDS)
+            self._thread.join(FLUSH_TIMEOUT_SECONDS)
         self.flush()
         super().close()
 
@@ -169,10 +169,10 @@ class BatchHandler(logging.Handler):
         self._is_closed = False
 
     def _hold(self) -> None:
-        self._held = self._writing.acquire(timeout=PATIENCE_SECONDS)
+        self._unwritten = self._writing.acquire(timeout=FLUSH_TIMEOUT_SECONDS)
 
     def _release(self) -> None:
-        if self._held:
+        if self._unwritten:
             self._writing.release()
 
     def _start(self) -> None:

@@ -25,7 +25,7 @@ OTHER: Final = "other"
 TEXT_FORMAT: Final = CONTENT_TYPE_LATEST
 """Content type of `Metrics.text`."""
 
-DOORS: Final = frozenset(
+HANDLERS: Final = frozenset(
     {
         "pods", "assigned", "gate", "bind", "stamp", "resize", "jobs", "quotas", "mask", "exempt",
         "filter", "preempt", "shadow",
@@ -76,9 +76,9 @@ class Metrics:
         self.tls = TlsMetrics(declare)
         self.cache = CacheMetrics(declare)
         self.configuration = ConfigurationMetrics(declare)
-        self.control = ControlMetrics(declare)
-        self.release = ReleaseMetrics(declare)
-        self.reasons = ReasonMetrics(declare)
+        self.controller = ControllerMetrics(declare)
+        self.queue = QueueMetrics(declare)
+        self.pod_conditions = PodConditionMetrics(declare)
         self.shadow = ShadowMetrics(declare)
 
     def text(self) -> bytes:
@@ -93,13 +93,13 @@ class AdmissionMetrics:
         self.requests = declare.counter(
             "admission_requests",
             "Admission reviews answered.",
-            "door", "phase", "operation", "outcome", "dry_run",
+            "handler", "phase", "operation", "outcome", "dry_run",
         )  # fmt: skip
         self.seconds = declare.histogram(
             "admission_duration_seconds",
             "Time from the last byte of a review to its answer.",
             SECONDS,
-            "door", "phase",
+            "handler", "phase",
         )  # fmt: skip
         self.malformed = declare.counter(
             "malformed_requests", "Requests refused because they could not be read.", "reason"
@@ -125,11 +125,11 @@ class ConnectionMetrics:
 
 
 class LedgerMetrics:
-    """Writes of the ledger at the doors."""
+    """Writes of the ledger at the handlers."""
 
     def __init__(self, declare: _Declare) -> None:
         self.writes = declare.counter(
-            "ledger_writes", "Writes of a ledger at the doors: written or conflict.", "result"
+            "ledger_writes", "Writes of a ledger by webhooks: written or conflict.", "result"
         )
         self.conflicts = declare.counter(
             "ledger_conflicts", "Ledger writes that met a newer ledger and were decided again."
@@ -186,7 +186,7 @@ class ConfigurationMetrics:
         )
 
 
-class ControlMetrics:
+class ControllerMetrics:
     """What the controller does, while it leads."""
 
     def __init__(self, declare: _Declare) -> None:
@@ -225,7 +225,7 @@ class ControlMetrics:
         )
 
 
-class ReleaseMetrics:
+class QueueMetrics:
     """Pods that wait behind our scheduling gate, as the leader sees them."""
 
     def __init__(self, declare: _Declare) -> None:
@@ -248,7 +248,7 @@ class ReleaseMetrics:
         )
 
 
-class ReasonMetrics:
+class PodConditionMetrics:
     """The conditions that say why pods wait, as the leader writes them."""
 
     def __init__(self, declare: _Declare) -> None:

@@ -61,7 +61,7 @@ class CertificateDirectory:
         return self.path / "tls.key"
 
 
-class Made(StrEnum):
+class IssuedParts(StrEnum):
     """What a bootstrap had to make."""
 
     NOTHING = "nothing"
@@ -70,7 +70,7 @@ class Made(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class CertificateSpec:
     """What the serving certificate is to be like."""
 
     dns_names: Sequence[str]
@@ -87,17 +87,17 @@ class Wanted:
 class Outcome:
     """What was made, and why the files that were there did not do; no reasons when none were."""
 
-    made: Made
+    made: IssuedParts
     reasons: tuple[str, ...]
 
 
 def bootstrap(
-    directory: CertificateDirectory, wanted: Wanted, *, now: datetime, force: bool = False
+    directory: CertificateDirectory, wanted: CertificateSpec, *, now: datetime, force: bool = False
 ) -> Outcome:
     """See to it that the directory has what is wanted.
 
     Args:
-        directory: Made if it is missing.
+        directory: IssuedParts if it is missing.
         wanted: Names and lifetime; a certificate that has to be made ends no later than its CA.
         now: The time.
         force: Make everything anew, the CA too: clients have to be told of it.
@@ -111,9 +111,9 @@ def bootstrap(
         fresh = not any(file.exists() for file in directory.files)
         reasons = serving_problems(directory, wanted.names, now=now)
         if not (force or reasons):
-            return Outcome(Made.NOTHING, ())
+            return Outcome(IssuedParts.NOTHING, ())
         ca = None if force else _usable_ca(directory, now)
-        made = Made.SERVING if ca else Made.EVERYTHING
+        made = IssuedParts.SERVING if ca else IssuedParts.EVERYTHING
         if ca is None:
             ca = issue_ca(now=now, lifetime=max(CA_LIFETIME, wanted.lifetime))
         serving = issue_serving(
@@ -123,7 +123,7 @@ def bootstrap(
             now=now,
             lifetime=wanted.lifetime,
         )
-        if made is Made.EVERYTHING:
+        if made is IssuedParts.EVERYTHING:
             write_file(directory.ca_key, ca.key, mode=KEY_MODE)
             write_file(directory.ca_certificate, ca.certificate, mode=CERTIFICATE_MODE)
         write_file(directory.key, serving.key, mode=KEY_MODE)

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from webhook.cluster.api import (
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
     MUTATING_WEBHOOKS,
     VALIDATING_WEBHOOKS,
     ClusterApi,
     NotFoundError,
     Object,
 )
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.reading import Node
-from webhook.state.names import LAST_REGISTRATION, REGISTRATION
+from webhook.state.well_known import LAST_REGISTRATION, REGISTRATION
 
 REGISTRATIONS: Final = (
     (MUTATING_WEBHOOKS, REGISTRATION),
@@ -50,12 +50,12 @@ def called_names(registrations: Iterable[Object], *, is_in_pod: bool) -> frozens
     return frozenset(
         name
         for registration in registrations
-        for name in _names(Node(registration), is_in_pod=is_in_pod)
+        for name in _names(FieldReader(registration), is_in_pod=is_in_pod)
         if name
     )
 
 
-def _names(registration: Node, *, is_in_pod: bool) -> Iterator[str]:
+def _names(registration: FieldReader, *, is_in_pod: bool) -> Iterator[str]:
     with contextlib.suppress(InvalidFieldError, ValueError):
         for entry in registration.children("webhooks"):
             client = entry.child("clientConfig")

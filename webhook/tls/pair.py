@@ -41,7 +41,7 @@ class CertificateFileError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CertificateInfo:
     """What a certificate says of itself, for people and for metrics."""
 
     subject: str
@@ -67,9 +67,9 @@ def read_chain(path: Path) -> tuple[x509.Certificate, ...]:
         raise CertificateFileError(path, "holds no PEM certificate that can be read") from err
 
 
-def facts_of(certificate: x509.Certificate) -> Facts:
+def facts_of(certificate: x509.Certificate) -> CertificateInfo:
     """Collect what people want to know of a certificate."""
-    return Facts(
+    return CertificateInfo(
         subject=certificate.subject.rfc4514_string(),
         issuer=certificate.issuer.rfc4514_string(),
         serial=certificate.serial_number,

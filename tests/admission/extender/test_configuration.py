@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from webhook.admission.extender.endpoint import EXTENDER_PATHS
-from webhook.installing import MANIFESTS
-from webhook.installing.certificates import SERVICE
-from webhook.state.names import DEFAULT_NAMESPACE
+from webhook.install import MANIFESTS
+from webhook.install.certificates import SERVICE
+from webhook.state.well_known import DEFAULT_NAMESPACE
 from webhook.tls.issue import service_names
 
 

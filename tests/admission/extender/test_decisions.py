@@ -1,4 +1,4 @@
-"""A scheduler is told what the bind door would say now, by the engine that says it."""
+"""A scheduler is told what the bind handler would say now, by the engine that says it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from flask.testing import FlaskClient
 
-from tests.admission.doors.desk import Desk, a_desk, opt_in
 from tests.admission.extender.calls import (
     CANDIDATES,
     NODES,
@@ -22,11 +21,12 @@ from tests.admission.extender.calls import (
     preempt_call_with_pods,
     reason,
 )
+from tests.admission.handlers.harness import AdmissionHarness, admission_harness, opt_in
 from tests.builders import a_quota, an_expression
 from webhook.admission.serving.app import create_app
-from webhook.cluster.api import RESOURCE_QUOTAS
+from webhook.kube.api import RESOURCE_QUOTAS
 
-Open = Callable[..., tuple[Desk, FlaskClient]]
+OpenHarness = Callable[..., tuple[AdmissionHarness, FlaskClient]]
 EVERYBODY = {"NodeNameToMetaVictims": CANDIDATES}
 UNMATCHABLE = an_expression("PriorityClass", "In", "not a name")
 NOBODY: Object = {"NodeNameToMetaVictims": {}}
@@ -36,46 +36,48 @@ TAKEN = (
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Open]:
-    """Opens a desk, as `a_desk` does, and a client of the scheduler's paths in front of it."""
+def opened(tmp_path: Path) -> Iterator[OpenHarness]:
+    """Opens a harness, as `admission_harness` does, with a client of the scheduler's paths."""
     with ExitStack() as stack:
 
         def opens(
             *objects: Mapping[str, object],
             settings: Mapping[str, object] | None = None,
             mode: str = "deferred",
-            with_tracker: bool = True,
-        ) -> tuple[Desk, FlaskClient]:
-            desk = stack.enter_context(
-                a_desk(
+            with_controller: bool = True,
+        ) -> tuple[AdmissionHarness, FlaskClient]:
+            harness = stack.enter_context(
+                admission_harness(
                     *objects,
                     directory=tmp_path,
                     settings=settings,
                     mode=mode,
-                    with_tracker=with_tracker,
+                    with_controller=with_controller,
                 )
             )
-            app = create_app(desk.engine.decide, serves_extender=lambda: True)
-            return desk, stack.enter_context(app.test_client())
+            app = create_app(harness.engine.decide, serves_extender=lambda: True)
+            return harness, stack.enter_context(app.test_client())
 
         yield opens
 
 
-def a_pod_at(desk: Desk, name: str = "web-1", cpu: str = "1", **fields: object) -> Object:
+def a_pod_at(
+    harness: AdmissionHarness, name: str = "web-1", cpu: str = "1", **fields: object
+) -> Object:
     """A pod that waits, with a uid of its own."""
-    return desk.pod(name=name, uid=f"uid-of-{name}", requests={"cpu": cpu}, **fields)
+    return harness.pod(name=name, uid=f"uid-of-{name}", requests={"cpu": cpu}, **fields)
 
 
-def filled(desk: Desk) -> None:
+def filled(harness: AdmissionHarness) -> None:
     """Two of two cpu are taken."""
-    a_pod_at(desk, "taken", "2", node="node-0")
-    desk.settle()
+    a_pod_at(harness, "taken", "2", node="node-0")
+    harness.wait_until_settled()
 
 
-def test_a_pod_that_fits_keeps_all_nodes_and_all_candidates(opened: Open) -> None:
-    desk, client = opened(a_quota("p1"))
-    pod = a_pod_at(desk)
-    desk.settle()
+def test_a_pod_that_fits_keeps_all_nodes_and_all_candidates(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1"))
+    pod = a_pod_at(harness)
+    harness.wait_until_settled()
     assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
     whole = filter_call_with_nodes(pod)
     assert ask(client, "filter", whole)["Nodes"] == whole["Nodes"]
@@ -83,11 +85,11 @@ def test_a_pod_that_fits_keeps_all_nodes_and_all_candidates(opened: Open) -> Non
     assert ask(client, "preempt", preempt_call_with_pods(pod)) == EVERYBODY
 
 
-def test_a_pod_over_quota_has_no_node_and_evicts_nobody(opened: Open) -> None:
-    desk, client = opened(a_quota("p1"))
-    filled(desk)
-    pod = a_pod_at(desk)
-    desk.settle()
+def test_a_pod_over_quota_has_no_node_and_evicts_nobody(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1"))
+    filled(harness)
+    pod = a_pod_at(harness)
+    harness.wait_until_settled()
     assert reason(ask(client, "filter", filter_call(pod))) == TAKEN
     whole = ask(client, "filter", filter_call_with_nodes(pod))
     assert whole["FailedAndUnresolvableNodes"] == dict.fromkeys(NODES, TAKEN)
@@ -95,84 +97,84 @@ def test_a_pod_over_quota_has_no_node_and_evicts_nobody(opened: Open) -> None:
     assert ask(client, "preempt", preempt_call_with_pods(pod)) == NOBODY
 
 
-def test_nothing_is_written(opened: Open) -> None:
-    desk, client = opened(a_quota("p1"))
-    fits, over = a_pod_at(desk, "fits"), a_pod_at(desk, "over", "3")
-    desk.settle()
-    before = desk.cluster.resource_version
+def test_nothing_is_written(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1"))
+    fits, over = a_pod_at(harness, "fits"), a_pod_at(harness, "over", "3")
+    harness.wait_until_settled()
+    before = harness.cluster.resource_version
     for pod in (fits, over):
         ask(client, "filter", filter_call(pod))
         ask(client, "preempt", preempt_call(pod))
-    assert desk.cluster.resource_version == before
+    assert harness.cluster.resource_version == before
 
 
-def test_only_other_pods_reservations_count(opened: Open) -> None:
-    desk, client = opened(a_quota("p1"))
-    promised, other = a_pod_at(desk, "promised", "2"), a_pod_at(desk, "other")
-    desk.settle()
-    assert desk.bind("promised", uid="uid-of-promised").allowed
+def test_only_other_pods_reservations_count(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1"))
+    promised, other = a_pod_at(harness, "promised", "2"), a_pod_at(harness, "other")
+    harness.wait_until_settled()
+    assert harness.bind("promised", uid="uid-of-promised").allowed
     assert passed(ask(client, "filter", filter_call(promised))) == list(NODES)
     assert ask(client, "preempt", preempt_call(promised)) == EVERYBODY
     assert reason(ask(client, "filter", filter_call(other))) == TAKEN
 
 
-def test_a_pod_passes_as_soon_as_quota_is_free(opened: Open) -> None:
-    desk, client = opened(a_quota("p1"))
-    filled(desk)
-    pod = a_pod_at(desk)
-    desk.settle()
+def test_a_pod_passes_as_soon_as_quota_is_free(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1"))
+    filled(harness)
+    pod = a_pod_at(harness)
+    harness.wait_until_settled()
     assert reason(ask(client, "filter", filter_call(pod))) == TAKEN
-    desk.finish("taken")
-    desk.settle()
+    harness.finish("taken")
+    harness.wait_until_settled()
     assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
 
 
-def test_all_keys_that_are_exceeded_are_named(opened: Open) -> None:
-    desk, client = opened(a_quota("p1", hard={"requests.cpu": "1", "limits.memory": "1Gi"}))
+def test_all_keys_that_are_exceeded_are_named(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1", hard={"requests.cpu": "1", "limits.memory": "1Gi"}))
     amounts = {"requests": {"cpu": "2"}, "limits": {"memory": "2Gi"}}
-    pod = desk.pod(name="web-1", uid="u", **amounts)
-    desk.settle()
+    pod = harness.pod(name="web-1", uid="u", **amounts)
+    harness.wait_until_settled()
     assert reason(ask(client, "filter", filter_call(pod))) == (
         "quota exceeded: p1, requested: limits.memory=2Gi,requests.cpu=2,"
         " used: limits.memory=0,requests.cpu=0, limited: limits.memory=1Gi,requests.cpu=1"
     )
 
 
-def test_what_a_quota_wants_specified_is_said(opened: Open) -> None:
-    desk, client = opened(a_quota("p1"), settings={"mustSpecify": "bind"})
-    pod = desk.pod(name="web-1", uid="u")
-    desk.settle()
+def test_what_a_quota_wants_specified_is_said(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1"), settings={"mustSpecify": "bind"})
+    pod = harness.pod(name="web-1", uid="u")
+    harness.wait_until_settled()
     text = "failed quota: p1: must specify requests.cpu for: main"
     assert reason(ask(client, "filter", filter_call(pod))) == text
     assert ask(client, "preempt", preempt_call(pod)) == NOBODY
 
 
-def test_a_class_that_needs_a_quota_is_said(opened: Open) -> None:
+def test_a_class_that_needs_a_quota_is_said(opened: OpenHarness) -> None:
     rule = {"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}
-    desk, client = opened(a_quota("p1"), settings={"requireQuotaForPriority": [rule]})
-    pod = a_pod_at(desk, priorityClassName="gold")
-    desk.settle()
+    harness, client = opened(a_quota("p1"), settings={"requireQuotaForPriority": [rule]})
+    pod = a_pod_at(harness, priorityClassName="gold")
+    harness.wait_until_settled()
     text = reason(ask(client, "filter", filter_call(pod)))
     assert text == "insufficient quota to match these scopes: [{PriorityClass In [gold]}]"
 
 
 @pytest.mark.parametrize("mode", ["", "deferred"])
-def test_namespaces_that_are_not_ours_are_left_alone(opened: Open, mode: str) -> None:
+def test_namespaces_that_are_not_ours_are_left_alone(opened: OpenHarness, mode: str) -> None:
     exempt = {"exemptNamespaces": ["team-a"]} if mode else None
-    desk, client = opened(a_quota("p1", hard={"requests.cpu": "0"}), settings=exempt, mode=mode)
-    pod = a_pod_at(desk)
-    desk.catch_up()
+    harness, client = opened(a_quota("p1", hard={"requests.cpu": "0"}), settings=exempt, mode=mode)
+    pod = a_pod_at(harness)
+    harness.catch_up()
     assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
     assert ask(client, "preempt", preempt_call(pod)) == EVERYBODY
 
 
-def test_who_has_just_opted_in_evicts_by_the_new_rules_at_once(opened: Open) -> None:
-    desk, client = opened(a_quota("p1", hard={"requests.cpu": "0"}), mode="")
-    pod = a_pod_at(desk)
-    desk.catch_up()
+def test_who_has_just_opted_in_evicts_by_the_new_rules_at_once(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1", hard={"requests.cpu": "0"}), mode="")
+    pod = a_pod_at(harness)
+    harness.catch_up()
     assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
-    opt_in(desk.api, "team-a")
-    desk.settle()
+    opt_in(harness.api, "team-a")
+    harness.wait_until_settled()
     assert ask(client, "preempt", preempt_call(pod)) == NOBODY
 
 
@@ -185,57 +187,57 @@ BROKEN = {
 
 @pytest.mark.parametrize("call", BROKEN.values(), ids=BROKEN.keys())
 def test_what_cannot_be_decided_passes_and_evicts_nobody(
-    opened: Open, call: tuple[str, str]
+    opened: OpenHarness, call: tuple[str, str]
 ) -> None:
-    desk, client = opened(a_quota("p1"))
-    filled(desk)
-    pod = a_pod_at(desk)
-    desk.settle()
+    harness, client = opened(a_quota("p1"))
+    filled(harness)
+    pod = a_pod_at(harness)
+    harness.wait_until_settled()
     # of the one that is asked about, no cache knows anything
     metadata = {**pod["metadata"], "name": "unseen"} if call[1] == "pods" else pod["metadata"]
     if call[1] == "namespaces":
         metadata = {**metadata, "namespace": "team-b"}
     pod = {**pod, "metadata": metadata}
-    desk.line.broken.add(call)
+    harness.client.broken.add(call)
     assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
     assert ask(client, "preempt", preempt_call(pod)) == NOBODY
 
 
-def test_before_anything_is_counted_pods_pass_and_evict_nobody(opened: Open) -> None:
-    desk, client = opened(a_quota("p1"), with_tracker=False)
-    pod = a_pod_at(desk)
-    desk.catch_up()
+def test_before_anything_is_counted_pods_pass_and_evict_nobody(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1"), with_controller=False)
+    pod = a_pod_at(harness)
+    harness.catch_up()
     assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
     assert ask(client, "preempt", preempt_call(pod)) == NOBODY
 
 
-def test_a_quota_that_cannot_be_matched_passes_and_evicts_nobody(opened: Open) -> None:
-    desk, client = opened(a_quota("p1", expressions=[UNMATCHABLE]))
-    pod = a_pod_at(desk)
-    desk.catch_up()
+def test_a_quota_that_cannot_be_matched_passes_and_evicts_nobody(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1", expressions=[UNMATCHABLE]))
+    pod = a_pod_at(harness)
+    harness.catch_up()
     assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
     assert ask(client, "preempt", preempt_call(pod)) == NOBODY
 
 
-def test_nobody_is_evicted_for_a_pod_that_cannot_be_bound_any_more(opened: Open) -> None:
-    desk, client = opened(a_quota("p1"))
+def test_nobody_is_evicted_for_a_pod_that_cannot_be_bound_any_more(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1"))
     pods = [
-        a_pod_at(desk, "assigned", node="node-0"),
-        a_pod_at(desk, "gated", schedulingGates=[{"name": "example.com/wait"}]),
+        a_pod_at(harness, "assigned", node="node-0"),
+        a_pod_at(harness, "gated", schedulingGates=[{"name": "example.com/wait"}]),
         {"metadata": {"namespace": "team-a", "name": "gone", "uid": "u"}},
     ]
-    successor = a_pod_at(desk, "successor")
+    successor = a_pod_at(harness, "successor")
     pods.append({"metadata": {**successor["metadata"], "uid": "uid-of-the-former"}})
-    desk.settle()
+    harness.wait_until_settled()
     for pod in pods:
         assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
         assert ask(client, "preempt", preempt_call(pod)) == NOBODY
 
 
-def test_without_quota_in_the_namespace_everything_passes(opened: Open) -> None:
-    desk, client = opened(a_quota("p1"))
-    pod = a_pod_at(desk, cpu="9")
-    desk.api.delete(RESOURCE_QUOTAS, "p1", namespace="team-a")
-    desk.settle()
+def test_without_quota_in_the_namespace_everything_passes(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1"))
+    pod = a_pod_at(harness, cpu="9")
+    harness.api.delete(RESOURCE_QUOTAS, "p1", namespace="team-a")
+    harness.wait_until_settled()
     assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
     assert ask(client, "preempt", preempt_call(pod)) == EVERYBODY

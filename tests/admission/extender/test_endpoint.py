@@ -22,9 +22,9 @@ from tests.admission.extender.calls import (
     reason,
 )
 from webhook.admission.deadline import Deadline
-from webhook.admission.review import AdmissionRequest, Allowed, Answer, Denied
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied
 from webhook.admission.serving.app import RECEIVED, create_app
-from webhook.telemetry.metrics import DOORS, Metrics, bounded
+from webhook.telemetry.metrics import HANDLERS, Metrics, bounded
 
 JSON = "application/json"
 NOBODY: dict[str, Any] = {"NodeNameToMetaVictims": {}}
@@ -32,15 +32,15 @@ REFUSED = Denied(code=403, reason="Forbidden", message="failed quota: p1")
 VERBS = {"filter": filter_call(), "preempt": preempt_call()}
 
 
-class Door:
-    """Doors that remember what they were asked, and answer what they are told to."""
+class FakeHandler:
+    """Handlers that remember what they were asked, and answer what they are told to."""
 
     def __init__(self) -> None:
-        self.answer: Answer = Allowed(decision="would-reserve")
+        self.answer: AdmissionResponse = Allowed(decision="would-reserve")
         self.fault: Exception | None = None
         self.asked: list[tuple[AdmissionRequest, Deadline]] = []
 
-    def __call__(self, request: AdmissionRequest, deadline: Deadline) -> Answer:
+    def __call__(self, request: AdmissionRequest, deadline: Deadline) -> AdmissionResponse:
         self.asked.append((request, deadline))
         if self.fault:
             raise self.fault
@@ -57,8 +57,8 @@ class Switch:
 
 
 @pytest.fixture
-def door() -> Door:
-    return Door()
+def handler() -> FakeHandler:
+    return FakeHandler()
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def switch() -> Switch:
 
 
 @pytest.fixture
-def client(door: Door, metrics: Metrics, switch: Switch) -> Iterator[FlaskClient]:
-    app = create_app(door, metrics=metrics, body_bytes=4096, serves_extender=switch)
+def client(handler: FakeHandler, metrics: Metrics, switch: Switch) -> Iterator[FlaskClient]:
+    app = create_app(handler, metrics=metrics, body_bytes=4096, serves_extender=switch)
     with app.test_client() as client:
         yield client
 
@@ -95,18 +95,18 @@ def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 def counted(metrics: Metrics, verb: str, outcome: str) -> float | None:
-    labels = {"door": bounded(verb, DOORS), "phase": "validating", "operation": "CREATE"}
+    labels = {"handler": bounded(verb, HANDLERS), "phase": "validating", "operation": "CREATE"}
     labels |= {"outcome": outcome, "dry_run": "true"}
     return sample(metrics, "admission_requests_total", **labels)
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_unless_it_is_switched_on_there_is_no_such_page(door: Door, verb: str) -> None:
-    with create_app(door).test_client() as client:
+def test_unless_it_is_switched_on_there_is_no_such_page(handler: FakeHandler, verb: str) -> None:
+    with create_app(handler).test_client() as client:
         response = post(client, verb)
     assert response.status_code == 404
     assert message(response)
-    assert door.asked == []
+    assert handler.asked == []
 
 
 def test_it_is_switched_off_and_on_while_the_server_runs(
@@ -119,11 +119,11 @@ def test_it_is_switched_off_and_on_while_the_server_runs(
 
 
 def test_what_the_doors_allow_passes_and_what_they_refuse_does_not(
-    client: FlaskClient, door: Door
+    client: FlaskClient, handler: FakeHandler
 ) -> None:
     assert passed(ask(client, "filter", filter_call())) == list(NODES)
     assert ask(client, "preempt", preempt_call()) == {"NodeNameToMetaVictims": CANDIDATES}
-    door.answer = REFUSED
+    handler.answer = REFUSED
     assert reason(ask(client, "filter", filter_call())) == "failed quota: p1"
     assert ask(client, "preempt", preempt_call()) == NOBODY
 
@@ -143,14 +143,19 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(("changes", "code", "text"), BAD.values(), ids=BAD.keys())
 def test_what_cannot_be_read_is_refused_with_the_reason(
-    client: FlaskClient, door: Door, verb: str, changes: dict[str, Any], code: int, text: str
+    client: FlaskClient,
+    handler: FakeHandler,
+    verb: str,
+    changes: dict[str, Any],
+    code: int,
+    text: str,
 ) -> None:
     response = (
         client.get(f"/scheduler/{verb}") if "method" in changes else post(client, verb, **changes)
     )
     assert response.status_code == code
     assert text in message(response)
-    assert door.asked == []
+    assert handler.asked == []
 
 
 def test_what_cannot_be_read_is_counted_by_reason(client: FlaskClient, metrics: Metrics) -> None:
@@ -162,22 +167,22 @@ def test_what_cannot_be_read_is_counted_by_reason(client: FlaskClient, metrics: 
 
 
 def test_a_scheduler_waits_five_seconds_unless_the_url_says_otherwise(
-    client: FlaskClient, door: Door
+    client: FlaskClient, handler: FakeHandler
 ) -> None:
     received = time.monotonic() - 1
     environ: dict[str, Any] = {"environ_overrides": {RECEIVED: received}}
     post(client, **environ)
     post(client, query_string="timeout=10s", **environ)
-    assert [deadline for _, deadline in door.asked] == [
+    assert [deadline for _, deadline in handler.asked] == [
         Deadline(received + 4.5),
         Deadline(received + 9.5),
     ]
 
 
 def test_a_fault_lets_nobody_be_evicted(
-    client: FlaskClient, door: Door, metrics: Metrics, caplog: pytest.LogCaptureFixture
+    client: FlaskClient, handler: FakeHandler, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
-    door.fault = KeyError("secret detail")
+    handler.fault = KeyError("secret detail")
     assert ask(client, "preempt", preempt_call()) == NOBODY
     response = post(client, "filter")
     assert response.status_code == 500
@@ -191,19 +196,19 @@ def test_a_fault_lets_nobody_be_evicted(
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_call_is_one_line_with_its_facts_and_one_more_in_the_metrics(
     client: FlaskClient,
-    door: Door,
+    handler: FakeHandler,
     metrics: Metrics,
     caplog: pytest.LogCaptureFixture,
     verb: str,
 ) -> None:
     caplog.set_level(logging.INFO)
-    door.answer = REFUSED
+    handler.answer = REFUSED
     post(client, verb)
     (record,) = [record for record in caplog.records if record.message == "decided"]
     facts = vars(record)
-    assert {key: facts[key] for key in ("key", "door", "outcome", "dry_run", "detail")} == {
+    assert {key: facts[key] for key in ("key", "handler", "outcome", "dry_run", "detail")} == {
         "key": "team-a/web-1",
-        "door": verb,
+        "handler": verb,
         "outcome": "denied",
         "dry_run": True,
         "detail": "failed quota: p1",

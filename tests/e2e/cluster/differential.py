@@ -32,7 +32,7 @@ from tests.e2e.cluster.differential_words import Verdict
 from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import apply_namespace
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.quota.quantity import Quantity
+from webhook.quota.amounts.quantity import Quantity
 
 Amounts = dict[str, Quantity]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tests.builders import a_container, a_pod, an_expression
-from webhook.quota.quantity import Quantity
+from webhook.quota.amounts.quantity import Quantity
 
 Object = dict[str, Any]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.e2e.cluster.objects import Answer
-from webhook.quota.quantity import Quantity
+from webhook.quota.amounts.quantity import Quantity
 
 _OURS: Final = re.compile(r'^admission webhook "\w+\.deferredquota\.io" denied the request: (.*)$')
 _NATIVE: Final = re.compile(r'^pods "[^"]*" is forbidden: ((?:exceeded|failed) quota: .*)$')

@@ -13,10 +13,10 @@ from typing import Any, Final, Self
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.waiting import eventually
-from webhook.cluster.api import PODS, ApiError
-from webhook.cluster.live import LiveClient, load_access
-from webhook.cluster.live.watching import LiveWatch
-from webhook.quota.quantity import Quantity
+from webhook.kube.api import PODS, ApiError
+from webhook.kube.rest import RestClient, load_config
+from webhook.kube.rest.watch import RestWatch
+from webhook.quota.amounts.quantity import Quantity
 
 _ZERO: Final = Quantity.parse("0")
 _ENDED: Final = ("Succeeded", "Failed")
@@ -55,7 +55,7 @@ class History:
         self._taken: dict[str, dict[str, Quantity]] = defaultdict(dict)
         self._sums: dict[str, Quantity] = defaultdict(lambda: _ZERO)
         self._assigned: set[str] = set()
-        self._client = LiveClient(load_access(plane.kubeconfig(), environ={}))
+        self._client = RestClient(load_config(plane.kubeconfig(), environ={}))
         self._revision = self._client.list(PODS).resource_version
         self._is_over = threading.Event()
         self._watch = self._watched()
@@ -95,7 +95,7 @@ class History:
         eventually(lambda: self._revision >= int(revision) or self.errors, "all has been seen")
         assert self.errors == []
 
-    def _watched(self) -> LiveWatch:
+    def _watched(self) -> RestWatch:
         return self._client.watch(PODS, resource_version=self._revision)
 
     def _follow(self) -> None:

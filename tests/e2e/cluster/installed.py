@@ -16,7 +16,7 @@ from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
-from webhook.state.names import DEFAULT_NAMESPACE
+from webhook.state.well_known import DEFAULT_NAMESPACE
 
 ROOT: Final = Path(__file__).parents[3]
 NOWHERE: Final = "https://127.0.0.1:1"

@@ -18,7 +18,7 @@ from tests.controlplane.rest import Rest
 Object = dict[str, Any]
 
 MODE_LABEL: Final = "deferredquota.io/mode"
-PACING_LABEL: Final = "deferredquota.io/gating"
+GATING_LABEL: Final = "deferredquota.io/gating"
 GUARDED: Final = "deferredquota.io/guarded"
 _MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -153,12 +153,12 @@ def ledger(namespace: str) -> str:
     return f"/apis/deferredquota.io/v1alpha1/namespaces/{namespace}/quotaledgers/ledger"
 
 
-def a_namespace(name: str, *, mode: str = "deferred", pacing: str = "never") -> Object:
+def a_namespace(name: str, *, mode: str = "deferred", gating: str = "never") -> Object:
     """Make a namespace, opted in unless `mode` is empty.
 
-    Its pods get no gate unless `pacing` is "always" or empty, so that a test can bind them at once.
+    Its pods get no gate unless `gating` is "always" or empty, so that a test can bind them at once.
     """
-    labels = {MODE_LABEL: mode, PACING_LABEL: pacing}
+    labels = {MODE_LABEL: mode, GATING_LABEL: gating}
     given = {label: value for label, value in labels.items() if value}
     return {"metadata": {"name": name, "labels": given}}
 

@@ -30,8 +30,8 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
-from webhook.installing import Mask, render
-from webhook.state.names import DEFAULT_NAMESPACE, LEADER_LEASE
+from webhook.install import Mask, render
+from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE
 
 SYSTEM: Final = DEFAULT_NAMESPACE
 _PROBE: Final = "deferred-quota-probe"
@@ -147,7 +147,7 @@ class Product:
                 ca_pem=ca,
                 mask=mask,
                 deferred_resources=extended,
-                pacing=given.get("gating", "always"),
+                gating=given.get("gating", "always"),
             )
             apply(plane, _as_by_service(wanted.objects) if direct else wanted.objects)
             product._wait_until_asked(is_masked=mask != "none")
@@ -271,9 +271,9 @@ def apply(plane: ControlPlane, wanted: Any) -> None:
     plane.kubectl(*command, stdin=json.dumps(whole))
 
 
-def apply_namespace(api: Api, name: str, *, mode: str = "deferred", pacing: str = "never") -> None:
+def apply_namespace(api: Api, name: str, *, mode: str = "deferred", gating: str = "never") -> None:
     """Make a namespace (see `objects.a_namespace`), and wait until pods can be made in it."""
-    wanted = objects.a_namespace(name, mode=mode, pacing=pacing)
+    wanted = objects.a_namespace(name, mode=mode, gating=gating)
     made = api.create("/api/v1/namespaces", wanted)
     assert made.code in (201, 409), str(made)
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"

@@ -18,10 +18,10 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api, Object
 from tests.e2e.cluster.waiting import eventually
-from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, PODS, Kind, WatchEvent
-from webhook.cluster.live import LiveClient, load_access
-from webhook.cluster.live.watching import LiveWatch
-from webhook.quota.quantity import Quantity
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, PODS, Kind, WatchEvent
+from webhook.kube.rest import RestClient, load_config
+from webhook.kube.rest.watch import RestWatch
+from webhook.quota.amounts.quantity import Quantity
 
 CPU: Final = "requests.cpu"
 OVER: Final = ("Succeeded", "Failed")
@@ -68,12 +68,12 @@ class History:
     """
 
     def __init__(self, plane: ControlPlane) -> None:
-        self._client = LiveClient(load_access(plane.kubeconfig(), environ={}))
+        self._client = RestClient(load_config(plane.kubeconfig(), environ={}))
         self._api = Api(plane.rest)
         self._events: list[tuple[int, str, WatchEvent]] = []
         self._lock = threading.Lock()
         self._begin: dict[str, tuple[Object, ...]] = {}
-        self._streams: dict[str, LiveWatch] = {}
+        self._streams: dict[str, RestWatch] = {}
         self._is_over = False
         self._threads: list[threading.Thread] = []
         self._faults: list[str] = []
@@ -156,7 +156,7 @@ class History:
         except Exception as err:  # noqa: BLE001 - told by the test
             self._faults.append(f"{kind.plural}: {err!r}")
 
-    def _watch(self, kind: Kind, version: int) -> LiveWatch | None:
+    def _watch(self, kind: Kind, version: int) -> RestWatch | None:
         stream = self._client.watch(kind, resource_version=version, timeout_seconds=3000)
         with self._lock:
             self._streams[kind.plural] = stream

@@ -18,7 +18,7 @@ from tests.e2e.cluster.product import apply_namespace
 from tests.e2e.cluster.shared_history import CPU, OVER, cluster_quotas
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS
 
 _numbers = itertools.count()
 
@@ -31,11 +31,11 @@ class Team:
         tenants: The namespaces.
     """
 
-    def __init__(self, plane: ControlPlane, size: int, *, pacing: str = "never") -> None:
+    def __init__(self, plane: ControlPlane, size: int, *, gating: str = "never") -> None:
         self.plane = plane
         self.api = Api(plane.rest)
         self.name = f"team-{next(_numbers)}"
-        self._pacing = pacing
+        self._gating = gating
         self._quotas: set[str] = set()
         with ThreadPoolExecutor(8) as pool:
             self.tenants = list(pool.map(lambda _: self.add(), range(size)))
@@ -43,7 +43,7 @@ class Team:
     def add(self, *, joins: bool = True, mode: str = "deferred") -> Tenant:
         """Make another namespace; one that does not join lacks the label."""
         name = f"e2e-{self.name}-{next(_numbers)}"
-        apply_namespace(self.api, name, mode=mode, pacing=self._pacing)
+        apply_namespace(self.api, name, mode=mode, gating=self._gating)
         tenant = Tenant(self.plane.rest, name)
         if joins:
             self.label(tenant)

@@ -16,8 +16,8 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Answer, Api, Object
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.reservations import reservations_in
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.quantity import Quantity
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.objects.names import DEFERRED_KEYS
 
 NODE: Final = "node-0"
 NOBODY: Final = "nobody"

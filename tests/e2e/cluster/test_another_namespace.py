@@ -19,9 +19,9 @@ from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.test_install import by_name
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
-from webhook.cluster.files.documents import read_documents
-from webhook.installing import MANIFESTS, render
-from webhook.state.names import DEFAULT_NAMESPACE, GATE
+from webhook.install import MANIFESTS, render
+from webhook.kube.files.documents import read_documents
+from webhook.state.well_known import DEFAULT_NAMESPACE, SCHEDULING_GATE
 
 HOME: Final = "quota-home"
 KINDS: Final = (
@@ -109,7 +109,9 @@ def gated(tenant: Tenant, name: str) -> bool:
 
 def gates(tenant: Tenant, name: str) -> list[str]:
     found = tenant.api.get(objects.pods(tenant.namespace, name)).body["spec"]
-    return [one["name"] for one in found.get("schedulingGates", ()) if one["name"] == GATE]
+    return [
+        one["name"] for one in found.get("schedulingGates", ()) if one["name"] == SCHEDULING_GATE
+    ]
 
 
 def test_a_namespace_that_is_somebody_elses_is_left_alone(cluster: Cluster) -> None:

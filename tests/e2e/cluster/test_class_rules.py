@@ -1,4 +1,4 @@
-"""Quotas for priority classes, and rules that want one, at every door of a real control plane."""
+"""Quotas for priority classes, and rules that want one, at every handler, on a real cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
-from webhook.quota.pod_conditions import QUOTA_RESERVED
+from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
 
 GOLD, SILVER, NONE = "rules-gold", "rules-silver", ""
 CLASS: Final = "PriorityClass"
@@ -58,9 +58,9 @@ def classes(plane: ControlPlane) -> None:
         assert made.code in (201, 409), str(made)
 
 
-def a_team(plane: ControlPlane, pacing: str) -> Tenant:
+def a_team(plane: ControlPlane, gating: str) -> Tenant:
     name = f"e2e-rules-{next(_numbers)}"
-    apply_namespace(Api(plane.rest), name, pacing=pacing)
+    apply_namespace(Api(plane.rest), name, gating=gating)
     return Tenant(plane.rest, name)
 
 
@@ -74,11 +74,11 @@ def selecting(
     _product: Product,
     classes: None,  # noqa: ARG001 - have to be there
 ) -> dict[str, Tenant]:
-    """A namespace for each pacing, with a quota of 1 cpu for each selector."""
+    """A namespace for each gating, with a quota of 1 cpu for each selector."""
     assert _product.webhooks
     found = {}
-    for pacing in ("never", "always"):
-        found[pacing] = team = a_team(plane, pacing)
+    for gating in ("never", "always"):
+        found[gating] = team = a_team(plane, gating)
         for name, fields in SELECTORS.items():
             team.quota(name, hard={"requests.cpu": "1"}, **fields)
     return found

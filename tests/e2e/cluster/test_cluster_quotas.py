@@ -18,8 +18,8 @@ from tests.e2e.cluster.shared_history import CPU, History, cluster_quotas
 from tests.e2e.cluster.sharing import Binders, Team
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.quota.pod_conditions import QUOTA_RESERVED
-from webhook.quota.quantity import Quantity
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
 
 RUNS: Final = int(os.environ.get("DEFERRED_QUOTA_RUNS", "3"))
 """How often the races are run."""
@@ -70,7 +70,7 @@ def ten(product: Product, _ten: Team) -> Iterator[Team]:
 
 @pytest.fixture(scope="module")
 def _gated(plane: ControlPlane) -> Iterator[Team]:
-    made = Team(plane, 2, pacing="always")
+    made = Team(plane, 2, gating="always")
     yield made
     made.close()
 

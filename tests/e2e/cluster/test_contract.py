@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.contract.base import ClusterContract
-from tests.cluster.contract.deletes import DeleteContract
-from tests.cluster.contract.pods import BindContract, PodContract
-from tests.cluster.contract.reads import PagesContract, ReadContract
-from tests.cluster.contract.watches import WatchContract
-from tests.cluster.contract.writes import CreateContract, PatchContract, UpdateContract
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.waiting import eventually
-from webhook.cluster.api import (
+from tests.kube.contract.base import ClusterContract
+from tests.kube.contract.deletes import DeleteContract
+from tests.kube.contract.pods import BindContract, PodContract
+from tests.kube.contract.reads import PagesContract, ReadContract
+from tests.kube.contract.watches import WatchContract
+from tests.kube.contract.writes import CreateContract, PatchContract, UpdateContract
+from webhook.kube.api import (
     NAMESPACES,
     QUOTA_LEDGERS,
     ClusterApi,
@@ -25,7 +25,7 @@ from webhook.cluster.api import (
     TooManyRequestsError,
     kind_of,
 )
-from webhook.cluster.live import LiveClient, load_access
+from webhook.kube.rest import RestClient, load_config
 
 _DEFINITIONS = kind_of("apiextensions.k8s.io/v1", "CustomResourceDefinition", namespaced=False)
 _NUMBERS = count(1)
@@ -58,18 +58,18 @@ def roomy_definition() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestClient]:
     """A client of a control plane without controllers, which change nothing then."""
     directory: Path = tmp_path_factory.mktemp("plane")
     with ControlPlane.start(directory, scheduler=False, controller_manager=False) as plane:
-        client = LiveClient(load_access(plane.kubeconfig()))
+        client = RestClient(load_config(plane.kubeconfig()))
         client.create(_DEFINITIONS, roomy_definition())
         eventually(lambda: serves_ledgers(client), "ledgers are served")
         yield client
         client.close()
 
 
-def serves_ledgers(client: LiveClient) -> bool:
+def serves_ledgers(client: RestClient) -> bool:
     """Whether the API server knows the kind by now."""
     try:
         client.list(QUOTA_LEDGERS)
@@ -80,11 +80,11 @@ def serves_ledgers(client: LiveClient) -> bool:
 
 class OnRealServer(ClusterContract):
     @pytest.fixture
-    def api(self, client: LiveClient) -> ClusterApi:
+    def api(self, client: RestClient) -> ClusterApi:
         return client
 
     @pytest.fixture
-    def namespace(self, client: LiveClient) -> str:
+    def namespace(self, client: RestClient) -> str:
         name = f"contract-{next(_NUMBERS)}"
         client.create(NAMESPACES, {"metadata": {"name": name}})
         return name

@@ -20,8 +20,8 @@ from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually, stays
-from webhook.controllers.waking import WOKEN_ANNOTATION
-from webhook.installing import MANIFESTS
+from webhook.controllers.requeue.controller import REQUEUED_ANNOTATION
+from webhook.install import MANIFESTS
 
 NODES = 3
 CPUS = 4
@@ -111,7 +111,7 @@ def woken(tenant: Tenant, *names: str) -> set[str]:
     return {
         name
         for name in names
-        if WOKEN_ANNOTATION in tenant.seen(name).body["metadata"].get("annotations", {})
+        if REQUEUED_ANNOTATION in tenant.seen(name).body["metadata"].get("annotations", {})
     }
 
 
@@ -135,10 +135,10 @@ def test_a_pod_binds_after_quota_is_free(team: Tenant, asked: Product) -> None:
     team.quota()
     scheduled(team, "first", "2")
     over(team, "second", "2")
-    binds = asked.metric("admission_requests_total", door="bind", outcome="denied")
+    binds = asked.metric("admission_requests_total", handler="bind", outcome="denied")
     team.finish("first")  # a scheduler that hears of it late enough needs no waking
     eventually(lambda: team.node_of("second"), "the second pod has a node")
-    assert asked.metric("admission_requests_total", door="bind", outcome="denied") == binds
+    assert asked.metric("admission_requests_total", handler="bind", outcome="denied") == binds
 
 
 def test_a_raised_quota_lets_a_pod_bind(team: Tenant) -> None:
@@ -185,10 +185,12 @@ def test_a_pod_of_high_priority_over_quota_evicts_nobody(
     team.quota()
     scheduled(team, "own", "2")
     names = fill(neighbour, own=2)
-    denied = asked.metric("admission_requests_total", door="preempt", outcome="denied")
+    denied = asked.metric("admission_requests_total", handler="preempt", outcome="denied")
     team.pod("high", "2", schedulerName=REAL, priorityClassName=HIGH)
     eventually(
-        lambda: asked.metric("admission_requests_total", door="preempt", outcome="denied") > denied,
+        lambda: (
+            asked.metric("admission_requests_total", handler="preempt", outcome="denied") > denied
+        ),
         "the scheduler has asked whom it may evict",
     )
     eventually(lambda: team.condition("high")[1] == "Unschedulable", "the pod says that it waits")

@@ -21,17 +21,17 @@ from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import ExitCode, cli
-from webhook.quota.pod_conditions import QUOTA_RESERVED
-from webhook.state.names import (
+from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.state.well_known import (
     DEFAULT_NAMESPACE,
-    GATE,
     GUARDED_ANNOTATION,
-    LET_THROUGH_ANNOTATION,
-    UNJUDGED_LABEL,
+    SCHEDULING_GATE,
+    UNEVALUATED_LABEL,
+    UNGATED_ANNOTATION,
     controller_user,
 )
 
-OURS, FOREIGN = {"name": GATE}, {"name": "example.com/hold"}
+OURS, FOREIGN = {"name": SCHEDULING_GATE}, {"name": "example.com/hold"}
 TAKE_OFF = {"spec": {"schedulingGates": None}}
 LARGE = "3"
 """More than the quota of 2 cpu."""
@@ -71,11 +71,11 @@ def alice(plane: ControlPlane, team: Tenant) -> Tenant:
     return Tenant(plane.rest_as("alice", ("devs",)), team.namespace)
 
 
-def a_paced_namespace(plane: ControlPlane, product: Product, pacing: str) -> Iterator[Tenant]:
+def a_paced_namespace(plane: ControlPlane, product: Product, gating: str) -> Iterator[Tenant]:
     assert product.webhooks
     api = Api(plane.rest)
     name = f"e2e-gates-{next(_numbers)}"
-    apply_namespace(api, name, pacing=pacing)
+    apply_namespace(api, name, gating=gating)
     yield Tenant(plane.rest, name)
     api.call("DELETE", objects.pods(name), {"gracePeriodSeconds": 0})
     api.delete(f"/api/v1/namespaces/{name}")
@@ -157,7 +157,7 @@ def test_what_the_namespace_gives_a_pod_counts(team: Tenant) -> None:
     assert gates(made[0]) == [OURS]
 
 
-def test_without_pacing_nothing_is_gated(tenant: Tenant) -> None:
+def test_without_gating_nothing_is_gated(tenant: Tenant) -> None:
     tenant.quota()
     made = tenant.pod("web", "1")
     assert gates(made) is None
@@ -195,7 +195,7 @@ def test_who_else_holds_a_pod_is_told(team: Tenant) -> None:
 def test_with_ample_room_a_pod_needs_no_gate_and_is_charged_at_its_bind(spared: Tenant) -> None:
     made = spared.pod("web", "1")
     assert gates(made) is None
-    assert list(notes(made)) == [LET_THROUGH_ANNOTATION]
+    assert list(notes(made)) == [UNGATED_ANNOTATION]
     assert made.warnings == ()
     assert spared.used() == {"requests.cpu": "0"}
     assert spared.bind("web", uid=made.uid).code == 201
@@ -224,21 +224,21 @@ def test_what_is_on_its_way_counts_and_others_wait_in_their_turn(spared: Tenant)
     assert gates(spared.seen("f")) == [OURS]
 
 
-@pytest.mark.parametrize("pacing", ["always", "auto", "never"])
+@pytest.mark.parametrize("gating", ["always", "auto", "never"])
 def test_who_forges_what_the_gate_door_writes_is_spared_nothing(
-    team: Tenant, alice: Tenant, pacing: str
+    team: Tenant, alice: Tenant, gating: str
 ) -> None:
-    label = {"metadata": {"labels": {objects.PACING_LABEL: pacing}}}
+    label = {"metadata": {"labels": {objects.GATING_LABEL: gating}}}
     assert team.api.patch(f"/api/v1/namespaces/{team.namespace}", label).ok
-    entry = "ungated" if pacing == "never" else "shape"
+    entry = "ungated" if gating == "never" else "shape"
     forged = {
-        "annotations": {LET_THROUGH_ANNOTATION: "true", "a": "b"},
-        "labels": {UNJUDGED_LABEL: "no"},
+        "annotations": {UNGATED_ANNOTATION: "true", "a": "b"},
+        "labels": {UNEVALUATED_LABEL: "no"},
     }
     silent = a_container("main", requests={"memory": "1Mi"})
     for number, anybody in enumerate((team, alice)):
         made = anybody.pod(f"large-{number}", LARGE, metadata=forged)
-        if pacing != "never":
+        if gating != "never":
             assert (gates(made), notes(made)) == ([OURS], {"a": "b"})
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"}
         owned = {**forged, "ownerReferences": [{**owner, "controller": True}]}
@@ -275,7 +275,7 @@ def test_a_tenant_may_not_take_the_gate_off(team: Tenant, alice: Tenant) -> None
 
 MARKS = {
     "annotation": {"annotations": {GUARDED_ANNOTATION: "7"}},
-    "let through": {"annotations": {LET_THROUGH_ANNOTATION: "true"}},
+    "let through": {"annotations": {UNGATED_ANNOTATION: "true"}},
     "label": {"labels": {"deferredquota.io/x": "y"}},
     "capacity": {"labels": {"nos.nebuly.com/capacity": "in-quota"}},
 }
@@ -319,7 +319,7 @@ def test_the_controller_takes_it_off_without_a_call(
     before = product.metric("admission_requests_total", operation="UPDATE", phase="validating")
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": made.uid},
-        {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE},
+        {"op": "test", "path": "/spec/schedulingGates/0/name", "value": SCHEDULING_GATE},
         {"op": "remove", "path": "/spec/schedulingGates/0"},
     ]
     where = ("--namespace", team.namespace, f"--as={controller_user(DEFAULT_NAMESPACE)}")

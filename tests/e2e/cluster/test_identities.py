@@ -20,9 +20,9 @@ from tests.e2e.cluster.tenant import NOBODY
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
 from webhook.operations.names import LEDGERS_POLICY, OWN_NAMESPACE_POLICY, SERVICE_ACCOUNTS_POLICY
-from webhook.quota.pod_conditions import QUOTA_RESERVED
-from webhook.state.job_gates import PROBE
-from webhook.state.names import GATE
+from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.state.feature_gates import PROBE_JOB
+from webhook.state.well_known import SCHEDULING_GATE
 
 TEAM: Final = "identities-team"
 PLAIN: Final = "identities-plain"
@@ -61,8 +61,8 @@ def world(plane: ControlPlane, _product: Product) -> Iterator[World]:
     )
     made = World(admin, *tokens)
     apply_namespace(admin, TEAM)
-    apply_namespace(admin, PLAIN, mode="", pacing="")
-    gates = [{"name": HOLD}, {"name": GATE}]
+    apply_namespace(admin, PLAIN, mode="", gating="")
+    gates = [{"name": HOLD}, {"name": SCHEDULING_GATE}]
     for namespace in EVERYWHERE:
         eventually(lambda: _has_account(admin, namespace), "pods can be made")  # noqa: B023
         for name in ("runs", "waits"):
@@ -123,11 +123,11 @@ SPECS: Final[dict[str, Object]] = {
     "a deadline": {"activeDeadlineSeconds": 1},
     "the gate and an image": {
         "containers": [{"name": "main", "image": "evil"}],
-        "schedulingGates": [{"name": GATE, "$patch": "delete"}],
+        "schedulingGates": [{"name": SCHEDULING_GATE, "$patch": "delete"}],
     },
     "the gate and a selector": {
         "nodeSelector": {"evil": "node"},
-        "schedulingGates": [{"name": GATE, "$patch": "delete"}],
+        "schedulingGates": [{"name": SCHEDULING_GATE, "$patch": "delete"}],
     },
     "a selector": {"nodeSelector": {"evil": "node"}},
     "the gate of others": {"schedulingGates": [{"name": HOLD, "$patch": "delete"}]},
@@ -212,14 +212,14 @@ def test_where_nobody_has_opted_in_what_is_ours_only_goes(world: World, namespac
     assert world.controller.patch_strategic(status, gone).ok
     left = {"metadata": {"annotations": {"deferredquota.io/requeued": None}}}
     assert world.controller.patch(path, left).ok
-    ungated = {"spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}}
+    ungated = {"spec": {"schedulingGates": [{"name": SCHEDULING_GATE, "$patch": "delete"}]}}
     assert world.controller.patch_strategic(path, ungated, dry_run=True).ok
 
 
 def test_where_somebody_has_opted_in_what_is_ours_is_written(world: World) -> None:
     path, status = objects.pods(TEAM, "waits"), objects.pods(TEAM, "waits", "status")
     woken = {"metadata": {"annotations": {"deferredquota.io/requeued": "now"}}}
-    ungated = {"spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}}
+    ungated = {"spec": {"schedulingGates": [{"name": SCHEDULING_GATE, "$patch": "delete"}]}}
     for answer in (
         world.controller.patch_strategic(status, {"status": {"conditions": [OURS]}}),
         world.controller.patch(path, woken),
@@ -445,7 +445,7 @@ def test_the_only_lease_is_that_of_the_leader(world: World) -> None:
 
 
 def test_the_job_that_is_tried_is_tried_by_dry_run_only(world: World) -> None:
-    path = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs/{PROBE}"
+    path = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs/{PROBE_JOB}"
     runs = {"spec": {"suspend": False}}
     is_refused(world.webhook.patch(path, runs), OWN_NAMESPACE_POLICY)
     assert world.webhook.patch(path, runs, dry_run=True).ok

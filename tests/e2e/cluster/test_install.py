@@ -28,13 +28,13 @@ from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant, marked
 from tests.e2e.cluster.waiting import becomes, eventually
-from tests.installing.test_ledger_definition import RARE_LEDGER
+from tests.install.test_ledger_definition import RARE_LEDGER
 from tests.quota.ledger_world.driver import STEPS, random_steps
 from tests.quota.ledger_world.world import World
-from webhook.cluster.files.documents import read_documents
-from webhook.encoding import encode_json
-from webhook.installing import MANIFESTS, render
-from webhook.quota.ledger_codec import ledger_status, summary
+from webhook.install import MANIFESTS, render
+from webhook.jsonfields.encoding import encode_json
+from webhook.kube.files.documents import read_documents
+from webhook.quota.ledger.ledger_codec import ledger_status, summary
 
 
 @pytest.fixture(scope="module")

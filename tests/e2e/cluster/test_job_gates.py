@@ -44,11 +44,11 @@ from tests.e2e.cluster.waiting import becomes
 from tests.quota.job_strategies import CHANGES, STATUSES, changed
 from tests.quota.job_updates import Change, updated
 from tests.quota.test_job_dropping import DROPPABLE
-from webhook.cluster.api import JOBS, ForbiddenError
-from webhook.cluster.live import LiveClient, load_access
+from webhook.kube.api import JOBS, ForbiddenError
+from webhook.kube.rest import RestClient, load_config
 from webhook.quota.jobs import JobGate, job_update_errors
-from webhook.state.job_gates import PROBE, tried_gates
-from webhook.state.names import DEFAULT_NAMESPACE
+from webhook.state.feature_gates import PROBE_JOB, probe_gates
+from webhook.state.well_known import DEFAULT_NAMESPACE
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -62,10 +62,10 @@ class Gated:
     tenant: Tenant
     on: frozenset[str]
 
-    def webhook(self) -> LiveClient:
+    def webhook(self) -> RestClient:
         """A client with the rights of the webhook that is installed."""
         path = self.plane.service_account_kubeconfig(SYSTEM, "deferred-quota-webhook")
-        return LiveClient(load_access(path, environ={}))
+        return RestClient(load_config(path, environ={}))
 
 
 SETTINGS: Final = {
@@ -169,19 +169,19 @@ def knows(gated: Gated) -> bool:
 def test_the_rights_of_the_webhook_suffice_and_are_no_more(gated: Gated) -> None:
     client = gated.webhook()
     try:
-        assert tried_gates(client, DEFAULT_NAMESPACE) == gated.on
+        assert probe_gates(client, DEFAULT_NAMESPACE) == gated.on
         other = {"metadata": {"name": "other", "namespace": SYSTEM}, "spec": {}}
         with pytest.raises(ForbiddenError):
             client.create(JOBS, other, dry_run=True)
         with pytest.raises(ForbiddenError):
             client.patch(JOBS, "other", {"spec": {"suspend": False}}, namespace=SYSTEM)
         with pytest.raises(ForbiddenError):
-            client.patch(JOBS, PROBE, {"spec": {}}, namespace=TEAM)
+            client.patch(JOBS, PROBE_JOB, {"spec": {}}, namespace=TEAM)
         with pytest.raises(ForbiddenError):
-            client.delete(JOBS, PROBE, namespace=SYSTEM)
+            client.delete(JOBS, PROBE_JOB, namespace=SYSTEM)
     finally:
         client.close()
-    probe = gated.tenant.api.get(jobs(SYSTEM, PROBE)).body
+    probe = gated.tenant.api.get(jobs(SYSTEM, PROBE_JOB)).body
     assert probe["spec"]["suspend"] is True
     assert "nodeSelector" not in probe["spec"]["template"]["spec"]
     assert not gated.tenant.api.get(f"/api/v1/namespaces/{SYSTEM}/pods").body["items"]
@@ -221,7 +221,7 @@ def test_both_gates_are_found_to_be_on(
 ) -> None:
     client = Gated(plane, product, tenant, frozenset()).webhook()
     try:
-        assert tried_gates(client, DEFAULT_NAMESPACE) == {RESOURCES, SCHEDULING}
+        assert probe_gates(client, DEFAULT_NAMESPACE) == {RESOURCES, SCHEDULING}
     finally:
         client.close()
 

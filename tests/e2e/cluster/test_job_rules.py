@@ -144,7 +144,7 @@ def test_what_changes_nothing_of_the_spec_is_not_asked_about(
     path = jobs(tenant.namespace, "train")
 
     def asked() -> float:
-        return product.metric("admission_requests_total", door="jobs")
+        return product.metric("admission_requests_total", handler="jobs")
 
     before = asked()
     labelled = tenant.api.patch(path, {"metadata": {"labels": {"team": "a"}}})
@@ -154,7 +154,7 @@ def test_what_changes_nothing_of_the_spec_is_not_asked_about(
     assert status.ok, str(status)
     assert asked() == before
     assert tenant.api.patch(path, {"spec": {"backoffLimit": 5}}).ok
-    assert asked() == before + 2  # at both doors
+    assert asked() == before + 2  # at both handlers
 
 
 def test_what_another_webhook_takes_back_is_not_refused_before(

@@ -21,10 +21,10 @@ from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually, stays
 from tests.operations.jobs import an_order
 from webhook.cli import ExitCode, cli
-from webhook.cluster.api import JOBS, ConflictError
-from webhook.cluster.live import LiveClient, load_access
+from webhook.kube.api import JOBS, ConflictError
+from webhook.kube.rest import RestClient, load_config
 from webhook.operations.job_planning import Order, check_on_server, plan_resize
-from webhook.state.names import NO_PACING, PACING_LABEL
+from webhook.state.well_known import GATING_LABEL, NEVER_GATING
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -35,7 +35,7 @@ PATIENCE = 90.0
 @pytest.fixture
 def team(tenant: Tenant) -> Tenant:
     """A namespace that has opted in, whose pods get no gate of ours."""
-    labels = {PACING_LABEL: NO_PACING}
+    labels = {GATING_LABEL: NEVER_GATING}
     path = f"/api/v1/namespaces/{tenant.namespace}"
     assert tenant.api.patch(path, {"metadata": {"labels": labels}}).ok
     return tenant
@@ -127,8 +127,8 @@ def command(team: Tenant, kubeconfig: Path, *args: str) -> Result:
 
 
 @contextlib.contextmanager
-def client_of(kubeconfig: Path) -> Iterator[LiveClient]:
-    client = LiveClient(load_access(kubeconfig, None))
+def client_of(kubeconfig: Path) -> Iterator[RestClient]:
+    client = RestClient(load_config(kubeconfig, None))
     try:
         yield client
     finally:

@@ -19,13 +19,13 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.extent import IS_SHORT
 from tests.e2e.cluster.history import History
-from tests.e2e.cluster.objects import PACING_LABEL, Api
+from tests.e2e.cluster.objects import GATING_LABEL, Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.quota.pod_conditions import QUOTA_RESERVED
-from webhook.quota.quantity import Quantity
-from webhook.state.names import LET_THROUGH_ANNOTATION
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.state.well_known import UNGATED_ANNOTATION
 
 CREATORS: Final = 16
 SMALL: Final = (250, 50, 25)
@@ -69,9 +69,9 @@ def history(own_plane: ControlPlane, own_product: Product) -> Iterator[History]:
         yield following
 
 
-def a_team(plane: ControlPlane, *, mode: str = "deferred", pacing: str = "always") -> Tenant:
+def a_team(plane: ControlPlane, *, mode: str = "deferred", gating: str = "always") -> Tenant:
     name = f"line-{next(_numbers)}"
-    apply_namespace(Api(plane.rest), name, mode=mode, pacing=pacing)
+    apply_namespace(Api(plane.rest), name, mode=mode, gating=gating)
     return Tenant(plane.rest, name)
 
 
@@ -91,15 +91,15 @@ def at_once(do: Callable[[str], object], names: Sequence[str]) -> None:
         list(pool.map(do, names))
 
 
-def pacing_of(team: Tenant) -> str:
+def gating_of(team: Tenant) -> str:
     labels = team.api.get(f"/api/v1/namespaces/{team.namespace}").body["metadata"]["labels"]
-    return str(labels[PACING_LABEL])
+    return str(labels[GATING_LABEL])
 
 
 def a_quota(team: Tenant, cpu: str) -> None:
     """Make a quota, and wait until pods need no gate where that is so."""
     team.quota(hard={"requests.cpu": cpu})
-    if pacing_of(team) == "auto":
+    if gating_of(team) == "auto":
         eventually(
             lambda: not gates(team.create("first", "1m", dry_run=True).body), "there is room"
         )
@@ -111,7 +111,7 @@ def let_through(team: Tenant) -> list[str]:
     return [
         one["metadata"]["name"]
         for one in pods
-        if LET_THROUGH_ANNOTATION in one["metadata"].get("annotations", {})
+        if UNGATED_ANNOTATION in one["metadata"].get("annotations", {})
     ]
 
 
@@ -190,7 +190,7 @@ def test_without_gates_and_extender_a_pod_evicts_first_and_is_refused_then(
 ) -> None:
     """What a guard at the bind alone cannot prevent: preemption comes before the bind."""
     fields, other = full_node
-    team = a_team(own_plane, pacing="never")
+    team = a_team(own_plane, gating="never")
     team.quota()
     create(team, "1", "first")
     history.waits_for(team.namespace, 1)
@@ -213,7 +213,7 @@ def test_without_gates_and_extender_a_pod_evicts_first_and_is_refused_then(
 def a_crowd(team: Tenant, history: History) -> Iterator[None]:
     """A thousand pods and room for two hundred; a hundred end, and a hundred more come in."""
     space = team.namespace
-    crowd, places, freed = CROWDS[pacing_of(team)]
+    crowd, places, freed = CROWDS[gating_of(team)]
     room = Quantity.parse(f"{places * 10}m")
     a_quota(team, str(room))
     names = [f"p{number:04}" for number in range(crowd)]
@@ -337,25 +337,25 @@ STORIES: Final[dict[str, Story]] = {
 }
 SLOW, UNLED = one_that_no_node_takes.__name__, while_nobody_leads.__name__
 PLAYED: Final = [
-    (name, pacing) for pacing in ("always", "auto") for name in STORIES if name not in {SLOW, UNLED}
+    (name, gating) for gating in ("always", "auto") for name in STORIES if name not in {SLOW, UNLED}
 ]
 BEGUN: Final = [*PLAYED, (UNLED, "auto"), (SLOW, "always")]
 Begun: TypeAlias = dict[tuple[str, str], Iterator[None]]
 
 
-def begun(plane: ControlPlane, history: History, name: str, pacing: str) -> Iterator[None]:
+def begun(plane: ControlPlane, history: History, name: str, gating: str) -> Iterator[None]:
     """Play a story until its middle."""
-    played = told(a_team(plane, pacing=pacing), history, name, pacing)
+    played = told(a_team(plane, gating=gating), history, name, gating)
     next(played)
     return played
 
 
-def told(team: Tenant, history: History, name: str, pacing: str) -> Iterator[None]:
+def told(team: Tenant, history: History, name: str, gating: str) -> Iterator[None]:
     """Tell a story, and check in the end that gates were spared just where they may be."""
     yield from STORIES[name](team, history)
     spared = let_through(team)
     print(f"\n{team.namespace}: {len(spared)} pods were created without a gate")
-    assert bool(spared) is (pacing == "auto")
+    assert bool(spared) is (gating == "auto")
 
 
 @pytest.fixture(scope="module")
@@ -367,7 +367,7 @@ def slow(own_plane: ControlPlane, history: History) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def killed(own_plane: ControlPlane, own_product: Product, history: History) -> Begun:
     """All stories in their middle, and the controller killed there; it was started again."""
-    stories = {(name, pacing): begun(own_plane, history, name, pacing) for name, pacing in BEGUN}
+    stories = {(name, gating): begun(own_plane, history, name, gating) for name, gating in BEGUN}
     own_product.controller.kill()
     next(stories[UNLED, "auto"])
     own_product.controller.start(waits=False)
@@ -383,9 +383,9 @@ def to_the_end(played: Iterator[None]) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize(("name", "pacing"), PLAYED)
-def test_the_story(own_plane: ControlPlane, history: History, name: str, pacing: str) -> None:
-    to_the_end(begun(own_plane, history, name, pacing))
+@pytest.mark.parametrize(("name", "gating"), PLAYED)
+def test_the_story(own_plane: ControlPlane, history: History, name: str, gating: str) -> None:
+    to_the_end(begun(own_plane, history, name, gating))
 
 
 @pytest.mark.timeout(180)
@@ -394,6 +394,6 @@ def test_the_slow_story(slow: Iterator[None]) -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("name", "pacing"), BEGUN)
-def test_the_story_with_a_controller_that_is_killed(killed: Begun, name: str, pacing: str) -> None:
-    to_the_end(killed[name, pacing])
+@pytest.mark.parametrize(("name", "gating"), BEGUN)
+def test_the_story_with_a_controller_that_is_killed(killed: Begun, name: str, gating: str) -> None:
+    to_the_end(killed[name, gating])

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.builders import a_config_map, first, mapping, meta
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.waiting import PATIENCE_SECONDS, eventually
-from webhook.cluster.api import (
+from tests.kube.builders import a_config_map, first, mapping, meta
+from webhook.kube.api import (
     CONFIG_MAPS,
     NAMESPACES,
     PODS,
@@ -28,9 +28,9 @@ from webhook.cluster.api import (
     UnavailableError,
     UnreachableError,
 )
-from webhook.cluster.informer import Informer, Scope, Timing
-from webhook.cluster.live import Access, LiveClient, load_access
-from webhook.cluster.live.identity import Credentials, Identity
+from webhook.kube.informer import Informer, InformerTimings, ListOptions
+from webhook.kube.rest import RestClient, RestConfig, load_config
+from webhook.kube.rest.identity import Credentials, Identity
 
 SPACE = "live"
 
@@ -45,8 +45,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def client(plane: ControlPlane) -> Iterator[LiveClient]:
-    client = LiveClient(load_access(plane.kubeconfig(), environ={}))
+def client(plane: ControlPlane) -> Iterator[RestClient]:
+    client = RestClient(load_config(plane.kubeconfig(), environ={}))
     yield client
     plane.apiserver.resume()
     client.close()
@@ -56,24 +56,24 @@ def note(name: str, **data: str) -> Object:
     return a_config_map(name, namespace=SPACE, metadata=None, **data)
 
 
-def get(client: LiveClient, name: str) -> Object:
+def get(client: RestClient, name: str) -> Object:
     return client.get(CONFIG_MAPS, name, namespace=SPACE)
 
 
 class TestWho:
-    def test_the_server_says_its_version(self, client: LiveClient) -> None:
+    def test_the_server_says_its_version(self, client: RestClient) -> None:
         assert str(client.server_version()["gitVersion"]).startswith("v1.")
 
     def test_a_missing_right_is_named(self, plane: ControlPlane) -> None:
-        alice = LiveClient(load_access(plane.kubeconfig("alice", ("devs",)), environ={}))
+        alice = RestClient(load_config(plane.kubeconfig("alice", ("devs",)), environ={}))
         with pytest.raises(ForbiddenError, match='User "alice" cannot list resource "pods" in API'):
             alice.list(PODS)
         alice.close()
 
-    def test_a_service_account(self, plane: ControlPlane, client: LiveClient) -> None:
+    def test_a_service_account(self, plane: ControlPlane, client: RestClient) -> None:
         plane.kubectl("create", "serviceaccount", "robot", "--namespace", SPACE)
         path = plane.service_account_kubeconfig(SPACE, "robot")
-        robot = LiveClient(load_access(path, environ={}))
+        robot = RestClient(load_config(path, environ={}))
         who = f'User "system:serviceaccount:{SPACE}:robot" cannot get resource "configmaps"'
         client.create(CONFIG_MAPS, note("for-robots"))
         with pytest.raises(ForbiddenError, match=who):
@@ -92,10 +92,10 @@ class TestWho:
         eventually(may_read, "the role counts")
         robot.close()
 
-    def test_a_token_that_nobody_gave(self, client: LiveClient) -> None:
-        access = client.access
-        stranger = LiveClient(
-            Access(
+    def test_a_token_that_nobody_gave(self, client: RestClient) -> None:
+        access = client.config
+        stranger = RestClient(
+            RestConfig(
                 server=access.server,
                 source="a token of nobody",
                 credentials=Credentials(lambda: Identity("Bearer nonsense")),
@@ -108,7 +108,7 @@ class TestWho:
 
 
 class TestSizes:
-    def test_large_objects_come_back_whole(self, client: LiveClient) -> None:
+    def test_large_objects_come_back_whole(self, client: RestClient) -> None:
         text = "ä" * 400_000
         created = client.create(CONFIG_MAPS, note("large", text=text))
         assert mapping(get(client, "large"), "data") == {"text": text}
@@ -121,11 +121,11 @@ class TestSizes:
         assert mapping(event.object, "data") == {"text": text, "more": "x"}
 
     @pytest.mark.parametrize("megabytes", [4, 80], ids=["read to its end", "not read to its end"])
-    def test_what_is_too_large_is_refused_as_such(self, client: LiveClient, megabytes: int) -> None:
+    def test_what_is_too_large_is_refused_as_such(self, client: RestClient, megabytes: int) -> None:
         with pytest.raises(TooLargeError, match="Request entity too large"):
             client.create(CONFIG_MAPS, note("huge", text="x" * (megabytes << 20)))
 
-    def test_a_long_list_comes_in_pages_of_one_version(self, client: LiveClient) -> None:
+    def test_a_long_list_comes_in_pages_of_one_version(self, client: RestClient) -> None:
         for number in range(25):
             client.create(SECRETS, {"metadata": {"name": f"s-{number:02}", "namespace": SPACE}})
         pages = list(client.pages(SECRETS, namespace=SPACE, limit=7))
@@ -138,7 +138,7 @@ class TestSizes:
 
 
 class TestApplying:
-    def test_what_is_applied_twice_is_written_once(self, client: LiveClient) -> None:
+    def test_what_is_applied_twice_is_written_once(self, client: RestClient) -> None:
         one = client.apply(CONFIG_MAPS, note("applied", a="b"), field_manager="tests")
         two = client.apply(CONFIG_MAPS, note("applied", a="b"), field_manager="tests")
         assert one.resource_version == two.resource_version
@@ -148,14 +148,14 @@ class TestApplying:
         assert mapping(tried.object, "data") == {"a": "c"}
         assert get(client, "applied") == two.object
 
-    def test_fields_of_others_are_taken_by_force_only(self, client: LiveClient) -> None:
+    def test_fields_of_others_are_taken_by_force_only(self, client: RestClient) -> None:
         client.apply(CONFIG_MAPS, note("shared", a="b"), field_manager="one")
         with pytest.raises(ConflictError, match=r'conflict with "one": \.data\.a'):
             client.apply(CONFIG_MAPS, note("shared", a="c"), field_manager="two")
         client.apply(CONFIG_MAPS, note("shared", a="c"), field_manager="two", force=True)
         assert mapping(get(client, "shared"), "data") == {"a": "c"}
 
-    def test_a_version_that_is_named_is_meant(self, client: LiveClient) -> None:
+    def test_a_version_that_is_named_is_meant(self, client: RestClient) -> None:
         old = client.apply(CONFIG_MAPS, note("versioned", a="b"), field_manager="one")
         client.patch(CONFIG_MAPS, "versioned", {"data": {"x": "y"}}, namespace=SPACE)
         metadata = {"resourceVersion": str(old.resource_version)}
@@ -166,18 +166,18 @@ class TestApplying:
 
 class TestRestarts:
     def test_calls_after_a_restart_take_new_connections(
-        self, plane: ControlPlane, client: LiveClient
+        self, plane: ControlPlane, client: RestClient
     ) -> None:
         created = client.create(CONFIG_MAPS, note("before"))
         plane.apiserver.restart()
         changed = {**created.object, "data": {"a": "b"}}
         assert client.update(CONFIG_MAPS, changed).resource_version > created.resource_version
 
-    def test_an_informer_misses_nothing(self, plane: ControlPlane, client: LiveClient) -> None:
-        timing = Timing(first_pause=0.05, longest_pause=0.2)
-        scope = Scope(namespace=SPACE, label_selector="followed")
+    def test_an_informer_misses_nothing(self, plane: ControlPlane, client: RestClient) -> None:
+        timing = InformerTimings(first_pause=0.05, longest_pause=0.2)
+        scope = ListOptions(namespace=SPACE, label_selector="followed")
         informer = Informer(
-            client, CONFIG_MAPS, transform=lambda obj: obj, scope=scope, timing=timing
+            client, CONFIG_MAPS, transform=lambda obj: obj, options=scope, timings=timing
         )
         informer.start()
         assert informer.wait_for_sync(PATIENCE_SECONDS)
@@ -192,7 +192,7 @@ class TestRestarts:
         informer.stop()
 
     @staticmethod
-    def arrives(client: LiveClient, sent: Object) -> bool:
+    def arrives(client: RestClient, sent: Object) -> bool:
         try:
             client.apply(CONFIG_MAPS, sent, field_manager="tests")
         except UnavailableError:
@@ -200,7 +200,7 @@ class TestRestarts:
         return True
 
     def test_a_watch_of_a_server_that_dies_is_an_error(
-        self, plane: ControlPlane, client: LiveClient
+        self, plane: ControlPlane, client: RestClient
     ) -> None:
         start = client.list(CONFIG_MAPS).resource_version
         with client.watch(CONFIG_MAPS, resource_version=start, timeout_seconds=60) as stream:
@@ -216,9 +216,9 @@ class TestRestarts:
         assert client.list(CONFIG_MAPS).items
 
     def test_a_server_that_hangs_is_not_waited_for(
-        self, plane: ControlPlane, client: LiveClient
+        self, plane: ControlPlane, client: RestClient
     ) -> None:
-        hasty = LiveClient(client.access, timeout_seconds=3)
+        hasty = RestClient(client.config, timeout_seconds=3)
         hasty.list(NAMESPACES)
         plane.apiserver.pause()
         for _ in range(2):  # on the connection that it had, and on a new one
@@ -246,7 +246,7 @@ def etcd_version(plane: ControlPlane) -> int:
 
 class TestForgetting:
     @pytest.fixture
-    def forgotten(self, plane: ControlPlane, client: LiveClient) -> int:
+    def forgotten(self, plane: ControlPlane, client: RestClient) -> int:
         """A version that neither the API server nor etcd knows any more."""
         version = client.apply(CONFIG_MAPS, note("old"), field_manager="tests").resource_version
         for number in range(3):
@@ -256,7 +256,7 @@ class TestForgetting:
         return version
 
     def test_a_watch_from_a_forgotten_version_is_expired(
-        self, client: LiveClient, forgotten: int
+        self, client: RestClient, forgotten: int
     ) -> None:
         def follow() -> None:
             with client.watch(
@@ -270,7 +270,7 @@ class TestForgetting:
             follow()
 
     def test_a_list_that_cannot_be_continued_is_expired(
-        self, plane: ControlPlane, client: LiveClient
+        self, plane: ControlPlane, client: RestClient
     ) -> None:
         for number in range(3):
             client.apply(CONFIG_MAPS, note(f"page-{number}"), field_manager="tests")
@@ -284,7 +284,7 @@ class TestForgetting:
             list(pages)
 
 
-def test_many_threads_share_a_client(client: LiveClient) -> None:
+def test_many_threads_share_a_client(client: RestClient) -> None:
     client.create(CONFIG_MAPS, note("counter", count="0"))
     failures: list[Exception] = []
 

@@ -20,8 +20,8 @@ from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import eventually
 from webhook.cli import ExitCode
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.quantity import Quantity
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.objects.names import DEFERRED_KEYS
 
 SPACES: Final = [f"many-{number:02}" for number in range(12 if IS_SHORT else 50)]
 QUOTAS: Final[dict[str, dict[str, Any]]] = {

@@ -16,11 +16,11 @@ from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import ExitCode, cli
-from webhook.quota.quantity import Quantity
-from webhook.state.names import GATE
+from webhook.quota.amounts.quantity import Quantity
+from webhook.state.well_known import SCHEDULING_GATE
 
 HARD = {"requests.cpu": "4", "pods": "999"}
-GATED = [{"name": GATE}]
+GATED = [{"name": SCHEDULING_GATE}]
 
 
 def run(plane: ControlPlane, *args: str) -> Result:

@@ -6,7 +6,7 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.cluster.waiting_load import Load
-from webhook.quota.quantity import Quantity
+from webhook.quota.amounts.quantity import Quantity
 
 HARD = {"requests.cpu": "2", "pods": "500"}
 

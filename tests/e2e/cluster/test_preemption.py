@@ -20,13 +20,13 @@ from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.quota.pod_conditions import QUOTA_RESERVED
-from webhook.state.names import GATE
+from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.state.well_known import SCHEDULING_GATE
 
 HIGH = "above-all"
 WHOLE_NODE = "4"
 VICTIMS = ("a", "b", "c")
-GATED = [{"name": GATE}]
+GATED = [{"name": SCHEDULING_GATE}]
 
 _numbers = itertools.count()
 
@@ -71,7 +71,7 @@ def team(
     """A namespace whose pods are gated where there is no room; `alice` may edit it."""
     assert own_product.webhooks
     name = f"preemption-{next(_numbers)}"
-    apply_namespace(Api(own_plane.rest), name, pacing=request.param)
+    apply_namespace(Api(own_plane.rest), name, gating=request.param)
     role = ("--clusterrole=edit", "--user=alice", f"--namespace={name}")
     own_plane.kubectl("create", "rolebinding", "alice", *role)
     tenant = Tenant(own_plane.rest, name)

@@ -14,7 +14,7 @@ from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.cluster.waiting_webhook import HoldingWebhook, Phase
-from webhook.quota.quantity import Quantity
+from webhook.quota.amounts.quantity import Quantity
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def bind_asks(tenant: Tenant, names: Sequence[str]) -> list[Callable[[], Answer]
 
 def test_of_two_binds_that_fit_alone_one_passes(tenant: Tenant, product: Product) -> None:
     tenant.quota()
-    before = [one.metric("admission_requests_total", door="bind") for one in product.webhooks]
+    before = [one.metric("admission_requests_total", handler="bind") for one in product.webhooks]
     for number in range(ROUNDS):
         names = [f"one-{number}", f"two-{number}"]
         for name in names:
@@ -68,7 +68,7 @@ def test_of_two_binds_that_fit_alone_one_passes(tenant: Tenant, product: Product
         for name in names:
             tenant.delete(name)
         becomes(tenant.charged, "0", "what is charged after the deletion")
-    after = [one.metric("admission_requests_total", door="bind") for one in product.webhooks]
+    after = [one.metric("admission_requests_total", handler="bind") for one in product.webhooks]
     assert all(new > old for new, old in zip(after, before, strict=True)), "one replica had no say"
 
 

@@ -17,8 +17,8 @@ from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
-from webhook.quota.pod_conditions import QUOTA_RESERVED, RESERVED
-from webhook.state.names import LEADER_LEASE
+from webhook.quota.queue.pod_conditions import QUOTA_RESERVED, RESERVED
+from webhook.state.well_known import LEADER_LEASE
 
 RELEASED = ("True", "Reserved", RESERVED.text)
 NUMBERS = (
@@ -39,7 +39,7 @@ def team(plane: ControlPlane, product: Product) -> Iterator[Tenant]:
     assert product.webhooks
     api = Api(plane.rest)
     name = f"e2e-reasons-{next(_numbers)}"
-    apply_namespace(api, name, pacing="always")
+    apply_namespace(api, name, gating="always")
     tenant = Tenant(plane.rest, name)
     tenant.quota()
     yield tenant

@@ -28,7 +28,7 @@ def watched(plane: ControlPlane, product: Product) -> Iterator[Tenant]:
     assert product.webhooks
     name = f"e2e-shadow-{next(_numbers)}"
     tenant = Tenant(plane.rest, name)
-    apply_namespace(tenant.api, name, mode="shadow", pacing="")
+    apply_namespace(tenant.api, name, mode="shadow", gating="")
     eventually(lambda: "shadow" in tenant.ledger(), "a record has begun")
     yield tenant
     tenant.api.call("DELETE", objects.pods(name), {"gracePeriodSeconds": 0})

@@ -36,7 +36,7 @@ def test_the_scheduler_binds_pods_within_quota_only(
     becomes(
         lambda: len(assigned(tenant.api, namespace) & waiting), 1, "a waiting pod takes its place"
     )
-    assert product.metric("admission_requests_total", door="bind", outcome="denied") > 0
+    assert product.metric("admission_requests_total", handler="bind", outcome="denied") > 0
 
 
 def test_an_outage_of_the_webhooks_is_nothing_to_other_namespaces(

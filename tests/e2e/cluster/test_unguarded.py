@@ -94,9 +94,9 @@ def test_only_a_pod_that_nobody_was_asked_about_is_told(
     api = Api(plane.rest)
     tenants: list[Tenant] = []
     before = product.metric(TOLD)
-    for pacing in ("always", "auto", "never"):
-        name = f"e2e-unguarded-{pacing}"
-        apply_namespace(api, name, pacing=pacing)
+    for gating in ("always", "auto", "never"):
+        name = f"e2e-unguarded-{gating}"
+        apply_namespace(api, name, gating=gating)
         tenants.append(Tenant(plane.rest, name))
         tenants[-1].quota(hard={"requests.cpu": "4", "pods": "60"})
     with Busy(tenants) as busy:

@@ -11,7 +11,7 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Object
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.quota.quantity import Quantity
+from webhook.quota.amounts.quantity import Quantity
 
 TEXT = (
     'running Bind plugin "DefaultBinder": admission webhook "bind.deferredquota.io" denied the'

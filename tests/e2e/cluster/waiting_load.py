@@ -9,7 +9,7 @@ from typing import Final
 from tests.e2e.cluster.objects import Answer
 from tests.e2e.cluster.over_and_over import OverAndOver
 from tests.e2e.cluster.tenant import Tenant
-from webhook.quota.quantity import Quantity
+from webhook.quota.amounts.quantity import Quantity
 
 _WORKERS: Final = 3
 _TRIES: Final = 3

@@ -10,7 +10,9 @@ import pytest
 
 from tests.operations.healthy import CreationGuard, Guard, edit, examined, healthy, ids, remove, the
 from tests.operations.scenes import NAMESPACE, a_namespace, load
-from webhook.cluster.api import (
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.fakecluster.storage.admission_hook import WriteRequest
+from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
@@ -23,11 +25,9 @@ from webhook.cluster.api import (
     TooManyRequestsError,
     UnreachableError,
 )
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.cluster.memory.interception import WriteRequest
 from webhook.operations.doctor import Examination, Settings
-from webhook.operations.opting_in import installation_findings
-from webhook.state.names import BIND_ENTRY, REGISTRATION, SHADOW_MODE
+from webhook.operations.enable import installation_findings
+from webhook.state.well_known import BIND_ENTRY, REGISTRATION, SHADOW_MODE
 
 DENIED = f'admission webhook "{BIND_ENTRY}" denied the request: '
 REFUSED = (
@@ -51,8 +51,8 @@ def answering(error: ApiError) -> Guard:
     return Guard(answer)
 
 
-def found_with(guard: Guard, cluster: MemoryCluster | None = None, **settings: Any) -> Examination:
-    return examined(MemoryClient(cluster or healthy(), admission=guard), **settings)
+def found_with(guard: Guard, cluster: FakeCluster | None = None, **settings: Any) -> Examination:
+    return examined(FakeClient(cluster or healthy(), admission=guard), **settings)
 
 
 def webhooks(found: Examination) -> list[str]:
@@ -169,18 +169,18 @@ def test_an_api_server_that_does_not_answer_is_no_word_about_the_webhook() -> No
     assert found.skipped == {"answers": "connection reset"}
 
 
-def opt_out(cluster: MemoryCluster) -> None:
+def opt_out(cluster: FakeCluster) -> None:
     edit(cluster, NAMESPACES, NAMESPACE, lambda raw: raw["metadata"].pop("labels"))
 
 
-def forget_the_bind(cluster: MemoryCluster) -> None:
+def forget_the_bind(cluster: FakeCluster) -> None:
     def change(raw: Any) -> None:
         raw["webhooks"] = [each for each in raw["webhooks"] if each["name"] != BIND_ENTRY]
 
     edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, change)
 
 
-NOT_TRIED: dict[str, tuple[Callable[[MemoryCluster], None], dict[str, Any]]] = {
+NOT_TRIED: dict[str, tuple[Callable[[FakeCluster], None], dict[str, Any]]] = {
     "nobody has opted in": (opt_out, {}),
     "it is not registered for binds": (forget_the_bind, {}),
     "nothing is registered": (
@@ -197,7 +197,7 @@ NOT_TRIED: dict[str, tuple[Callable[[MemoryCluster], None], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("change", "settings"), NOT_TRIED.values(), ids=NOT_TRIED)
 def test_nothing_is_tried_where_nobody_has_to_answer(
-    change: Callable[[MemoryCluster], None], settings: dict[str, Any]
+    change: Callable[[FakeCluster], None], settings: dict[str, Any]
 ) -> None:
     cluster, guard = healthy(), Guard()
     change(cluster)
@@ -205,9 +205,9 @@ def test_nothing_is_tried_where_nobody_has_to_answer(
     assert guard.asked == []
 
 
-def without_opted_in() -> MemoryCluster:
+def without_opted_in() -> FakeCluster:
     cluster = healthy()
-    MemoryClient(cluster).patch(
+    FakeClient(cluster).patch(
         NAMESPACES, NAMESPACE, {"metadata": {"labels": {"deferredquota.io/mode": None}}}
     )
     for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
@@ -229,7 +229,7 @@ def test_before_any_namespace_has_opted_in_a_dead_webhook_at_a_url_is_found() ->
 
 
 def test_before_a_namespace_is_watched_a_dead_webhook_is_found() -> None:
-    api = MemoryClient(without_opted_in())
+    api = FakeClient(without_opted_in())
     found = installation_findings(api, Settings(), ["team-b"], mode=SHADOW_MODE)
     assert "webhooks.silent" in {one.id for one in found}
 
@@ -238,4 +238,4 @@ def test_a_webhook_that_refuses_a_cluster_quota_answers_and_nothing_is_created()
     guard, cluster = CreationGuard(), without_opted_in()
     assert "webhooks.silent" not in ids(found_with(guard, cluster))
     assert [(each.kind, each.dry_run) for each in guard.asked] == [(CLUSTER_DEFERRED_QUOTAS, True)]
-    assert MemoryClient(cluster).list(CLUSTER_DEFERRED_QUOTAS).items == ()
+    assert FakeClient(cluster).list(CLUSTER_DEFERRED_QUOTAS).items == ()

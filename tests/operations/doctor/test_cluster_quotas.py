@@ -12,15 +12,15 @@ from tests.builders import a_quota, an_expression
 from tests.operations.healthy import count, edit, examined, healthy, ids, renewing, serious, the
 from tests.operations.scenes import NAMESPACE, a_namespace, load
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
-from webhook.cluster.api import CLUSTER_DEFERRED_QUOTAS, QUOTA_LEDGERS
-from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, QUOTA_LEDGERS
 from webhook.operations.findings import Finding
-from webhook.quota.cluster_quotas import cluster_quota
-from webhook.quota.deferral import deferred_part, observed_as
-from webhook.quota.grants import Grants, grants_status
-from webhook.quota.ledger import Account, Ledger
-from webhook.quota.names import DEFERRED_KEYS
-from webhook.quota.resources import ResourceList, parse_resource_list
+from webhook.quota.amounts.resources import ResourceList, parse_resource_list
+from webhook.quota.charging.deferral import deferred_part, observed_as
+from webhook.quota.ledger.ledger import Account, Ledger
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.shared.cluster_quotas import cluster_quota
+from webhook.quota.shared.grants import Grants, grants_status
 
 Object = dict[str, Any]
 
@@ -33,7 +33,7 @@ def cpu(amount: str) -> ResourceList:
 
 
 def shared(
-    cluster: MemoryCluster,
+    cluster: FakeCluster,
     raw: Object | None = None,
     *,
     granted: Mapping[str, str] | None = None,
@@ -54,7 +54,7 @@ def shared(
     hard = deferred_part(read.quota.hard, DEFERRED_KEYS)
     observed = observed_as(read.quota, hard)
     held = {name: cpu(each) for name, each in (granted or {NAMESPACE: "1"}).items()}
-    grants = Grants(held, observed if is_counted else None, serial=1)
+    grants = Grants(held, observed if is_counted else None, sequence=1)
     load(cluster, {**wanted, "status": grants_status(grants, hard)})
     account = Account(observed, hard, cpu(used), granted=cpu(ledger))
     count(cluster, lambda one: with_account(one, account))
@@ -64,7 +64,7 @@ def with_account(ledger: Ledger, account: Account) -> Ledger:
     return replace(ledger, accounts={**ledger.accounts, account.observed.name: account})
 
 
-def found(cluster: MemoryCluster, *events: Callable[[], None]) -> list[Finding]:
+def found(cluster: FakeCluster, *events: Callable[[], None]) -> list[Finding]:
     return serious(examined(cluster, renewing(cluster), *events))
 
 
@@ -207,7 +207,7 @@ def test_what_is_put_right_meanwhile_is_no_finding(change: dict[str, Any]) -> No
     shared(cluster, **change)
 
     def repair() -> None:
-        MemoryClient(cluster).delete(CLUSTER_DEFERRED_QUOTAS, "team-total")
+        FakeClient(cluster).delete(CLUSTER_DEFERRED_QUOTAS, "team-total")
         shared(cluster)
 
     assert found(cluster, repair) == []
@@ -218,8 +218,8 @@ def test_a_quota_that_goes_meanwhile_is_no_finding() -> None:
     shared(cluster, is_counted=False)
 
     def go() -> None:
-        if MemoryClient(cluster).list(CLUSTER_DEFERRED_QUOTAS).items:
-            MemoryClient(cluster).delete(CLUSTER_DEFERRED_QUOTAS, "team-total")
+        if FakeClient(cluster).list(CLUSTER_DEFERRED_QUOTAS).items:
+            FakeClient(cluster).delete(CLUSTER_DEFERRED_QUOTAS, "team-total")
             count(cluster)
 
     assert found(cluster, go) == []
@@ -258,6 +258,6 @@ def test_usage_that_no_ledger_counts_is_found_for_shared_quotas_too() -> None:
 
 def test_without_ledgers_and_definitions_nothing_is_looked_at() -> None:
     cluster = healthy()
-    MemoryClient(cluster).delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    FakeClient(cluster).delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     load(cluster, a_quota("other", namespace="default"))
     assert not [one for one in found(cluster) if one.id.startswith(ID)]

@@ -6,7 +6,8 @@ import pytest
 
 from tests.operations.healthy import Guard, Pulse, examined, healthy, ids, the
 from tests.operations.scenes import a_cluster, a_masked_quota, a_namespace
-from webhook.cluster.api import (
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import (
     PODS,
     QUOTA_LEDGERS,
     ApiError,
@@ -18,17 +19,16 @@ from webhook.cluster.api import (
     UnauthorizedError,
     UnreachableError,
 )
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.operations.doctor import CHECKS, Check, Examination, Scene, Settings, examine
+from webhook.kube.kinds import Kind
+from webhook.operations.doctor import CHECKS, Check, CheckContext, Examination, Settings, examine
 from webhook.operations.findings import Finding
 from webhook.operations.names import CLUSTER_ROLES, POLICY_VERSIONS, policy_kinds
 
 
-class Refusing(MemoryClient):
+class Refusing(FakeClient):
     """Answers some reads with an error."""
 
-    def __init__(self, cluster: MemoryCluster, error: ApiError, *kinds: Kind) -> None:
+    def __init__(self, cluster: FakeCluster, error: ApiError, *kinds: Kind) -> None:
         super().__init__(cluster, admission=Guard())
         self._error = error
         self._kinds = kinds
@@ -85,15 +85,15 @@ def test_without_an_answer_nothing_is_examined(error: ApiError) -> None:
 
 
 def test_a_fault_of_a_check_stops_no_other() -> None:
-    def crash(_: Scene) -> Iterator[Finding]:
+    def crash(_: CheckContext) -> Iterator[Finding]:
         yield the(examined(healthy()), "control-plane.limited-resources")
         raise KeyError("spec")
 
-    def fine(_: Scene) -> Iterator[Finding]:
+    def fine(_: CheckContext) -> Iterator[Finding]:
         return iter(())
 
     pulse = Pulse()
-    scene = Scene(MemoryClient(healthy()), Settings(clock=pulse.clock, sleep=pulse.sleep))
+    scene = CheckContext(FakeClient(healthy()), Settings(clock=pulse.clock, sleep=pulse.sleep))
     found = examine(scene, (Check("a", "this", crash), Check("b", "that", fine)))
     assert ids(found) == ["check.failed", "control-plane.limited-resources"]
     assert found.findings[0].message == "this: unexpected KeyError: 'spec'"
@@ -113,7 +113,7 @@ def test_the_newest_policies_that_are_served_are_looked_at() -> None:
     assert "mask.missing" not in ids(found)  # v1beta1 is served too
 
 
-def offline(cluster: MemoryCluster) -> Examination:
+def offline(cluster: FakeCluster) -> Examination:
     return examined(cluster, lambda: None, is_offline=True)
 
 

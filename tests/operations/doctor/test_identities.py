@@ -8,10 +8,11 @@ from typing import Any, cast
 import pytest
 
 from tests.operations.healthy import Change, Guard, edit, examined, healthy, ids, remove, the
-from webhook.cluster.api import NotFoundError
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient
-from webhook.installing import render
+from webhook.fakecluster.storage import FakeClient
+from webhook.install import render
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import NotFoundError
+from webhook.kube.kinds import Kind
 from webhook.operations.doctor.identities import DIGESTS, digest
 from webhook.operations.names import (
     LEDGERS_POLICY,
@@ -20,7 +21,6 @@ from webhook.operations.names import (
     VALIDATING_BINDINGS,
     VALIDATING_POLICIES,
 )
-from webhook.quota.reading import Node
 
 NAMES = (SERVICE_ACCOUNTS_POLICY, OWN_NAMESPACE_POLICY, LEDGERS_POLICY)
 GPU = "requests.nvidia.com/gpu"
@@ -49,7 +49,7 @@ def test_the_digest_is_that_of_the_manifest_whatever_is_configured(name: str) ->
             "break_glass_groups": [],
         },
     ):
-        spec = Node(shipped(**configured)[name]["spec"])
+        spec = FieldReader(shipped(**configured)[name]["spec"])
         assert digest(spec) == DIGESTS[name]
 
 
@@ -57,7 +57,7 @@ def test_nothing_is_wrong_with_what_is_shipped() -> None:
     assert of_identities(cluster=healthy()) == []
 
 
-class Older(MemoryClient):
+class Older(FakeClient):
     """An API server that has no such policies."""
 
     def pages(self, kind: Kind, **query: Any) -> Any:

@@ -24,11 +24,11 @@ from tests.operations.healthy import (
     the,
 )
 from tests.operations.scenes import a_cluster, a_namespace, load
-from webhook.cluster.api import LEASES, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
-from webhook.cluster.files.documents import read_documents
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient
-from webhook.embedded.registration import hooks
+from webhook.fakecluster.admission.webhook_configurations import webhooks
+from webhook.fakecluster.storage import FakeClient
+from webhook.kube.api import LEASES, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
+from webhook.kube.files.documents import read_documents
+from webhook.kube.kinds import Kind
 from webhook.operations.doctor import CHECKS
 from webhook.operations.doctor.installation import WRITTEN_FIELDS
 from webhook.operations.names import (
@@ -40,11 +40,18 @@ from webhook.operations.names import (
     MUTATING_LAST,
     VALIDATING,
 )
-from webhook.quota.ledger import Account, Condition, Door, Ledger, Observed, Reservation
-from webhook.quota.ledger_codec import ledger_status
-from webhook.quota.pod_conditions import QUOTA_RESERVED
-from webhook.quota.resources import parse_resource_list
-from webhook.state.names import (
+from webhook.quota.amounts.resources import parse_resource_list
+from webhook.quota.ledger.ledger import (
+    Account,
+    Condition,
+    Ledger,
+    QuotaRevision,
+    Reservation,
+    ReservationSource,
+)
+from webhook.quota.ledger.ledger_codec import ledger_status
+from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.state.well_known import (
     DEFAULT_NAMESPACE,
     LAST_REGISTRATION,
     LEADER_LEASE,
@@ -61,7 +68,9 @@ def test_a_healthy_cluster_has_nothing_but_a_note() -> None:
 
 
 def test_what_is_expected_is_what_the_embedded_api_server_registers() -> None:
-    registered = {(str(hook.phase), hook.name): hook for hook in hooks("https://webhook.example")}
+    registered = {
+        (str(hook.phase), hook.name): hook for hook in webhooks("https://webhook.example")
+    }
     expected = {
         **{("mutating", name): entry for name, entry in {**MUTATING, **MUTATING_LAST}.items()},
         **{("validating", name): entry for name, entry in VALIDATING.items()},
@@ -201,11 +210,15 @@ AMOUNTS = {"hard", "used", "reserved", "pending", "granted"}
 
 def test_every_field_that_is_written_is_looked_for() -> None:
     """Nobody adds a field to ledgers without the doctor looking for it in the definition."""
-    observed = Observed("p1", "uid", "hash")
+    observed = QuotaRevision("p1", "uid", "hash")
     amounts = parse_resource_list({"cpu": "1"}, field="")
     ledger = Ledger(
         {"p1": Account(observed, amounts, amounts, amounts, amounts, amounts)},
-        {"u": Reservation("u", "web", Door.BIND, amounts, {"p1": amounts}, ("p1",), 1)},
+        {
+            "u": Reservation(
+                "u", "web", ReservationSource.BIND, amounts, {"p1": amounts}, ("p1",), 1
+            )
+        },
         conditions=(Condition("Counted", "True", "Why", "because", "2026-01-01T00:00:00Z"),),
     )
     assert set(paths({"status": ledger_status(ledger)})) == set(WRITTEN_FIELDS)
@@ -451,7 +464,7 @@ def test_the_registrations_are_compared(
 def test_a_namespace_without_gates_is_left_out_on_purpose() -> None:
     cluster = healthy()
     labels = {"metadata": {"labels": {"deferredquota.io/gating": "never"}}}
-    MemoryClient(cluster).patch(NAMESPACES, "team-a", labels)
+    FakeClient(cluster).patch(NAMESPACES, "team-a", labels)
     assert serious(examined(cluster)) == []
     edit(cluster, MUTATING_WEBHOOKS, REGISTRATION, lambda raw: expressions(gate(raw)).pop())
     assert the(examined(cluster), "registration.gating").message.endswith("never: team-a")
@@ -463,17 +476,17 @@ def asking(find: Any, operator: str) -> Change:
     return lambda raw: expressions(find(raw))[2].update(by)
 
 
-def test_the_registration_goes_with_the_configured_pacing() -> None:
+def test_the_registration_goes_with_the_configured_gating() -> None:
     cluster = healthy()
     odd = ["registration.gating", "registration.not-selecting"]
-    assert sorted(ids(serious(examined(cluster, pacing="never")))) == odd
+    assert sorted(ids(serious(examined(cluster, gating="never")))) == odd
     edit(cluster, MUTATING_WEBHOOKS, REGISTRATION, asking(gate, "In"))
     edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, asking(ungated, "NotIn"))
-    assert serious(examined(cluster, pacing="never")) == []
+    assert serious(examined(cluster, gating="never")) == []
     for value, findings in {"always": [], "typo": ["namespace.gating"]}.items():
         labels = {"metadata": {"labels": {"deferredquota.io/gating": value}}}
-        MemoryClient(cluster).patch(NAMESPACES, "team-a", labels)
-        assert ids(serious(examined(cluster, pacing="never"))) == findings
+        FakeClient(cluster).patch(NAMESPACES, "team-a", labels)
+        assert ids(serious(examined(cluster, gating="never"))) == findings
 
 
 def test_a_ca_in_two_halves_of_a_rotation_is_fine() -> None:
@@ -513,7 +526,7 @@ def test_without_the_registration_for_jobs_only_words_are_missing() -> None:
 
 def test_an_old_place_of_the_registration_for_jobs_is_told() -> None:
     cluster = healthy()
-    last: Any = MemoryClient(cluster).get(MUTATING_WEBHOOKS, LAST_REGISTRATION)
+    last: Any = FakeClient(cluster).get(MUTATING_WEBHOOKS, LAST_REGISTRATION)
     edit(
         cluster,
         MUTATING_WEBHOOKS,

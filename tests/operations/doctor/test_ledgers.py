@@ -19,11 +19,11 @@ from tests.operations.healthy import (
     the,
 )
 from tests.operations.scenes import NAMESPACE, a_masked_quota, load
-from webhook.cluster.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, Object
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient, MemoryCluster
-from webhook.quota.ledger import Account, Condition, Door, Ledger, Reservation
-from webhook.quota.resources import parse_resource_list
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, Object
+from webhook.kube.kinds import Kind
+from webhook.quota.amounts.resources import parse_resource_list
+from webhook.quota.ledger.ledger import Account, Condition, Ledger, Reservation, ReservationSource
 
 
 def amounts(**cpu: str) -> dict[str, object]:
@@ -49,14 +49,14 @@ def with_reservation(pod: str, *, after: int = 0, cpu: str = "1") -> Callable[[L
     held = Reservation(
         uid=f"uid-{pod}",
         pod=pod,
-        door=Door.BIND,
+        source=ReservationSource.BIND,
         usage=usage,
         charges={"p1": usage},
         quotas=("p1",),
-        serial=1,
-        after=after,
+        sequence=1,
+        base_version=after,
     )
-    return lambda ledger: replace(ledger, reservations={held.uid: held}, serial=1)
+    return lambda ledger: replace(ledger, reservations={held.uid: held}, sequence=1)
 
 
 def test_a_missing_ledger_is_found() -> None:
@@ -81,7 +81,7 @@ def test_a_namespace_without_deferred_quotas_needs_no_ledger() -> None:
 
 def test_a_ledger_that_nobody_counted_is_found() -> None:
     cluster = healthy()
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     raw = dict(api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE))
     api.update_status(QUOTA_LEDGERS, {**raw, "status": {}})
     assert the(examined(cluster), "ledger.uncounted").severity == "error"
@@ -90,7 +90,7 @@ def test_a_ledger_that_nobody_counted_is_found() -> None:
 def test_a_ledger_that_cannot_be_read_is_found_and_names_the_field() -> None:
     cluster = healthy()
     patch = {"status": {"quotas": [{"name": "p1", "hard": {"cpu": "lots"}, "used": {}}]}}
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     api.patch(QUOTA_LEDGERS, "ledger", patch, namespace=NAMESPACE, subresource="status")
     found = the(examined(cluster), "ledger.unreadable")
     assert "status.quotas[0].hard.cpu" in found.message
@@ -99,7 +99,7 @@ def test_a_ledger_that_cannot_be_read_is_found_and_names_the_field() -> None:
 def test_a_ledger_that_becomes_unreadable_while_it_is_looked_at_is_found() -> None:
     cluster = healthy()
     count(cluster, with_used("3"))
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
 
     def spoil() -> None:
         patch = {"status": {"quotas": 7}}
@@ -112,7 +112,7 @@ def test_a_ledger_that_becomes_unreadable_while_it_is_looked_at_is_found() -> No
 def test_a_quota_that_was_edited_and_not_counted_again_is_found() -> None:
     cluster = healthy()
     patch = {"spec": {"hard": {"requests.cpu": "5"}}}
-    MemoryClient(cluster).patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
+    FakeClient(cluster).patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
     found = the(examined(cluster), "ledger.outdated")
     assert "other versions of quota p1" in found.message
 
@@ -154,7 +154,7 @@ def test_a_pod_that_is_held_and_not_counted_is_found() -> None:
 def counted_as_configured(
     change: Callable[[Ledger], Ledger], *, holds: bool
 ) -> Callable[[Ledger], Ledger]:
-    """Name how terminating pods were counted, as the tracker does."""
+    """Name how terminating pods were counted, as the controller does."""
 
     def changed(ledger: Ledger) -> Ledger:
         ledger = change(ledger)
@@ -187,7 +187,7 @@ def test_too_much_is_a_warning() -> None:
 def test_pods_that_are_being_deleted_may_count_or_not() -> None:
     cluster = healthy()
     load(cluster, a_guarded_pod("web-2"))
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
     api.delete(PODS, "web-2", namespace=NAMESPACE, grace_period_seconds=30)
     for used in ("1", "2"):
         count(cluster, with_used(used))
@@ -225,8 +225,8 @@ def test_a_reservation_that_is_written_again_is_young() -> None:
             following = with_reservation("web-1")(ledger)
             (one,) = following.reservations.values()
             serial = next(serials)
-            renewed = replace(one, serial=serial)
-            return replace(following, reservations={one.uid: renewed}, serial=serial)
+            renewed = replace(one, sequence=serial)
+            return replace(following, reservations={one.uid: renewed}, sequence=serial)
 
         count(cluster, newer)
 
@@ -252,7 +252,7 @@ def test_what_the_controller_says_is_passed_on() -> None:
     assert found.message == "condition Counted is False: pod web-7: spec.containers"
 
 
-class Busy(MemoryClient):
+class Busy(FakeClient):
     """A cluster whose ledger changes at every look at the pods."""
 
     def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
@@ -264,7 +264,7 @@ class Busy(MemoryClient):
 
 
 def test_a_ledger_that_never_stands_still_is_not_compared() -> None:
-    cluster: MemoryCluster = healthy()
+    cluster: FakeCluster = healthy()
     count(cluster, with_used("0"))
     found = examined(Busy(cluster, admission=Guard()))
     assert the(found, "ledger.busy").severity == "info"

@@ -13,9 +13,9 @@ from tests.operations.scenes import (
     a_namespace,
     load,
 )
-from webhook.cluster.api import NAMESPACES, QUOTA_LEDGERS, RESOURCE_QUOTAS
-from webhook.cluster.memory import MemoryClient
-from webhook.state.names import DEFAULT_NAMESPACE
+from webhook.fakecluster.storage import FakeClient
+from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.state.well_known import DEFAULT_NAMESPACE
 
 MODES = {
     "a typo": ("team-b", "defered", "namespace.mode", "warn"),
@@ -37,11 +37,11 @@ def test_labels_are_judged(name: str, mode: str, finding: str, severity: str) ->
 def test_a_namespace_in_shadow_mode_is_fine_when_it_is_recorded() -> None:
     cluster = healthy()
     load(cluster, a_namespace("team-b", "shadow"))
-    MemoryClient(cluster).create(
+    FakeClient(cluster).create(
         QUOTA_LEDGERS, {"metadata": {"name": "ledger", "namespace": "team-b"}}
     )
     status = {"status": {"shadow": {"since": "2026-01-01T00:00:00Z"}}}
-    MemoryClient(cluster).patch(
+    FakeClient(cluster).patch(
         QUOTA_LEDGERS, "ledger", status, namespace="team-b", subresource="status"
     )
     found = examined(cluster)
@@ -49,7 +49,7 @@ def test_a_namespace_in_shadow_mode_is_fine_when_it_is_recorded() -> None:
     assert the(found, "namespace.mode").remedy == "See: deferred-quota shadow report team-b"
 
 
-PACINGS = {
+GATINGS = {
     "never": ("never", "always", False),
     "always": ("always", "never", False),
     "a typo": ("nope", "always", True),
@@ -57,12 +57,12 @@ PACINGS = {
 }
 
 
-@pytest.mark.parametrize(("value", "default", "is_odd"), PACINGS.values(), ids=PACINGS)
-def test_a_pacing_that_means_nothing_is_told(value: str, default: str, is_odd: bool) -> None:
+@pytest.mark.parametrize(("value", "default", "is_odd"), GATINGS.values(), ids=GATINGS)
+def test_a_gating_that_means_nothing_is_told(value: str, default: str, is_odd: bool) -> None:
     cluster = healthy()
     labels = {"metadata": {"labels": {"deferredquota.io/gating": value}}}
-    MemoryClient(cluster).patch(NAMESPACES, NAMESPACE, labels)
-    found = examined(cluster, pacing=default)
+    FakeClient(cluster).patch(NAMESPACES, NAMESPACE, labels)
+    found = examined(cluster, gating=default)
     assert ("namespace.gating" in ids(found)) is is_odd
     if is_odd:
         assert the(found, "namespace.gating").message == (
@@ -101,7 +101,7 @@ def test_what_looks_like_ours_and_means_nothing_is_told(where: str, name: str, w
     cluster = healthy()
     key = f"deferredquota.io/{name}"
     load(cluster, a_namespace("team-b", mode=""))
-    MemoryClient(cluster).patch(NAMESPACES, "team-b", {"metadata": {where: {key: "deferred"}}})
+    FakeClient(cluster).patch(NAMESPACES, "team-b", {"metadata": {where: {key: "deferred"}}})
     (found,) = serious(examined(cluster))
     assert (found.id, found.severity, found.message) == (
         "namespace.unknown",
@@ -115,7 +115,7 @@ def test_what_looks_like_ours_and_means_nothing_is_told(where: str, name: str, w
 def test_the_product_does_not_opt_itself_in() -> None:
     cluster = healthy()
     patch = {"metadata": {"labels": {"deferredquota.io/mode": "deferred"}}}
-    MemoryClient(cluster).patch(NAMESPACES, DEFAULT_NAMESPACE, patch)
+    FakeClient(cluster).patch(NAMESPACES, DEFAULT_NAMESPACE, patch)
     assert ids(serious(examined(cluster))) == ["namespace.own"]
 
 
@@ -158,7 +158,7 @@ def test_a_status_that_is_put_right_meanwhile_is_no_finding() -> None:
     cluster = healthy()
     load(cluster, a_quota("p2", uid="uid-p2", hard={"cpu": "1"}, used={"cpu": "0"}))
     count(cluster)
-    api = MemoryClient(cluster)
+    api = FakeClient(cluster)
 
     def repair() -> None:
         patch = {"status": {"hard": {"cpu": None}, "used": {"cpu": None}}}

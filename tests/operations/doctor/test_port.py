@@ -8,25 +8,25 @@ import pytest
 
 from tests.operations.healthy import MANIFESTS, edit, examined, healthy, ids, remove, the
 from tests.operations.scenes import load
-from webhook.cluster.api import VALIDATING_WEBHOOKS
-from webhook.cluster.files.documents import read_documents
-from webhook.cluster.memory import MemoryCluster
+from webhook.fakecluster.storage import FakeCluster
+from webhook.kube.api import VALIDATING_WEBHOOKS
+from webhook.kube.files.documents import read_documents
 from webhook.operations.deployments import DEPLOYMENTS
 from webhook.operations.names import NETWORK_POLICIES
-from webhook.state.names import DEFAULT_NAMESPACE, REGISTRATION
+from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION
 
 URL = "https://192.0.2.7:9443"
 API_SERVERS = [{"ipBlock": {"cidr": "192.0.2.1/32"}}]
 
 
-def reachable() -> MemoryCluster:
+def reachable() -> FakeCluster:
     """A cluster in which nothing says who may connect to the webhook."""
     cluster = healthy()
     remove(cluster, NETWORK_POLICIES, "deferred-quota-webhook", namespace=DEFAULT_NAMESPACE)
     return cluster
 
 
-def with_policies(cluster: MemoryCluster) -> MemoryCluster:
+def with_policies(cluster: FakeCluster) -> FakeCluster:
     """The same with the policies of the component, as they are shipped."""
     path = MANIFESTS / "components/network-policy/policies.yaml"
     for document in read_documents(str(path), path.read_bytes()):
@@ -34,7 +34,7 @@ def with_policies(cluster: MemoryCluster) -> MemoryCluster:
     return cluster
 
 
-def outside(cluster: MemoryCluster) -> MemoryCluster:
+def outside(cluster: FakeCluster) -> FakeCluster:
     def change(raw: Any) -> None:
         for entry in raw["webhooks"]:
             entry["clientConfig"] = {**entry["clientConfig"], "url": f"{URL}/validate"}
@@ -47,7 +47,7 @@ def outside(cluster: MemoryCluster) -> MemoryCluster:
 @pytest.mark.parametrize(
     "cluster", [reachable(), with_policies(reachable())], ids=["none", "shipped"]
 )
-def test_a_port_that_everybody_reaches_is_named(cluster: MemoryCluster) -> None:
+def test_a_port_that_everybody_reaches_is_named(cluster: FakeCluster) -> None:
     found = the(examined(cluster), "webhooks.open")
     assert found.severity == "info"
     assert "reserve quota" in found.message

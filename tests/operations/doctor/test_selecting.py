@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from webhook.operations.doctor.selecting import uncovered
-from webhook.quota.reading import Node
-from webhook.state.label_selectors import LabelSelector
+from webhook.jsonfields.reader import FieldReader
+from webhook.operations.doctor.namespace_selectors import uncovered
+from webhook.state.webhook_selectors import WebhookSelector
 
 LABELS = {"team": "a", "mode": "deferred"}
 
@@ -33,7 +33,7 @@ SELECTORS: dict[str, tuple[dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize(("selector", "expected"), SELECTORS.values(), ids=SELECTORS)
 def test_selectors_select_as_in_the_api_server(selector: dict[str, Any], expected: bool) -> None:
-    assert LabelSelector.read(Node(selector)).selects(LABELS) is expected
+    assert WebhookSelector.read(FieldReader(selector)).matches(LABELS) is expected
 
 
 RULES: dict[str, tuple[str, str, bool]] = {
@@ -52,7 +52,7 @@ RULES: dict[str, tuple[str, str, bool]] = {
 @pytest.mark.parametrize(("listed", "wanted", "covers"), RULES.values(), ids=RULES)
 def test_rules_cover_as_in_the_api_server(listed: str, wanted: str, covers: bool) -> None:
     rule = {"operations": ["*"], "apiGroups": [""], "resources": [listed]}
-    missing = uncovered([Node(rule)], [("CREATE", "", wanted)])
+    missing = uncovered([FieldReader(rule)], [("CREATE", "", wanted)])
     assert missing == ([] if covers else [f"CREATE {wanted}"])
 
 
@@ -68,4 +68,4 @@ SCOPES: dict[str, tuple[str, list[str]]] = {
 def test_a_rule_covers_what_is_in_its_scope(scope: str, missing: list[str]) -> None:
     rule = {"operations": ["*"], "apiGroups": ["*"], "resources": ["*"], "scope": scope}
     wanted = [("CREATE", "", "pods"), ("CREATE", "deferredquota.io", "clusterdeferredquotas")]
-    assert uncovered([Node(rule)], wanted) == missing
+    assert uncovered([FieldReader(rule)], wanted) == missing

@@ -18,14 +18,14 @@ from tests.operations.healthy import (
     the,
 )
 from tests.operations.scenes import load
-from webhook.cluster.api import ForbiddenError
-from webhook.cluster.files.documents import read_documents
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryCluster
+from webhook.fakecluster.storage import FakeCluster
+from webhook.kube.api import ForbiddenError
+from webhook.kube.files.documents import read_documents
+from webhook.kube.kinds import Kind
 from webhook.operations.names import STAMP_POLICY
 
 
-def marking() -> MemoryCluster:
+def marking() -> FakeCluster:
     """A cluster without a fault, in which Bindings are marked."""
     cluster = healthy()
     path = "components/stamp-policy/policy.yaml"
@@ -34,7 +34,7 @@ def marking() -> MemoryCluster:
     return cluster
 
 
-def with_unmarked_pods(cluster: MemoryCluster) -> MemoryCluster:
+def with_unmarked_pods(cluster: FakeCluster) -> FakeCluster:
     load(
         cluster,
         a_pod(name="static", uid="uid-static", node="node-1"),
@@ -45,7 +45,7 @@ def with_unmarked_pods(cluster: MemoryCluster) -> MemoryCluster:
 
 
 @pytest.mark.parametrize("cluster", [healthy(), marking()], ids=["unmarked", "marked"])
-def test_either_is_right(cluster: MemoryCluster) -> None:
+def test_either_is_right(cluster: FakeCluster) -> None:
     assert serious(examined(cluster)) == []
     assert "stamp.unbound" not in ids(examined(cluster))
 

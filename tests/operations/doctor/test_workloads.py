@@ -9,15 +9,15 @@ import pytest
 from tests.builders import a_pod
 from tests.operations.healthy import Change, edit, examined, healthy, ids, remove, serious, the
 from tests.operations.scenes import load
-from webhook.cluster.api import VALIDATING_WEBHOOKS, ForbiddenError
-from webhook.cluster.kinds import Kind
-from webhook.cluster.memory import MemoryClient, MemoryCluster
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import VALIDATING_WEBHOOKS, ForbiddenError
+from webhook.kube.kinds import Kind
 from webhook.operations.deployments import DEPLOYMENTS
 from webhook.operations.findings import Finding
-from webhook.state.names import DEFAULT_NAMESPACE, REGISTRATION
+from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION
 
 
-def changed(component: str, change: Change) -> MemoryCluster:
+def changed(component: str, change: Change) -> FakeCluster:
     cluster = healthy()
     name = f"deferred-quota-{component}"
     edit(cluster, DEPLOYMENTS, name, change, namespace=DEFAULT_NAMESPACE)
@@ -155,7 +155,7 @@ def test_deployments_of_others_are_nobodys_business() -> None:
 
 
 def test_who_may_not_see_them_is_told_so() -> None:
-    class Blind(MemoryClient):
+    class Blind(FakeClient):
         def pages(self, kind: Kind, **query: Any) -> Any:
             if kind == DEPLOYMENTS:
                 raise ForbiddenError("no")

@@ -14,8 +14,8 @@ from tests.quota.ledger_world.objects import (
     observed,
 )
 from tests.quota.ledger_world.storage import Storage
-from webhook.quota.ledger import Admitted, Ledger, Verdict, excess, reserved_by
-from webhook.quota.line import Waiter
+from webhook.quota.ledger.ledger import Admitted, Ledger, Verdict, excess, reserved_by
+from webhook.quota.queue.queued_pods import QueuedPod
 
 
 def taken(storage: Storage, quota: QuotaState, resource: str, *, holds: bool) -> int:
@@ -126,7 +126,7 @@ def check_refused_untouched(
         assert uid in admitted or is_unchanged, "a refused request left a charge"
 
 
-def check_released(ledger: Ledger, released: Iterable[Waiter]) -> None:
+def check_released(ledger: Ledger, released: Iterable[QueuedPod]) -> None:
     """Check that what is reserved for pods that waited fits beside all else (law 2)."""
     sums = reserved_by(ledger.reservations.values())
     for waiter in released:
@@ -146,7 +146,7 @@ def check_folded(storage: Storage) -> None:
     assert known is not None
     for uid, one in known.reservations.items():
         pod = storage.pods.get(uid)
-        assert pod is None or not pod.is_assigned or pod.version <= one.after, (
+        assert pod is None or not pod.is_assigned or pod.version <= one.base_version, (
             f"{one.pod} is both used and reserved"
         )
 

@@ -24,23 +24,23 @@ class Step:
 
 
 def _replica(world: World, step: Step) -> Replica:
-    return (*world.doors, *world.trackers)[step.second % 4]
+    return (*world.doors, *world.controllers)[step.second % 4]
 
 
 def _sync(world: World, _: Step) -> None:
     for door in world.doors:
         door.catch_up()
-    world.trackers[0].catch_up()
-    world.trackers[0].settle()
+    world.controllers[0].catch_up()
+    world.controllers[0].settle()
 
 
 def _heal(world: World, step: Step) -> None:
     """Let time pass until a lost ledger may be made, and make it."""
-    tracker = world.trackers[step.first % 2]
-    tracker.settle()
+    controller = world.controllers[step.first % 2]
+    controller.settle()
     world.pass_time(46)
-    tracker.catch_up()
-    tracker.settle()
+    controller.catch_up()
+    controller.settle()
 
 
 def _put_quota(world: World, step: Step) -> None:
@@ -59,7 +59,7 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "sync": _sync,
     "create pod": _create_pod,
     "create gated pod": partial(_create_pod, is_gated=True),
-    "ungate": lambda world, step: world.trackers[step.second % 2].ungate(step.first),
+    "ungate": lambda world, step: world.controllers[step.second % 2].ungate(step.first),
     "strip": lambda world, step: world.people.strip(step.first),
     "bind": lambda world, step: world.doors[step.second % 2].bind(step.first),
     "create assigned": lambda world, step: world.doors[step.third % 2].create_assigned(
@@ -81,9 +81,9 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "delete quota": lambda world, step: world.people.delete_quota("ab"[step.third % 2]),
     "see": lambda world, step: _replica(world, step).see(1 + step.first % 3),
     "catch up": lambda world, step: _replica(world, step).catch_up(),
-    "look": lambda world, step: world.trackers[step.first % 2].look(),
-    "settle": lambda world, step: world.trackers[step.first % 2].settle(),
-    "settle late": lambda world, step: world.trackers[step.first % 2].settle(looks=False),
+    "look": lambda world, step: world.controllers[step.first % 2].look(),
+    "settle": lambda world, step: world.controllers[step.first % 2].settle(),
+    "settle late": lambda world, step: world.controllers[step.first % 2].settle(looks=False),
     "pass time": lambda world, step: world.pass_time((1, 2, 5, 12, 20, 46)[step.first % 6]),
     "crash door": lambda world, step: world.requests.crash_door(step.first),
     "restart": lambda world, step: _replica(world, step).restart(step.first),
@@ -92,9 +92,9 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "edit ledger": lambda world, step: world.people.edit_ledger(step.first, 1 + step.second % 3),
     "configure": lambda world, step: world.people.configure(step.first),
     "reload": lambda world, step: _replica(world, step).reload(),
-    "begin term": lambda world, step: world.trackers[step.first % 2].begin_term(),
-    "send": lambda world, step: world.trackers[step.first % 2].send(),
-    "arrive": lambda world, step: world.trackers[step.first % 2].arrive(),
+    "begin term": lambda world, step: world.controllers[step.first % 2].begin_term(),
+    "send": lambda world, step: world.controllers[step.first % 2].send(),
+    "arrive": lambda world, step: world.controllers[step.first % 2].arrive(),
     "stick": lambda world, step: world.people.stick(step.first),
     "hold": lambda world, step: world.people.hold(step.first),
     "mirror": lambda world, step: world.doors[step.third % 2].mirror(

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from webhook.quota.ledger import Claim, Ledger, Observed
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import ResourceList
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.ledger.ledger import Claim, Ledger, QuotaRevision
 
 CPU = "requests.cpu"
 MEMORY = "requests.memory"
@@ -75,9 +75,9 @@ class QuotaState:
     def hard(self, keys: Set[str]) -> ResourceList:
         return part(amounts(self.cpu, self.memory), keys)
 
-    def observed(self, keys: Set[str], *, holds: bool) -> Observed:
+    def observed(self, keys: Set[str], *, holds: bool) -> QuotaRevision:
         named = "+".join(sorted(keys)) + (HELD if holds else "")
-        return Observed(self.name, self.uid, f"{self.cpu}/{self.memory}/{self.scope}/{named}")
+        return QuotaRevision(self.name, self.uid, f"{self.cpu}/{self.memory}/{self.scope}/{named}")
 
     def applies_to(self, pod: PodState) -> bool:
         return {
@@ -90,14 +90,14 @@ class QuotaState:
 
 @dataclass
 class Request:
-    """A request on its way to storage, and what the door knew that was asked about it."""
+    """A request on its way to storage, and what the handler knew that was asked about it."""
 
     kind: str
     pod: PodState  # as storage will have it if the request succeeds
     read_version: int  # the version the API server's write is conditional on; 0: none
     started: float
     claim: Claim
-    observed: frozenset[Observed]
+    observed: frozenset[QuotaRevision]
     ledger: tuple[int, Ledger | None]
     keys: frozenset[str]
     holds: bool
@@ -125,7 +125,7 @@ def raised(resources: ResourceList, more: int) -> ResourceList:
 
 def observed(
     quotas: Mapping[str, QuotaState], keys: Set[str], *, holds: bool
-) -> frozenset[Observed]:
+) -> frozenset[QuotaRevision]:
     """What quotas are counted as by whoever defers `keys`, and holds stuck pods or does not."""
     return frozenset(quota.observed(keys, holds=holds) for quota in quotas.values())
 

@@ -2,7 +2,7 @@
 
 They remove gates, lose the ledger, edit it in ways that say too much, and change which resources
 are deferred, which every actor learns at another moment. Edits that say too little are left out:
-what doors admit by them until the tracker notices is nobody's fault.
+what handlers admit by them until the controller notices is nobody's fault.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tests.quota.ledger_world.objects import CPU, KEYS, QuotaState, pick, raised
 from tests.quota.ledger_world.storage import Storage
-from webhook.quota.ledger import Account, Door, Ledger, Reservation, reserved_by
-from webhook.quota.quantity import ZERO, Quantity
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.ledger.ledger import Account, Ledger, Reservation, ReservationSource, reserved_by
 
 
 class People:
@@ -103,4 +103,6 @@ class People:
         """A reservation that somebody wrote by hand, of a pod that never was."""
         usage = {CPU: Quantity.parse(str(amount))}
         uid = f"nobody-{self._storage.next_number()}"
-        return Reservation(uid, uid, Door.BIND, usage, {quota: usage}, (quota,), serial=0)
+        return Reservation(
+            uid, uid, ReservationSource.BIND, usage, {quota: usage}, (quota,), sequence=0
+        )

@@ -1,4 +1,4 @@
-"""What doors and trackers have in common: caches that see storage late."""
+"""What handlers and controllers have in common: caches that see storage late."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.quota.ledger_world.objects import KEYS, PodState, QuotaState, part
 from tests.quota.ledger_world.storage import Storage
-from webhook.quota.ledger import Claim, Door
+from webhook.quota.ledger.ledger import Claim, ReservationSource
 
 
 class Replica:
@@ -59,7 +59,7 @@ class Replica:
         """Learn which resources are deferred, and whether stuck pods are held."""
         self.keys, self.holds = self.storage.keys, self.storage.holds
 
-    def claim(self, pod: PodState, door: Door) -> Claim:
+    def claim(self, pod: PodState, door: ReservationSource) -> Claim:
         """What a pod is charged by the quotas as they were seen."""
         applying = tuple(name for name, quota in self.quotas.items() if quota.applies_to(pod))
         return Claim(pod.uid, pod.name, door, part(pod.usage, self.keys), applying)

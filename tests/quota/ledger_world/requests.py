@@ -10,8 +10,8 @@ from dataclasses import replace
 from tests.quota.ledger_world import checks
 from tests.quota.ledger_world.objects import PodState, Request, pick
 from tests.quota.ledger_world.storage import Storage
-from webhook.quota import ledger as ledger_module
-from webhook.quota.ledger import Admitted, Refused, Verdict
+from webhook.quota.ledger import ledger as ledger_module
+from webhook.quota.ledger.ledger import Admitted, Denied, Verdict
 
 REQUEST_SECONDS = 34
 
@@ -30,14 +30,14 @@ class Requests:
         self._storage = storage
 
     def decide(self, index: int, *, loses_answer: bool = False) -> None:
-        """Let a door decide together all requests that have read the same ledger, and write."""
+        """Let a handler decide together all requests that have read the same ledger, and write."""
         undecided = [one for one in self.open if not one.is_admitted]
         first = pick(undecided, index)
         if first is None:
             return
         version, known = first.ledger
         batch = [one for one in undecided if one.ledger[0] == version]
-        for one in [one for one in batch if ledger_module.not_counted(known, one.observed)]:
+        for one in [one for one in batch if ledger_module.check_observed(known, one.observed)]:
             batch.remove(one)
             self.open.remove(one)
         if known is None or not batch:
@@ -85,7 +85,7 @@ class Requests:
         self.open = [one for one in self.open if now - one.started <= REQUEST_SECONDS]
 
     def _answer(self, request: Request, verdict: Verdict, stands: Verdict | None) -> None:
-        if isinstance(verdict, Refused) and not verdict.provisional:
+        if isinstance(verdict, Denied) and not verdict.provisional:
             request.was_refused = True
         if isinstance(stands, Admitted):
             assert not request.was_refused, "a refused request was admitted later"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tests.quota.ledger_world.objects import HELD, KEYS, PodState, QuotaState
-from webhook.encoding import decode_json, encode_json
-from webhook.quota.ledger import Ledger
-from webhook.quota.ledger_codec import ledger_from_status, ledger_status
+from webhook.jsonfields.encoding import decode_json, encode_json
+from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.ledger.ledger_codec import ledger_from_status, ledger_status
 
 
 class Storage:
@@ -25,7 +25,7 @@ class Storage:
         recounted_at: When the ledger last began to count other resources, or otherwise.
         keys: What the configuration defers.
         holds: Whether the configuration holds stuck pods until they are gone.
-        leader: Which tracker has the lease.
+        leader: Which controller has the lease.
     """
 
     def __init__(self) -> None:

@@ -70,7 +70,7 @@ CATALOGUE: Final[tuple[Kind, ...]] = (
     Kind("ledger garbled by hand", 1, ledgers.garble_ledger, 46),
     Kind("lease deleted or given away by hand", 2, ledgers.take_lease, 26),
     Kind("leader killed amid releases", 5, gates.kill_leader_amid_releases, 20),
-    Kind("pacing switched off and on", 4, gates.switch_pacing, 21),
+    Kind("gating switched off and on", 4, gates.switch_gating, 21),
     Kind("namespace opted out and in", 4, gates.opt_out_and_in, 21),
     Kind("mask taken away and status written full", 3, ledgers.unmask, 6),
 )

@@ -11,7 +11,7 @@ from tests.torture.shapes import Space
 from tests.torture.world import BusyError, Incident, World, pick_moved
 
 _MODE: Final = "deferredquota.io/mode"
-_PACING: Final = "deferredquota.io/gating"
+_GATING: Final = "deferredquota.io/gating"
 
 
 def kill_leader_amid_releases(world: World, rng: random.Random, incident: Incident) -> None:
@@ -38,11 +38,11 @@ def kill_leader_amid_releases(world: World, rng: random.Random, incident: Incide
                 member.process.start()
 
 
-def switch_pacing(world: World, rng: random.Random, incident: Incident) -> None:
+def switch_gating(world: World, rng: random.Random, incident: Incident) -> None:
     """Let a namespace's pods go without gates for a while, or none of them, several times."""
     space = pick_moved(world, rng)
-    others = [pacing for pacing in ("never", "always", "auto") if pacing != space.pacing]
-    _move(world, rng, incident, space, _PACING, away=rng.choice(others), home=space.pacing)
+    others = [gating for gating in ("never", "always", "auto") if gating != space.gating]
+    _move(world, rng, incident, space, _GATING, away=rng.choice(others), home=space.gating)
 
 
 def opt_out_and_in(world: World, rng: random.Random, incident: Incident) -> None:

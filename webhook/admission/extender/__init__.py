@@ -1,9 +1,9 @@
-"""The scheduler asks before it chooses a node, and before it evicts pods for one.
+"""Scheduler extender: filter and preempt calls, before a node is chosen or a pod evicted.
 
-- `wire`: what a scheduler sends and reads, the extender protocol v1.
-- `decisions`: what it is answered. The bind is tried out at the doors; nothing is written.
-- `endpoint`: a POST in, an HTTP answer out.
+- `protocol`: the JSON of the extender protocol v1.
+- `decisions`: the answers: dry runs of the bind; nothing is written.
+- `endpoint`: a POST in, an HTTP response out.
 
-Belongs here: how a scheduler is told what a bind would be told. Does not: any rule of quota (the
-doors have them), and safety. Whatever is answered here, the guard decides at the bind.
+Belongs here: how a scheduler learns of the outcome of a bind. Does not: any rule of quota (the
+handlers have them), and safety. Whatever is answered here, the guard decides at the bind.
 """

@@ -1,6 +1,6 @@
 """What a scheduler is told of a pod: what its bind would be told now, and nothing is written.
 
-The bind is tried out as a dry run at the very doors that decide it. So presence rules, exempt
+The bind is tried out as a dry run at the very handlers that decide it. So presence rules, exempt
 namespaces, scopes and amounts are judged by the same code, and a reservation that the pod itself
 holds does not count against it.
 
@@ -20,28 +20,28 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from webhook.admission.deadline import Deadline
-from webhook.admission.extender.wire import PodIdentity
+from webhook.admission.extender.protocol import PodIdentity
 from webhook.admission.review import (
     AdmissionRequest,
+    AdmissionResponse,
     Allowed,
-    Answer,
     Denied,
     GroupVersionKind,
     Phase,
 )
-from webhook.quota.scheduler_words import exceeded_text
+from webhook.quota.queue.scheduler_messages import exceeded_text
 
-Doors: TypeAlias = Callable[[AdmissionRequest, Deadline], Answer]
+ReviewHandler: TypeAlias = Callable[[AdmissionRequest, Deadline], AdmissionResponse]
 
-UNTOUCHED_SECONDS: Final = 2.0
+NOT_OPTED_IN_SECONDS: Final = 2.0
 """How long a namespace that had not opted in is taken for such. A scheduler asks for every pod of
-the cluster, and the doors ask the API server whenever their cache says no."""
+the cluster, and the handlers ask the API server whenever their cache says no."""
 
-_MOST_UNTOUCHED: Final = 4096
-_MOST_CHARACTERS: Final = 1024
+_MAX_NOT_OPTED_IN: Final = 4096
+_MAX_CHARACTERS: Final = 1024
 """Of a text that is given for every node; an event of the scheduler shows no more."""
 
-_STANDING: Final = frozenset({403, 422})
+_FINAL_CODES: Final = frozenset({403, 422})
 """Codes of refusals that stand until a quota or the pod changes. 404 and 409 are storage's own
 words for a pod that is gone or gated; it says them itself at the bind."""
 
@@ -50,39 +50,39 @@ _PASSTHROUGH: Final = "passthrough"
 _NUMBERS: Final = ("quota", "requested", "used", "limited")
 
 
-class Trial:
-    """Tries binds out at the doors. Safe to use from several threads.
+class BindDryRun:
+    """Tries binds out at the handlers. Safe to use from several threads.
 
     Args:
-        doors: Answers a request; what it raises comes through.
+        handler: Answers a request; what it raises comes through.
         clock: Seconds that only grow.
     """
 
-    def __init__(self, doors: Doors, clock: Callable[[], float] = time.monotonic) -> None:
-        self._doors = doors
+    def __init__(self, handler: ReviewHandler, clock: Callable[[], float] = time.monotonic) -> None:
+        self._handler = handler
         self._clock = clock
-        self._untouched: dict[str, float] = {}
+        self._not_opted_in: dict[str, float] = {}
 
-    def of_filter(self, request: AdmissionRequest, deadline: Deadline) -> Answer:
+    def for_filter(self, request: AdmissionRequest, deadline: Deadline) -> AdmissionResponse:
         """Answer a bind for a scheduler that looks for nodes."""
-        if self._untouched.get(request.namespace, 0.0) > self._clock():
+        if self._not_opted_in.get(request.namespace, 0.0) > self._clock():
             return Allowed(decision=_NOT_OPTED_IN)
-        answer = self._doors(request, deadline)
+        answer = self._handler(request, deadline)
         if answer.decision == _NOT_OPTED_IN:
             self._remember(request.namespace)
         return answer
 
-    def of_preempt(self, request: AdmissionRequest, deadline: Deadline) -> Answer:
+    def for_preempt(self, request: AdmissionRequest, deadline: Deadline) -> AdmissionResponse:
         """Answer a bind for a scheduler that thinks of evicting: by nothing that is remembered."""
-        return self._doors(request, deadline)
+        return self._handler(request, deadline)
 
     def _remember(self, namespace: str) -> None:
-        if len(self._untouched) >= _MOST_UNTOUCHED:
-            self._untouched.clear()
-        self._untouched[namespace] = self._clock() + UNTOUCHED_SECONDS
+        if len(self._not_opted_in) >= _MAX_NOT_OPTED_IN:
+            self._not_opted_in.clear()
+        self._not_opted_in[namespace] = self._clock() + NOT_OPTED_IN_SECONDS
 
 
-def trial_of(pod: PodIdentity) -> AdmissionRequest:
+def bind_request(pod: PodIdentity) -> AdmissionRequest:
     """Make the dry run of a pod's bind. The node is left open: quota does not depend on it."""
     metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     return AdmissionRequest(
@@ -101,14 +101,14 @@ def trial_of(pod: PodIdentity) -> AdmissionRequest:
     )
 
 
-def why_no_node(answer: Answer) -> str:
+def failure_message(answer: AdmissionResponse) -> str:
     """Say why no node is left for the pod; empty when all are."""
-    if isinstance(answer, Allowed) or answer.code not in _STANDING:
+    if isinstance(answer, Allowed) or answer.code not in _FINAL_CODES:
         return ""
     return _cut(_reason(answer))
 
 
-def may_evict(answer: Answer) -> bool:
+def may_evict(answer: AdmissionResponse) -> bool:
     """Say whether pods may be evicted for the pod.
 
     Not for one that cannot be bound any more either, because it has a node or is being deleted.
@@ -124,4 +124,4 @@ def _reason(answer: Denied) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 3]}..."

@@ -26,21 +26,21 @@ from webhook.admission.deadline import Deadline, deadline_of
 from webhook.admission.extender.endpoint import EXTENDER_PATHS, ExtenderEndpoint
 from webhook.admission.review import (
     AdmissionRequest,
-    Answer,
+    AdmissionResponse,
     MalformedReviewError,
     Phase,
     decode_review,
     encode_review,
 )
-from webhook.admission.serving.bodies import RefusedError, read_json
-from webhook.admission.serving.http import HttpAnswer, failure
-from webhook.admission.serving.records import Records, door_of
+from webhook.admission.serving.http_response import HttpResponse, failure
+from webhook.admission.serving.request_body import RejectedRequestError, read_json
+from webhook.admission.serving.request_log import RequestRecorder, handler_of
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-ReviewHandler: TypeAlias = Callable[[AdmissionRequest, Deadline], Answer]
+ReviewHandler: TypeAlias = Callable[[AdmissionRequest, Deadline], AdmissionResponse]
 """Decides one review. It may block until the deadline; what it raises becomes HTTP 500."""
 
 MAX_BODY_BYTES: Final = 7 * 1024 * 1024
@@ -56,7 +56,7 @@ RECEIVED: Final = "deferred_quota.received"
 """Key of the WSGI environment: when the request was complete, on the monotonic clock. The server
 sets it, so that the time a request waits for a thread counts."""
 
-_Endpoint: TypeAlias = Callable[["WSGIEnvironment", float], HttpAnswer]
+_Endpoint: TypeAlias = Callable[["WSGIEnvironment", float], HttpResponse]
 """Answers a request that was complete at a moment of the monotonic clock."""
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def create_app(
     """
     app = Flask("webhook.admission", static_folder=None)
     _add_pages(app, tuple(paths))
-    records = Records((metrics or Metrics()).admission)
+    records = RequestRecorder((metrics or Metrics()).admission)
     review = _ReviewEndpoint(handler, records, body_bytes)
     endpoints: dict[str, _Endpoint] = {
         path: partial(review.answer, phase=phase) for path, phase in paths.items()
@@ -98,11 +98,11 @@ def create_app(
             return schedulers[path]
         return found
 
-    app.wsgi_app = _thin_path(endpoint_of, app.wsgi_app)  # type: ignore[method-assign, assignment]
+    app.wsgi_app = _review_middleware(endpoint_of, app.wsgi_app)  # type: ignore[method-assign, assignment]
     return app
 
 
-def _thin_path(
+def _review_middleware(
     endpoint_of: Callable[[str], _Endpoint | None], pages: WSGIApplication
 ) -> WSGIApplication:
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -119,21 +119,21 @@ def _thin_path(
 class _ReviewEndpoint:
     """One POSTed review: read, decided, written, counted and logged."""
 
-    def __init__(self, handler: ReviewHandler, records: Records, body_bytes: int) -> None:
+    def __init__(self, handler: ReviewHandler, recorder: RequestRecorder, body_bytes: int) -> None:
         self._handler = handler
-        self._records = records
+        self._recorder = recorder
         self._body_bytes = body_bytes
 
-    def answer(self, environ: WSGIEnvironment, received: float, *, phase: Phase) -> HttpAnswer:
+    def answer(self, environ: WSGIEnvironment, received: float, *, phase: Phase) -> HttpResponse:
         """Answer one request, whatever it is."""
         deadline = deadline_of(environ.get("QUERY_STRING", ""), received=received)
         try:
             request = self._read(environ, phase)
-        except RefusedError as refused:
-            self._records.refused(refused)
-            return refused.answer
+        except RejectedRequestError as refused:
+            self._recorder.rejected(refused)
+            return refused.response
         if deadline.expired:
-            self._records.too_late(request)
+            self._recorder.expired(request)
             return failure(503, "the time for this request was over before it could be looked at")
         return self._decide(request, deadline, received)
 
@@ -142,17 +142,19 @@ class _ReviewEndpoint:
         try:
             return decode_review(body, phase)
         except MalformedReviewError as err:
-            raise RefusedError(400, err.reason, err.detail) from err
+            raise RejectedRequestError(400, err.reason, err.detail) from err
 
-    def _decide(self, request: AdmissionRequest, deadline: Deadline, received: float) -> HttpAnswer:
+    def _decide(
+        self, request: AdmissionRequest, deadline: Deadline, received: float
+    ) -> HttpResponse:
         try:
             answer = self._handler(request, deadline)
             body = encode_review(request, answer)
         except Exception as err:  # noqa: BLE001 - outermost frame: logged and counted, and answered so
-            self._records.failed(request, door_of(request), err, time.monotonic() - received)
+            self._recorder.failed(request, handler_of(request), err, time.monotonic() - received)
             return failure(500, f"internal error while reviewing the request {request.uid!r}")
-        self._records.decided(request, answer, time.monotonic() - received)
-        return HttpAnswer(200, body)
+        self._recorder.decided(request, answer, time.monotonic() - received)
+        return HttpResponse(200, body)
 
 
 def _add_pages(app: Flask, paths: tuple[str, ...]) -> None:
@@ -172,5 +174,5 @@ def _add_pages(app: Flask, paths: tuple[str, ...]) -> None:
         return _flask_response(failure(500, "internal error"))
 
 
-def _flask_response(answer: HttpAnswer) -> Response:
+def _flask_response(answer: HttpResponse) -> Response:
     return Response(answer.body, status=answer.code, headers=answer.header_list())

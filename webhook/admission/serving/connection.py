@@ -79,7 +79,7 @@ class Connection:
         return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
 
-class Outbox:
+class ResponseBuffer:
     """Stands in for the socket while gunicorn writes a response: collects it in memory.
 
     The whole answer is then sent in one piece, by a thread that never waits for the client.

@@ -29,12 +29,12 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from webhook.admission.serving.app import create_app
-from webhook.admission.serving.listening import StartError, listen, place, write_whole
-from webhook.admission.serving.ops import OpsServer, ops_pages
-from webhook.admission.serving.plain import PlainServer
-from webhook.admission.serving.settings import Build, ServerParts, ServerSettings
-from webhook.admission.serving.worker import GuardedWorker
-from webhook.encoding import encode_json
+from webhook.admission.serving.plain_http import PlainHttpServer
+from webhook.admission.serving.probes import ProbeServer, probe_pages
+from webhook.admission.serving.server_settings import Build, ServerParts, ServerSettings
+from webhook.admission.serving.sockets import StartError, address_of, listen, write_whole
+from webhook.admission.serving.worker import AdmissionWorker
+from webhook.jsonfields.encoding import encode_json
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -121,12 +121,14 @@ class _Application(BaseApplication):  # type: ignore[misc]
     ) -> None:
         self.build = build
         self.settings = settings
-        self.places = {name: place(sock, _scheme(name, settings)) for name, sock in sockets.items()}
+        self.places = {
+            name: address_of(sock, _scheme(name, settings)) for name, sock in sockets.items()
+        }
         self.sockets = dict(sockets)
         # gunicorn takes the descriptor over, and closes it
         self.descriptor = self.sockets.pop("webhook").detach()
         self.parts: ServerParts | None = None
-        self.running: list[OpsServer | PlainServer] = []
+        self.running: list[ProbeServer | PlainHttpServer] = []
         super().__init__()
 
     def load_config(self) -> None:
@@ -134,7 +136,7 @@ class _Application(BaseApplication):  # type: ignore[misc]
         settings = self.settings
         options: dict[str, object] = {
             "bind": f"fd://{self.descriptor}",
-            "worker_class": GuardedWorker,
+            "worker_class": AdmissionWorker,
             "logger_class": _GunicornLogger,
             "workers": 1,
             "threads": settings.threads,
@@ -183,27 +185,27 @@ class _Application(BaseApplication):  # type: ignore[misc]
             serves_extender=self.settings.serves_extender,
         )
 
-    def _started(self, worker: GuardedWorker) -> None:
+    def _started(self, worker: AdmissionWorker) -> None:
         if self.parts is not None:
             with _or_no_worker():
                 self._start(worker, self.parts)
 
-    def _start(self, worker: GuardedWorker, parts: ServerParts) -> None:
+    def _start(self, worker: AdmissionWorker, parts: ServerParts) -> None:
         parts.start()
-        pages = ops_pages(
+        pages = probe_pages(
             problems_of_life=lambda: _problems_of_life(worker),
             problems_of_readiness=lambda: self._not_ready(worker, parts),
             notes=lambda: [*self._notes(), *parts.warnings()],
             metrics=parts.metrics.text,
         )
-        self.running.append(OpsServer(self.sockets["ops"], pages))
+        self.running.append(ProbeServer(self.sockets["ops"], pages))
         for name, application in parts.extra_wsgi.items():
-            self.running.append(PlainServer(name, self.sockets[name], application))
+            self.running.append(PlainHttpServer(name, self.sockets[name], application))
         for server in self.running:
             server.start()
         self._announce()
 
-    def _not_ready(self, worker: GuardedWorker, parts: ServerParts) -> list[str]:
+    def _not_ready(self, worker: AdmissionWorker, parts: ServerParts) -> list[str]:
         reasons = list(parts.readiness())
         if worker.stopping:
             reasons.append("stopping")
@@ -273,7 +275,7 @@ def _scheme(name: str, settings: ServerSettings) -> str:
     return "https" if name == "webhook" and settings.tls else "http"
 
 
-def _problems_of_life(worker: GuardedWorker) -> Sequence[str]:
+def _problems_of_life(worker: AdmissionWorker) -> Sequence[str]:
     seconds = time.monotonic() - worker.last_turn
     if seconds > STALLED_SECONDS:
         return [f"the event loop has stood still for {seconds:.0f} s"]

@@ -2,7 +2,7 @@
 
 gunicorn's own `gthread` gives a thread to a connection as soon as a byte arrives, and the thread
 then waits for the TLS handshake and the body without an end: as many bad sockets as there are
-threads stop all service. Here `serving.loop` does the waiting, and a thread gets a
+threads stop all service. Here `serving.event_loop` does the waiting, and a thread gets a
 request only when it is complete.
 
 gunicorn keeps its HTTP parser, its responses, the process model and the signals. What is used of
@@ -34,11 +34,11 @@ from gunicorn.http.errors import (
 from gunicorn.workers.gthread import ThreadWorker
 
 from webhook.admission.serving.app import RECEIVED
-from webhook.admission.serving.connection import Connection, Outbox
-from webhook.admission.serving.gate import ConcurrencyGate, MemoryBudget, decoded_bytes
-from webhook.admission.serving.http import HttpAnswer, failure
-from webhook.admission.serving.loop import ConnectionLoop, Surroundings
-from webhook.admission.serving.settings import ServerSettings
+from webhook.admission.serving.concurrency import ConcurrencyLimiter, MemoryBudget, decoded_bytes
+from webhook.admission.serving.connection import Connection, ResponseBuffer
+from webhook.admission.serving.event_loop import ConnectionLoop, WorkerHooks
+from webhook.admission.serving.http_response import HttpResponse, failure
+from webhook.admission.serving.server_settings import ServerSettings
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 ACCEPTS_PER_TURN: Final = 64
 TURN_SECONDS: Final = 0.5
 """Longest wait for an event: signals and deadlines are looked at that often at least."""
-LOOK_SECONDS: Final = 5.0
+MAINTENANCE_SECONDS: Final = 5.0
 """How often the certificate files are looked at while no connection comes."""
 SPARE_DESCRIPTORS: Final = 256
 """File descriptors kept for everything that is not a connection of this port."""
-FEWEST_CONNECTIONS: Final = 16
+MIN_CONNECTIONS: Final = 16
 """Connections that are taken however few descriptors there are."""
 
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -67,7 +67,7 @@ _HTTP_ERRORS: Final[tuple[tuple[type[Exception], int], ...]] = (
 log = logging.getLogger(__name__)
 
 
-class GuardedWorker(ThreadWorker):  # type: ignore[misc]
+class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
     """A threaded worker that no client can hold up."""
 
     metrics: Metrics
@@ -77,13 +77,13 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.settings: ServerSettings = self.app.settings
-        self.gate = ConcurrencyGate(self.settings.threads)
+        self.limiter = ConcurrencyLimiter(self.settings.threads)
         self.budget = MemoryBudget()
         self.last_turn = time.monotonic()
         """When the event loop last turned, on the monotonic clock."""
         self._stop_at = math.inf
         self._accept_again = math.inf
-        self._next_look = 0.0
+        self._next_maintenance = 0.0
         self._thread = threading.local()
 
     @property
@@ -96,14 +96,14 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
         super().load_wsgi()
         self.metrics = self.app.parts.metrics
         self.wsgi = self._with_time(self.wsgi)
-        surroundings = Surroundings(
+        surroundings = WorkerHooks(
             poller=self.poller,
             defer=self.method_queue.defer,
             submit=lambda connection: self.tpool.submit(self._serve, connection),
             wrap=self._start_tls if self.cfg.is_ssl else None,
         )
-        self.loop = ConnectionLoop(surroundings, self.settings, self.gate, self.metrics)
-        self.metrics.admission.in_flight.set_function(lambda: self.gate.inside)
+        self.loop = ConnectionLoop(surroundings, self.settings, self.limiter, self.metrics)
+        self.metrics.admission.in_flight.set_function(lambda: self.limiter.inside)
         self.metrics.connections.open.set_function(lambda: len(self.loop.connections))
 
     def handle_exit(self, _sig: int, _frame: object) -> None:
@@ -115,13 +115,13 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         """Serve until told to stop, then finish what was begun."""
-        self.loop.limit = _affordable(self.loop.limit)
+        self.loop.limit = _descriptor_limit(self.loop.limit)
         queue = self.method_queue
         self.poller.register(queue.fileno(), selectors.EVENT_READ, queue.run_callbacks)
         self.set_accept_enabled(enabled=True)
         while time.monotonic() < self._stop_at and self.alive and self.is_parent_alive():
             self._turn()
-            self._look_around()
+            self._maintain()
         self._finish()
 
     def accept(self, listener: Any) -> None:
@@ -133,7 +133,7 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
                 if err.errno in _EXHAUSTED:
                     self._pause_accepting(err)
                 return
-            self.loop.welcome(sock, client, listener.getsockname())
+            self.loop.accept(sock, client, listener.getsockname())
 
     def _turn(self) -> None:
         self.notify()
@@ -141,14 +141,14 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
         self.wait_for_and_dispatch_events(TURN_SECONDS)
         self.loop.sweep()
 
-    def _look_around(self) -> None:
+    def _maintain(self) -> None:
         self.loop.stopping = self.stopping
         now = time.monotonic()
         if now >= self._accept_again:
             self._accept_again = math.inf
             self.set_accept_enabled(enabled=True)
-        if self.settings.tls and now >= self._next_look:
-            self._next_look = now + LOOK_SECONDS
+        if self.settings.tls and now >= self._next_maintenance:
+            self._next_maintenance = now + MAINTENANCE_SECONDS
             self.settings.tls.context()
 
     def _finish(self) -> None:
@@ -158,7 +158,7 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
         self.set_accept_enabled(enabled=False)
         for listener in self.sockets:
             listener.close()
-        self.loop.wind_down()
+        self.loop.drain()
         end = time.monotonic() + self.settings.graceful_seconds
         while self.loop.connections and time.monotonic() < end:
             self._turn()
@@ -191,24 +191,24 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
         size = decoded_bytes(connection.request[1])
         has_room = self.budget.enter(size)
         try:
-            answer, keep = self._respond(connection) if has_room else self._turn_away(size)
+            answer, keep = self._respond(connection) if has_room else self._reject(size)
         except Exception:
             log.exception("request failed")
             answer, keep = failure(500, "internal error").wire(), False
         finally:
             if has_room:
                 self.budget.leave(size)
-            self.gate.leave(time.monotonic() - started)
-        self.loop.hand_back(connection, answer, keep=keep)
+            self.limiter.leave(time.monotonic() - started)
+        self.loop.complete(connection, answer, keep=keep)
 
     def _respond(self, connection: Connection) -> tuple[bytes, bool]:
         """Give the answer on the wire, and whether the connection can be used again."""
         self._thread.received = connection.received
-        outbox = Outbox()
+        outbox = ResponseBuffer()
         parts = [part for part in connection.request if part]
         parser = RequestParser(self.cfg, parts, connection.client)
         try:
-            keep = self.handle_request(next(parser), _Peer(outbox, connection))
+            keep = self.handle_request(next(parser), _GunicornConnection(outbox, connection))
         except StopIteration:  # the application failed behind the first line of its response
             return failure(500, "internal error").wire(), False
         except (ParseException, NoMoreData) as err:
@@ -217,7 +217,7 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
         clean = parser.finish_body() and not parser.unreader.take_buffered()
         return outbox.getvalue(), bool(keep and clean)
 
-    def _turn_away(self, size: int) -> tuple[bytes, bool]:
+    def _reject(self, size: int) -> tuple[bytes, bool]:
         """Answer a request that would take too much memory, now or ever."""
         if self.budget.could_hold(size):
             code, detail = 503, "too much is being decoded already"
@@ -229,7 +229,7 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
             log.info("refused", extra={"reason": "too_large", "detail": detail})
         return failure(code, detail).wire(keep=not self.stopping), not self.stopping
 
-    def _explain(self, connection: Connection, err: Exception) -> HttpAnswer:
+    def _explain(self, connection: Connection, err: Exception) -> HttpResponse:
         code = next(code for kind, code in _HTTP_ERRORS if isinstance(err, kind))
         detail, client = str(err)[:200], connection.client[0]
         self.metrics.admission.malformed.labels("http").inc()
@@ -237,23 +237,23 @@ class GuardedWorker(ThreadWorker):  # type: ignore[misc]
         return failure(code, detail)
 
 
-class _Peer:
+class _GunicornConnection:
     """What gunicorn's `handle_request` wants to know of a connection."""
 
     __slots__ = ("client", "server", "sock")
 
-    def __init__(self, outbox: Outbox, connection: Connection) -> None:
+    def __init__(self, outbox: ResponseBuffer, connection: Connection) -> None:
         self.sock = outbox
         self.client = connection.client
         self.server = connection.server
 
 
-def _affordable(connections: int) -> int:
+def _descriptor_limit(connections: int) -> int:
     """Lower the number of connections to what file descriptors are left for."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return connections
-    return min(connections, max(FEWEST_CONNECTIONS, soft - SPARE_DESCRIPTORS))
+    return min(connections, max(MIN_CONNECTIONS, soft - SPARE_DESCRIPTORS))
 
 
 def _nothing() -> None:

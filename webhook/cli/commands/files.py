@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from webhook.cli.exits import ExitCode
+from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     Command,
     config_option,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from webhook.cli.exits import ExitCode
+from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
     Command,
@@ -20,8 +20,8 @@ from webhook.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from webhook.quota.quantity import Quantity
-    from webhook.quota.resources import ResourceList
+    from webhook.quota.amounts.quantity import Quantity
+    from webhook.quota.amounts.resources import ResourceList
 
 _PERCENTILE = re.compile(r"p([1-9]\d?|100)", flags=re.ASCII)
 
@@ -38,7 +38,7 @@ class Amounts(click.ParamType["ResourceList"]):
         if not isinstance(value, str):
             self.fail(f"{value!r} is not NAME=QUANTITY[,...]", param, ctx)
         # help must not wait for it
-        from webhook.quota.quantity import InvalidQuantityError, Quantity  # noqa: PLC0415
+        from webhook.quota.amounts.quantity import InvalidQuantityError, Quantity  # noqa: PLC0415
 
         amounts: dict[str, Quantity] = {}
         for part in value.split(","):

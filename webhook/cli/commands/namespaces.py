@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.cli.exits import ExitCode
+from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
     Command,
@@ -19,7 +19,7 @@ from webhook.cli.options import (
     output_option,
     snapshot_option,
 )
-from webhook.state.names import DEFAULT_NAMESPACE
+from webhook.state.well_known import DEFAULT_NAMESPACE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from webhook.cli.exits import ExitCode
+from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import Command, cluster_options, config_option
-from webhook.cli.process import (
+from webhook.cli.server_options import (
     Address,
     announce_option,
     candidate_options,
@@ -86,7 +86,7 @@ extender.enabled in the configuration, schedulers ask at /scheduler/filter and /
 def serve(**options: Any) -> ExitCode:
     """Answer AdmissionReviews over HTTPS, for the cluster of the kubeconfig or the one around.
 
-    With --embedded, decide on a cluster in memory. A namespace that the snapshot mentions without
+    With --embedded, decide on a fake cluster. A namespace that the snapshot mentions without
     holding its Namespace object then counts as one that has opted in.
     """
     from webhook.cli.serve import run  # noqa: PLC0415 - help must not wait for it

@@ -1,11 +1,11 @@
 """Look a cluster over, whether everything is installed, enforced and counted as it should be.
 
-`examination` runs the checks, one module for each group of them; a check takes a `Scene` and
+`examination` runs the checks, one module for each group of them; a check takes a `CheckContext` and
 yields findings. It only reads, and tries one bind by a dry run. What it may not do, or cannot, is a
 finding too, and the other checks go on.
 """
 
-from webhook.operations.doctor.examination import CHECKS, Check, Examination, examine
-from webhook.operations.doctor.scene import Scene, Settings
+from webhook.operations.doctor.check_context import CheckContext, Settings
+from webhook.operations.doctor.runner import CHECKS, Check, Examination, examine
 
-__all__ = ["CHECKS", "Check", "Examination", "Scene", "Settings", "examine"]
+__all__ = ["CHECKS", "Check", "CheckContext", "Examination", "Settings", "examine"]

@@ -11,18 +11,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from webhook.cluster.api import QUOTA_LEDGERS, Object
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import QUOTA_LEDGERS, Object
 from webhook.operations.cluster_quotas import SharedQuota, concerning
 from webhook.operations.counting import scope_fault
-from webhook.operations.doctor.scene import CONTROLLER_LOG, Namespace, Scene, Settings
+from webhook.operations.doctor.check_context import (
+    CONTROLLER_LOG,
+    CheckContext,
+    Namespace,
+    Settings,
+)
 from webhook.operations.findings import Finding, error, warning
-from webhook.quota.cluster_quotas import ClusterQuota
-from webhook.quota.deferral import deferred_part, observed_as
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.ledger import Account
-from webhook.quota.quantity import ZERO
-from webhook.quota.reading import Node
-from webhook.quota.resources import ResourceList, add, exceeding, mask, render
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
+from webhook.quota.charging.deferral import deferred_part, observed_as
+from webhook.quota.ledger.ledger import Account
+from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
 
 _ATTEMPTS: Final = 3
@@ -40,7 +45,7 @@ class _Look:
     accounts: dict[str, Account | None]
 
 
-def cluster_quotas(scene: Scene) -> Iterator[Finding]:
+def cluster_quotas(scene: CheckContext) -> Iterator[Finding]:
     """Judge every quota that namespaces share."""
     suspects: list[tuple[str, _Found]] = []
     every = scene.every_namespace()
@@ -64,7 +69,7 @@ def cluster_quotas(scene: Scene) -> Iterator[Finding]:
 # -- what the owner wrote ------------------------------------------------------------------
 
 
-def _spec(scene: Scene, one: SharedQuota, every: list[Namespace]) -> Iterator[Finding]:
+def _spec(scene: CheckContext, one: SharedQuota, every: list[Namespace]) -> Iterator[Finding]:
     selected = [each for each in every if concerning([one], each.name, each.labels)]
     inside = [each.name for each in selected if each.is_deferred]
     if not isinstance(one.spec, ClusterQuota):
@@ -111,7 +116,7 @@ def _selection(one: SharedQuota, selected: list[Namespace]) -> Iterator[Finding]
 # -- what is granted -----------------------------------------------------------------------
 
 
-def _look(scene: Scene, one: SharedQuota, raw: Object) -> _Look | None:
+def _look(scene: CheckContext, one: SharedQuota, raw: Object) -> _Look | None:
     """Read the ledgers while the quota stays the same; None if it does not."""
     for _ in range(_ATTEMPTS):
         accounts = {name: _account(scene, name, one) for name in one.grants.namespaces}
@@ -126,7 +131,7 @@ def _look(scene: Scene, one: SharedQuota, raw: Object) -> _Look | None:
     return None
 
 
-def _account(scene: Scene, namespace: str, one: SharedQuota) -> Account | None:
+def _account(scene: CheckContext, namespace: str, one: SharedQuota) -> Account | None:
     raw = scene.find(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
     if raw is None or not isinstance(one.spec, ClusterQuota):
         return None
@@ -138,7 +143,7 @@ def _account(scene: Scene, namespace: str, one: SharedQuota) -> Account | None:
 
 
 def _version(raw: Object) -> str:
-    return Node(raw).child("metadata").text("resourceVersion")
+    return FieldReader(raw).child("metadata").text("resourceVersion")
 
 
 def _judged(settings: Settings, every: list[Namespace], look: _Look | None) -> _Found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.cluster.kinds import Kind
+from webhook.kube.kinds import Kind
 from webhook.operations.findings import Severity
 
 

@@ -8,13 +8,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from webhook.cluster.api import NotFoundError
-from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
 from webhook.config import Configuration
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import NotFoundError
+from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NotInSnapshotError
 from webhook.operations.doctor.masks import policy_name
-from webhook.operations.doctor.scene import Scene
-from webhook.operations.doctor.selecting import APPLY
+from webhook.operations.doctor.namespace_selectors import APPLY
 from webhook.operations.findings import Finding, Subject, subject_of, warning
 from webhook.operations.names import (
     EXEMPT,
@@ -29,9 +30,8 @@ from webhook.operations.names import (
     VALIDATING_BINDINGS,
     VALIDATING_POLICIES,
 )
-from webhook.quota.reading import Node
-from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import own_users
+from webhook.state.webhook_selectors import WebhookSelector
+from webhook.state.well_known import own_users
 
 _CONSEQUENCES: Final[Mapping[str, str]] = {
     SERVICE_ACCOUNTS_POLICY: "whoever has the controller's token may change image, gates and status"
@@ -55,10 +55,10 @@ _LISTS: Final = frozenset({IS_OURS, IS_NOT_OURS, KEYS, EXEMPT, TRUSTED, GLASS_BR
 _LIST: Final = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'(?:, )?)*\]")
 _QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _ESCAPED: Final = re.compile(r"\\(.)")
-_EVERYWHERE: Final = LabelSelector()
+_EVERYWHERE: Final = WebhookSelector()
 
 
-def identities(scene: Scene) -> Iterator[Finding]:
+def identities(scene: CheckContext) -> Iterator[Finding]:
     """Compare the policies with those of this release."""
     try:
         policies = scene.objects(VALIDATING_POLICIES)
@@ -80,15 +80,19 @@ def identities(scene: Scene) -> Iterator[Finding]:
             subject = Subject(VALIDATING_POLICIES.kind, name)
             yield warning("identities.missing", subject, f"does not exist: {consequence}", APPLY)
             continue
-        bound = [Node(raw) for raw in bindings if policy_name(raw) == name]
+        bound = [FieldReader(raw) for raw in bindings if policy_name(raw) == name]
 
-        def judge(node: Node, subject: Subject, bound: Sequence[Node] = bound) -> Iterator[Finding]:
+        def judge(
+            node: FieldReader, subject: Subject, bound: Sequence[FieldReader] = bound
+        ) -> Iterator[Finding]:
             return _judged(scene, node, subject, bound)
 
         yield from scene.judged(VALIDATING_POLICIES, [found[name]], judge)
 
 
-def _judged(scene: Scene, node: Node, subject: Subject, bound: Sequence[Node]) -> Iterator[Finding]:
+def _judged(
+    scene: CheckContext, node: FieldReader, subject: Subject, bound: Sequence[FieldReader]
+) -> Iterator[Finding]:
     consequence = _CONSEQUENCES[subject.name]
     if not any(map(_denies_everywhere, bound)):
         message = f"has no binding that denies in every namespace: {consequence}"
@@ -115,7 +119,7 @@ def _judged(scene: Scene, node: Node, subject: Subject, bound: Sequence[Node]) -
         yield warning("identities.types", subject, message, APPLY)
 
 
-def digest(spec: Node) -> str:
+def digest(spec: FieldReader) -> str:
     """Return what stands for all that a policy does, but for what the configuration lists."""
     constraints = spec.child("matchConstraints")
     rules = [
@@ -128,7 +132,7 @@ def digest(spec: Node) -> str:
     said = {
         "failurePolicy": spec.text("failurePolicy") or "Fail",
         "matchPolicy": constraints.text("matchPolicy") or "Equivalent",
-        "objects": LabelSelector.read(constraints.child("objectSelector")).is_empty,
+        "objects": WebhookSelector.read(constraints.child("objectSelector")).is_empty,
         "excluded": len(constraints.children("excludeResourceRules")),
         "parameters": spec.has("paramKind"),
         "rules": rules,
@@ -140,32 +144,32 @@ def digest(spec: Node) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _text(item: Node) -> str:
+def _text(item: FieldReader) -> str:
     name, expression = item.text("name"), item.text("expression").strip()
     return f"{name}: {_LIST.sub('[]', expression) if name in _LISTS else expression}"
 
 
-def _selects(scene: Scene, name: str, spec: Node) -> bool:
+def _selects(scene: CheckContext, name: str, spec: FieldReader) -> bool:
     """Return whether a policy is about the namespaces that it has to be about."""
-    selector = LabelSelector.read(spec.child("matchConstraints").child("namespaceSelector"))
+    selector = WebhookSelector.read(spec.child("matchConstraints").child("namespaceSelector"))
     if name != OWN_NAMESPACE_POLICY:
         return selector == _EVERYWHERE
-    return selector.selects({NAMESPACE_NAME_LABEL: scene.settings.system_namespace})
+    return selector.matches({NAMESPACE_NAME_LABEL: scene.settings.system_namespace})
 
 
-def _denies_everywhere(binding: Node) -> bool:
+def _denies_everywhere(binding: FieldReader) -> bool:
     spec = binding.child("spec")
     narrowed = spec.child("matchResources")
     return (
         "Deny" in spec.strings("validationActions")
-        and LabelSelector.read(narrowed.child("namespaceSelector")).is_empty
-        and LabelSelector.read(narrowed.child("objectSelector")).is_empty
+        and WebhookSelector.read(narrowed.child("namespaceSelector")).is_empty
+        and WebhookSelector.read(narrowed.child("objectSelector")).is_empty
         and not narrowed.children("resourceRules")
         and not narrowed.children("excludeResourceRules")
     )
 
 
-def _wanted(scene: Scene) -> Mapping[str, frozenset[str]]:
+def _wanted(scene: CheckContext) -> Mapping[str, frozenset[str]]:
     settings = scene.settings
     ours = own_users(settings.system_namespace)
     exempt = {*Configuration().exempt_namespaces, settings.system_namespace, *settings.exempt}

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.cluster.api import LEASES, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Object
-from webhook.cluster.kinds import NAMESPACE_NAME_LABEL
-from webhook.operations.doctor.scene import Scene
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import LEASES, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Object
+from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.findings import Finding, Subject, error, subject_of, warning
-from webhook.operations.leading import Holding, changed, holding_of
+from webhook.operations.leader import Holding, changed, holding_of
 from webhook.operations.names import CLUSTER_QUOTA_CRD, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
-from webhook.quota.pod_conditions import QUOTA_RESERVED, find
-from webhook.quota.reading import Node
-from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import (
+from webhook.quota.queue.pod_conditions import QUOTA_RESERVED, observed_condition
+from webhook.state.webhook_selectors import WebhookSelector
+from webhook.state.well_known import (
     BIND_ENTRY,
     CONFIG_MAP,
     CONFIGURATION_REPORTS,
@@ -105,7 +105,7 @@ _CLUSTER_QUOTAS: Final = _Definition(
 )
 
 
-def installed(scene: Scene) -> Iterator[Finding]:
+def installed(scene: CheckContext) -> Iterator[Finding]:
     """Look whether there is anything of an installation at all."""
     if scene.settings.is_offline:
         return  # a snapshot may have left it out
@@ -123,7 +123,7 @@ def installed(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def definition(scene: Scene) -> Iterator[Finding]:
+def definition(scene: CheckContext) -> Iterator[Finding]:
     """Compare the definitions with what is written."""
     yield from _compared(
         scene,
@@ -147,19 +147,21 @@ def definition(scene: Scene) -> Iterator[Finding]:
     )
 
 
-def _compared(scene: Scene, wanted: _Definition, missing: Finding) -> Iterator[Finding]:
+def _compared(scene: CheckContext, wanted: _Definition, missing: Finding) -> Iterator[Finding]:
     raw = scene.find(CUSTOM_RESOURCE_DEFINITIONS, wanted.name)
     if raw is None:
         yield missing
         return
 
-    def judge(node: Node, subject: Subject) -> Iterator[Finding]:
+    def judge(node: FieldReader, subject: Subject) -> Iterator[Finding]:
         return _judge_definition(wanted, node, subject)
 
     yield from scene.judged(CUSTOM_RESOURCE_DEFINITIONS, [raw], judge)
 
 
-def _judge_definition(wanted: _Definition, node: Node, subject: Subject) -> Iterator[Finding]:
+def _judge_definition(
+    wanted: _Definition, node: FieldReader, subject: Subject
+) -> Iterator[Finding]:
     spec = node.child("spec")
     versions = {one.text("name"): one for one in spec.children("versions")}
     version = versions.get(_VERSION)
@@ -190,7 +192,7 @@ def _judge_definition(wanted: _Definition, node: Node, subject: Subject) -> Iter
             yield error("crd.schema", subject, message, _APPLY_CRD)
 
 
-def _type_at(schema: Node, path: list[str]) -> str | None:
+def _type_at(schema: FieldReader, path: list[str]) -> str | None:
     """Return the type that a structural schema wants at `path`; empty if any, None if it drops it.
 
     Of a list, the type of its items.
@@ -209,7 +211,7 @@ def _type_at(schema: Node, path: list[str]) -> str | None:
     return "" if is_kept else None
 
 
-def configuration(scene: Scene) -> Iterator[Finding]:
+def configuration(scene: CheckContext) -> Iterator[Finding]:
     """Look whether the installed configuration can be used, and agrees with the registration."""
     subject = Subject("ConfigMap", CONFIG_MAP, scene.settings.system_namespace)
     if scene.settings.rejected:
@@ -231,12 +233,12 @@ def configuration(scene: Scene) -> Iterator[Finding]:
             "Correct the file that it reads, or run: scripts/install --config FILE",
         )
     raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
-    for entry in () if raw is None else Node(raw).children("webhooks"):
+    for entry in () if raw is None else FieldReader(raw).children("webhooks"):
         if entry.text("name") != BIND_ENTRY:
             continue
-        selector = LabelSelector.read(entry.child("namespaceSelector"))
+        selector = WebhookSelector.read(entry.child("namespaceSelector"))
         for name in sorted(scene.settings.exempt):
-            if selector.selects({NAMESPACE_NAME_LABEL: name, MODE_LABEL: DEFERRED_MODE}):
+            if selector.matches({NAMESPACE_NAME_LABEL: name, MODE_LABEL: DEFERRED_MODE}):
                 yield warning(
                     "configuration.held-back",
                     subject,
@@ -246,7 +248,7 @@ def configuration(scene: Scene) -> Iterator[Finding]:
                 )
 
 
-def leader(scene: Scene) -> Iterator[Finding]:
+def leader(scene: CheckContext) -> Iterator[Finding]:
     """Look whether a controller leads and renews its Lease.
 
     Clocks are not compared: the Lease has to change while it is looked at.
@@ -264,7 +266,7 @@ def leader(scene: Scene) -> Iterator[Finding]:
     yield from scene.judged(LEASES, [raw], lambda node, subject: _lead(scene, node, subject))
 
 
-def _stale_conditions(scene: Scene, renewed: str) -> Iterator[Finding]:
+def _stale_conditions(scene: CheckContext, renewed: str) -> Iterator[Finding]:
     """Count the pods without a node whose condition is not renewed, as no controller leads.
 
     `renewed` is the time at which the Lease was renewed last, empty if never.
@@ -274,7 +276,9 @@ def _stale_conditions(scene: Scene, renewed: str) -> Iterator[Finding]:
 
     def waiting_pod(raw: Object) -> str:
         subject = subject_of(PODS, raw)
-        has_condition = subject.namespace in wanted and find(raw).said is not None
+        has_condition = (
+            subject.namespace in wanted and observed_condition(raw).condition is not None
+        )
         return f"{subject.namespace}/{subject.name}" if has_condition else ""
 
     pods = sorted(filter(None, scene.unassigned_pods(waiting_pod)))
@@ -290,7 +294,7 @@ def _stale_conditions(scene: Scene, renewed: str) -> Iterator[Finding]:
         )
 
 
-def _lead(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
+def _lead(scene: CheckContext, node: FieldReader, subject: Subject) -> Iterator[Finding]:
     found, place = holding_of(node), scene.settings.system_namespace
     if not found.holder:
         yield error(
@@ -318,10 +322,10 @@ def _since(found: Holding) -> str:
     return f" (renewed last at {found.renewed})" if found.renewed else ""
 
 
-def _is_renewed(scene: Scene, before: Holding, seconds: float) -> bool:
+def _is_renewed(scene: CheckContext, before: Holding, seconds: float) -> bool:
     def look() -> Holding | None:
         raw = scene.find(LEASES, LEADER_LEASE, namespace=scene.settings.system_namespace)
-        return None if raw is None else holding_of(Node(raw))
+        return None if raw is None else holding_of(FieldReader(raw))
 
     settings = scene.settings
     found = changed(look, before, seconds, clock=settings.clock, sleep=settings.sleep)

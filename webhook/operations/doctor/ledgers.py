@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.cluster.api import QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.operations.counting import Taken, taken_at_bind
-from webhook.operations.doctor.scene import CONTROLLER_LOG, Namespace, Scene
+from webhook.operations.doctor.check_context import CONTROLLER_LOG, CheckContext, Namespace
 from webhook.operations.findings import Finding, Subject, error, information, warning
-from webhook.quota.cluster_quotas import PREFIX
-from webhook.quota.deferral import NamespaceQuotas
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.ledger import Account, Ledger, Reservation
-from webhook.quota.objects import Pod
-from webhook.quota.resources import ResourceList, add, exceeding, mask, render
-from webhook.quota.scopes import ScopeError
+from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
+from webhook.quota.charging.deferral import NamespaceQuotas
+from webhook.quota.charging.scopes import ScopeError
+from webhook.quota.ledger.ledger import Account, Ledger, Reservation
+from webhook.quota.objects.model import Pod
+from webhook.quota.shared.cluster_quotas import PREFIX
 from webhook.state.ledgers import LEDGER_NAME, LedgerVersion, read_ledger
 
 _ATTEMPTS: Final = 3
@@ -42,7 +42,7 @@ class _Look:
     pods: tuple[Pod, ...]
 
 
-def ledgers(scene: Scene) -> Iterator[Finding]:
+def ledgers(scene: CheckContext) -> Iterator[Finding]:
     """Judge the ledger of every namespace that has opted in."""
     suspects: list[tuple[Namespace, dict[str, Finding], _Look]] = []
     for namespace in scene.deferred_namespaces():
@@ -66,7 +66,7 @@ def ledgers(scene: Scene) -> Iterator[Finding]:
         yield from _old_reservations(scene, namespace.name, first, second)
 
 
-def _look(scene: Scene, where: Namespace) -> _Look | Finding:
+def _look(scene: CheckContext, where: Namespace) -> _Look | Finding:
     """Read a namespace while its ledger stays the same, or say why that cannot be."""
     namespace = where.name
     for attempt in range(_ATTEMPTS):
@@ -96,12 +96,12 @@ def _look(scene: Scene, where: Namespace) -> _Look | Finding:
     )
 
 
-def _read_quotas_again(scene: Scene) -> None:
+def _read_quotas_again(scene: CheckContext) -> None:
     scene.objects(RESOURCE_QUOTAS, again=True)
     scene.cluster_quotas(again=True)
 
 
-def _ledger(scene: Scene, namespace: str) -> LedgerVersion | None:
+def _ledger(scene: CheckContext, namespace: str) -> LedgerVersion | None:
     raw = scene.find(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
     return None if raw is None else read_ledger(raw)
 
@@ -219,7 +219,7 @@ def _reservations(look: _Look) -> dict[str, Reservation]:
 
 
 def _old_reservations(
-    scene: Scene, namespace: str, first: _Look, second: _Look
+    scene: CheckContext, namespace: str, first: _Look, second: _Look
 ) -> Iterator[Finding]:
     """Look for reservations that should have been folded or dropped between two looks."""
     settings = scene.settings
@@ -230,8 +230,8 @@ def _old_reservations(
         one.pod
         for uid, one in _reservations(second).items()
         if uid in before
-        and before[uid].serial == one.serial
-        and ((uid in assigned and not one.after) or is_long)
+        and before[uid].sequence == one.sequence
+        and ((uid in assigned and not one.base_version) or is_long)
     )
     if old:
         held = _held(second, old)

@@ -6,29 +6,34 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from webhook.cluster.api import (
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
     MUTATING_WEBHOOKS,
     RESOURCE_QUOTAS,
     Object,
 )
 from webhook.operations.counting import scope_fault
-from webhook.operations.doctor.scene import CONTROLLER_LOG, Scene, quota_subject, unreadable
-from webhook.operations.doctor.selecting import APPLY, selection_findings, uncovered
+from webhook.operations.doctor.check_context import (
+    CONTROLLER_LOG,
+    CheckContext,
+    quota_subject,
+    unreadable,
+)
+from webhook.operations.doctor.namespace_selectors import APPLY, selection_findings, uncovered
 from webhook.operations.findings import Finding, Subject, error, information, subject_of
 from webhook.operations.names import MASK_ENTRY, MASK_POLICY, MUTATING
-from webhook.quota.deferral import is_excluded
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.names import is_pod_quota_key
-from webhook.quota.native_status import incomplete_keys, visible_keys
-from webhook.quota.objects import ResourceQuota
-from webhook.quota.reading import Node
-from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import REGISTRATION
+from webhook.quota.charging.deferral import is_excluded
+from webhook.quota.charging.status_mask import incomplete_keys, visible_keys
+from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.names import is_pod_quota_key
+from webhook.state.webhook_selectors import WebhookSelector
+from webhook.state.well_known import REGISTRATION
 
 _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 
 
-def masks(scene: Scene) -> Iterator[Finding]:
+def masks(scene: CheckContext) -> Iterator[Finding]:
     """Look whether something masks: the policy, or the webhook."""
     found = scene.policies()
     is_policy = False
@@ -67,24 +72,24 @@ def _number(*, is_policy: bool, is_webhook: bool) -> Iterator[Finding]:
 def policy_name(raw: Object) -> str:
     """Say which policy a binding binds; empty if it cannot be read."""
     try:
-        return Node(raw).child("spec").text("policyName")
+        return FieldReader(raw).child("spec").text("policyName")
     except InvalidFieldError:
         return ""
 
 
-def _has_mask_webhook(scene: Scene) -> bool:
+def _has_mask_webhook(scene: CheckContext) -> bool:
     try:
         raw = scene.find(MUTATING_WEBHOOKS, REGISTRATION)
-        found = [] if raw is None else Node(raw).children("webhooks")
+        found = [] if raw is None else FieldReader(raw).children("webhooks")
         return MASK_ENTRY in [one.text("name") for one in found]
     except InvalidFieldError:
         return False  # the check of registrations says what cannot be read
 
 
 def _judge_policy(
-    scene: Scene, raw: Object, bindings: list[Object]
-) -> Callable[[Node, Subject], Iterator[Finding]]:
-    def judge(node: Node, subject: Subject) -> Iterator[Finding]:
+    scene: CheckContext, raw: Object, bindings: list[Object]
+) -> Callable[[FieldReader, Subject], Iterator[Finding]]:
+    def judge(node: FieldReader, subject: Subject) -> Iterator[Finding]:
         spec = node.child("spec")
         if (spec.text("failurePolicy") or "Fail") != "Ignore":
             message = "spec.failurePolicy: must be Ignore: a mask that fails stops all pods"
@@ -103,23 +108,23 @@ def _judge_policy(
 
 
 def _selection(
-    scene: Scene, constraints: Node, subject: Subject, bindings: list[Object]
+    scene: CheckContext, constraints: FieldReader, subject: Subject, bindings: list[Object]
 ) -> Iterable[Finding]:
     """Compare which namespaces are masked with those that have opted in."""
     selectors = [
-        LabelSelector.read(place.child("namespaceSelector"))
+        WebhookSelector.read(place.child("namespaceSelector"))
         for place in (constraints, *_resources_of(bindings))
     ]
-    joined = LabelSelector(tuple(term for one in selectors for term in one.terms))
+    joined = WebhookSelector(tuple(term for one in selectors for term in one.terms))
     opted_in = [one.labels for one in scene.deferred_namespaces()]
     return selection_findings(joined, subject, "its namespaceSelector", opted_in, is_strict=True)
 
 
-def _resources_of(bindings: Iterable[Object]) -> list[Node]:
-    return [Node(raw).child("spec").child("matchResources") for raw in bindings]
+def _resources_of(bindings: Iterable[Object]) -> list[FieldReader]:
+    return [FieldReader(raw).child("spec").child("matchResources") for raw in bindings]
 
 
-def _keys(scene: Scene, raw: Object, subject: Subject) -> Iterator[Finding]:
+def _keys(scene: CheckContext, raw: Object, subject: Subject) -> Iterator[Finding]:
     """Compare the keys that the policy's expressions name with those that are deferred."""
     spec = raw.get("spec")
     named = {
@@ -152,7 +157,7 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(each)
 
 
-def statuses(scene: Scene) -> Iterator[Finding]:
+def statuses(scene: CheckContext) -> Iterator[Finding]:
     """Look for statuses that show what is deferred, or hide what is not.
 
     A status may just have been written, so what is found has to be so at a second look.
@@ -164,7 +169,9 @@ def statuses(scene: Scene) -> Iterator[Finding]:
         yield from (found for key, found in second.items() if key in first)
 
 
-def _status_findings(scene: Scene, *, again: bool) -> Iterator[tuple[tuple[str, str], Finding]]:
+def _status_findings(
+    scene: CheckContext, *, again: bool
+) -> Iterator[tuple[tuple[str, str], Finding]]:
     if again:
         scene.objects(RESOURCE_QUOTAS, again=True)
     for namespace in scene.namespaces():
@@ -177,10 +184,10 @@ def _status_findings(scene: Scene, *, again: bool) -> Iterator[tuple[tuple[str, 
                 yield (f"{quota.key}", found.id), found
 
 
-_Judgement = Callable[[Scene, ResourceQuota], Finding | None]
+_Judgement = Callable[[CheckContext, ResourceQuota], Finding | None]
 
 
-def _shown(scene: Scene, quota: ResourceQuota) -> Finding | None:
+def _shown(scene: CheckContext, quota: ResourceQuota) -> Finding | None:
     if is_excluded(quota):
         return _hidden(scene, quota)
     keys = visible_keys(quota, scene.settings.deferred_keys)
@@ -195,7 +202,7 @@ def _shown(scene: Scene, quota: ResourceQuota) -> Finding | None:
     )
 
 
-def _hidden(scene: Scene, quota: ResourceQuota) -> Finding | None:
+def _hidden(scene: CheckContext, quota: ResourceQuota) -> Finding | None:
     keys = [key for key in incomplete_keys(quota) if key in scene.settings.deferred_keys]
     if not keys:
         return None
@@ -208,7 +215,7 @@ def _hidden(scene: Scene, quota: ResourceQuota) -> Finding | None:
     )
 
 
-def quotas(scene: Scene) -> Iterator[Finding]:
+def quotas(scene: CheckContext) -> Iterator[Finding]:
     """Name quotas that cannot be read, and those whose scopes cannot be evaluated."""
     deferred = {one.name: one.is_deferred for one in scene.namespaces()}
     for raw in scene.objects(RESOURCE_QUOTAS):

@@ -6,37 +6,42 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from webhook.cluster.api import NAMESPACES, PODS, QUOTA_LEDGERS, Object
-from webhook.operations.doctor.scene import CONTROLLER_LOG, Namespace, Scene, unreadable
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, Object
+from webhook.operations.doctor.check_context import (
+    CONTROLLER_LOG,
+    CheckContext,
+    Namespace,
+    unreadable,
+)
 from webhook.operations.findings import Finding, Subject, error, information, subject_of, warning
 from webhook.operations.gates import gate_of
-from webhook.quota.deferral import EXCLUDE_ANNOTATION
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.reading import Node
-from webhook.quota.shadow_codec import SHADOW_FIELD
+from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION
+from webhook.quota.shadow.record_codec import SHADOW_FIELD
 from webhook.state.ledgers import LEDGER_NAME
-from webhook.state.names import (
+from webhook.state.well_known import (
     DEFERRED_MODE,
-    FORMER_PACING_LABEL,
-    FORMER_PACINGS,
-    GATE,
-    MARK_PREFIX,
+    FORMER_GATING_LABEL,
+    FORMER_GATING_MODES,
+    GATING_LABEL,
+    GATING_MODES,
+    MANAGED_PREFIX,
     MODE_LABEL,
-    PACING_LABEL,
+    SCHEDULING_GATE,
     SHADOW_MODE,
 )
-from webhook.state.pacing import PACINGS
 
-_LABELS: Final = (MODE_LABEL, PACING_LABEL, FORMER_PACING_LABEL)
+_LABELS: Final = (MODE_LABEL, GATING_LABEL, FORMER_GATING_LABEL)
 """What people write on namespaces; there are no annotations."""
 
 
-def modes(scene: Scene) -> Iterator[Finding]:
+def modes(scene: CheckContext) -> Iterator[Finding]:
     """Judge the labels of every namespace."""
     names = {one.name for one in scene.namespaces()}
     for raw in scene.objects(NAMESPACES):
         try:
-            Node(raw).child("metadata").string_map("labels")
+            FieldReader(raw).child("metadata").string_map("labels")
         except InvalidFieldError as err:
             subject = subject_of(NAMESPACES, raw)
             yield unreadable(subject, err)
@@ -48,19 +53,19 @@ def modes(scene: Scene) -> Iterator[Finding]:
     yield from scene.judged(NAMESPACES, scene.wanted(), _strangers)
     for namespace in scene.namespaces():
         yield from _mode(namespace, scene.settings.system_namespace)
-        yield from _pacing(namespace, scene.settings.pacing)
+        yield from _gating(namespace, scene.settings.gating)
 
 
-def _strangers(node: Node, subject: Subject) -> Iterator[Finding]:
+def _strangers(node: FieldReader, subject: Subject) -> Iterator[Finding]:
     """Name the labels and annotations that look like ours and mean nothing on a namespace."""
     metadata = node.child("metadata")
     for key in sorted(metadata.string_map("labels")):
-        if key.startswith(MARK_PREFIX) and key not in _LABELS:
+        if key.startswith(MANAGED_PREFIX) and key not in _LABELS:
             yield _stranger(subject, f"label {key}: means nothing{_meant(key, '')}")
     for key in sorted(metadata.string_map("annotations")):
         if key in _LABELS:
             yield _stranger(subject, f"annotation {key}: means nothing: it has to be a label")
-        elif key.startswith(MARK_PREFIX):
+        elif key.startswith(MANAGED_PREFIX):
             yield _stranger(subject, f"annotation {key}: means nothing{_meant(key, 'the label ')}")
 
 
@@ -72,28 +77,28 @@ def _meant(key: str, what: str) -> str:
     if key == EXCLUDE_ANNOTATION:
         return " on a namespace: it is an annotation of a ResourceQuota"
     # the names without the beginning that they have in common
-    names = {name.removeprefix(MARK_PREFIX): name for name in _LABELS}
-    close = get_close_matches(key.removeprefix(MARK_PREFIX).lower(), names, n=1)
+    names = {name.removeprefix(MANAGED_PREFIX): name for name in _LABELS}
+    close = get_close_matches(key.removeprefix(MANAGED_PREFIX).lower(), names, n=1)
     return f', did you mean {what}"{names[close[0]]}"?' if close else ""
 
 
-def _pacing(namespace: Namespace, default: str) -> Iterator[Finding]:
-    value = namespace.labels.get(PACING_LABEL, default)
-    if namespace.is_deferred and value not in PACINGS:
+def _gating(namespace: Namespace, default: str) -> Iterator[Finding]:
+    value = namespace.labels.get(GATING_LABEL, default)
+    if namespace.is_deferred and value not in GATING_MODES:
         yield warning(
             "namespace.gating",
             namespace.subject,
-            f"{PACING_LABEL} is {value!r}, which means nothing: gating is {default}",
-            f"Set it to {', '.join(PACINGS[:-1])} or {PACINGS[-1]}, or remove it.",
+            f"{GATING_LABEL} is {value!r}, which means nothing: gating is {default}",
+            f"Set it to {', '.join(GATING_MODES[:-1])} or {GATING_MODES[-1]}, or remove it.",
         )
-    former = namespace.labels.get(FORMER_PACING_LABEL)
+    former = namespace.labels.get(FORMER_GATING_LABEL)
     if former is not None:
-        label = f"{PACING_LABEL}={FORMER_PACINGS.get(former, default)}"
+        label = f"{GATING_LABEL}={FORMER_GATING_MODES.get(former, default)}"
         yield warning(
             "namespace.former-label",
             namespace.subject,
-            f"{FORMER_PACING_LABEL} is read by this version only; it is {PACING_LABEL} now",
-            f"Run: kubectl label namespace {namespace.name} {label} {FORMER_PACING_LABEL}-",
+            f"{FORMER_GATING_LABEL} is read by this version only; it is {GATING_LABEL} now",
+            f"Run: kubectl label namespace {namespace.name} {label} {FORMER_GATING_LABEL}-",
         )
 
 
@@ -136,11 +141,11 @@ def _mode(namespace: Namespace, system_namespace: str) -> Iterator[Finding]:
         )
 
 
-def shadows(scene: Scene) -> Iterator[Finding]:
+def shadows(scene: CheckContext) -> Iterator[Finding]:
     """Look whether namespaces in shadow mode are watched."""
     for namespace in scene.shadow_namespaces():
         raw = scene.find(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace.name)
-        if raw is None or not Node(raw).child("status").has(SHADOW_FIELD):
+        if raw is None or not FieldReader(raw).child("status").has(SHADOW_FIELD):
             yield warning(
                 "shadow.unrecorded",
                 namespace.subject,
@@ -150,7 +155,7 @@ def shadows(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def gates(scene: Scene) -> Iterator[Finding]:
+def gates(scene: CheckContext) -> Iterator[Finding]:
     """Look for pods that wait behind our gate where nobody will remove it."""
     released = {one.name for one in scene.deferred_namespaces()}
     wanted = {one.name for one in scene.namespaces()}
@@ -174,14 +179,15 @@ def gates(scene: Scene) -> Iterator[Finding]:
         yield error(
             "gates.stuck",
             Subject("Namespace", namespace),
-            f"{len(names)} pods wait behind the scheduling gate {GATE}, and the namespace has not"
+            f"{len(names)} pods wait behind the scheduling gate {SCHEDULING_GATE}, and the"
+            " namespace has not"
             " opted in: no controller has removed it",
             f"Run: deferred-quota disable {namespace}",
             tuple(sorted(names)),
         )
 
 
-def unreadable_pods(scene: Scene) -> Iterator[Finding]:
+def unreadable_pods(scene: CheckContext) -> Iterator[Finding]:
     """Name pods whose usage cannot be read, of namespaces that have opted in."""
     for namespace in scene.deferred_namespaces():
         for words in scene.pods(namespace.name):

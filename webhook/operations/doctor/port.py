@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from webhook.cluster.api import VALIDATING_WEBHOOKS, NotFoundError, Object
+from webhook.jsonfields.fields import mapping, sequence
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import VALIDATING_WEBHOOKS, NotFoundError, Object
 from webhook.operations.deployments import COMPONENT_LABEL, DEPLOYMENTS, NAME_LABEL, asked_at
+from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
-from webhook.operations.doctor.scene import Scene
 from webhook.operations.findings import Finding, Subject, information, subject_of
 from webhook.operations.names import NETWORK_POLICIES
-from webhook.quota.fields import mapping, sequence
-from webhook.quota.reading import Node
-from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import REGISTRATION
+from webhook.state.webhook_selectors import WebhookSelector
+from webhook.state.well_known import REGISTRATION
 
 _LABELS: Final[Mapping[str, str]] = {NAME_LABEL: "deferred-quota", COMPONENT_LABEL: "webhook"}
 _OTHER_PORTS: Final = ("ops", 8080)
@@ -26,7 +26,7 @@ _FORGED: Final = (
 )
 
 
-def port(scene: Scene) -> Iterator[Finding]:
+def port(scene: CheckContext) -> Iterator[Finding]:
     """Try the port of a webhook outside of the cluster; else see who may reach that inside.
 
     Raises:
@@ -57,27 +57,27 @@ def port(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def _deployments(scene: Scene) -> tuple[Object, ...]:
+def _deployments(scene: CheckContext) -> tuple[Object, ...]:
     try:
         return scene.objects(DEPLOYMENTS, namespace=scene.settings.system_namespace)
     except (NoRightError, NotInSnapshotError):
         return ()  # the check of the Deployments says so
 
 
-def _is_closed(scene: Scene) -> bool:
+def _is_closed(scene: CheckContext) -> bool:
     """Return whether network policies name the clients that may connect to the webhook."""
     try:
         policies = scene.objects(NETWORK_POLICIES, namespace=scene.settings.system_namespace)
     except (NotFoundError, NotInSnapshotError):
         return False
-    selecting = [raw for raw in policies if _isolates(Node(raw))]
+    selecting = [raw for raw in policies if _isolates(FieldReader(raw))]
     return bool(selecting) and not any(map(_lets_anybody_in, selecting))
 
 
-def _isolates(policy: Node) -> bool:
+def _isolates(policy: FieldReader) -> bool:
     spec = policy.child("spec")
     types = spec.strings("policyTypes") or ("Ingress",)
-    return "Ingress" in types and LabelSelector.read(spec.child("podSelector")).selects(_LABELS)
+    return "Ingress" in types and WebhookSelector.read(spec.child("podSelector")).matches(_LABELS)
 
 
 def _lets_anybody_in(policy: Object) -> bool:

@@ -9,9 +9,10 @@ from datetime import timedelta
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from webhook.cluster.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
-from webhook.operations.doctor.scene import Scene
-from webhook.operations.doctor.selecting import (
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
+from webhook.operations.doctor.check_context import CheckContext
+from webhook.operations.doctor.namespace_selectors import (
     APPLY,
     gate_findings,
     selection_findings,
@@ -34,9 +35,8 @@ from webhook.operations.names import (
     VALIDATING,
     Entry,
 )
-from webhook.quota.reading import Node
-from webhook.state.label_selectors import LabelSelector
-from webhook.state.names import (
+from webhook.state.webhook_selectors import WebhookSelector
+from webhook.state.well_known import (
     BIND_ENTRY,
     DEFERRED_MODE,
     LAST_REGISTRATION,
@@ -52,7 +52,7 @@ _DOORS_THAT_NEED_ALL: Final = frozenset({BIND_ENTRY})
 """Entries whose requests may not be narrowed by an expression."""
 
 
-def registrations(scene: Scene) -> Iterator[Finding]:
+def registrations(scene: CheckContext) -> Iterator[Finding]:
     """Compare the webhook configurations with what is shipped."""
     yield from _configuration(scene, MUTATING_WEBHOOKS, REGISTRATION, MUTATING)
     yield from _configuration(scene, MUTATING_WEBHOOKS, LAST_REGISTRATION, MUTATING_LAST)
@@ -60,7 +60,7 @@ def registrations(scene: Scene) -> Iterator[Finding]:
 
 
 def _configuration(
-    scene: Scene, kind: Kind, configuration: str, entries: Mapping[str, Entry]
+    scene: CheckContext, kind: Kind, configuration: str, entries: Mapping[str, Entry]
 ) -> Iterator[Finding]:
     raw = scene.find(kind, configuration)
     if raw is None:
@@ -71,7 +71,7 @@ def _configuration(
         SHADOW_MODE: [one.labels for one in scene.shadow_namespaces()],
     }
 
-    def judge(node: Node, subject: Subject) -> Iterator[Finding]:
+    def judge(node: FieldReader, subject: Subject) -> Iterator[Finding]:
         found = {one.text("name"): one for one in node.children("webhooks")}
         for name, entry in entries.items():
             if name in found:
@@ -101,8 +101,8 @@ def _missing(subject: Subject, entries: Mapping[str, Entry]) -> Finding:
 
 
 def _entry(
-    scene: Scene,
-    node: Node,
+    scene: CheckContext,
+    node: FieldReader,
     subject: Subject,
     name: str,
     entry: Entry,
@@ -115,12 +115,12 @@ def _entry(
         judge = error if is_strict else warning
         message = f"webhook {name}: rules do not cover {', '.join(missing)}: {entry.without}"
         yield judge("webhooks.rules", subject, message, APPLY)
-    selector = LabelSelector.read(node.child("namespaceSelector"))
+    selector = WebhookSelector.read(node.child("namespaceSelector"))
     field = f"webhook {name}: namespaceSelector"
-    by_pacing = {GATE_ENTRY: gate_findings, UNGATED_ENTRY: ungated_findings}.get(name)
-    if by_pacing is not None:
-        pacing = scene.settings.pacing
-        yield from by_pacing(selector, subject, field, opted_in, pacing=pacing)
+    by_gating = {GATE_ENTRY: gate_findings, UNGATED_ENTRY: ungated_findings}.get(name)
+    if by_gating is not None:
+        gating = scene.settings.gating
+        yield from by_gating(selector, subject, field, opted_in, gating=gating)
     else:
         yield from selection_findings(
             selector, subject, field, opted_in, is_strict=is_strict, mode=entry.mode
@@ -135,7 +135,7 @@ def _entry(
         )
 
 
-def _ca_remedy(client: Node) -> str:
+def _ca_remedy(client: FieldReader) -> str:
     """Say who writes the CA: it comes with the certificate of a webhook in the cluster."""
     if not client.has("url"):
         return (
@@ -149,10 +149,11 @@ def _ca_remedy(client: Node) -> str:
     )
 
 
-def _policy(node: Node, subject: Subject, name: str, entry: Entry) -> Iterator[Finding]:
+def _policy(node: FieldReader, subject: Subject, name: str, entry: Entry) -> Iterator[Finding]:
     policy = node.text("failurePolicy") or "Fail"
     if policy != entry.policy:
-        # a mask that fails closed stops all pods; a door that fails open lets pods pass uncharged
+        # a mask that fails closed stops all pods; a handler that fails open lets pods pass
+        # uncharged
         judge = error if entry.policy == "Fail" or name == MASK_ENTRY else warning
         consequence = (
             entry.without if entry.policy == "Fail" else "an outage of the webhook stops requests"
@@ -167,10 +168,10 @@ def _policy(node: Node, subject: Subject, name: str, entry: Entry) -> Iterator[F
         yield warning("webhooks.timeout", subject, message, APPLY)
 
 
-def _narrowing(node: Node, subject: Subject, name: str, entry: Entry) -> Iterator[Finding]:
+def _narrowing(node: FieldReader, subject: Subject, name: str, entry: Entry) -> Iterator[Finding]:
     """Look at what lets requests pass by."""
     judge = error if entry.policy == "Fail" else warning
-    if not set(LabelSelector.read(node.child("objectSelector")).terms) <= set(entry.objects):
+    if not set(WebhookSelector.read(node.child("objectSelector")).terms) <= set(entry.objects):
         message = f"webhook {name}: objectSelector: leaves requests out"
         yield judge("webhooks.narrowed", subject, message, APPLY)
     if node.text("matchPolicy") == "Exact":
@@ -181,7 +182,7 @@ def _narrowing(node: Node, subject: Subject, name: str, entry: Entry) -> Iterato
         yield judge("webhooks.narrowed", subject, message, APPLY)
 
 
-def _bundle(scene: Scene, node: Node) -> Iterator[tuple[str, _Judge]]:
+def _bundle(scene: CheckContext, node: FieldReader) -> Iterator[tuple[str, _Judge]]:
     """Say what is wrong with the CA that the API server is to trust."""
     text = node.child("clientConfig").text("caBundle")
     if not text and node.child("clientConfig").has("url"):

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.cluster.api import Kind, Object
-from webhook.operations.doctor.scene import Scene, unreadable
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import Kind, Object
+from webhook.operations.doctor.check_context import CheckContext, unreadable
 from webhook.operations.findings import Finding, Severity, subject_of
 from webhook.operations.names import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.reading import Node
 
 _PLATFORM_NAMESPACE: Final = "kube-system"
 _LEDGERS: Final = "deferredquota.io"
@@ -128,7 +128,7 @@ _Roles = Mapping[tuple[str, str, str], tuple[_Rule, ...]]
 """(kind, namespace, name) → its rules."""
 
 
-def rights(scene: Scene) -> Iterator[Finding]:
+def rights(scene: CheckContext) -> Iterator[Finding]:
     """Look through all roles and bindings for powers in the hands of people and workloads.
 
     The platform's own subjects (`system:...`, kube-system) and this product's are left out. So is
@@ -153,7 +153,7 @@ def rights(scene: Scene) -> Iterator[Finding]:
             yield Finding(power.id, power.severity, None, _sum(found, power), power.remedy, found)
 
 
-def _counts(scene: Scene, namespace: str) -> bool:
+def _counts(scene: CheckContext, namespace: str) -> bool:
     """Say whether a binding in a namespace, or in none, says something of what is looked at."""
     return namespace in {"", scene.settings.system_namespace} or scene.looks_at(namespace)
 
@@ -164,7 +164,7 @@ def _sum(found: tuple[str, ...], power: _Power, most: int = 3) -> str:
 
 
 def _roles(
-    scene: Scene, kind: Kind, odd: list[Finding]
+    scene: CheckContext, kind: Kind, odd: list[Finding]
 ) -> dict[tuple[str, str, str], tuple[_Rule, ...]]:
     found: dict[tuple[str, str, str], tuple[_Rule, ...]] = {}
     for raw in scene.objects(kind):
@@ -176,7 +176,7 @@ def _roles(
                     frozenset(rule.strings("apiGroups")),
                     frozenset(rule.strings("resources")),
                 )
-                for rule in Node(raw).children("rules")
+                for rule in FieldReader(raw).children("rules")
             )
         except InvalidFieldError as err:
             odd.append(unreadable(subject, err))
@@ -192,7 +192,7 @@ def _note(
     trusted: Set[str],
 ) -> None:
     """Note what a binding gives to whom."""
-    node = Node(raw)
+    node = FieldReader(raw)
     namespace = node.child("metadata").text("namespace")
     reference = node.child("roleRef")
     kind, name = reference.text("kind"), reference.text("name")
@@ -210,7 +210,7 @@ def _note(
                 holders[power.id][words] = None
 
 
-def _holder(subject: Node, namespace: str, trusted: Set[str]) -> str:
+def _holder(subject: FieldReader, namespace: str, trusted: Set[str]) -> str:
     """Name a subject; empty if it belongs to the platform or to this product."""
     kind, name = subject.text("kind"), subject.text("name")
     home = subject.text("namespace") or namespace

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.cluster.api import MUTATING_WEBHOOKS
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import MUTATING_WEBHOOKS
+from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError
 from webhook.operations.doctor.masks import policy_name
-from webhook.operations.doctor.scene import Scene
-from webhook.operations.doctor.selecting import APPLY
+from webhook.operations.doctor.namespace_selectors import APPLY
 from webhook.operations.findings import Finding, Subject, information, subject_of, warning
 from webhook.operations.names import HAS_NO_UID, STAMP_ENTRY, STAMP_POLICY
-from webhook.quota.objects import Pod
-from webhook.quota.pods import is_terminal
-from webhook.quota.reading import Node
-from webhook.state.names import GUARDED_ANNOTATION, REGISTRATION
+from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.objects.model import Pod
+from webhook.state.well_known import GUARDED_ANNOTATION, REGISTRATION
 
 _FIELD: Final = f"webhook {STAMP_ENTRY}: matchConditions"
 
 
-def stamps(scene: Scene) -> Iterator[Finding]:
+def stamps(scene: CheckContext) -> Iterator[Finding]:
     """Look at the entry that pins, and at the policy that marks if there is one."""
     raw = scene.find(MUTATING_WEBHOOKS, REGISTRATION)
     yield from scene.judged(MUTATING_WEBHOOKS, [] if raw is None else [raw], _conditions)
@@ -33,7 +33,7 @@ def stamps(scene: Scene) -> Iterator[Finding]:
         yield warning("stamp.unbound", bindings[0], message, APPLY)
 
 
-def unmarked(scene: Scene) -> Iterator[Finding]:
+def unmarked(scene: CheckContext) -> Iterator[Finding]:
     """Count assigned pods without the mark, where Bindings are marked."""
     try:
         is_marked = all(_parts(scene))
@@ -61,7 +61,7 @@ def unmarked(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def _conditions(node: Node, subject: Subject) -> Iterator[Finding]:
+def _conditions(node: FieldReader, subject: Subject) -> Iterator[Finding]:
     for entry in node.children("webhooks"):
         if entry.text("name") != STAMP_ENTRY:
             continue
@@ -74,7 +74,7 @@ def _conditions(node: Node, subject: Subject) -> Iterator[Finding]:
             yield warning("webhooks.stamp", subject, message, APPLY)
 
 
-def _parts(scene: Scene) -> tuple[list[Subject], list[Subject]]:
+def _parts(scene: CheckContext) -> tuple[list[Subject], list[Subject]]:
     """Return the policy that marks, and what binds it."""
     kind, policies, bindings = scene.policies() or (None, (), ())
     if kind is None:

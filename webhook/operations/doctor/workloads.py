@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.cluster.api import VALIDATING_WEBHOOKS, ApiError, Object
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import VALIDATING_WEBHOOKS, ApiError, Object
 from webhook.operations.deployments import (
     COMPONENT_LABEL,
     DEPLOYMENTS,
@@ -14,8 +16,8 @@ from webhook.operations.deployments import (
     asked_at,
     troubles_of,
 )
+from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
-from webhook.operations.doctor.scene import Scene
 from webhook.operations.findings import (
     Finding,
     Subject,
@@ -23,9 +25,7 @@ from webhook.operations.findings import (
     information,
     warning,
 )
-from webhook.quota.fields import InvalidFieldError
-from webhook.quota.reading import Node
-from webhook.state.names import REGISTRATION, own_users
+from webhook.state.well_known import REGISTRATION, own_users
 
 _PRODUCT: Final = "deferred-quota"
 _WEBHOOK: Final = "webhook"
@@ -53,7 +53,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
 }
 
 
-def workloads(scene: Scene) -> Iterator[Finding]:
+def workloads(scene: CheckContext) -> Iterator[Finding]:
     """Look at the Deployments in the product's namespace; there may be none.
 
     A webhook or a controller may also run elsewhere: who is asked stands in the registration, and
@@ -73,7 +73,7 @@ def workloads(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def _place(scene: Scene) -> str:
+def _place(scene: CheckContext) -> str:
     """Say which webhook outside of the cluster the API server asks; empty if it asks none."""
     try:
         raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
@@ -84,13 +84,13 @@ def _place(scene: Scene) -> str:
 
 def _labels_of(raw: Object) -> Mapping[str, str]:
     try:
-        return Node(raw).child("metadata").string_map("labels")
+        return FieldReader(raw).child("metadata").string_map("labels")
     except InvalidFieldError:
         return {}  # none of ours
 
 
 def _judge(
-    scene: Scene, node: Node, subject: Subject, raw: Object, part: _Part, place: str
+    scene: CheckContext, node: FieldReader, subject: Subject, raw: Object, part: _Part, place: str
 ) -> Iterator[Finding]:
     if part.component == _CONTROLLER and not place:  # whom another webhook trusts is not to be seen
         yield from _user(scene, node, subject)
@@ -131,13 +131,13 @@ def _look(subject: Subject, part: _Part) -> str:
     return f"Look at its pods: kubectl describe pods {pods}"
 
 
-def _is_unseen(node: Node) -> bool:
+def _is_unseen(node: FieldReader) -> bool:
     """Say whether the status is of an earlier spec."""
     generation = node.child("metadata").integer("generation")
     return node.child("status").integer("observedGeneration") != generation
 
 
-def _user(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
+def _user(scene: CheckContext, node: FieldReader, subject: Subject) -> Iterator[Finding]:
     """Look whether the webhook knows the controller by the user that it runs as."""
     template = node.child("spec").child("template").child("spec")
     account = template.text("serviceAccountName") or "default"
@@ -155,7 +155,7 @@ def _user(scene: Scene, node: Node, subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _troubles(scene: Scene, raw: Object) -> str:
+def _troubles(scene: CheckContext, raw: Object) -> str:
     """Say what keeps its pods, where that may be seen."""
     try:
         found = troubles_of(scene.api, raw)

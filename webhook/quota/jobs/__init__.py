@@ -11,7 +11,7 @@ read what it changes and who changed what.
 How many pods there are, and whether they fit: `counting`, `pods` and `fitting`.
 """
 
-from webhook.quota.jobs.update import (
+from webhook.quota.jobs.update_validation import (
     ALL_GATES,
     Gates,
     JobGate,

@@ -24,17 +24,17 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from webhook.encoding import NumberText
-from webhook.quota.fields import (
+from webhook.jsonfields.encoding import NumberText
+from webhook.jsonfields.fields import (
     InvalidFieldError,
     child,
-    kind_of,
+    json_type_of,
     mapping,
     string_map,
     timestamp,
 )
-from webhook.quota.quantity import Quantity
-from webhook.quota.resources import parse_resource_list
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import parse_resource_list
 
 _MAX_DEPTH: Final = 64
 """More than twice the depth of any field of a pod template."""
@@ -167,7 +167,7 @@ def _scalar(value: object, field: str, shape: Shape) -> object:
         case str():
             return None if value == "" and not shape.is_optional else value
         case _:
-            raise InvalidFieldError(field, f"must be a JSON value, not {kind_of(value)}")
+            raise InvalidFieldError(field, f"must be a JSON value, not {json_type_of(value)}")
 
 
 def _amounts(value: object, field: str) -> object:
@@ -189,7 +189,7 @@ def _amount_but_zero(value: object, field: str) -> object:
 def _number_or_text(value: object, field: str) -> object:
     """Read what may be 80 or "http"; 80 is not "80", and its absence is the number 0."""
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise InvalidFieldError(field, f"must be a number or a string, not {kind_of(value)}")
+        raise InvalidFieldError(field, f"must be a number or a string, not {json_type_of(value)}")
     return None if value == 0 else value
 
 

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
-from webhook.quota.fields import FieldError, child, mapping, sequence, text
+from webhook.jsonfields.fields import FieldError, child, mapping, sequence, text
 
 _Members: TypeAlias = Mapping[str, object]
 

@@ -13,12 +13,12 @@ from enum import StrEnum, unique
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from webhook.quota.fields import FieldError, mapping, text
-from webhook.quota.jobs.changes import differences, shown
-from webhook.quota.jobs.resizes import Resize
+from webhook.jsonfields.fields import FieldError, mapping, text
+from webhook.quota.jobs.resize_diff import Resize
+from webhook.quota.jobs.template_diff import differences, shown
 from webhook.quota.jobs.templates import TEMPLATE, read_job_template
-from webhook.quota.jobs.update import JobState
-from webhook.quota.label_selectors import LabelSelector
+from webhook.quota.jobs.update_validation import JobState
+from webhook.quota.objects.label_selectors import LabelSelector
 
 _Members: TypeAlias = Mapping[str, object]
 

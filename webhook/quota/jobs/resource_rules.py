@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from webhook.quota.fields import FieldError, child, mapping, sequence, text
-from webhook.quota.names import (
+from webhook.jsonfields.fields import FieldError, child, mapping, sequence, text
+from webhook.quota.amounts.quantity import InvalidQuantityError, Quantity
+from webhook.quota.amounts.resources import ResourceList, parse_resource_list
+from webhook.quota.objects.names import (
     is_extended_resource,
     is_hugepages,
     is_native,
     qualified_name_errors,
 )
-from webhook.quota.quantity import InvalidQuantityError, Quantity
-from webhook.quota.resources import ResourceList, parse_resource_list
 
 NameRule: TypeAlias = Callable[[str, str], Iterator[FieldError]]
 

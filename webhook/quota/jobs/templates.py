@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from webhook.quota.fields import FieldError, InvalidFieldError, child, mapping, sequence
+from webhook.jsonfields.fields import FieldError, InvalidFieldError, child, mapping, sequence
 from webhook.quota.jobs.equality import canonical_members
-from webhook.quota.jobs.fields_of_jobs import JOB_SHAPE, TEMPLATE_SHAPE
+from webhook.quota.jobs.job_fields import JOB_SHAPE, TEMPLATE_SHAPE
 
 _Members: TypeAlias = Mapping[str, object]
 

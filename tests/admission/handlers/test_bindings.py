@@ -1,0 +1,887 @@
+"""Binds: a pod gets its node only while its quotas have room for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from tests.admission.handlers.conftest import OpenHarness
+from tests.admission.handlers.harness import (
+    NAMESPACE,
+    WAITING,
+    AdmissionHarness,
+    Reply,
+    a_bind_review,
+    a_review,
+    eventually,
+)
+from tests.builders import a_binding, a_container, a_pod, a_quota, an_expression
+from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, ConflictError
+
+LEGACY = pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
+
+
+def uid_of(obj: dict[str, object]) -> str:
+    return str(cast("dict[str, object]", obj["metadata"])["uid"])
+
+
+def waiting(
+    harness: AdmissionHarness, name: str = "web-1", cpu: str = "1", **fields: object
+) -> str:
+    """Store a pod that waits, let the engine see it, and return its uid."""
+    uid = f"uid-{name}"
+    harness.pod(name=name, uid=uid, requests={"cpu": cpu}, **fields)
+    harness.catch_up()
+    return uid
+
+
+def is_exceeded(reply: Reply) -> bool:
+    return reply.code == 403 and str(reply.message).startswith("exceeded quota: ")
+
+
+@LEGACY
+def test_a_name_that_no_pod_can_have_is_asked_of_nobody(
+    harness: AdmissionHarness, legacy: bool
+) -> None:
+    harness.client.broken.add(("get", "pods"))
+    for name in ("x" * 1_000_000, "Web_1", "a b"):
+        reply = harness.bind(name, uid="uid-web", legacy=legacy)
+        assert reply.code == 404
+        assert str(reply.message).startswith(f'pods "{name[:1024]}')
+    reply = harness.bind("", uid="uid-web", legacy=legacy)
+    assert (reply.code, reply.message) == (400, "Name parameter required.")
+
+
+# -- charging ------------------------------------------------------------------------------
+
+
+@LEGACY
+def test_a_pod_that_fits_is_reserved_before_the_answer(
+    harness: AdmissionHarness, legacy: bool
+) -> None:
+    uid = waiting(harness)
+    reply = harness.bind("web-1", uid=uid, legacy=legacy)
+    assert reply.allowed
+    assert reply.audit == {
+        "decision": "reserved",
+        "quota": "p1",
+        "requested": "cpu=1,requests.cpu=1",
+        "ledger": harness.ledger_version(),
+    }
+    assert harness.reservations()["web-1"] == {
+        "uid": uid,
+        "pod": "web-1",
+        "door": "Bind",
+        "usage": {"cpu": "1", "requests.cpu": "1"},
+        "quotas": ["p1"],
+        "serial": 1,
+    }
+
+
+@LEGACY
+def test_a_pod_that_does_not_fit_is_refused_in_the_words_of_the_api_server(
+    harness: AdmissionHarness, legacy: bool
+) -> None:
+    harness.pod(name="runs", uid="uid-runs", node="node-1", requests={"cpu": "1500m"})
+    harness.wait_until_settled()
+    uid = waiting(harness)
+    before = harness.ledger_version()
+    reply = harness.bind("web-1", uid=uid, legacy=legacy)
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    assert reply.message == (
+        "exceeded quota: p1, requested: requests.cpu=1, used: requests.cpu=1500m,"
+        " limited: requests.cpu=2"
+    )
+    assert reply.details == {
+        "name": "web-1",
+        "kind": "bindings" if legacy else "pods",
+        "causes": [
+            {
+                "reason": "QuotaExceeded",
+                "field": "p1/requests.cpu",
+                "message": "requested=1,used=1500m,limited=2",
+            }
+        ],
+    }
+    assert reply.audit == {
+        "decision": "denied",
+        "quota": "p1",
+        "requested": "requests.cpu=1",
+        "used": "requests.cpu=1500m",
+        "limited": "requests.cpu=2",
+    }
+    assert reply.warnings == []
+    assert harness.ledger_version() == before
+
+
+def test_only_exceeded_resources_are_named_sorted_bytewise(open_harness: OpenHarness) -> None:
+    hard = {"requests.cpu": "1", "limits.cpu": "1", "requests.memory": "9Gi", "pods": "0"}
+    harness = open_harness(a_quota("p1", hard=hard))
+    amounts = {"cpu": "2", "memory": "1Gi"}
+    harness.pod(requests=amounts, limits=amounts)
+    harness.catch_up()
+    reply = harness.bind("web-1", uid="pod-uid-1")
+    assert reply.message == (
+        "exceeded quota: p1, requested: limits.cpu=2,requests.cpu=2,"
+        " used: limits.cpu=0,requests.cpu=0, limited: limits.cpu=1,requests.cpu=1"
+    )
+    assert [field for _, field, _ in reply.causes] == ["p1/limits.cpu", "p1/requests.cpu"]
+
+
+def test_quotas_are_asked_in_the_order_of_their_names_and_charged_all_or_none(
+    open_harness: OpenHarness,
+) -> None:
+    harness = open_harness(
+        a_quota("zz", uid="z", hard={"requests.cpu": "0"}),
+        a_quota("aa", uid="a", hard={"requests.cpu": "9"}),
+        a_quota("mm", uid="m", hard={"requests.cpu": "0"}),
+    )
+    reply = harness.bind("web-1", uid=waiting(harness))
+    assert str(reply.message).startswith("exceeded quota: mm, ")
+    assert harness.reservations() == {}
+
+
+def test_exactly_as_much_as_is_left_fits(harness: AdmissionHarness) -> None:
+    waiting(harness, cpu="2")
+    assert harness.bind_in_fact("web-1").allowed
+    harness.wait_until_settled()
+    assert harness.used() == {"requests.cpu": "2"}
+    assert is_exceeded(harness.bind("web-2", uid=waiting(harness, "web-2", "1m")))
+
+
+def test_what_is_promised_counts_before_it_is_used(harness: AdmissionHarness) -> None:
+    first, second = waiting(harness, "web-1", "1500m"), waiting(harness, "web-2")
+    assert harness.bind("web-1", uid=first).allowed
+    reply = harness.bind("web-2", uid=second)
+    assert reply.message == (
+        "exceeded quota: p1, requested: requests.cpu=1, used: requests.cpu=1500m,"
+        " limited: requests.cpu=2"
+    )
+
+
+def test_a_repeated_bind_is_charged_once(harness: AdmissionHarness) -> None:
+    uid = waiting(harness, cpu="2")
+    for _ in range(3):
+        assert harness.bind("web-1", uid=uid).decision == "reserved"
+    assert harness.reserved() == {"requests.cpu": "2"}
+    assert harness.reservations()["web-1"]["serial"] == 3
+
+
+def test_a_bind_that_storage_carried_out_moves_from_reserved_to_used(
+    harness: AdmissionHarness,
+) -> None:
+    waiting(harness)
+    assert harness.bind_in_fact("web-1").allowed
+    harness.wait_until_settled()
+    assert harness.used() == {"requests.cpu": "1"}
+    assert harness.reservations() == {}
+
+
+def test_init_containers_overhead_and_text_count_as_the_platform_counts_them(
+    open_harness: OpenHarness,
+) -> None:
+    harness = open_harness(a_quota("p1", hard={"requests.cpu": "1"}))
+    harness.pod(
+        a_container(requests={"cpu": "1.000"}),
+        init=[a_container("setup", requests={"cpu": "3"})],
+        overhead={"cpu": "250m"},
+    )
+    harness.catch_up()
+    reply = harness.bind("web-1", uid="pod-uid-1")
+    assert "requested: requests.cpu=3250m, used: requests.cpu=0" in str(reply.message)
+
+
+def test_a_pod_that_asks_for_nothing_fits_a_quota_that_is_over_its_limit(
+    open_harness: OpenHarness,
+) -> None:
+    harness = open_harness(a_quota("p1", hard={"requests.cpu": "0"}))
+    harness.pod(name="runs", uid="uid-runs", node="node-1", requests={"cpu": "1"})
+    harness.wait_until_settled()
+    assert harness.bind("web-1", uid=waiting(harness, cpu="0")).allowed
+    assert harness.reserved() == {}
+    harness.pod(name="bare", uid="uid-bare", requests={"memory": "1Gi"})
+    harness.catch_up()
+    assert harness.bind("bare", uid="uid-bare").code == 403  # it has to say what cpu it needs
+
+
+def test_a_pod_that_says_nothing_of_compute_is_not_charged(open_harness: OpenHarness) -> None:
+    harness = open_harness(a_quota("p1"), settings={"mustSpecify": "off"})
+    harness.pod()
+    harness.catch_up()
+    reply = harness.bind("web-1", uid="pod-uid-1")
+    assert (reply.allowed, reply.audit) == (True, {"decision": "nothing-charged"})
+    assert harness.reservations() == {}
+
+
+def test_without_deferred_quotas_a_bind_is_not_charged_and_needs_no_ledger(
+    open_harness: OpenHarness,
+) -> None:
+    harness = open_harness(a_quota("counts", hard={"pods": "0", "requests.storage": "0"}))
+    reply = harness.bind("web-1", uid=waiting(harness, cpu="99"))
+    assert (reply.allowed, reply.decision) == (True, "nothing-charged")
+    assert harness.ledger() is None
+
+
+def test_native_resources_of_a_mixed_quota_are_left_to_the_api_server(
+    open_harness: OpenHarness,
+) -> None:
+    hard = {
+        "requests.cpu": "2",
+        "pods": "0",
+        "requests.ephemeral-storage": "0",
+        "requests.nvidia.com/gpu": "0",
+        "count/pods": "0",
+    }
+    harness = open_harness(a_quota("p1", hard=hard))
+    amounts = {"cpu": "1", "ephemeral-storage": "1Gi", "nvidia.com/gpu": "1"}
+    harness.pod(requests=amounts, limits={"nvidia.com/gpu": "1"})
+    harness.catch_up()
+    assert harness.bind("web-1", uid="pod-uid-1").decision == "reserved"
+
+
+def test_an_extended_resource_can_be_deferred_too(open_harness: OpenHarness) -> None:
+    harness = open_harness(
+        a_quota("p1", hard={"requests.nvidia.com/gpu": "1"}),
+        settings={"deferredResources": ["requests.nvidia.com/gpu"]},
+    )
+    harness.pod(requests={"nvidia.com/gpu": "2"}, limits={"nvidia.com/gpu": "2"})
+    harness.catch_up()
+    reply = harness.bind("web-1", uid="pod-uid-1")
+    assert reply.message == (
+        "exceeded quota: p1, requested: requests.nvidia.com/gpu=2,"
+        " used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=1"
+    )
+
+
+def test_the_old_spelling_of_a_key_is_the_same_resource_and_its_own_limit(
+    open_harness: OpenHarness,
+) -> None:
+    harness = open_harness(a_quota("p1", hard={"cpu": "1"}))
+    reply = harness.bind("web-1", uid=waiting(harness, cpu="2"))
+    assert reply.message == "exceeded quota: p1, requested: cpu=2, used: cpu=0, limited: cpu=1"
+
+
+# -- which pod -----------------------------------------------------------------------------
+
+
+@LEGACY
+def test_a_pod_that_is_not_there_is_refused_as_storage_does(
+    harness: AdmissionHarness, legacy: bool
+) -> None:
+    reply = harness.bind("gone", uid="uid-gone", legacy=legacy)
+    assert (reply.code, reply.reason) == (404, "NotFound")
+    assert reply.message == 'pods "gone" not found'
+    assert reply.details["name"] == "gone"
+
+
+@LEGACY
+def test_a_gated_pod_is_refused_as_storage_does(harness: AdmissionHarness, legacy: bool) -> None:
+    uid = waiting(harness, schedulingGates=[{"name": "example.com/hold"}])
+    reply = harness.bind("web-1", uid=uid, legacy=legacy)
+    assert (reply.code, reply.reason) == (409, "Conflict")
+    assert reply.message == "pod web-1 has non-empty .spec.schedulingGates"
+    assert harness.reservations() == {}
+
+
+def assigned(harness: AdmissionHarness) -> str:
+    harness.pod(name="web-1", uid="uid-web-1", node="node-9", requests={"cpu": "5"})
+    return "uid-web-1"
+
+
+def deleting(harness: AdmissionHarness) -> str:
+    metadata = {"finalizers": ["example.com/hold"]}
+    harness.pod(name="web-1", uid="uid-web-1", requests={"cpu": "5"}, metadata=metadata)
+    harness.api.delete(PODS, "web-1", namespace=NAMESPACE)
+    return "uid-web-1"
+
+
+def of_another_uid(harness: AdmissionHarness) -> str:
+    harness.pod(name="web-1", uid="uid-web-1", requests={"cpu": "5"})
+    return "uid-of-another"
+
+
+IRREVERSIBLE = {"assigned": assigned, "deleting": deleting, "of another uid": of_another_uid}
+
+
+@LEGACY
+@pytest.mark.parametrize("make", IRREVERSIBLE.values(), ids=IRREVERSIBLE.keys())
+def test_a_pod_that_storage_will_refuse_for_ever_passes_uncharged(
+    harness: AdmissionHarness, make: object, legacy: bool
+) -> None:
+    uid = cast("str", make(harness))  # type: ignore[operator]
+    harness.wait_until_settled()
+    before = harness.ledger_version()
+    reply = harness.bind("web-1", uid=uid, legacy=legacy)
+    assert (reply.allowed, reply.audit) == (True, {"decision": "passthrough"})
+    assert harness.ledger_version() == before
+    with pytest.raises(ConflictError):
+        harness.api.bind(a_binding("web-1", uid=uid))
+
+
+def no_pod(_desk: AdmissionHarness) -> None:
+    """Nothing is stored."""
+
+
+@LEGACY
+@pytest.mark.parametrize("dry_run", [False, True], ids=["in fact", "dry run"])
+@pytest.mark.parametrize("make", [no_pod, waiting, assigned])
+def test_a_binding_that_names_no_uid_is_refused_whatever_pod_there_is(
+    harness: AdmissionHarness,
+    make: Callable[[AdmissionHarness], object],
+    dry_run: bool,
+    legacy: bool,
+) -> None:
+    make(harness)
+    reply = harness.bind("web-1", legacy=legacy, dry_run=dry_run)
+    assert (reply.code, reply.reason) == (409, "Conflict")
+    detail = (
+        "must name the uid of pod web-1, so that no other pod of that name is bound;"
+        " the mutating webhook that adds it was not asked"
+    )
+    assert reply.message == f"metadata.uid: {detail}"
+    assert reply.causes == [("FieldValueRequired", "metadata.uid", detail)]
+    assert reply.audit == {"decision": "denied", "reason": reply.message}
+    assert harness.reservations() == {}
+
+
+# -- cache and truth -----------------------------------------------------------------------
+
+
+def test_a_waiting_pod_in_the_cache_costs_no_question(harness: AdmissionHarness) -> None:
+    uid = waiting(harness)
+    harness.wait_until_settled()
+    harness.client.calls.clear()
+    assert harness.bind("web-1", uid=uid).allowed
+    assert [call for call in harness.client.calls if call[1] == "pods"] == []
+
+
+def test_a_pod_that_the_cache_has_not_seen_yet_is_looked_up(harness: AdmissionHarness) -> None:
+    harness.client.pause(PODS, WAITING)
+    harness.pod(name="new", uid="uid-new", requests={"cpu": "2"})
+    assert harness.bind("new", uid="uid-new").decision == "reserved"
+    assert harness.reserved() == {"requests.cpu": "2"}
+
+
+def test_a_pod_that_was_made_again_under_its_name_is_charged_as_it_is_now(
+    harness: AdmissionHarness,
+) -> None:
+    waiting(harness, cpu="1")
+    harness.client.pause(PODS, WAITING)
+    harness.api.delete(PODS, "web-1", namespace=NAMESPACE)
+    harness.pod(name="web-1", uid="uid-again", requests={"cpu": "2"})
+    assert harness.bind("web-1", uid="uid-again").decision == "reserved"
+    assert harness.reservations()["web-1"]["uid"] == "uid-again"
+    assert harness.reserved() == {"requests.cpu": "2"}
+
+
+def test_a_binding_of_the_former_pod_of_that_name_is_not_charged_for_the_new_one(
+    harness: AdmissionHarness,
+) -> None:
+    old = waiting(harness, cpu="1")
+    harness.api.delete(PODS, "web-1", namespace=NAMESPACE)
+    waiting(harness, "other")
+    harness.pod(name="web-1", uid="uid-again", requests={"cpu": "2"})
+    harness.catch_up()
+    assert harness.bind("web-1", uid=old).decision == "passthrough"
+    assert harness.reservations() == {}
+
+
+def test_a_pod_that_was_gated_when_it_was_seen_may_be_free_now(harness: AdmissionHarness) -> None:
+    uid = waiting(harness, schedulingGates=[{"name": "example.com/hold"}])
+    harness.client.pause(PODS, WAITING)
+    harness.api.patch(PODS, "web-1", {"spec": {"schedulingGates": None}}, namespace=NAMESPACE)
+    assert harness.bind("web-1", uid=uid).decision == "reserved"
+
+
+def test_a_pod_that_was_assigned_since_it_was_seen_stays_charged_once(
+    harness: AdmissionHarness,
+) -> None:
+    uid = waiting(harness, cpu="2")
+    harness.client.pause(PODS, WAITING)
+    harness.api.bind(a_binding("web-1", uid=uid))
+    reply = harness.bind("web-1", uid=uid)
+    # reserved, refused as counted already, or passed on: never more than there is
+    assert reply.allowed or is_exceeded(reply)
+    harness.client.resume()
+    harness.wait_until_settled()
+    assert harness.used() == {"requests.cpu": "2"}
+    assert harness.reservations() == {}
+
+
+@pytest.mark.parametrize(("phase", "uid"), [("mutate", ""), ("validate", "uid-unseen")])
+def test_a_pod_that_cannot_be_looked_up_is_undecided(
+    harness: AdmissionHarness, phase: str, uid: str
+) -> None:
+    harness.client.broken.add(("get", "pods"))
+    review = a_bind_review("unseen", uid=uid)
+    reply = harness.mutate(review) if phase == "mutate" else harness.validate(review)
+    assert (reply.code, reply.reason) == (429, "TooManyRequests")
+    assert reply.message == "the API server does not answer: no route to the pods"
+    assert reply.details["retryAfterSeconds"] == 1
+
+
+def test_a_resize_before_the_bind_is_charged_though_the_cache_has_not_seen_it(
+    harness: AdmissionHarness,
+) -> None:
+    uid = waiting(harness, cpu="1")
+    harness.wait_until_settled()
+    old = harness.stored(PODS, "web-1")
+    new = a_pod(name="web-1", uid=uid, requests={"cpu": "3"})
+    cast("dict[str, object]", new["metadata"])["resourceVersion"] = cast(
+        "dict[str, object]", old["metadata"]
+    )["resourceVersion"]
+    assert harness.change_pod(old, new, subresource="resize").allowed
+    harness.client.pause(PODS, WAITING)
+    harness.api.update(PODS, new, subresource="resize")
+    reply = harness.bind("web-1", uid=uid)
+    assert reply.message == (
+        "exceeded quota: p1, requested: requests.cpu=3, used: requests.cpu=0,"
+        " limited: requests.cpu=2"
+    )
+
+
+# -- what the Binding says -----------------------------------------------------------------
+
+
+def stamped(
+    harness: AdmissionHarness, review: dict[str, object]
+) -> tuple[Reply, dict[str, object]]:
+    reply = harness.mutate(review)
+    assert reply.allowed
+    return reply, cast("dict[str, object]", reply.object["metadata"])
+
+
+@LEGACY
+def test_a_binding_without_uid_is_pinned_to_the_pod(
+    harness: AdmissionHarness, legacy: bool
+) -> None:
+    uid = waiting(harness)
+    harness.wait_until_settled()
+    reply, metadata = stamped(harness, a_bind_review("web-1", legacy=legacy))
+    assert reply.decision == "stamped"
+    assert metadata == {
+        "name": "web-1",
+        "namespace": NAMESPACE,
+        "uid": uid,
+        "annotations": {"deferredquota.io/guarded": harness.ledger_version()},
+    }
+    assert reply.object["target"] == {"kind": "Node", "name": "node-1"}
+
+
+def test_a_uid_that_is_there_is_left_alone_and_no_pod_is_looked_up(
+    harness: AdmissionHarness,
+) -> None:
+    harness.client.broken.add(("get", "pods"))
+    reply, metadata = stamped(harness, a_bind_review("web-1", uid="as-sent"))
+    assert metadata["uid"] == "as-sent"
+    assert [operation["path"] for operation in reply.patch] == ["/metadata/annotations"]
+
+
+def test_annotations_and_labels_of_others_stay(harness: AdmissionHarness) -> None:
+    review = a_bind_review("web-1", uid="u", annotations={"example.com/why": "because"})
+    reply, metadata = stamped(harness, review)
+    assert metadata["annotations"] == {
+        "example.com/why": "because",
+        "deferredquota.io/guarded": harness.ledger_version(),
+    }
+    assert [operation["path"] for operation in reply.patch] == [
+        "/metadata/annotations/deferredquota.io~1guarded"
+    ]
+
+
+@LEGACY
+def test_stamping_a_stamped_binding_changes_nothing(
+    harness: AdmissionHarness, legacy: bool
+) -> None:
+    waiting(harness)
+    review = a_bind_review("web-1", legacy=legacy)
+    reply, _ = stamped(harness, review)
+    cast("dict[str, object]", review["request"])["object"] = reply.object
+    again, _ = stamped(harness, review)
+    assert again.patch == []
+
+
+def test_a_stamp_that_somebody_wrote_beforehand_is_replaced(harness: AdmissionHarness) -> None:
+    review = a_bind_review("web-1", uid="u", annotations={"deferredquota.io/guarded": "forged"})
+    _, metadata = stamped(harness, review)
+    assert metadata["annotations"] == {"deferredquota.io/guarded": harness.ledger_version()}
+
+
+def test_without_a_ledger_the_stamp_is_zero(open_harness: OpenHarness) -> None:
+    harness = open_harness()
+    _, metadata = stamped(harness, a_bind_review("web-1", uid="u"))
+    assert metadata["annotations"] == {"deferredquota.io/guarded": "0"}
+
+
+@LEGACY
+@pytest.mark.parametrize("dry_run", [False, True], ids=["in fact", "dry run"])
+def test_a_binding_without_uid_of_a_pod_that_is_not_there_is_refused_as_storage_does(
+    harness: AdmissionHarness, dry_run: bool, legacy: bool
+) -> None:
+    reply = harness.mutate(a_bind_review("gone", legacy=legacy, dry_run=dry_run))
+    assert (reply.code, reply.reason) == (404, "NotFound")
+    assert reply.message == 'pods "gone" not found'
+    harness.client.pause(PODS, WAITING)
+    harness.pod(name="gone", uid="uid-late", requests={"cpu": "1"})
+    _, metadata = stamped(harness, a_bind_review("gone", legacy=legacy, dry_run=dry_run))
+    assert metadata["uid"] == "uid-late"
+
+
+def test_metadata_that_is_null_is_filled(harness: AdmissionHarness) -> None:
+    uid = waiting(harness)
+    binding = {**a_binding("web-1"), "metadata": None}
+    review = a_review("CREATE", "pods", binding, subresource="binding", name="web-1")
+    _, metadata = stamped(harness, review)
+    assert metadata["uid"] == uid
+
+
+def test_stamping_writes_nothing(harness: AdmissionHarness) -> None:
+    waiting(harness)
+    harness.wait_until_settled()
+    before = harness.cluster.resource_version
+    stamped(harness, a_bind_review("web-1"))
+    stamped(harness, a_bind_review("web-1", dry_run=True))
+    assert harness.cluster.resource_version == before
+
+
+def test_a_pin_that_was_overtaken_makes_storage_refuse(harness: AdmissionHarness) -> None:
+    waiting(harness)
+    reply, _ = stamped(harness, a_bind_review("web-1"))
+    harness.api.delete(PODS, "web-1", namespace=NAMESPACE)
+    harness.pod(name="web-1", uid="uid-again", requests={"cpu": "2"})
+    with pytest.raises(ConflictError, match="Precondition failed: UID"):
+        harness.api.bind(reply.object)
+
+
+WRONG = {
+    "metadata": ({"metadata": []}, "metadata", "must be an object, not a list"),
+    "name": ({"metadata": {"name": 7}}, "metadata.name", "must be a string, not a number"),
+    "uid": (
+        {"metadata": {"name": "web-1", "uid": True}},
+        "metadata.uid",
+        "must be a string, not a boolean",
+    ),
+}
+
+
+@LEGACY
+@pytest.mark.parametrize(("change", "field", "detail"), WRONG.values(), ids=WRONG.keys())
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_a_field_of_the_wrong_type_is_refused_with_its_path(
+    harness: AdmissionHarness,
+    change: dict[str, object],
+    field: str,
+    detail: str,
+    legacy: bool,
+    phase: str,
+) -> None:
+    resource, subresource = ("bindings", "") if legacy else ("pods", "binding")
+    review = a_review(
+        "CREATE", resource, {**a_binding(), **change}, subresource=subresource, name="web-1"
+    )
+    reply = harness.mutate(review) if phase == "mutate" else harness.validate(review)
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert reply.message == f"{field}: {detail}"
+    assert reply.causes == [("FieldValueInvalid", field, detail)]
+    assert (reply.details["name"], reply.details["kind"]) == ("web-1", "Binding")
+
+
+@pytest.mark.parametrize("annotations", [7, "text", ["a"]], ids=["number", "string", "list"])
+def test_annotations_of_the_wrong_type_are_refused_with_their_path(
+    harness: AdmissionHarness, annotations: object
+) -> None:
+    binding = {**a_binding(), "metadata": {"name": "web-1", "annotations": annotations}}
+    review = a_review("CREATE", "pods", binding, subresource="binding")
+    reply = harness.mutate(review)
+    assert reply.code == 422
+    assert str(reply.message).startswith("metadata.annotations: must be an object")
+
+
+def test_a_stored_pod_that_cannot_be_read_is_refused_with_the_path(
+    harness: AdmissionHarness,
+) -> None:
+    harness.client.pause(PODS)
+    harness.client.pause(PODS, WAITING)
+    harness.cluster.load([(PODS, a_pod(name="odd", uid="uid-odd", requests={"cpu": "two"}))])
+    reply = harness.bind("odd", uid="uid-odd")
+    assert reply.code == 422
+    assert "spec.containers[0].resources.requests.cpu" in str(reply.message)
+
+
+# -- dry run -------------------------------------------------------------------------------
+
+
+@LEGACY
+@pytest.mark.parametrize(("cpu", "fits"), [("2", True), ("3", False)], ids=["fits", "does not"])
+def test_a_dry_run_tells_the_truth_and_writes_nothing(
+    harness: AdmissionHarness, cpu: str, fits: bool, legacy: bool
+) -> None:
+    uid = waiting(harness, cpu=cpu)
+    harness.wait_until_settled()
+    before = harness.cluster.resource_version
+    reply = harness.bind("web-1", uid=uid, legacy=legacy, dry_run=True)
+    assert reply.allowed == fits
+    assert fits or is_exceeded(reply)
+    assert reply.decision == ("would-reserve" if fits else "denied")
+    assert harness.cluster.resource_version == before
+
+
+# -- a class of the pod's own invention ----------------------------------------------------
+
+
+@pytest.mark.parametrize("dry_run", [False, True], ids=["in fact", "dry run"])
+def test_a_qos_class_that_was_forged_while_nobody_looked_is_refused_at_the_bind(
+    open_harness: OpenHarness, dry_run: bool
+) -> None:
+    """Its quota would not be about it, and it would run uncharged."""
+    harness = open_harness(a_quota("p1", hard={"requests.cpu": "2"}, scopes=["NotBestEffort"]))
+    harness.pod(requests={"cpu": "5"}, status={"phase": "Pending", "qosClass": "BestEffort"})
+    harness.catch_up()
+    reply = harness.bind("web-1", uid="pod-uid-1", dry_run=dry_run)
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    words = "status.qosClass: BestEffort is not what the pod's resources make it: Burstable"
+    assert reply.message == words
+
+
+# -- containers that do not say what they need ---------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_refused"), [("create", True), ("bind", True), ("off", False)]
+)
+def test_containers_must_specify_at_the_bind_unless_that_is_off(
+    open_harness: OpenHarness, setting: str, is_refused: bool
+) -> None:
+    harness = open_harness(
+        a_quota("p1", hard={"requests.cpu": "2", "limits.memory": "1Gi", "pods": "5"}),
+        settings={"mustSpecify": setting},
+    )
+    harness.pod(
+        a_container("b", requests={"cpu": "1"}),
+        a_container("a", limits={"memory": "1Mi"}),
+    )
+    harness.catch_up()
+    reply = harness.bind("web-1", uid="pod-uid-1")
+    if not is_refused:
+        assert reply.decision == "reserved"
+        return
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    assert reply.message == (
+        "failed quota: p1: must specify limits.memory for: b; requests.cpu for: a"
+    )
+    assert reply.causes == [
+        ("MustSpecify", "p1/limits.memory", "must specify limits.memory for: b"),
+        ("MustSpecify", "p1/requests.cpu", "must specify requests.cpu for: a"),
+    ]
+    assert reply.audit == {"decision": "denied", "reason": reply.message}
+
+
+# -- scopes --------------------------------------------------------------------------------
+
+SCOPED = {
+    "PriorityClass In": (
+        {"expressions": [an_expression("PriorityClass", "In", "gold")]},
+        {"priorityClassName": "gold"},
+        {"priorityClassName": "silver"},
+    ),
+    "PriorityClass NotIn": (
+        {"expressions": [an_expression("PriorityClass", "NotIn", "gold")]},
+        {},
+        {"priorityClassName": "gold"},
+    ),
+    "Terminating": ({"scopes": ["Terminating"]}, {"activeDeadlineSeconds": 0}, {}),
+    "NotTerminating": ({"scopes": ["NotTerminating"]}, {}, {"activeDeadlineSeconds": 60}),
+    "NotBestEffort": ({"scopes": ["NotBestEffort"]}, {}, {"resources": {}}),
+}
+
+
+@pytest.mark.parametrize(("quota", "inside", "outside"), SCOPED.values(), ids=SCOPED.keys())
+def test_a_scoped_quota_judges_the_pods_it_is_about(
+    open_harness: OpenHarness,
+    quota: dict[str, object],
+    inside: dict[str, object],
+    outside: dict[str, object],
+) -> None:
+    harness = open_harness(a_quota("p1", **quota))  # type: ignore[arg-type]
+    # an empty `resources` of the pod makes it BestEffort whatever its containers ask
+    assert is_exceeded(harness.bind("in", uid=waiting(harness, "in", "3", **inside)))
+    assert harness.bind("out", uid=waiting(harness, "out", "3", **outside)).allowed
+    assert set(harness.reservations()) == {"out"}
+    assert harness.reserved() == {}
+
+
+def test_best_effort_quotas_limit_no_compute_and_charge_nothing(open_harness: OpenHarness) -> None:
+    harness = open_harness(a_quota("p1", hard={"pods": "0"}, scopes=["BestEffort"]))
+    assert harness.bind("web-1", uid=waiting(harness)).decision == "nothing-charged"
+
+
+def test_a_pod_of_no_quota_is_remembered_for_a_quota_that_comes(open_harness: OpenHarness) -> None:
+    harness = open_harness(
+        a_quota("gold", expressions=[an_expression("PriorityClass", "In", "gold")])
+    )
+    uid = waiting(harness, cpu="2")
+    assert harness.bind("web-1", uid=uid).audit["quota"] == ""
+    harness.create(a_quota("late", hard={"requests.cpu": "2"}))
+    harness.wait_until_settled()
+    assert harness.reserved("late") == {"requests.cpu": "2"}
+    assert is_exceeded(harness.bind("web-2", uid=waiting(harness, "web-2")))
+
+
+# -- what is not ours ----------------------------------------------------------------------
+
+
+def test_an_excluded_quota_is_left_to_the_api_server(open_harness: OpenHarness) -> None:
+    excluded = {"annotations": {"deferredquota.io/exclude": "true"}}
+    harness = open_harness(a_quota("p1", hard={"requests.cpu": "0"}, metadata=excluded))
+    assert harness.bind("web-1", uid=waiting(harness)).decision == "nothing-charged"
+
+
+@pytest.mark.parametrize("mode", ["", "shadow", "Deferred"])
+def test_a_namespace_that_has_not_opted_in_is_not_touched(
+    open_harness: OpenHarness, mode: str
+) -> None:
+    harness = open_harness(a_quota("p1", hard={"requests.cpu": "0"}), mode=mode)
+    uid = waiting(harness)
+    reply = harness.bind("web-1", uid=uid)
+    assert (reply.allowed, reply.audit) == (True, {"decision": "not-opted-in"})
+    assert harness.mutate(a_bind_review("web-1")).patch == []
+    assert harness.ledger() is None
+
+
+def test_an_exempt_namespace_is_not_touched_whatever_its_label_says(
+    open_harness: OpenHarness,
+) -> None:
+    harness = open_harness(
+        a_quota("p1", hard={"requests.cpu": "0"}), settings={"exemptNamespaces": [NAMESPACE]}
+    )
+    reply = harness.bind("web-1", uid=waiting(harness))
+    assert (reply.allowed, reply.audit) == (True, {"decision": "exempt"})
+
+
+# -- when nothing can be decided -----------------------------------------------------------
+
+
+def is_undecided(reply: Reply, message: str) -> bool:
+    return (
+        (reply.code, reply.reason) == (429, "TooManyRequests")
+        and reply.message == message
+        and reply.details["retryAfterSeconds"] == 1
+        and reply.audit == {"decision": "undecided", "reason": message}
+    )
+
+
+@pytest.mark.parametrize("dry_run", [False, True], ids=["in fact", "dry run"])
+def test_without_a_ledger_nothing_is_decided(open_harness: OpenHarness, dry_run: bool) -> None:
+    harness = open_harness(a_quota("p1"), with_controller=False)
+    uid = waiting(harness)
+    reply = harness.bind("web-1", uid=uid, dry_run=dry_run)
+    assert is_undecided(reply, "the quota ledger of this namespace is not there yet")
+
+
+def test_a_quota_that_cannot_be_read_holds_binds_up_and_is_named(harness: AdmissionHarness) -> None:
+    uid = waiting(harness)
+    harness.create(a_quota("broken", hard={"requests.cpu": "many"}))
+    harness.catch_up()
+    reply = harness.bind("web-1", uid=uid)
+    assert reply.code == 429
+    assert str(reply.message).startswith(
+        "quota broken cannot be read: spec.hard[requests.cpu]: 'many' is not a quantity"
+    )
+    harness.api.delete(RESOURCE_QUOTAS, "broken", namespace=NAMESPACE)
+    harness.catch_up()
+    assert harness.bind("web-1", uid=uid).allowed
+
+
+def test_a_quota_whose_scopes_cannot_be_evaluated_holds_binds_up_and_is_named(
+    open_harness: OpenHarness,
+) -> None:
+    harness = open_harness(
+        a_quota("p1"),
+        a_quota("odd", uid="o", expressions=[an_expression("PriorityClass", "In", "bad value!")]),
+    )
+    reply = harness.bind("web-1", uid=waiting(harness))
+    assert (reply.code, reply.reason) == (429, "TooManyRequests")
+    assert str(reply.message).startswith(
+        "error matching scopes of quota odd, err: error on matching scope"
+        " {PriorityClass In [bad value!]}: failed to parse and convert selector: "
+    )
+
+
+def test_a_quota_that_was_not_counted_yet_holds_binds_up(harness: AdmissionHarness) -> None:
+    uid = waiting(harness)
+    harness.wait_until_settled()
+    control = harness.engine.controller
+    assert control is not None
+    control.stop()
+    harness.create(a_quota("new", hard={"requests.cpu": "9"}))
+    eventually(
+        lambda: len(harness.engine.informers["resourcequotas"]) == 2, "the doors know the quota"
+    )
+    assert is_undecided(harness.bind("web-1", uid=uid), "usage is being counted for quota: new")
+    assert is_undecided(
+        harness.bind("web-1", uid=uid, dry_run=True), "usage is being counted for quota: new"
+    )
+
+
+def test_a_request_that_is_out_of_time_is_told_so(harness: AdmissionHarness) -> None:
+    uid = waiting(harness)
+    for reply in (
+        harness.validate(a_bind_review("web-1", uid=uid), seconds=0),
+        harness.mutate(a_bind_review("web-1", uid=uid), seconds=-1),
+    ):
+        assert is_undecided(reply, "the request's time ran out before it was decided")
+    assert harness.reservations() == {}
+
+
+def test_a_ledger_that_cannot_be_reached_is_no_permission(harness: AdmissionHarness) -> None:
+    uid = waiting(harness, cpu="3")
+    harness.client.broken.add(("get", "quotaledgers"))
+    reply = harness.bind("web-1", uid=uid)
+    assert is_undecided(reply, "the quota ledger cannot be reached: no route to the quotaledgers")
+
+
+def test_a_ledger_that_says_nonsense_holds_binds_up_and_names_the_field(
+    open_harness: OpenHarness,
+) -> None:
+    harness = open_harness(a_quota("p1"), with_controller=False)
+    harness.create(
+        {
+            "apiVersion": QUOTA_LEDGERS.api_version,
+            "kind": QUOTA_LEDGERS.kind,
+            "metadata": {"name": "ledger", "namespace": NAMESPACE},
+        }
+    )
+    patch = {
+        "status": {
+            "podsResourceVersion": "1",
+            "quotas": [{"name": "p1", "hard": {"cpu": "1"}, "used": {"cpu": []}}],
+            "reservations": "",
+        }
+    }
+    harness.api.patch(QUOTA_LEDGERS, "ledger", patch, namespace=NAMESPACE, subresource="status")
+    reply = harness.bind("web-1", uid=waiting(harness))
+    assert reply.code == 429
+    assert str(reply.message).startswith(
+        "the quota ledger cannot be read: status.quotas[0].used.cpu: "
+    )
+
+
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_a_review_without_its_object_is_a_bad_request(
+    harness: AdmissionHarness, phase: str
+) -> None:
+    review = a_review("CREATE", "pods", None, subresource="binding", name="web-1")
+    reply = harness.mutate(review) if phase == "mutate" else harness.validate(review)
+    assert (reply.code, reply.reason) == (400, "BadRequest")
+    assert reply.message == "request.object: must be present for CREATE of pods/binding"
+
+
+def test_a_full_ledger_takes_no_new_pod(open_harness: OpenHarness) -> None:
+    harness = open_harness(a_quota("p1"), settings={"limits": {"reservationsPerNamespace": 1}})
+    first, second = waiting(harness, "web-1", "100m"), waiting(harness, "web-2", "100m")
+    assert harness.bind("web-1", uid=first).allowed
+    reply = harness.bind("web-2", uid=second)
+    assert is_undecided(reply, "the quota ledger holds as many reservations as it can")
+    assert harness.bind("web-1", uid=first).allowed

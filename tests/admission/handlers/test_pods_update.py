@@ -1,0 +1,261 @@
+"""Updates of pods: only a deadline that comes or goes moves a pod between quotas."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from tests.admission.handlers.conftest import OpenHarness
+from tests.admission.handlers.harness import NAMESPACE, AdmissionHarness, Reply, a_review
+from tests.builders import a_quota
+from webhook.admission.review import Phase
+from webhook.jsonfields.encoding import encode_json
+from webhook.kube.api import PODS
+
+Object = dict[str, object]
+
+
+@pytest.fixture
+def scoped(open_harness: OpenHarness) -> AdmissionHarness:
+    """2 cpu for pods with a deadline, 4 for those without."""
+    return open_harness(
+        a_quota("short", uid="s", hard={"requests.cpu": "2"}, scopes=["Terminating"]),
+        a_quota("long", uid="l", hard={"requests.cpu": "4"}, scopes=["NotTerminating"]),
+    )
+
+
+def a_stored(
+    harness: AdmissionHarness, cpu: str = "1", name: str = "web-1", **fields: object
+) -> Object:
+    fields = {"node": "node-1", "requests": {"cpu": cpu}, **fields}
+    pod = harness.pod(name=name, uid=f"uid-{name}", **fields)
+    harness.wait_until_settled()
+    return pod
+
+
+def with_deadline(pod: Object, seconds: object) -> Object:
+    return {**pod, "spec": {**cast("Object", pod["spec"]), "activeDeadlineSeconds": seconds}}
+
+
+def flip(
+    harness: AdmissionHarness, old: Object, seconds: object, *, dry_run: bool = False
+) -> Reply:
+    return harness.change_pod(old, with_deadline(old, seconds), dry_run=dry_run)
+
+
+def flip_in_fact(harness: AdmissionHarness, old: Object, seconds: object) -> Reply:
+    reply = flip(harness, old, seconds)
+    if reply.allowed:
+        harness.api.update(PODS, with_deadline(old, seconds))
+    return reply
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_a_deadline_moves_all_of_an_assigned_pod_into_its_quota(
+    scoped: AdmissionHarness, seconds: int
+) -> None:
+    old = a_stored(scoped)
+    reply = flip(scoped, old, seconds)
+    assert (reply.allowed, reply.decision, reply.audit["quota"]) == (True, "reserved", "short")
+    assert scoped.reserved("short") == {"requests.cpu": "1"}
+    assert scoped.reservations()["web-1"]["door"] == "Update"
+
+
+def test_a_deadline_that_its_quota_has_no_room_for_is_refused(scoped: AdmissionHarness) -> None:
+    a_stored(scoped, "1500m", "other", activeDeadlineSeconds=9)
+    reply = flip(scoped, a_stored(scoped), 60)
+    assert (reply.code, reply.reason) == (403, "Forbidden")
+    assert reply.message == (
+        "exceeded quota: short, requested: requests.cpu=1, used: requests.cpu=1500m,"
+        " limited: requests.cpu=2"
+    )
+    assert (reply.details["name"], reply.details["kind"]) == ("web-1", "pods")
+    assert scoped.reservations() == {}
+
+
+def test_a_deadline_that_goes_moves_the_pod_back(scoped: AdmissionHarness) -> None:
+    old = a_stored(scoped, "2", activeDeadlineSeconds=60)
+    assert flip_in_fact(scoped, old, None).allowed
+    scoped.wait_until_settled()
+    assert scoped.used("short") == {"requests.cpu": "0"}
+    assert scoped.used("long") == {"requests.cpu": "2"}
+    assert scoped.reservations() == {}
+
+
+def test_what_a_pod_leaves_is_given_back_only_once_that_is_seen(scoped: AdmissionHarness) -> None:
+    old = a_stored(scoped, "2", activeDeadlineSeconds=60)
+    scoped.pod(name="next", uid="uid-next", requests={"cpu": "1"}, activeDeadlineSeconds=60)
+    scoped.catch_up()
+    assert flip(scoped, old, None).allowed
+    assert scoped.bind("next", uid="uid-next").code == 403
+    scoped.api.update(PODS, with_deadline(old, None))
+    scoped.wait_until_settled()
+    assert scoped.bind("next", uid="uid-next").allowed
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(None, -1), (60, 30), (0, 60), (None, None)], ids=str
+)
+def test_a_deadline_that_moves_the_pod_nowhere_is_not_charged(
+    scoped: AdmissionHarness, before: int | None, after: int | None
+) -> None:
+    old = a_stored(scoped, "2", activeDeadlineSeconds=before)
+    version = scoped.ledger_version()
+    reply = flip(scoped, old, after)
+    assert (reply.allowed, reply.audit) == (True, {"decision": "not-charged"})
+    assert scoped.ledger_version() == version
+
+
+def test_an_unscoped_quota_does_not_charge_a_deadline(harness: AdmissionHarness) -> None:
+    assert flip(harness, a_stored(harness, "2"), 60).allowed
+    assert harness.reserved() == {}
+    assert harness.used() == {"requests.cpu": "2"}
+
+
+def test_a_deadline_is_remembered_for_a_quota_that_comes_while_it_is_on_its_way(
+    harness: AdmissionHarness,
+) -> None:
+    assert flip(harness, a_stored(harness, "2"), 60).allowed
+    harness.create(a_quota("short", scopes=["Terminating"]))
+    harness.wait_until_settled()
+    assert harness.reserved("short") == {"requests.cpu": "2"}
+
+
+def test_a_pod_that_waits_may_get_any_deadline_and_is_charged_at_its_bind(
+    scoped: AdmissionHarness,
+) -> None:
+    old = a_stored(scoped, "3", node="")
+    assert flip_in_fact(scoped, old, 60).allowed
+    assert scoped.reserved("short") == {}
+    scoped.catch_up()
+    reply = scoped.bind("web-1", uid="uid-web-1")
+    assert str(reply.message).startswith("exceeded quota: short, requested: requests.cpu=3")
+
+
+def test_a_bind_that_overtakes_a_deadline_is_charged_in_both_quotas(
+    scoped: AdmissionHarness,
+) -> None:
+    old = a_stored(scoped, "1", node="")
+    assert flip(scoped, old, 60).allowed
+    assert scoped.bind("web-1", uid="uid-web-1").allowed
+    assert scoped.reserved("short") == {"requests.cpu": "1"}
+    assert scoped.reserved("long") == {"requests.cpu": "1"}
+
+
+@pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "assigned"])
+@pytest.mark.parametrize("cpu", ["2", "3"], ids=["fits", "does not"])
+def test_a_dry_run_tells_the_truth_and_writes_nothing(
+    scoped: AdmissionHarness, cpu: str, node: str
+) -> None:
+    old = a_stored(scoped, cpu, node=node)
+    before = scoped.cluster.resource_version
+    reply = flip(scoped, old, 60, dry_run=True)
+    assert reply.allowed == (cpu == "2" or not node)
+    assert scoped.cluster.resource_version == before
+
+
+CHANGES: dict[str, Object] = {
+    "labels": {"metadata": {"labels": {"a": "b"}}},
+    "image": {"spec": {"containers": [{"name": "main", "image": "registry.example/app:2"}]}},
+    "a gate that goes": {"spec": {"schedulingGates": []}},
+    "status": {"status": {"phase": "Running"}},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_other_changes_are_not_charged_whatever_the_ledger_says(
+    open_harness: OpenHarness, change: Object
+) -> None:
+    harness = open_harness(a_quota("p1", hard={"requests.cpu": "0"}), with_controller=False)
+    old = harness.pod(node="node-1", requests={"cpu": "9"})
+    new = {
+        **old,
+        **{
+            part: {**cast("Object", old[part]), **cast("Object", fields)}
+            for part, fields in change.items()
+        },
+    }
+    assert harness.change_pod(old, new).decision == "not-charged"
+
+
+def test_a_finished_pod_may_get_a_deadline(scoped: AdmissionHarness) -> None:
+    old = a_stored(scoped, "3", status={"phase": "Failed"})
+    assert flip(scoped, old, 60).decision == "nothing-charged"
+
+
+def test_an_excluded_quota_is_left_to_the_api_server(open_harness: OpenHarness) -> None:
+    excluded = {"annotations": {"deferredquota.io/exclude": "true"}}
+    harness = open_harness(a_quota("p1", scopes=["Terminating"], metadata=excluded))
+    old = harness.pod(node="n", requests={"cpu": "9"})
+    assert flip(harness, old, 60).decision == "nothing-charged"
+
+
+def test_a_namespace_that_has_not_opted_in_is_not_touched(open_harness: OpenHarness) -> None:
+    harness = open_harness(a_quota("p1", scopes=["Terminating"]), mode="")
+    assert (
+        flip(harness, harness.pod(node="n", requests={"cpu": "9"}), 60).decision == "not-opted-in"
+    )
+
+
+def test_an_exempt_namespace_is_not_touched(open_harness: OpenHarness) -> None:
+    harness = open_harness(
+        a_quota("p1", scopes=["Terminating"]), settings={"exemptNamespaces": [NAMESPACE]}
+    )
+    assert flip(harness, harness.pod(node="n", requests={"cpu": "9"}), 60).decision == "exempt"
+
+
+def test_without_a_ledger_a_deadline_is_undecided(open_harness: OpenHarness) -> None:
+    harness = open_harness(a_quota("p1", scopes=["Terminating"]), with_controller=False)
+    reply = flip(harness, harness.pod(node="n", requests={"cpu": "1"}), 60)
+    assert (reply.code, reply.message) == (
+        429,
+        "the quota ledger of this namespace is not there yet",
+    )
+
+
+def test_a_quota_that_cannot_be_read_holds_deadlines_up_and_is_named(
+    harness: AdmissionHarness,
+) -> None:
+    old = a_stored(harness)
+    harness.create(a_quota("broken", hard={"requests.cpu": "many"}))
+    harness.catch_up()
+    reply = flip(harness, old, 60)
+    assert reply.code == 429
+    assert str(reply.message).startswith("quota broken cannot be read: ")
+
+
+FRACTION = "a number with a fraction or an exponent"
+DEADLINE = "spec.activeDeadlineSeconds"
+WRONG = {
+    "text": ("object", '"60"', DEADLINE, "a string"),
+    "a fraction": ("object", "1.5", DEADLINE, FRACTION),
+    "an exponent": ("object", "6e1", DEADLINE, FRACTION),
+    "text before": ("oldObject", '"60"', f"oldObject.{DEADLINE}", "a string"),
+}
+
+
+@pytest.mark.parametrize(("where", "text", "field", "found"), WRONG.values(), ids=WRONG.keys())
+def test_a_deadline_of_the_wrong_type_is_refused_with_its_path(
+    harness: AdmissionHarness, where: str, text: str, field: str, found: str
+) -> None:
+    old = a_stored(harness)
+    review = a_review("UPDATE", "pods", old, old=old)
+    cast("Object", review["request"])[where] = with_deadline(old, "DEADLINE")
+    written = encode_json(review).replace(b'"DEADLINE"', text.encode())
+    reply = harness.post_text(written, Phase.VALIDATING)
+    assert (reply.code, reply.message) == (422, f"{field}: must be an integer, not {found}")
+
+
+@pytest.mark.parametrize("absent", ["object", "oldObject"])
+def test_a_review_without_one_of_its_objects_is_a_bad_request(
+    harness: AdmissionHarness, absent: str
+) -> None:
+    old = a_stored(harness)
+    review = a_review("UPDATE", "pods", old, old=old)
+    cast("Object", review["request"])[absent] = None
+    reply = harness.validate(review)
+    assert (reply.code, reply.message) == (
+        400,
+        f"request.{absent}: must be present for UPDATE of pods",
+    )

@@ -1,0 +1,64 @@
+"""Amounts that are too large to be counted are refused where they are asked for, by their field."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from tests.admission.handlers.harness import NAMESPACE, AdmissionHarness, eventually
+from tests.admission.handlers.test_pod_resize import resized
+from webhook.kube.api import PODS
+
+Object = dict[str, object]
+FIELD = "spec.containers[0].resources.limits.memory"
+HUGE = "1e20000"
+
+
+def stored(harness: AdmissionHarness, name: str, *, node: str = "") -> Object:
+    """Store a pod as the API server does while nobody is asked, and let the engine see it."""
+    limits = {"memory": HUGE}
+    pod = harness.pod(name=name, uid=f"uid-{name}", node=node, requests={"cpu": "1"}, limits=limits)
+    harness.catch_up()
+    return pod
+
+
+@pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "with a node"])
+@pytest.mark.parametrize("amount", [HUGE, "1e40"])
+def test_no_pod_is_created_with_one(harness: AdmissionHarness, node: str, amount: str) -> None:
+    limits = {"memory": amount}
+    reply = harness.create_pod(name="odd", uid="u", node=node, requests={"cpu": "1"}, limits=limits)
+    assert reply.code == 422
+    assert FIELD in str(reply.message)
+
+
+def test_no_pod_is_bound_with_one(harness: AdmissionHarness) -> None:
+    stored(harness, "odd")
+    reply = harness.bind("odd", uid="uid-odd")
+    assert reply.code == 422
+    assert FIELD in str(reply.message)
+
+
+def test_other_pods_are_bound_beside_one_that_runs(harness: AdmissionHarness) -> None:
+    stored(harness, "odd", node="node-1")
+    harness.pod(name="web", uid="uid-web", requests={"cpu": "500m"})
+    harness.catch_up()
+    eventually(lambda: harness.bind("web", uid="uid-web").allowed, "the bind is admitted")
+
+
+def test_a_resize_heals_one_that_runs(harness: AdmissionHarness) -> None:
+    old = stored(harness, "odd", node="node-1")
+    new = resized(old, requests={"cpu": "1"}, limits={"memory": "1Gi"})
+    eventually(lambda: harness.change_pod(old, new, subresource="resize").allowed, "it is admitted")
+    worse = resized(new, requests={"cpu": "1"}, limits={"memory": HUGE})
+    refused = harness.change_pod(new, worse, subresource="resize")
+    assert refused.code == 422
+    assert FIELD in str(refused.message)
+
+
+def test_what_does_not_touch_the_amount_is_let_through(harness: AdmissionHarness) -> None:
+    old = stored(harness, "odd", node="node-1")
+    metadata = cast("Object", old["metadata"])
+    new = {**old, "metadata": {**metadata, "finalizers": []}}
+    assert harness.change_pod(old, new).allowed
+    assert harness.api.get(PODS, "odd", namespace=NAMESPACE)

@@ -1,0 +1,137 @@
+"""Each pod has one place in the queue, and the places that it had before are void."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.controllers.conditions.condition_queue import (
+    MIN_WAIT_SECONDS,
+    RELEASE_DELAY_SECONDS,
+    ConditionQueue,
+    PodConditionState,
+)
+from webhook.quota.queue.pod_conditions import RESERVED, ObservedCondition
+from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
+
+NAMESPACE = "team-a"
+
+
+@pytest.fixture
+def queue() -> ConditionQueue:
+    return ConditionQueue(30.0)
+
+
+def hear(queue: ConditionQueue, now: float, *held: str, going: tuple[str, ...] = ()) -> None:
+    found = {
+        uid: PendingStatus(PendingReason.QUOTA_EXCEEDED, place) for place, uid in enumerate(held, 1)
+    }
+    names = {uid: f"pod-{uid}" for uid in (*held, *going)}
+    queue.update(NAMESPACE, found, going, names=lambda: names, now=now)
+
+
+def taken(queue: ConditionQueue, now: float) -> list[PodConditionState]:
+    found = []
+    while (reason := queue.get(now)) is not None:
+        found.append(reason)
+    return found
+
+
+def uids(reasons: list[PodConditionState]) -> list[str]:
+    return [one.uid for one in reasons]
+
+
+def test_pods_have_their_turn_in_the_order_of_the_line_once_they_have_waited(
+    queue: ConditionQueue,
+) -> None:
+    hear(queue, 0.0, "b", "a", "c")
+    assert taken(queue, MIN_WAIT_SECONDS - 0.1) == []
+    assert uids(taken(queue, MIN_WAIT_SECONDS)) == ["b", "a", "c"]
+    assert taken(queue, 100.0) == []
+
+
+def test_a_name_is_asked_for_only_where_a_pod_is_new(queue: ConditionQueue) -> None:
+    hear(queue, 0.0, "a")
+    held = {"a": PendingStatus(PendingReason.QUOTA_EXCEEDED, 1)}
+    queue.update(NAMESPACE, held, (), names=lambda: pytest.fail("asked"), now=1.0)
+    (reason,) = taken(queue, 5.0)
+    assert reason.key == "team-a/pod-a"
+
+
+def test_a_pod_that_has_no_name_any_more_has_no_turn(queue: ConditionQueue) -> None:
+    held = {"a": PendingStatus(PendingReason.QUOTA_EXCEEDED, 1)}
+    queue.update(NAMESPACE, held, ("b",), names=dict, now=0.0)
+    assert taken(queue, 100.0) == []
+
+
+def test_a_pod_that_is_released_while_it_waits_for_its_turn_loses_its_place(
+    queue: ConditionQueue,
+) -> None:
+    hear(queue, 0.0, "a", "b")
+    first = queue.get(MIN_WAIT_SECONDS)
+    assert first is not None
+    assert first.uid == "a"  # and b has a place behind it
+    hear(queue, 2.0, going=("b",))
+    assert taken(queue, 2.0 + RELEASE_DELAY_SECONDS - 0.1) == []
+    assert uids(taken(queue, 2.0 + RELEASE_DELAY_SECONDS)) == ["b"]
+
+
+def test_released_pods_have_their_turn_in_the_order_in_which_they_were_released(
+    queue: ConditionQueue,
+) -> None:
+    order = tuple(f"uid-{number * 7 % 50}" for number in range(50))
+    hear(queue, 0.0, going=order)
+    assert uids(taken(queue, RELEASE_DELAY_SECONDS)) == list(order)
+
+
+def test_who_sleeps_is_woken_by_the_next_news_or_at_the_moment(queue: ConditionQueue) -> None:
+    hear(queue, 0.0, "a", "b")
+    for reason in taken(queue, 1.0):
+        queue.park(reason, until=50.0)
+    hear(queue, 10.0, "a", "b")
+    a, b = taken(queue, 10.0)
+    queue.park(a, until=50.0)
+    queue.park(b)
+    assert taken(queue, 49.0) == []
+    assert uids(taken(queue, 50.0)) == ["a"]
+    assert taken(queue, 500.0) == []
+
+
+def test_a_moment_that_comes_while_a_pod_waits_for_its_turn_changes_nothing(
+    queue: ConditionQueue,
+) -> None:
+    hear(queue, 0.0, "a", "b")
+    a, b = taken(queue, 1.0)
+    for reason in (a, b):
+        reason.record(ObservedCondition("uid", condition=RESERVED), 1.0)
+    queue.park(a, until=50.0)
+    queue.park(b)
+    hear(queue, 49.0, "a", "b")
+    assert uids(taken(queue, 51.0)) == ["a", "b"]
+
+
+def test_planning_the_same_moment_again_and_again_takes_no_memory(queue: ConditionQueue) -> None:
+    hear(queue, 0.0, "a")
+    for _ in range(100):
+        for reason in taken(queue, 1.0):
+            queue.park(reason, until=300.0)
+        hear(queue, 1.0, "a")
+    assert len(queue._delayed) <= 2
+
+
+def test_who_is_put_off_is_not_woken_by_news(queue: ConditionQueue) -> None:
+    hear(queue, 0.0, "a")
+    (reason,) = taken(queue, 1.0)
+    queue.requeue_at(reason, 31.0)
+    hear(queue, 5.0, "a")
+    assert taken(queue, 30.0) == []
+    assert uids(taken(queue, 31.0)) == ["a"]
+
+
+def test_the_backlog_is_who_waits_for_a_turn(queue: ConditionQueue) -> None:
+    hear(queue, 0.0, "a", "b", "c")
+    assert queue.backlog == 0
+    queue.get(1.0)
+    assert queue.backlog == 2
+    queue.clear()
+    assert queue.backlog == 0
+    assert taken(queue, 100.0) == []

@@ -1,0 +1,263 @@
+"""What people do to ledgers, and what cannot be counted, is put right and told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.admission.handlers.harness import eventually
+from tests.builders import a_pod, a_quota, an_expression
+from tests.controllers.controller_harness import (
+    EXPIRE_SECONDS,
+    NAMESPACE,
+    ControllerHarness,
+    new_harness,
+)
+from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.state.ledgers import LEDGER_NAME
+from webhook.state.reserver import Reserved
+
+LOOK_SECONDS = 0.6
+
+
+@pytest.fixture
+def harness() -> Iterator[ControllerHarness]:
+    """A quota of 2 cpu, counted, by a controller that is told of changes of ledgers."""
+    with new_harness(a_quota("p1"), follows_ledgers=True) as made:
+        made.step()
+        yield made
+
+
+def hand_edit(harness: ControllerHarness, path: str, value: object, op: str = "replace") -> None:
+    patch = [{"op": op, "path": f"/status/{path}", "value": value}]
+    harness.api.patch(QUOTA_LEDGERS, "ledger", patch, namespace=NAMESPACE, subresource="status")
+
+
+def look(harness: ControllerHarness) -> None:
+    harness.catch_up()
+    harness.pass_time(LOOK_SECONDS)
+    harness.step()
+
+
+# -- edits and losses ----------------------------------------------------------------------
+
+
+def test_an_edit_is_noticed_at_once_repaired_and_told(harness: ControllerHarness) -> None:
+    harness.pod("web", node="node-1")
+    harness.step()
+    hand_edit(harness, "quotas/0/used", {"requests.cpu": "0"})
+    look(harness)
+    assert harness.used() == {"requests.cpu": "1"}
+    assert harness.events_recorded() == ["LedgerRepaired"]
+    assert harness.metric("ledger_repairs_total", reason="edited") == 1
+
+
+def test_what_doors_write_is_no_edit(harness: ControllerHarness) -> None:
+    harness.pod("web", "500m")
+    harness.pod("more", "500m")
+    harness.step()
+    assert isinstance(harness.reserve("web"), Reserved)
+    look(harness)
+    harness.bind("web")
+    assert isinstance(harness.reserve("more"), Reserved)
+    harness.pass_time(1)
+    harness.step()
+    look(harness)
+    assert harness.events_recorded() == []
+
+
+def test_a_changed_quota_is_no_edit(harness: ControllerHarness) -> None:
+    patch = {"spec": {"hard": {"requests.cpu": "7"}}}
+    harness.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
+    harness.step()
+    look(harness)
+    assert harness.events_recorded() == []
+
+
+def test_a_reservation_is_seen_at_once_and_watched_from_then(harness: ControllerHarness) -> None:
+    harness.pod("web")
+    harness.step()
+    harness.reserve("web")
+    look(harness)
+    harness.pass_time(EXPIRE_SECONDS + 0.1)
+    harness.step()
+    assert harness.held() == {}
+
+
+def test_the_controllers_own_writes_are_not_looked_at(harness: ControllerHarness) -> None:
+    harness.pod("web", node="node-1")
+    harness.step()
+    harness.catch_up()
+    harness.client.calls.clear()
+    harness.pass_time(LOOK_SECONDS)
+    harness.step()
+    assert ("get", "quotaledgers", "ledger") not in harness.client.calls
+
+
+def test_a_deletion_is_noticed_at_once_and_told_and_so_is_the_new_ledger(
+    harness: ControllerHarness,
+) -> None:
+    harness.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    look(harness)
+    assert not harness.has_ledger()
+    assert harness.events_recorded() == ["LedgerLost"]
+    harness.pass_time(EXPIRE_SECONDS + 0.1)
+    harness.step()
+    assert harness.conditions()["Rebuilt"] == ("True", "LedgerLost")
+    assert harness.metric("ledger_repairs_total", reason="lost") == 1
+
+
+def test_the_first_ledger_of_a_namespace_is_not_called_rebuilt(harness: ControllerHarness) -> None:
+    assert set(harness.conditions()) == {"Counted", "QuotasReadable"}
+
+
+# -- conditions ----------------------------------------------------------------------------
+
+
+def test_a_ledger_says_that_all_was_counted(harness: ControllerHarness) -> None:
+    assert harness.conditions() == {
+        "Counted": ("True", "AllCounted"),
+        "QuotasReadable": ("True", "AllReadable"),
+    }
+
+
+def test_a_pod_that_cannot_be_read_is_named_and_the_count_stays(harness: ControllerHarness) -> None:
+    harness.pod("web", node="node-1")
+    harness.step()
+    before = harness.ledger()
+    odd = a_pod(name="odd", uid="uid-odd", node="node-1", requests={"cpu": "two"})
+    harness.cluster.load([(PODS, odd)])
+    harness.step()
+    assert harness.conditions()["Counted"] == ("False", "PodsUnreadable")
+    counted = next(one for one in harness.ledger().conditions if one.type == "Counted")
+    assert "team-a/odd" in counted.message
+    assert harness.ledger().accounts == before.accounts
+    assert harness.ledger().pods_resource_version == before.pods_resource_version
+    assert harness.events_recorded() == ["PodsUnreadable"]
+    harness.delete("odd")
+    harness.pass_time(40)
+    harness.step()
+    assert harness.conditions()["Counted"] == ("True", "AllCounted")
+
+
+QUOTAS = {
+    "unreadable": (a_quota("odd", hard={"requests.cpu": "much"}), "Unreadable"),
+    "unmatchable": (
+        a_quota("odd", expressions=[an_expression("PriorityClass", "In", "bad value!")]),
+        "Unmatchable",
+    ),
+}
+
+
+@pytest.mark.parametrize(("quota", "reason"), QUOTAS.values(), ids=QUOTAS.keys())
+def test_a_quota_that_cannot_be_used_is_named(
+    harness: ControllerHarness, quota: dict[str, object], reason: str
+) -> None:
+    harness.pod("web", node="node-1")
+    harness.create(quota)
+    harness.step()
+    assert harness.conditions() == {
+        "Counted": ("False", "QuotasUnreadable"),
+        "QuotasReadable": ("False", reason),
+    }
+    assert all("odd" in one.message for one in harness.ledger().conditions)
+
+
+def test_conditions_are_written_when_they_change_and_survive_the_doors(
+    harness: ControllerHarness,
+) -> None:
+    first = harness.ledger().conditions
+    harness.pod("web")
+    harness.pass_time(100)
+    harness.step()
+    assert isinstance(harness.reserve("web"), Reserved)
+    look(harness)
+    assert harness.ledger().conditions == first
+    harness.create(a_quota("odd", hard={"requests.cpu": "much"}))
+    harness.pass_time(100)
+    harness.step()
+    changed = {one.type: one.since for one in harness.ledger().conditions}
+    assert changed["QuotasReadable"] > first[0].since
+    before = harness.cluster.resource_version
+    harness.mark_dirty()
+    harness.pass_time(100)
+    harness.step()
+    assert harness.cluster.resource_version == before
+
+
+def test_fields_of_a_newer_version_survive_doors_and_controller(harness: ControllerHarness) -> None:
+    hand_edit(harness, "borrowed", {"p1": {"cpu": 1.5}}, op="add")
+    harness.pod("web")
+    harness.step()
+    assert isinstance(harness.reserve("web"), Reserved)
+    look(harness)
+    status = harness.api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)["status"]
+    assert isinstance(status, dict)
+    assert status["borrowed"] == {"p1": {"cpu": "1.5"}}
+
+
+# -- failures ------------------------------------------------------------------------------
+
+
+def test_a_namespace_that_fails_again_and_again_is_tried_less_and_less_often(
+    harness: ControllerHarness,
+) -> None:
+    harness.client.broken.add(("update_status", "quotaledgers"))
+    harness.pod("web", node="node-1")
+    pauses = []
+    for _ in range(8):
+        harness.step()
+        pauses.append(harness.state().not_before - harness.clock[0])
+        harness.pass_time(pauses[-1])
+    assert pauses[0] == pytest.approx(1)
+    assert pauses[-1] > 20
+    harness.client.broken.clear()
+    harness.step()
+    assert harness.used() == {"requests.cpu": "1"}
+    assert harness.state().failures == 0
+
+
+def test_events_do_not_shorten_the_pause_after_a_failure(harness: ControllerHarness) -> None:
+    harness.client.broken.add(("update_status", "quotaledgers"))
+    harness.pod("web", node="node-1")
+    harness.step()
+    due = harness.state().not_before
+    harness.pod("more", node="node-1")
+    harness.catch_up()
+    assert harness.controller._workqueue.next_at() == pytest.approx(due)
+
+
+def test_a_ledger_that_cannot_be_read_is_told_once_and_replaced(harness: ControllerHarness) -> None:
+    harness.pod("web", node="node-1")
+    harness.step()
+    hand_edit(harness, "podsResourceVersion", "soon")
+    for _ in range(4):
+        look(harness)
+    assert harness.events_recorded() == ["LedgerUnreadable"]
+    harness.pass_time(EXPIRE_SECONDS + 1)
+    harness.step()
+    assert harness.used() == {"requests.cpu": "1"}
+    assert harness.conditions()["Rebuilt"] == ("True", "LedgerLost")
+
+
+def test_a_pod_that_came_and_went_before_the_watch_showed_its_reservation_gives_it_back(
+    harness: ControllerHarness,
+) -> None:
+    harness.pod("web")
+    harness.client.pause(QUOTA_LEDGERS, f"metadata.name={LEDGER_NAME}")
+    assert isinstance(harness.reserve("web"), Reserved)
+    harness.bind("web")
+    harness.delete("web")
+    version = harness.cluster.resource_version
+
+    def has_seen_the_pod_go() -> bool:
+        harness.cluster.send_bookmarks()
+        return harness.controller.pods.wait_for_version(version, 0.02)
+
+    eventually(has_seen_the_pod_go, "the controller has seen the pod go")
+    harness.reconcile_once()
+    assert harness.metric("ledger_settlements_total", result="unchanged") == 1
+    harness.client.resume()
+    look(harness)
+    assert harness.held() == {}

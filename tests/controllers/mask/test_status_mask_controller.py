@@ -1,0 +1,502 @@
+"""Quotas of namespaces that defer show no deferred resources; all others show everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from tests.admission.handlers.harness import a_namespace, eventually, new_cluster, opt_in, opt_out
+from tests.builders import a_binding, a_pod, a_quota
+from tests.controllers.controller_harness import NAMESPACE
+from tests.kube.faults import Call, Fault, FaultyClient, in_turn
+from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.controllers.mask.controller import MaskTimings, StatusMaskController
+from webhook.controllers.mask.webhook_registration import ASSUMED_REGISTERED, RegistrationState
+from webhook.controllers.runtime.events import EventRecorder
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import (
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    ForbiddenError,
+    Kind,
+    Revision,
+)
+from webhook.kube.informer import Informer, InformerTimings
+from webhook.kube.selectors import Term
+from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
+from webhook.telemetry.metrics import Metrics
+
+Object = dict[str, object]
+
+_QUICK = InformerTimings(first_pause=0.01, longest_pause=0.05)
+_SOON = MaskTimings(
+    second_count_seconds=0.05,
+    quota_controller_seconds=0.05,
+    registration_seconds=0.02,
+    first_retry_seconds=0.005,
+    max_retry_seconds=0.05,
+)
+HARD = {"requests.cpu": "2", "pods": "3"}
+USED = {"requests.cpu": "1", "pods": "1"}
+
+
+@dataclass
+class MaskHarness:
+    """A cluster and a running mask repair."""
+
+    cluster: FakeCluster
+    epoch: list[int]
+    keys: list[frozenset[str]]
+    exempt: frozenset[str] = frozenset()
+    registration: RegistrationState = ASSUMED_REGISTERED
+    timing: MaskTimings = _SOON
+    api: FakeClient = field(init=False)
+    client: FaultyClient = field(init=False)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def __post_init__(self) -> None:
+        self.api = FakeClient(self.cluster)
+        self.client = FaultyClient(FakeClient(self.cluster))
+        self.quotas = QuotaCache(self.client, lambda: self.keys[0], timing=_QUICK)
+        self.namespaces = NamespaceCache(self.client, timing=_QUICK)
+        self.events = EventRecorder(self.api)
+        self.controller = StatusMaskController(
+            self.client,
+            ManagedNamespaces(
+                quotas=self.quotas, namespaces=self.namespaces, exempt=lambda: self.exempt
+            ),
+            registration=lambda: self.registration,
+            leader_epoch=lambda: self.epoch[0],
+            events=self.events,
+            metrics=self.metrics,
+            timings=self.timing,
+        )
+
+    def informers(self) -> list[Informer[ResourceQuota]]:
+        found = [self.quotas.informer, self.namespaces.informer]
+        return cast("list[Informer[ResourceQuota]]", found)
+
+    def catch_up(self) -> None:
+        """Wait until the caches have seen all, and nothing is left to do at once."""
+        version = self.cluster.resource_version
+
+        def has_seen_all() -> bool:
+            self.cluster.send_bookmarks()
+            return all(one.wait_for_version(version, 0.02) for one in self.informers())
+
+        eventually(has_seen_all, "the caches have seen all")
+        workqueue = self.controller._workqueue
+        eventually(
+            lambda: not workqueue.ready_count() and not workqueue._in_progress,
+            "nothing is left to do",
+        )
+
+    def status(self, name: str = "p1", namespace: str = NAMESPACE) -> dict[str, dict[str, str]]:
+        stored = self.api.get(RESOURCE_QUOTAS, name, namespace=namespace)
+        found = cast("dict[str, dict[str, str]]", stored.get("status", {}))
+        return {part: dict(found.get(part, {})) for part in ("hard", "used")}
+
+    def write_status(self, hard: Mapping[str, str], used: Mapping[str, str]) -> None:
+        """Write a status as the quota controller does."""
+        status = {"status": {"hard": dict(hard), "used": dict(used)}}
+        self.api.patch(RESOURCE_QUOTAS, "p1", status, namespace=NAMESPACE, subresource="status")
+
+    def count(self, result: str) -> float:
+        value = self.metrics.registry.get_sample_value(
+            "deferred_quota_quota_status_repairs_total", {"result": result}
+        )
+        return value or 0.0
+
+
+def quota(name: str = "p1", **fields: object) -> Object:
+    made = a_quota(name, hard=HARD, **fields)  # type: ignore[arg-type]
+    made["status"] = {"hard": dict(HARD), "used": dict(USED)}
+    return made
+
+
+def excluded() -> Object:
+    made = quota()
+    metadata = {**cast("Object", made["metadata"])}
+    return {**made, "metadata": {**metadata, "annotations": {"deferredquota.io/exclude": "true"}}}
+
+
+@contextmanager
+def new_mask_harness(
+    *objects: tuple[object, Object], mode: str = "deferred", **fields: object
+) -> Iterator[MaskHarness]:
+    cluster = new_cluster()
+    cluster.load([(NAMESPACES, a_namespace(mode=mode)), *objects])  # type: ignore[list-item]
+    fields = {"epoch": [1], "keys": [DEFERRED_KEYS], **fields}
+    mask_harness = MaskHarness(cluster, **fields)  # type: ignore[arg-type]
+    mask_harness.controller.start()
+    for informer in mask_harness.informers():
+        informer.start()
+    try:
+        yield mask_harness
+    finally:
+        mask_harness.controller.stop()
+        for informer in mask_harness.informers():
+            informer.stop()
+
+
+@pytest.fixture
+def mask_harness() -> Iterator[MaskHarness]:
+    with new_mask_harness((RESOURCE_QUOTAS, quota())) as made:
+        eventually(lambda: made.count("masked") == 1, "it is masked")
+        yield made
+
+
+MASKED = {"hard": {"pods": "3"}, "used": {"pods": "1"}}
+FULL = {"hard": HARD, "used": USED}
+
+
+def test_a_status_that_shows_deferred_resources_is_masked(mask_harness: MaskHarness) -> None:
+    assert mask_harness.status() == MASKED
+
+
+def test_a_status_that_is_written_again_is_masked_again(mask_harness: MaskHarness) -> None:
+    mask_harness.write_status(HARD, USED)
+    eventually(lambda: mask_harness.status() == MASKED, "it is masked again")
+    assert mask_harness.count("masked") == 2
+
+
+def test_a_masked_status_is_left_alone(mask_harness: MaskHarness) -> None:
+    mask_harness.catch_up()
+    before = mask_harness.cluster.resource_version
+    mask_harness.controller.requeue_all()
+    mask_harness.catch_up()
+    assert mask_harness.cluster.resource_version == before
+
+
+def test_a_namespace_that_opts_in_is_masked_at_once() -> None:
+    with new_mask_harness((RESOURCE_QUOTAS, quota()), mode="") as mask_harness:
+        mask_harness.catch_up()
+        assert mask_harness.status() == FULL
+        opt_in(mask_harness.api, NAMESPACE)
+        eventually(lambda: mask_harness.status() == MASKED, "it is masked")
+
+
+UNTOUCHED: dict[str, Callable[[], object]] = {
+    "a namespace that is not opted in": lambda: new_mask_harness(
+        (RESOURCE_QUOTAS, quota()), mode=""
+    ),
+    "an exempt namespace": lambda: new_mask_harness(
+        (RESOURCE_QUOTAS, quota()), exempt=frozenset({NAMESPACE})
+    ),
+    "an excluded quota": lambda: new_mask_harness((RESOURCE_QUOTAS, excluded())),
+    "a standby": lambda: new_mask_harness((RESOURCE_QUOTAS, quota()), epoch=[0]),
+}
+
+
+@pytest.mark.parametrize("made", UNTOUCHED.values(), ids=UNTOUCHED.keys())
+def test_what_is_not_ours_is_not_masked(made: Callable[[], object]) -> None:
+    with made() as mask_harness:  # type: ignore[attr-defined]
+        mask_harness.catch_up()
+        mask_harness.controller.requeue_all()
+        mask_harness.catch_up()
+        assert mask_harness.status() == FULL
+
+
+def test_a_leadership_that_begins_looks_at_every_quota() -> None:
+    with new_mask_harness((RESOURCE_QUOTAS, quota()), epoch=[0]) as mask_harness:
+        mask_harness.catch_up()
+        assert mask_harness.status() == FULL
+        mask_harness.epoch[0] = 7
+        eventually(lambda: mask_harness.status() == MASKED, "it is masked")
+
+
+def test_a_write_that_meets_another_is_tried_again_on_what_is_there(
+    mask_harness: MaskHarness,
+) -> None:
+    met: list[Call] = []
+
+    def meet(call: Call) -> None:
+        if call.verb == "patch" and not met:
+            met.append(call)
+            labels = {"metadata": {"labels": {"a": "b"}}}
+            mask_harness.api.patch(RESOURCE_QUOTAS, "p1", labels, namespace=NAMESPACE)
+
+    mask_harness.client.before = meet
+    mask_harness.write_status(HARD, USED)
+    eventually(lambda: mask_harness.status() == MASKED, "it is masked again")
+    assert mask_harness.count("conflict") == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.LOSE_ANSWER, Fault.THROTTLE])
+def test_a_write_that_fails_is_tried_again(mask_harness: MaskHarness, fault: Fault) -> None:
+    mask_harness.client.plan = in_turn([fault, fault], verb="patch")
+    mask_harness.write_status(HARD, USED)
+    eventually(lambda: mask_harness.status() == MASKED, "it is masked again")
+    assert mask_harness.count("failed") >= 1
+
+
+# -- back to the platform ------------------------------------------------------------------
+
+
+def pods(mask_harness: MaskHarness) -> None:
+    """A pod of 500m that runs, one of 1 cpu that waits, and one that has ended."""
+    for name, cpu, status in (
+        ("runs", "500m", {}),
+        ("waits", "1", {}),
+        ("over", "7", {"phase": "Succeeded"}),
+    ):
+        made = a_pod(name=name, uid=f"uid-{name}", requests={"cpu": cpu}, status=status)
+        mask_harness.cluster.load([(PODS, made)])
+    mask_harness.api.bind(a_binding("runs"))
+
+
+def test_opting_out_completes_the_status_with_all_pods_that_live(mask_harness: MaskHarness) -> None:
+    pods(mask_harness)
+    opt_out(mask_harness.api, NAMESPACE)
+    full = {"hard": HARD, "used": {**USED, "requests.cpu": "1500m"}}
+    eventually(lambda: mask_harness.status() == full, "the status is complete")
+    mask_harness.catch_up()
+    assert mask_harness.count("restored") == 1
+
+
+def test_a_pod_that_came_between_the_list_and_the_write_is_counted_the_second_time(
+    mask_harness: MaskHarness,
+) -> None:
+    came: list[Call] = []
+
+    def come(call: Call) -> None:
+        if call.verb == "patch" and not came:
+            came.append(call)
+            late = a_pod(name="late", uid="uid-late", requests={"cpu": "1"})
+            mask_harness.cluster.load([(PODS, late)])
+
+    mask_harness.client.before = come
+    pods(mask_harness)
+    opt_out(mask_harness.api, NAMESPACE)
+    full = {"hard": HARD, "used": {**USED, "requests.cpu": "2500m"}}
+    eventually(lambda: mask_harness.status() == full, "the late pod is counted")
+
+
+def test_excluding_a_quota_completes_its_status_and_including_it_masks_it(
+    mask_harness: MaskHarness,
+) -> None:
+    def annotate(value: str | None) -> None:
+        patch = {"metadata": {"annotations": {"deferredquota.io/exclude": value}}}
+        mask_harness.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
+
+    annotate("true")
+    eventually(lambda: mask_harness.status()["hard"] == HARD, "the status is complete")
+    assert mask_harness.status()["used"]["requests.cpu"] == "0"
+    annotate(None)
+    eventually(lambda: "requests.cpu" not in mask_harness.status()["hard"], "it is masked")
+    mask_harness.catch_up()
+    assert "requests.cpu" not in mask_harness.status()["used"]
+
+
+def test_a_status_left_masked_by_a_process_that_is_gone_is_completed() -> None:
+    masked = {**quota(), "status": MASKED}
+    ledger: Object = {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "QuotaLedger",
+        "metadata": {"name": "ledger", "namespace": NAMESPACE},
+    }
+    with new_mask_harness(
+        (RESOURCE_QUOTAS, masked), (QUOTA_LEDGERS, ledger), mode=""
+    ) as mask_harness:
+        eventually(lambda: mask_harness.status()["hard"] == HARD, "the status is complete")
+
+
+def test_a_status_that_was_never_masked_is_left_to_the_quota_controller() -> None:
+    fresh = {**quota(), "status": {}}
+    with new_mask_harness((RESOURCE_QUOTAS, fresh), mode="") as mask_harness:
+        eventually(
+            lambda: (
+                mask_harness.controller._workqueue.next_at() == float("inf")
+                and mask_harness.client.calls >= 3
+            ),
+            "it was looked at",
+        )
+        assert mask_harness.status() == {"hard": {}, "used": {}}
+
+
+def test_a_resource_that_is_no_longer_deferred_comes_back(mask_harness: MaskHarness) -> None:
+    mask_harness.catch_up()
+    mask_harness.keys[0] = frozenset({"requests.memory"})
+    mask_harness.controller.requeue_all()
+    eventually(lambda: mask_harness.status()["hard"] == HARD, "the status is complete")
+    assert mask_harness.status()["used"]["requests.cpu"] == "0"
+
+
+def said(mask_harness: MaskHarness) -> set[tuple[object, object]]:
+    """Return level and reason of every event."""
+    mask_harness.events.start()
+    mask_harness.events.stop()
+    return {(event["type"], event["reason"]) for event in mask_harness.api.list(EVENTS).items}
+
+
+def test_people_are_told_that_the_platform_has_the_quota_again(mask_harness: MaskHarness) -> None:
+    opt_out(mask_harness.api, NAMESPACE)
+    eventually(lambda: mask_harness.status()["hard"] == HARD, "the status is complete")
+    assert said(mask_harness) == {("Normal", "EnforcedAtCreation")}
+
+
+def test_a_quota_whose_scopes_cannot_be_evaluated_is_left_alone() -> None:
+    odd = quota(expressions=[{"scopeName": "PriorityClass", "operator": "In", "values": ["a b"]}])
+    with new_mask_harness((RESOURCE_QUOTAS, odd)) as mask_harness:
+        eventually(lambda: mask_harness.count("masked") == 1, "it is masked")
+        pods(mask_harness)
+        opt_out(mask_harness.api, NAMESPACE)
+        mask_harness.catch_up()
+        assert mask_harness.status() == MASKED
+
+
+# -- nothing is hidden that nobody guards --------------------------------------------------
+
+
+def test_a_namespace_that_becomes_exempt_gets_its_status_back(mask_harness: MaskHarness) -> None:
+    mask_harness.catch_up()
+    mask_harness.exempt = frozenset({NAMESPACE})
+    mask_harness.controller.requeue_all()
+    eventually(lambda: mask_harness.status()["hard"] == HARD, "the status is complete")
+    mask_harness.exempt = frozenset()
+    mask_harness.controller.requeue_all()
+    eventually(lambda: "requests.cpu" not in mask_harness.status()["hard"], "it is masked again")
+
+
+def test_a_namespace_that_opted_out_unseen_is_not_masked() -> None:
+    with new_mask_harness((RESOURCE_QUOTAS, quota())) as mask_harness:
+        eventually(lambda: mask_harness.count("masked") == 1, "it is masked")
+        mask_harness.namespaces.informer.stop()  # what the labels are now is not seen any more
+        opt_out(mask_harness.api, NAMESPACE)
+        asked: list[Call] = []
+
+        def note(call: Call) -> None:
+            if (call.verb, call.kind) == ("get", NAMESPACES):
+                asked.append(call)
+
+        mask_harness.client.before = note
+        mask_harness.write_status(HARD, USED)
+        eventually(lambda: bool(asked), "the API server is asked what the label is")
+        eventually(
+            lambda: not mask_harness.controller._workqueue._in_progress,
+            "and the quota was looked at",
+        )
+        assert mask_harness.status() == FULL
+        assert mask_harness.count("masked") == 1
+
+
+NO_GUARD = RegistrationState("there is no guard")
+
+
+def test_what_was_hidden_comes_back_when_the_guard_goes_and_goes_when_it_comes(
+    mask_harness: MaskHarness,
+) -> None:
+    pods(mask_harness)
+    mask_harness.registration = NO_GUARD
+    full = {"hard": HARD, "used": {**USED, "requests.cpu": "1500m"}}
+    eventually(lambda: mask_harness.status() == full, "the status is complete")
+    assert mask_harness.count("unguarded") == 1
+    mask_harness.registration = ASSUMED_REGISTERED
+    eventually(lambda: "requests.cpu" not in mask_harness.status()["hard"], "it is masked again")
+    assert ("Warning", "NotGuarded") in said(mask_harness)
+
+
+def test_a_guard_that_was_gone_for_a_moment_hides_again_what_came_back_in_it() -> None:
+    seldom = replace(_SOON, registration_seconds=1.0)
+    with new_mask_harness((RESOURCE_QUOTAS, quota()), timing=seldom) as mask_harness:
+        eventually(lambda: mask_harness.count("masked") == 1, "it is masked")
+        mask_harness.catch_up()
+        mask_harness.registration = NO_GUARD
+        mask_harness.controller.requeue_all()
+        eventually(
+            lambda: "requests.cpu" in mask_harness.status()["hard"], "the status is complete"
+        )
+        mask_harness.catch_up()
+        mask_harness.registration = ASSUMED_REGISTERED
+        eventually(
+            lambda: "requests.cpu" not in mask_harness.status()["hard"], "it is masked again"
+        )
+
+
+def test_nothing_is_masked_before_there_is_a_guard() -> None:
+    with new_mask_harness((RESOURCE_QUOTAS, quota()), registration=NO_GUARD) as mask_harness:
+        mask_harness.catch_up()
+        mask_harness.write_status(HARD, {**USED, "requests.cpu": "1500m"})
+        mask_harness.catch_up()
+        assert mask_harness.count("masked") == 0
+        assert mask_harness.status()["hard"] == HARD
+
+
+def test_a_namespace_that_the_guard_does_not_select_is_not_masked() -> None:
+    elsewhere = RegistrationState(
+        selector_terms=(Term("deferredquota.io/mode", frozenset({"other"})),)
+    )
+    with new_mask_harness(
+        (RESOURCE_QUOTAS, {**quota(), "status": MASKED}), registration=elsewhere
+    ) as mask_harness:
+        eventually(lambda: mask_harness.status()["hard"] == HARD, "the status is complete")
+        assert mask_harness.count("masked") == 0
+
+
+def test_a_resource_that_is_not_deferred_comes_back_although_this_process_is_new() -> None:
+    hidden = {**quota(), "status": MASKED}
+    keys = [frozenset({"requests.memory"})]
+    with new_mask_harness((RESOURCE_QUOTAS, hidden), keys=keys) as mask_harness:
+        eventually(lambda: mask_harness.status()["hard"] == HARD, "the status is complete")
+
+
+class MaskRevertingClient(FakeClient):
+    """A client of an API server whose mask hides a resource in every status that is written."""
+
+    hidden: str = ""
+
+    def patch(self, kind: Kind, name: str, patch: Any, **options: Any) -> Revision:
+        status = patch.get("status") if isinstance(patch, dict) else None
+        if status and self.hidden:
+            shown = {part: {**values, self.hidden: None} for part, values in status.items()}
+            patch = {**patch, "status": shown}
+        return super().patch(kind, name, patch, **options)
+
+
+def test_what_a_mask_hides_again_is_said_aloud_and_tried_until_it_stays() -> None:
+    timing = replace(_SOON, max_retry_seconds=0.02)
+    with new_mask_harness((RESOURCE_QUOTAS, quota()), timing=timing) as mask_harness:
+        eventually(lambda: mask_harness.count("masked") == 1, "it is masked")
+        masking = MaskRevertingClient(mask_harness.cluster)
+        masking.hidden = "requests.cpu"
+        mask_harness.client._api = masking
+        mask_harness.keys[0] = frozenset({"requests.memory"})
+        mask_harness.controller.requeue_all()
+        eventually(lambda: mask_harness.count("undone") >= 3, "it is tried again and again")
+        assert mask_harness.status() == MASKED
+        masking.hidden = ""
+        eventually(lambda: mask_harness.status()["hard"] == HARD, "it stays at last")
+        assert ("Warning", "NotEnforced") in said(mask_harness)
+
+
+class Narrow(FakeClient):
+    """A client whose right to write a quota's status ends at one resource."""
+
+    def patch(self, kind: Kind, name: str, patch: Any, **options: Any) -> Revision:
+        if "requests.example.com/gpu" in str(patch):
+            raise ForbiddenError("our service accounts take only deferred resources out")
+        return super().patch(kind, name, patch, **options)
+
+
+def test_a_resource_that_was_not_installed_does_not_show_the_others() -> None:
+    gpu = "requests.example.com/gpu"
+    shown = {"hard": {**HARD, gpu: "2"}, "used": {**USED, gpu: "0"}}
+    with new_mask_harness(
+        (RESOURCE_QUOTAS, {**quota(), "status": shown}), exempt=frozenset({NAMESPACE})
+    ) as mask_harness:
+        mask_harness.client._api = Narrow(mask_harness.cluster)
+        mask_harness.keys[0] = DEFERRED_KEYS | {gpu}
+        mask_harness.exempt = frozenset()
+        mask_harness.controller.requeue_all()
+        left = {"hard": {**MASKED["hard"], gpu: "2"}, "used": {**MASKED["used"], gpu: "0"}}
+        eventually(lambda: mask_harness.status() == left, "all others are hidden")

@@ -1,0 +1,133 @@
+"""The guard at the bind, as its registration says."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from tests.install.manifests import of_kind
+from webhook.controllers.mask.webhook_registration import (
+    RegistrationReader,
+    RegistrationState,
+    RegistrationWatch,
+    parse_registration,
+)
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.install import render
+from webhook.kube.api import VALIDATING_WEBHOOKS, Object
+from webhook.state.well_known import BIND_ENTRY, REGISTRATION
+
+OPTED_IN = {"kubernetes.io/metadata.name": "team-a", "deferredquota.io/mode": "deferred"}
+
+
+def shipped() -> Any:
+    (found,) = of_kind("ValidatingWebhookConfiguration", cast("Any", render().registrations))
+    return found
+
+
+def without(field: str, value: object) -> Object:
+    """Return the shipped configuration with a field of the guard's entry set."""
+    made = shipped()
+    for entry in made["webhooks"]:
+        if entry["name"] == BIND_ENTRY:
+            entry[field] = value
+    return cast("Object", made)
+
+
+def test_the_shipped_registration_guards_who_opted_in() -> None:
+    guard = parse_registration(shipped())
+    assert guard.gap(OPTED_IN) == ""
+    for labels in (
+        {**OPTED_IN, "deferredquota.io/mode": "shadow"},
+        {"kubernetes.io/metadata.name": "team-a"},
+        {**OPTED_IN, "kubernetes.io/metadata.name": "kube-system"},
+    ):
+        assert "does not select this namespace" in guard.gap(labels)
+
+
+GAPS = {
+    "no entry": (without("name", "other.deferredquota.io"), "has no entry bind"),
+    "a policy that lets pass": (without("failurePolicy", "Ignore"), "is not failurePolicy Fail"),
+    "an operator of later times": (
+        without(
+            "namespaceSelector",
+            {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]},
+        ),
+        "selects by 'Gt'",
+    ),
+    "labels that are wanted": (
+        without("namespaceSelector", {"matchLabels": {"tier": "gold"}}),
+        "by tier",
+    ),
+    "a label that must not be": (
+        without(
+            "namespaceSelector",
+            {"matchExpressions": [{"key": "deferredquota.io/mode", "operator": "DoesNotExist"}]},
+        ),
+        "by deferredquota.io/mode",
+    ),
+}
+
+
+@pytest.mark.parametrize(("configuration", "words"), GAPS.values(), ids=GAPS.keys())
+def test_a_registration_that_does_not_guard_is_told(configuration: Object, words: str) -> None:
+    assert words in parse_registration(configuration).gap(OPTED_IN)
+
+
+def test_a_selector_of_everything_guards_everything() -> None:
+    assert parse_registration(without("namespaceSelector", {})).gap(OPTED_IN) == ""
+
+
+def test_the_api_server_is_asked_once_in_a_while() -> None:
+    api, clock = FakeClient(FakeCluster()), [10.0]
+    guard = RegistrationReader(api, cache_seconds=2, propagation_seconds=0, clock=lambda: clock[0])
+    assert "is not there" in guard().problem
+    api.create(VALIDATING_WEBHOOKS, shipped())
+    clock[0] += 1.9
+    assert guard().problem
+    clock[0] += 0.2
+    assert not guard().problem
+    api.delete(VALIDATING_WEBHOOKS, REGISTRATION)
+    assert not guard().problem
+    clock[0] += 2
+    assert guard().problem
+
+
+def test_a_guard_that_comes_is_counted_on_when_every_api_server_can_know() -> None:
+    api, clock = FakeClient(FakeCluster()), [10.0]
+    api.create(VALIDATING_WEBHOOKS, shipped())
+    guard = RegistrationReader(api, cache_seconds=0, propagation_seconds=3, clock=lambda: clock[0])
+    assert not guard().problem
+    api.delete(VALIDATING_WEBHOOKS, REGISTRATION)
+    assert "is not there" in guard().problem
+    api.create(VALIDATING_WEBHOOKS, shipped())
+    assert "only just changed" in guard().problem
+    clock[0] += 2.9
+    assert "only just changed" in guard().problem
+    clock[0] += 0.2
+    assert not guard().problem
+
+
+def test_a_guard_that_goes_and_comes_is_noticed_once() -> None:
+    states = [
+        RegistrationState(),
+        RegistrationState(),
+        RegistrationState("gone"),
+        RegistrationState("gone"),
+        RegistrationState(),
+    ]
+    watch = RegistrationWatch(lambda: states.pop(0), 0)
+    assert [watch.has_changed() for _ in range(5)] == [True, False, True, False, True]
+
+
+def test_a_guard_by_which_something_was_decided_is_noticed_although_nobody_looked() -> None:
+    states = [RegistrationState(), RegistrationState("gone"), RegistrationState()]
+    watch = RegistrationWatch(lambda: states.pop(0), 3600)
+    assert watch.has_changed()
+    assert not watch.has_changed()
+    assert watch.current().problem
+    assert watch.has_changed()
+    assert not watch.current().problem
+    assert watch.has_changed()
+    assert not watch.has_changed()

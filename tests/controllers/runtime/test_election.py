@@ -1,0 +1,399 @@
+"""One process leads at a time, whatever the clocks, the network and the scheduler of threads do."""
+
+from __future__ import annotations
+
+import random
+import re
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.admission.handlers.harness import eventually
+from tests.controllers.runtime.election_simulation import (
+    NAME,
+    NAMESPACE,
+    NOON,
+    ElectionCandidate,
+    ElectionSimulation,
+)
+from tests.kube.faults import Call, Fault, always, at_random, in_turn, never
+from webhook.controllers.runtime.election import Election, ElectionTimings
+from webhook.controllers.runtime.lease import LeaseSpec
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import LEASES
+
+MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+
+@pytest.fixture
+def simulation() -> ElectionSimulation:
+    return ElectionSimulation()
+
+
+def edit(simulation: ElectionSimulation, **spec: object) -> None:
+    FakeClient(simulation.cluster).patch(LEASES, NAME, {"spec": spec}, namespace=NAMESPACE)
+
+
+# -- taking, renewing, giving back ---------------------------------------------------------
+
+
+def test_the_first_candidate_takes_the_lease_at_once(simulation: ElectionSimulation) -> None:
+    one = simulation.candidate("one")
+    one.election.step()
+    assert one.election.is_leader()
+    assert one.callbacks == ["started"]
+    spec = simulation.spec()
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("one", 15)
+    assert spec["leaseTransitions"] == 0
+    assert MICRO_TIME.fullmatch(str(spec["acquireTime"]))
+    assert MICRO_TIME.fullmatch(str(spec["renewTime"]))
+
+
+def test_a_leader_renews_with_one_write_and_keeps_its_term(simulation: ElectionSimulation) -> None:
+    one = simulation.candidate("one")
+    one.election.step()
+    epoch, acquired = one.election.epoch(), simulation.spec()["acquireTime"]
+    calls = one.client.calls
+    simulation.pass_time(2)
+    one.election.step()
+    assert one.client.calls == calls + 1
+    assert one.election.epoch() == epoch > 0
+    assert simulation.spec()["acquireTime"] == acquired != simulation.spec()["renewTime"]
+
+
+def test_a_second_candidate_waits_while_the_lease_is_renewed(
+    simulation: ElectionSimulation,
+) -> None:
+    one, two = simulation.candidate("one"), simulation.candidate("two")
+    simulation.run(300, one, two)
+    assert one.election.is_leader()
+    assert (two.callbacks, two.election.leader, two.election.epoch()) == ([], "one", 0)
+
+
+def test_a_lease_that_is_not_renewed_is_taken_after_its_time_and_not_before(
+    simulation: ElectionSimulation,
+) -> None:
+    one, two = simulation.candidate("one"), simulation.candidate("two")
+    one.election.step()
+    two.election.step()
+    simulation.run(14.9, two)
+    assert not two.election.is_leader()
+    simulation.run(2, two)
+    assert two.election.is_leader()
+    spec = simulation.spec()
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("two", 1)
+    assert two.election.transitions == 1
+
+
+def test_stopping_hands_the_lease_over_without_a_wait(simulation: ElectionSimulation) -> None:
+    one, two = simulation.candidate("one"), simulation.candidate("two")
+    simulation.run(10, one, two)
+    one.election.stop()
+    assert not one.election.is_leader()
+    assert one.callbacks == ["started", "lost"]
+    assert simulation.spec()["holderIdentity"] == ""
+    two.election.step()
+    assert two.election.is_leader()
+
+
+def test_a_lease_of_somebody_else_is_not_given_back(simulation: ElectionSimulation) -> None:
+    one, two = simulation.candidate("one"), simulation.candidate("two")
+    simulation.run(5, one, two)
+    two.election.stop()
+    assert simulation.spec()["holderIdentity"] == "one"
+
+
+def test_a_lease_that_cannot_be_given_back_does_not_keep_the_process(
+    simulation: ElectionSimulation,
+) -> None:
+    one = simulation.candidate("one")
+    one.election.step()
+    one.client.plan = always(Fault.FAIL_BEFORE)
+    one.election.stop()
+    assert not one.election.is_leader()
+
+
+def test_what_others_put_into_the_lease_stays(simulation: ElectionSimulation) -> None:
+    one = simulation.candidate("one")
+    one.election.step()
+    labels = {"metadata": {"labels": {"team": "x"}}, "spec": {"strategy": "mine"}}
+    FakeClient(simulation.cluster).patch(LEASES, NAME, labels, namespace=NAMESPACE)
+    simulation.run(20, one)
+    stored = FakeClient(simulation.cluster).get(LEASES, NAME, namespace=NAMESPACE)
+    metadata = stored["metadata"]
+    assert isinstance(metadata, dict)
+    assert metadata["labels"]["team"] == "x"
+    assert simulation.spec()["strategy"] == "mine"
+    assert one.election.is_leader()
+
+
+# -- losing it -----------------------------------------------------------------------------
+
+
+def test_a_process_that_was_paused_says_no_in_the_moment_it_runs_again(
+    simulation: ElectionSimulation,
+) -> None:
+    one, two = simulation.candidate("one"), simulation.candidate("two")
+    simulation.run(5, one, two)
+    simulation.run(30, two)  # one does not run
+    assert two.election.is_leader()
+    assert not one.election.is_leader()
+    assert one.callbacks == ["started"]
+    one.election.step()
+    assert one.callbacks == ["started", "lost"]
+    assert one.election.leader == "two"
+
+
+def test_a_leader_without_api_server_stops_before_others_may_start(
+    simulation: ElectionSimulation,
+) -> None:
+    one, two = simulation.candidate("one"), simulation.candidate("two")
+    simulation.run(5, one, two)
+    one.client.plan = always(Fault.FAIL_BEFORE)
+    simulation.run(9, one, two)
+    simulation.run(1, one, two)
+    assert not one.election.is_leader()
+    simulation.run(8, one, two)
+    assert two.election.is_leader()
+    assert one.callbacks == ["started", "lost"]
+
+
+def test_a_pause_during_the_renewal_counts_from_when_it_was_sent(
+    simulation: ElectionSimulation,
+) -> None:
+    one = simulation.candidate("one")
+    one.election.step()
+    simulation.pass_time(2)
+
+    def slow(_call: Call) -> None:
+        simulation.pass_time(9)
+
+    one.client.before = slow
+    one.election.step()
+    assert one.election.is_leader()
+    simulation.pass_time(1.1)  # ten seconds after it was sent, though one after it came back
+    assert not one.election.is_leader()
+
+
+def test_a_leadership_that_ended_and_began_unnoticed_is_another_term(
+    simulation: ElectionSimulation,
+) -> None:
+    one = simulation.candidate("one")
+    one.election.step()
+    former = one.election.epoch()
+    simulation.pass_time(100)
+    one.election.step()
+    assert one.election.epoch() > former
+    assert one.callbacks == ["started", "lost", "started"]
+
+
+def test_a_lost_answer_to_the_first_write_is_found_out(simulation: ElectionSimulation) -> None:
+    one = simulation.candidate("one", plan=in_turn([Fault.LOSE_ANSWER], verb="create"))
+    one.election.step()
+    assert not one.election.is_leader()
+    one.election.step()
+    assert one.election.is_leader()
+    assert simulation.spec()["leaseTransitions"] == 0
+
+
+# -- clocks --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [timedelta(hours=1), timedelta(hours=-1)])
+def test_a_time_of_day_that_is_wrong_by_an_hour_changes_nothing(
+    simulation: ElectionSimulation, wrong: timedelta
+) -> None:
+    one = simulation.candidate("one", time_of_day=lambda: NOON + wrong)
+    two = simulation.candidate("two", time_of_day=lambda: NOON - wrong)
+    simulation.run(60, one, two)
+    assert one.election.is_leader()
+    simulation.run(30, two)
+    assert two.election.is_leader()
+
+
+def test_a_clock_that_stands_still_is_not_taken_for_a_holder_that_is_gone(
+    simulation: ElectionSimulation,
+) -> None:
+    one = simulation.candidate("one", time_of_day=lambda: NOON)
+    two = simulation.candidate("two")
+    simulation.run(120, one, two)
+    assert one.election.is_leader()
+
+
+# -- leases that people touch --------------------------------------------------------------
+
+
+def test_a_deleted_lease_is_made_again_by_its_holder(simulation: ElectionSimulation) -> None:
+    one, two = simulation.candidate("one"), simulation.candidate("two")
+    simulation.run(5, one, two)
+    simulation.delete()
+    simulation.run(30, two, one)
+    assert one.election.is_leader()
+    assert simulation.spec()["holderIdentity"] == "one"
+
+
+def test_a_deleted_lease_whose_holder_is_gone_is_taken_after_its_time(
+    simulation: ElectionSimulation,
+) -> None:
+    one, two = simulation.candidate("one"), simulation.candidate("two")
+    simulation.run(5, one, two)
+    simulation.delete()
+    two.election.step()
+    simulation.run(14, two)
+    assert not two.election.is_leader()
+    simulation.run(3, two)
+    assert two.election.is_leader()
+
+
+def test_a_duration_shortened_by_hand_does_not_cut_a_leadership_short(
+    simulation: ElectionSimulation,
+) -> None:
+    one, two = simulation.candidate("one"), simulation.candidate("two")
+    simulation.run(5, one, two)
+    edit(simulation, leaseDurationSeconds=1)
+    simulation.run(8, two)
+    assert not two.election.is_leader()
+
+
+def test_a_lease_that_cannot_be_read_is_left_alone(simulation: ElectionSimulation) -> None:
+    one, two = simulation.candidate("one"), simulation.candidate("two")
+    simulation.run(5, one, two)
+    edit(simulation, holderIdentity=["nobody"])
+    simulation.run(30, one, two)
+    assert simulation.leader() is None
+    edit(simulation, holderIdentity="somebody")
+    simulation.run(30, one, two)
+    assert simulation.leader() is not None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"renew_seconds": 15.0}, {"retry_seconds": 9.0}, {"retry_seconds": 0.0}]
+)
+def test_durations_that_cannot_be_safe_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="lease_seconds"):
+        ElectionTimings(**wrong)  # type: ignore[arg-type]
+
+
+# -- whatever happens ----------------------------------------------------------------------
+
+_FAULTS = {Fault.LOSE_ANSWER: 0.15, Fault.FAIL_BEFORE: 0.1, Fault.CONFLICT: 0.1, Fault.STALE: 0.15}
+
+
+class _ElectionFaults:
+    """Three candidates whose calls fail and during whose calls time passes and others run."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+        self.simulation = ElectionSimulation()
+        self.terms: dict[str, int] = {}
+        self.busy: set[str] = set()
+        self.leaderships = 0
+        clocks = (None, lambda: NOON, self._leaping)
+        for name, clock in zip(("one", "two", "three"), clocks, strict=True):
+            plan = at_random(self.chance, _FAULTS)
+            candidate = self.simulation.candidate(name, time_of_day=clock, plan=plan)
+            candidate.client.before = self._interrupt
+
+    def _leaping(self) -> datetime:
+        return NOON + timedelta(minutes=self.chance.randrange(-60, 60))
+
+    def _interrupt(self, _call: Call) -> None:
+        if len(self.busy) < 3 and self.chance.random() < 0.3:
+            self.pass_time()
+            self.step(self.chance.choice(self.simulation.candidates))
+
+    def pass_time(self) -> None:
+        self.simulation.pass_time(self.chance.choice((0.1, 1.0, 2.0, 4.9, 9.9, 10.1, 15.1, 40.0)))
+
+    def step(self, candidate: ElectionCandidate) -> None:
+        if candidate.name in self.busy:
+            return  # a process takes one step at a time
+        self.busy.add(candidate.name)
+        try:
+            candidate.election.step()
+        finally:
+            self.busy.discard(candidate.name)
+        self.simulation.check()
+        epoch = candidate.election.epoch()
+        if epoch and self.terms.get(candidate.name) != epoch:
+            assert epoch > max(self.terms.values(), default=0), "a term went back"
+            self.terms[candidate.name] = epoch
+            self.leaderships += 1
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.chance.random() < 0.7:
+                self.simulation.pass_time(self.chance.choice((0.1, 1.0, 2.0)))
+            else:
+                self.pass_time()
+            self.step(self.chance.choice(self.simulation.candidates))
+
+    def heal(self) -> None:
+        for candidate in self.simulation.candidates:
+            candidate.client.plan = candidate.client.before = never
+        self.simulation.run(60, *self.simulation.candidates)
+        assert self.simulation.leader() is not None
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32))
+def test_two_never_lead_at_once_whatever_fails_and_whoever_is_paused(seed: int) -> None:
+    chaos = _ElectionFaults(seed)
+    chaos.run(60)
+    chaos.heal()
+
+
+def test_the_chaos_changes_leaders_often_enough_to_prove_something() -> None:
+    leaderships = 0
+    for seed in range(30):
+        chaos = _ElectionFaults(seed)
+        chaos.run(150)
+        chaos.heal()
+        leaderships += chaos.leaderships
+    assert leaderships > 150
+
+
+def test_the_chaos_notices_leaders_that_trust_the_answer_instead_of_the_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    genuine = Election._lead
+
+    def late(self: Election, raw: object, sent: float) -> None:
+        del sent
+        genuine(self, raw, self._timings.clock() + 6)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Election, "_lead", late)
+    with pytest.raises(AssertionError, match="all of these lead"):
+        _search()
+
+
+def test_the_chaos_notices_renewals_that_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeaseSpec, "renewed_at", lambda self, _moment: self)
+    with pytest.raises(AssertionError, match="all of these lead"):
+        _search()
+
+
+def _search() -> None:
+    for seed in range(200):
+        _ElectionFaults(seed).run(150)
+
+
+# -- the thread ----------------------------------------------------------------------------
+
+
+def test_threads_hand_over_when_one_is_stopped() -> None:
+    cluster = FakeCluster()
+    timing = ElectionTimings(lease_seconds=600, renew_seconds=500.0, retry_seconds=0.05)
+    both = [
+        Election(FakeClient(cluster), namespace=NAMESPACE, name=NAME, identity=name, timings=timing)
+        for name in ("one", "two")
+    ]
+    for election in both:
+        election.start()
+    eventually(lambda: any(one.is_leader() for one in both), "one leads")
+    first, second = sorted(both, key=lambda one: not one.is_leader())
+    first.stop()
+    eventually(second.is_leader, "the other one leads, long before the lease ends")
+    second.stop()

@@ -1,0 +1,58 @@
+"""So much per second, and a second's worth at once."""
+
+from __future__ import annotations
+
+import math
+
+from webhook.controllers.runtime.rate_limit import TokenBucket
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.rate = 4.0
+        self.budget = TokenBucket(lambda: self.rate, lambda: self.now)
+
+    def spend_all(self) -> int:
+        spent = 0
+        while self.budget.delay() == 0:
+            self.budget.take()
+            spent += 1
+        return spent
+
+
+def test_a_seconds_worth_may_be_spent_at_once_and_then_as_it_comes() -> None:
+    clock = Clock()
+    assert clock.spend_all() == 4
+    assert clock.budget.delay() == 0.25
+    clock.now = 0.5
+    assert clock.spend_all() == 2
+    clock.now = 100.0
+    assert clock.spend_all() == 4
+
+
+def test_what_was_spent_beyond_is_missing_later() -> None:
+    clock = Clock()
+    clock.spend_all()
+    clock.budget.take()
+    clock.now = 0.25
+    assert clock.budget.delay() == 0.25
+
+
+def test_a_rate_of_nothing_allows_nothing_until_it_changes() -> None:
+    clock = Clock()
+    clock.spend_all()
+    clock.rate = 0.0
+    clock.now = 1000.0
+    assert clock.budget.delay() == math.inf
+    clock.rate = 2.0
+    clock.now = 1000.5
+    assert clock.spend_all() == 1
+
+
+def test_a_slow_rate_allows_one_at_a_time() -> None:
+    clock = Clock()
+    clock.spend_all()
+    clock.rate = 0.5
+    clock.now = 100.0
+    assert clock.spend_all() == 1

@@ -1,0 +1,848 @@
+"""A world in which namespaces share quotas: the real classes, one call of the API server at a time.
+
+Replicas with handlers and two controllers, each with what it kept aside, work on one fake cluster.
+Everything that one of them does runs on a thread of its own that stops before each call; the world
+decides who goes on, whose process ends there, and whose answer is lost. So every interleaving of
+reads and writes can come about, and the same seed gives the same one.
+
+What is true is summed here from the pods, by plain numbers: nothing is shared with the code that
+is tried.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
+from webhook.controllers.ledger.recent_binds import RecentBinds
+from webhook.controllers.ledger.reconciler import LedgerReconciler
+from webhook.controllers.ledger.recorder import LedgerRecorder
+from webhook.controllers.ledger.usage_cache import LedgerUpdate, UsageCache
+from webhook.controllers.queue.controller import PodQueues
+from webhook.controllers.runtime.leadership import NotLeadingError
+from webhook.controllers.shared.controller import SharedQuotaController
+from webhook.controllers.shared.participation import Participation
+from webhook.controllers.shared.shared_context import SharedQuotaContext
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    QUOTA_LEDGERS,
+    ApiError,
+    NotFoundError,
+    Object,
+    Revision,
+    UnreachableError,
+)
+from webhook.kube.kinds import Kind
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.ledger.apply_usage import (
+    CountedQuota,
+    Expiry,
+    ObservedPod,
+    UsageCount,
+    apply_usage,
+)
+from webhook.quota.ledger.ledger import NEWEST, Claim, Ledger, ReservationSource
+from webhook.quota.ledger.ledger_codec import ledger_from_status
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.queue.cycle import run_cycle
+from webhook.quota.queue.queued_pods import CycleResult, QueuedPod, QueuePolicy
+from webhook.quota.shared.cluster_quotas import ClusterQuota, cluster_quota
+from webhook.state.ledgers import LEDGER_NAME, LedgerStore
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
+from webhook.state.reserver import Reserved, Reserver
+from webhook.state.shared_quotas import SharedQuotaStore
+
+CPU: Final = "requests.cpu"
+KEYS: Final = frozenset({CPU})
+NAMESPACES: Final = ("a", "b", "c")
+QUOTA: Final = "both"
+NAME: Final = f"cdq/{QUOTA}"
+_BASE: Final = ResourceQuota.from_object(
+    {"metadata": {"name": "base", "uid": "base"}, "spec": {"hard": {CPU: "1000"}}}
+)
+_NO_TIME: Final = datetime(2026, 5, 4, tzinfo=UTC)
+
+
+class TaskEndedError(BaseException):
+    """The process of a task has ended."""
+
+
+class Task(threading.Thread):
+    """Something that an actor does; it stops before every call of the API server."""
+
+    def __init__(self, body: Callable[[], None], *, is_webhook: bool) -> None:
+        super().__init__(daemon=True)
+        self._body = body
+        self._go = threading.Semaphore(0)
+        self._stopped = threading.Semaphore(0)
+        self._order = ""
+        self.is_webhook = is_webhook
+        self.is_done = False
+        self.counts: list[PodState] = []
+        """Pods that are counted once the ledger is written."""
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        self._go.acquire()
+        try:
+            self._body()
+        except (TaskEndedError, ApiError, NotLeadingError):
+            pass
+        except BaseException as err:  # noqa: BLE001 - the world tells
+            self.error = err
+        self.is_done = True
+        self._stopped.release()
+
+    def step(self, order: str = "go") -> None:
+        """Go on to the next call, and make it; or lose its answer; or end there."""
+        self._order = order
+        self._go.release()
+        assert self._stopped.acquire(timeout=20), "a task hangs"
+        if self.error is not None:
+            raise self.error
+
+    def pause(self) -> str:
+        """Wait until the world lets the call be made; called on the task's own thread."""
+        self._stopped.release()
+        self._go.acquire()
+        if self._order == "end":
+            raise TaskEndedError
+        return self._order
+
+
+class SteppedClient(FakeClient):
+    """A connection of an actor: the world decides when each call is made."""
+
+    def __init__(self, world: SharingSimulation, cluster: FakeCluster) -> None:
+        super().__init__(cluster)
+        self._world = world
+
+    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        _pause()
+        return super().get(kind, name, namespace=namespace)
+
+    def update_status(
+        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
+    ) -> Revision:
+        order = _pause()
+        before = self._world.read_stored()
+        written = super().update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
+        self._world.check_write(kind, before)
+        if order == "lose":
+            raise UnreachableError("the answer is lost")
+        return written
+
+
+def _pause() -> str:
+    task = threading.current_thread()
+    return task.pause() if isinstance(task, Task) else "go"
+
+
+@dataclass(frozen=True)
+class UserState:
+    """What people have written, at one moment."""
+
+    quota: ClusterQuota | None
+    labelled: frozenset[str]
+    opted_in: frozenset[str]
+
+    def shares(self, namespace: str) -> bool:
+        is_in = namespace in self.opted_in
+        labels = {"team": "x"} if namespace in self.labelled else {}
+        return is_in and self.quota is not None and self.quota.selects(labels)
+
+    def quotas(self, namespace: str) -> NamespaceQuotas:
+        if namespace not in self.opted_in:
+            return deferred_quotas((), KEYS)
+        found = [_BASE]
+        if self.shares(namespace):
+            assert self.quota is not None
+            found.append(self.quota.quota)
+        return deferred_quotas(found, KEYS)
+
+
+@dataclass
+class PodState:
+    namespace: str
+    uid: str
+    cpu: int
+    version: int = 1
+    is_assigned: bool = False
+    is_asked: bool = True
+    """Whether it was bound through a handler."""
+
+
+@dataclass
+class Request:
+    """An admitted bind on its way to storage."""
+
+    pod: PodState
+
+
+@dataclass
+class StoredState:
+    """What is stored: of each namespace its ledger, and the quota's grants."""
+
+    ledgers: Mapping[str, Ledger | None]
+    uid: str
+    hard: int
+    granted: Mapping[str, int]
+    is_complete: bool
+
+    @property
+    def total(self) -> int:
+        return sum(self.granted.values())
+
+
+@dataclass
+class WebhookActor:
+    """A webhook replica."""
+
+    reserver: Reserver
+    view: int = 0
+    task: Task | None = None
+
+
+@dataclass
+class ControllerActor:
+    """A controller replica that leads, or did."""
+
+    reconciler: LedgerReconciler
+    shared: SharedQuotaContext
+    shared_controller: SharedQuotaController
+    states: dict[str, Any]
+    view: int = 0
+    task: Task | None = None
+
+
+@dataclass
+class SharingSimulation:
+    """The cluster, its actors, and a clock; every public method is one step."""
+
+    seed: int
+    is_calm: bool = False
+    """Nobody changes quotas or namespaces, and nothing is bound unasked."""
+    clock: list[float] = field(default_factory=lambda: [100.0])
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
+        self.cluster = FakeCluster()
+        self.api = FakeClient(self.cluster)
+        self.pods: dict[str, PodState] = {}
+        self.requests: list[Request] = []
+        self.asked: set[str] = set()
+        """Uids that a request is on its way for."""
+        self.views: list[UserState] = [UserState(None, frozenset(), frozenset(NAMESPACES[:3]))]
+        self.number = 0
+        self.admitted = 0
+        self._read: tuple[int, StoredState] | None = None
+        self.epoch = 1
+        for namespace in NAMESPACES:
+            LedgerStore(self.api).create(namespace)
+        self.put_quota(6, {})
+        self.webhooks = [self._new_webhook() for _ in range(3)]
+        self.controllers = [self._new_controller(1), self._new_controller(2)]
+        self.run_all()
+
+    # -- people ----------------------------------------------------------------------------
+
+    def put_quota(self, hard: int, selector: Mapping[str, object]) -> None:
+        """Create the shared quota, or edit it."""
+        spec = {"namespaceSelector": selector, "hard": {CPU: str(hard)}}
+        obj = {
+            "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
+            "kind": CLUSTER_DEFERRED_QUOTAS.kind,
+            "metadata": {"name": QUOTA},
+        }
+        if self.views[-1].quota is None:
+            stored = self.api.create(CLUSTER_DEFERRED_QUOTAS, {**obj, "spec": spec}).object
+        else:
+            stored = self.api.patch(CLUSTER_DEFERRED_QUOTAS, QUOTA, {"spec": spec}).object
+            stored = self.api.get(CLUSTER_DEFERRED_QUOTAS, QUOTA)
+        self._see(quota=cluster_quota(stored))
+
+    def delete_quota(self) -> None:
+        """Delete the shared quota."""
+        if self.views[-1].quota is not None:
+            self.api.delete(CLUSTER_DEFERRED_QUOTAS, QUOTA)
+            self._see(quota=None)
+
+    def label(self, namespace: str) -> None:
+        """Give a namespace the label that some selectors ask for, or take it away."""
+        self._see(labelled=self.views[-1].labelled ^ {namespace})
+
+    def opt(self, namespace: str) -> None:
+        """Let a namespace opt out or in again."""
+        self._see(opted_in=self.views[-1].opted_in ^ {namespace})
+
+    def create(self, namespace: str, cpu: int) -> None:
+        """Create a pod that waits."""
+        self.number += 1
+        uid = f"p{self.number}"
+        self.pods[uid] = PodState(namespace, uid, cpu)
+
+    def end(self, pod: PodState) -> None:
+        """Let a pod end."""
+        if pod.uid not in self.asked:
+            del self.pods[pod.uid]
+
+    def assign(self, pod: PodState) -> None:
+        """Let a pod run that nobody was asked about."""
+        pod.is_assigned, pod.is_asked = True, False
+        pod.version += 1
+
+    # -- actors ----------------------------------------------------------------------------
+
+    def bind(self, door: WebhookActor, pod: PodState) -> None:
+        """Let a handler be asked about the bind of a pod, as it knows the quotas."""
+        if door.task is not None or pod.is_assigned or pod.uid in self.asked:
+            return
+        view = self.views[door.view]
+        if pod.namespace not in view.opted_in:
+            return
+        quotas = view.quotas(pod.namespace)
+        names = tuple(one.name for one in quotas.quotas)
+        claim = Claim(
+            pod.uid, pod.uid, ReservationSource.BIND, cpus(pod.cpu), names, observed_version=NEWEST
+        )
+        self.asked.add(pod.uid)
+
+        def ask() -> None:
+            is_admitted = False
+            try:
+                until = time.monotonic() + 1000
+                outcome = door.reserver.reserve(
+                    pod.namespace, claim, quotas.observed, deadline=until
+                )
+                is_admitted = isinstance(outcome, Reserved)
+            finally:
+                if is_admitted:
+                    self.admitted += 1
+                    self.requests.append(Request(pod))
+                else:
+                    self.asked.discard(pod.uid)
+
+        door.task = Task(ask, is_webhook=True)
+        self.step(door)  # to its first call
+
+    def commit(self, request: Request, *, fails: bool) -> None:
+        """Let storage carry out a bind that was admitted, or not."""
+        self.requests.remove(request)
+        self.asked.discard(request.pod.uid)
+        if not fails and request.pod.uid in self.pods:
+            request.pod.is_assigned = True
+            request.pod.version += 1
+
+    def reconcile(self, actor: ControllerActor, namespace: str) -> None:
+        """Let a controller settle a namespace, by what it has seen."""
+        if actor.task is None:
+            state = actor.states[namespace]
+            self._prepare(actor, namespace)
+            actor.task = Task(
+                lambda: cast("None", actor.reconciler.reconcile(namespace, state, self.epoch)),
+                is_webhook=False,
+            )
+            self.step(actor)
+
+    def drop(self, actor: ControllerActor, namespace: str) -> None:
+        """Let a controller drop a namespace that it does not track from the quota."""
+        if actor.task is None and namespace not in self.views[actor.view].opted_in:
+            actor.task = Task(
+                lambda: actor.shared_controller._drop(namespace, NAME, self.epoch), is_webhook=False
+            )
+            self.step(actor)
+
+    def actors(self) -> list[WebhookActor | ControllerActor]:
+        """Return all of them."""
+        return [*self.webhooks, *self.controllers]
+
+    def step(self, actor: WebhookActor | ControllerActor, order: str = "go") -> None:
+        """Let an actor make its next call."""
+        if actor.task is None:
+            return
+        actor.task.step(order)
+        if actor.task.is_done:
+            actor.task = None
+
+    def run_all(self) -> None:
+        """Let everybody see everything, and settle until nothing changes."""
+        for actor in self.actors():
+            while actor.task is not None:
+                self.step(actor)
+            actor.view = len(self.views) - 1
+        for _ in range(4):
+            for namespace in NAMESPACES:
+                self.clock[0] += 1.5
+                self.reconcile(self.controllers[0], namespace)
+                while self.controllers[0].task is not None:
+                    self.step(self.controllers[0])
+                if namespace not in self.views[-1].opted_in and self.views[-1].quota is not None:
+                    self.drop(self.controllers[0], namespace)
+                    while self.controllers[0].task is not None:
+                        self.step(self.controllers[0])
+
+    def close(self) -> None:
+        """End every task."""
+        for actor in self.actors():
+            if actor.task is not None and not actor.task.is_done:
+                actor.task.step("end")
+
+    # -- what must hold --------------------------------------------------------------------
+
+    def read_stored(self) -> StoredState:
+        """Read what is stored."""
+        version = self.cluster.resource_version
+        if self._read is None or self._read[0] != version:
+            self._read = (version, self._stored_state())
+        return self._read[1]
+
+    def _stored_state(self) -> StoredState:
+        ledgers: dict[str, Ledger | None] = {}
+        for namespace in NAMESPACES:
+            found = self.api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+            ledgers[namespace] = ledger_from_status(found.get("status"))
+        try:
+            raw = cast("Any", self.api.get(CLUSTER_DEFERRED_QUOTAS, QUOTA))
+        except NotFoundError:
+            return StoredState(ledgers, "", 0, {}, is_complete=False)
+        status = raw.get("status") or {}
+        granted = {
+            one["name"]: number(Quantity.parse(one["granted"].get(CPU, "0")))
+            for one in status.get("namespaces", ())
+        }
+        hard = int(raw["spec"]["hard"][CPU])
+        wanted = deferred_quotas([cluster_quota(raw).quota], KEYS).quotas[0].observed
+        observed = status.get("observed") or {}
+        is_complete = (observed.get("uid"), observed.get("specHash")) == (
+            wanted.uid,
+            wanted.spec_hash,
+        )
+        return StoredState(ledgers, raw["metadata"]["uid"], hard, granted, is_complete=is_complete)
+
+    def check_write(self, kind: Kind, before: StoredState) -> None:
+        """Check what a write has changed, and all that has to be true at every moment."""
+        now = self.read_stored()
+        task = threading.current_thread()
+        is_door = isinstance(task, Task) and task.is_webhook
+        if kind == CLUSTER_DEFERRED_QUOTAS and is_door:
+            assert now.total <= max(now.hard, before.total), "C: an admission exceeds the quota"
+        if kind == QUOTA_LEDGERS and is_door:
+            for namespace, ledger in now.ledgers.items():
+                _check_own(before.ledgers[namespace], ledger)
+        if kind == CLUSTER_DEFERRED_QUOTAS and not is_door:
+            self._check_joined(before, now)
+        elif kind == QUOTA_LEDGERS and isinstance(task, Task):
+            for pod in task.counts:
+                pod.is_asked = True
+        self.check(now)
+
+    def _check_joined(self, before: StoredState, now: StoredState) -> None:
+        """Who takes part is counted by its ledger, and all take part before it is complete."""
+        views = [view for view in self.views if view.quota and view.quota.uid == now.uid]
+        steady = [one for one in NAMESPACES if all(view.shares(one) for view in views)]
+        for namespace in steady:
+            ledger = now.ledgers[namespace]
+            account = None if ledger is None else ledger.accounts.get(NAME)
+            is_counted = account is not None and account.observed.uid == now.uid
+            if namespace in now.granted:  # with several leaders, one may have seen other quotas
+                assert is_counted or not self.is_calm, f"{namespace} does not count and takes part"
+            elif now.is_complete and not before.is_complete:
+                raise AssertionError(f"complete without {namespace}")
+
+    def check(self, now: StoredState | None = None) -> None:
+        """Check what has to be true at every moment."""
+        now = now or self.read_stored()
+        for namespace, ledger in now.ledgers.items():
+            account = None if ledger is None else ledger.accounts.get(NAME)
+            if account is None or account.observed.uid != now.uid:
+                continue
+            own = number(account.granted.get(CPU, ZERO))
+            named = now.granted.get(namespace, 0)
+            assert own <= named, f"B: {namespace} holds {own}, the quota says {named}"
+            is_unasked = any(
+                not pod.is_asked for pod in self.pods.values() if pod.namespace == namespace
+            )
+            if now.is_complete and namespace in now.granted and not is_unasked:
+                taken = self.taken(namespace)
+                assert taken <= named, f"{namespace} takes {taken}, the quota says {named}"
+        if self.is_calm:
+            taken = sum(map(self.taken, NAMESPACES))
+            assert taken <= now.hard, f"{taken} are taken of {now.hard}"
+            assert now.total <= now.hard, f"{now.total} are granted of {now.hard}"
+
+    def check_quiet(self) -> None:
+        """Let all requests end and everything be settled; the quota must then be exact."""
+        self.run_all()
+        for request in list(self.requests):
+            self.commit(request, fails=False)
+        self.pods = {uid: pod for uid, pod in self.pods.items() if pod.is_assigned}
+        self.run_all()
+        self.check()
+        now = self.read_stored()
+        view = self.views[-1]
+        if view.quota is None:
+            return
+        sharing = {one for one in NAMESPACES if view.shares(one)}
+        assert now.is_complete or not sharing, "the quota is never complete"
+        expected = {one: self.taken(one) for one in sharing}
+        assert now.granted == expected, f"{now.granted} is granted, {expected} taken"
+
+    def taken(self, namespace: str) -> int:
+        """What assigned pods really take."""
+        return sum(
+            pod.cpu for pod in self.pods.values() if pod.namespace == namespace and pod.is_assigned
+        )
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _see(self, **changed: Any) -> None:
+        self.views.append(replace(self.views[-1], **changed))
+
+    def _new_webhook(self) -> WebhookActor:
+        client = SteppedClient(self, self.cluster)
+        reserver = Reserver(
+            LedgerStore(client),
+            attempts=4,
+            shared=SharedQuotaStore(client),
+            sleep=lambda _seconds: None,
+        )
+        return WebhookActor(reserver)
+
+    def _new_controller(self, number: int) -> ControllerActor:
+        client = SteppedClient(self, self.cluster)
+        store, ledgers = SharedQuotaStore(client), LedgerStore(client)
+        timing = ControllerTimings(clock=lambda: self.clock[0], write_interval_seconds=0.0)
+        usage_cache = _SimulatedUsageCache(self, number)
+        lines = SimpleNamespace(
+            run_cycle=lambda _tracked, ledger, line: run_cycle(ledger, line, QueuePolicy(), room=2),
+            commit=self._ignore_cycle,
+            report_lost_reservations=lambda *_given: None,
+        )
+        membership = SimpleNamespace(
+            has_left=lambda namespace, _quota: not self.views[-1].shares(namespace),
+            deferred_quota=lambda quota: quota if isinstance(quota, ClusterQuota) else None,
+        )
+        shares = SharedQuotaContext(
+            store,
+            cast("UsageCache", usage_cache),
+            timing,
+            is_current=lambda term: term == self.epoch,
+            participation=cast("Participation", membership),
+        )
+        reconciler = LedgerReconciler(
+            ledgers,
+            cast("UsageCache", usage_cache),
+            cast("PodQueues", lines),
+            shares,
+            timing,
+            is_current=lambda term: term == self.epoch,
+            verify=lambda _namespace, _tracked: True,
+            is_following=lambda: False,
+            recorder=LedgerRecorder(),
+        )
+        informers = SimpleNamespace(
+            shared=None, deferred_of=lambda quotas: deferred_quotas(quotas, KEYS)
+        )
+        keeper = SharedQuotaController(
+            shares,
+            ledgers,
+            cast("QuotaCache", informers),
+            cast("NamespaceCache", informers),
+            LedgerRecorder(),
+        )
+        state = {namespace: _namespace_state(is_hasty=number == 2) for namespace in NAMESPACES}
+        actor = ControllerActor(reconciler, shares, keeper, state)
+        usage_cache.actor = actor
+        return actor
+
+    def _ignore_cycle(
+        self, _namespace: str, _tracked: NamespaceState, _passed: CycleResult, **_rest: object
+    ) -> None:
+        """Pods of the line go when they are asked about, as all others."""
+
+    def _prepare(self, actor: ControllerActor, namespace: str) -> None:
+        view = self.views[actor.view]
+        state = actor.states[namespace]
+        state.usage.quotas = view.quotas(namespace)
+        state.is_opted_out = namespace not in view.opted_in
+
+
+class _SimulatedUsageCache:
+    """What a controller knows of the pods: all that is true now, for the quotas it has seen."""
+
+    def __init__(self, world: SharingSimulation, number: int) -> None:
+        self._world = world
+        self._number = number
+        self.actor: ControllerActor | None = None
+        self.lock = threading.Lock()
+        self.had_ledger: set[str] = set()
+        self.managed = SimpleNamespace(
+            shared_specs=self._shared_specs,
+            required_version=lambda _namespace: 0,
+            quotas_of=lambda _namespace: SimpleNamespace(errors=()),
+        )
+
+    @property
+    def namespaces(self) -> dict[str, object]:
+        assert self.actor is not None
+        opted_in = self._world.views[self.actor.view].opted_in
+        return {name: one for name, one in self.actor.states.items() if name in opted_in}
+
+    def _shared_specs(self) -> tuple[ClusterQuota, ...]:
+        assert self.actor is not None
+        quota = self._world.views[self.actor.view].quota
+        return () if quota is None else (quota,)
+
+    def sharing_namespaces(self, _name: str) -> list[str]:
+        assert self.actor is not None
+        view = self._world.views[self.actor.view]
+        return [namespace for namespace in NAMESPACES if view.shares(namespace)]
+
+    def requeue_after(self, _namespace: str, _seconds: float) -> None:
+        """The world looks when it likes."""
+
+    def clear_abandoned(self, _namespace: str) -> None:
+        """The world does that too."""
+
+    def may_predate_opt_in(self, _namespace: str, _tracked: object, _ledger: Ledger) -> bool:
+        return False
+
+    def complete_version(self, _tracked: object) -> int:
+        return self._world.cluster.resource_version
+
+    def queue(self, _namespace: str, _tracked: object) -> tuple[QueuedPod, ...]:
+        return ()
+
+    def next_ledger(
+        self, namespace: str, state: Any, ledger: Ledger | None, _expired: object
+    ) -> LedgerUpdate | None:
+        world = self._world
+        quotas: NamespaceQuotas = state.usage.quotas
+        pods = [pod for pod in world.pods.values() if pod.namespace == namespace]
+        used = {CPU: Quantity.parse(str(world.taken(namespace)))}
+        count = UsageCount(
+            world.cluster.resource_version,
+            {one.name: CountedQuota(one.observed, one.hard, used) for one in quotas.quotas},
+            {
+                pod.uid: ObservedPod(
+                    pod.version,
+                    pod.is_assigned,
+                    is_live=True,
+                    usage=cpus(pod.cpu),
+                    quotas=frozenset(one.name for one in quotas.quotas),
+                )
+                for pod in pods
+            },
+        )
+        # nobody is on the way for these, and whoever comes writes them again
+        expired = {
+            uid: Expiry(one.sequence, 0)
+            for uid, one in ({} if ledger is None else ledger.reservations).items()
+            if uid not in world.asked and not (uid in world.pods and world.pods[uid].is_assigned)
+        }
+        following = apply_usage(ledger, count, expired=expired)
+        if following is None:
+            return None
+        task = threading.current_thread()
+        assert isinstance(task, Task)
+        task.counts = [pod for pod in pods if pod.is_assigned]
+        return LedgerUpdate(following, tuple(self._queue(pods, quotas)))
+
+    def _queue(self, pods: list[PodState], quotas: NamespaceQuotas) -> list[QueuedPod]:
+        names = tuple(one.name for one in quotas.quotas)
+        return [
+            QueuedPod(
+                cast("Pod", SimpleNamespace(uid=pod.uid, name=pod.uid)),
+                (0, _NO_TIME, int(pod.uid[1:]), pod.uid),
+                Claim(
+                    pod.uid,
+                    pod.uid,
+                    ReservationSource.RELEASE,
+                    cpus(pod.cpu),
+                    names,
+                    observed_version=NEWEST,
+                ),
+                names,
+            )
+            for pod in pods
+            if not pod.is_assigned and pod.uid not in self._world.asked and names
+        ][:1]
+
+
+class _NoDelay(dict[str, tuple[float, object]]):
+    """What a namespace holds too much is lowered at the first look."""
+
+    def get(self, _name: str, default: Any = None, /) -> tuple[float, object]:
+        return -math.inf, default[1]
+
+
+def _namespace_state(*, is_hasty: bool) -> Any:
+    """A namespace as far as a settler looks at it."""
+    expiry = SimpleNamespace(
+        observe=lambda *_: None,
+        reset=lambda: None,
+        expired=lambda *_: {},
+        next_due=lambda: None,
+    )
+    usage = SimpleNamespace(
+        quotas=deferred_quotas((), KEYS),
+        observed=lambda _uid: None,
+        forget_deleted=lambda _kept: None,
+        unmatchable={},
+        uncountable={},
+        gated_pods=(),
+    )
+    return SimpleNamespace(
+        usage=usage,
+        expiry=expiry,
+        excess=_NoDelay() if is_hasty else {},
+        recent_binds=RecentBinds(),
+        unreadable_pods={},
+        reconciling_since=None,
+        last_write=None,
+        lost_since=None,
+        is_opted_out=False,
+        is_rejoining=False,
+        has_reconciled=False,
+    )
+
+
+def _check_own(before: Ledger | None, now: Ledger | None) -> None:
+    """What a handler adds to a shared quota is granted."""
+    account = None if now is None else now.accounts.get(NAME)
+    former = None if before is None else before.accounts.get(NAME)
+    if account is None:
+        return
+    held = number(account.used.get(CPU, ZERO)) + number(account.reserved.get(CPU, ZERO))
+    had = 0
+    if former is not None:
+        had = number(former.used.get(CPU, ZERO)) + number(former.reserved.get(CPU, ZERO))
+    granted = number(account.granted.get(CPU, ZERO))
+    assert held <= max(had, granted), f"A: {held} are given away of {granted}"
+
+
+def cpus(amount: int) -> dict[str, Quantity]:
+    """A resource list of whole cpus."""
+    return {CPU: Quantity.parse(str(amount))}
+
+
+def number(amount: Quantity) -> int:
+    """An amount as a whole number."""
+    return amount.value
+
+
+def drive(seed: int, length: int) -> int:
+    """Let arbitrary things happen; return how many binds were admitted."""
+    world = SharingSimulation(seed, is_calm=seed % 3 == 0)
+    try:
+        for _ in range(length):
+            _happen(world)
+            world.check()
+        world.check_quiet()
+    finally:
+        world.close()
+    return world.admitted
+
+
+def _happen(world: SharingSimulation) -> None:
+    rng = world.rng
+    busy = [actor for actor in world.actors() if actor.task is not None]
+    if busy and rng.random() < 0.65:
+        order = rng.choices(("go", "lose", "end"), (30, 1, 1))[0]
+        world.step(rng.choice(busy), order)
+        return
+    names = list(_ACTS)
+    act = rng.choices(names, [_ACTS[name][0] for name in names])[0]
+    _ACTS[act][1](world, rng.choice(NAMESPACES))
+
+
+def _waiting(world: SharingSimulation) -> list[PodState]:
+    return [pod for pod in world.pods.values() if not pod.is_assigned]
+
+
+def _create(world: SharingSimulation, namespace: str) -> None:
+    if len(world.pods) < 14:
+        world.create(namespace, world.rng.choice((1, 1, 2)))
+
+
+def _bind(world: SharingSimulation, _namespace: str) -> None:
+    waiting = _waiting(world)
+    if waiting:
+        world.bind(world.rng.choice(world.webhooks), world.rng.choice(waiting))
+
+
+def _commit(world: SharingSimulation, _namespace: str) -> None:
+    if world.requests:
+        world.commit(world.rng.choice(world.requests), fails=world.rng.random() < 0.2)
+
+
+def _end(world: SharingSimulation, _namespace: str) -> None:
+    running = [pod for pod in world.pods.values() if pod.is_assigned]
+    if running:
+        world.end(world.rng.choice(running))
+
+
+def _pass_time(world: SharingSimulation, _namespace: str) -> None:
+    world.clock[0] += world.rng.choice((0.1, 1.0, 2.0))
+
+
+def _see(world: SharingSimulation, _namespace: str) -> None:
+    actor = world.rng.choice(world.actors())
+    if actor.task is None:
+        actor.view = world.rng.randint(actor.view, len(world.views) - 1)
+
+
+def _disturb(world: SharingSimulation, namespace: str) -> None:
+    if world.is_calm:
+        return
+    rng, roll = world.rng, world.rng.random()
+    if roll < 0.3:
+        selector = rng.choice(({}, {}, {"matchLabels": {"team": "x"}}))
+        world.put_quota(rng.choice((2, 4, 6)), selector)
+    elif roll < 0.4:
+        world.delete_quota()
+    elif roll < 0.6:
+        world.label(namespace)
+    elif roll < 0.85:
+        world.opt(namespace)
+        actor = rng.choice(world.controllers)
+        if actor.task is None and rng.random() < 0.5:  # nobody has settled it meanwhile
+            actor.view = len(world.views) - 1
+            world.drop(actor, namespace)
+    else:
+        idle = [pod for pod in _waiting(world) if pod.uid not in world.asked]
+        if idle:
+            world.assign(rng.choice(idle))
+
+
+def _drop(world: SharingSimulation, _namespace: str) -> None:
+    actor = world.rng.choice(world.controllers)
+    left = sorted({*NAMESPACES} - world.views[actor.view].opted_in)
+    if left:
+        world.drop(actor, world.rng.choice(left))
+
+
+_ACTS: Final[Mapping[str, tuple[float, Callable[[SharingSimulation, str], None]]]] = {
+    "create": (18, _create),
+    "bind": (27, _bind),
+    "settle": (20, lambda world, name: world.reconcile(world.rng.choice(world.controllers), name)),
+    "commit": (10, _commit),
+    "end": (7, _end),
+    "pass time": (6, _pass_time),
+    "see": (5, _see),
+    "run all": (1.5, lambda world, _name: world.run_all()),
+    "disturb": (4, _disturb),
+    "drop": (2, _drop),
+}

@@ -1,0 +1,220 @@
+"""A shared quota is complete once all who take part are counted, and handlers wait until it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.admission.handlers.harness import a_namespace
+from tests.builders import a_pod, a_quota
+from tests.controllers.controller_harness import NAMESPACE, new_harness
+from tests.controllers.shared.shared_quota_steps import (
+    HIGH,
+    OTHER,
+    TEAM,
+    granted,
+    is_complete,
+    settle,
+    shared_quota,
+    status_of,
+    steps,
+)
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, RESOURCE_QUOTAS
+from webhook.quota.charging.denials import QuotaExceeded
+from webhook.quota.ledger.ledger import Undecided
+from webhook.state.ledgers import LedgerStore
+from webhook.state.reserver import Reserved
+from webhook.state.well_known import MODE_LABEL
+
+
+def an_unreadable_pod(namespace: str) -> dict[str, object]:
+    return a_pod(name="odd", namespace=namespace, node="node-1", requests={"cpu": "two"})
+
+
+def test_doors_wait_until_all_who_take_part_are_counted() -> None:
+    with new_harness(a_namespace(OTHER), shared_quota(), follows_ledgers=True) as harness:
+        steps(harness)
+        harness.api.patch(
+            CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}}
+        )
+        harness.pod("one", "1")
+        harness.catch_up()
+        counting = Undecided("usage is being counted for quota: cdq/both")
+        assert harness.reserve("one") == counting  # the ledgers count the former spec
+        harness.reconcile_once()
+        assert harness.reserve("one") == counting  # they do, and the quota does not say so yet
+        assert not is_complete(harness)
+        steps(harness)
+        assert is_complete(harness)
+        assert isinstance(harness.reserve("one"), Reserved)
+
+
+def test_one_is_complete_soon_when_the_last_that_was_not_counted_is_gone() -> None:
+    with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
+        steps(harness)
+        harness.api.patch(
+            CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}}
+        )
+        harness.catch_up()
+        for _ in range(3):
+            settle(harness, NAMESPACE)
+        assert not is_complete(harness)
+        harness.api.delete(NAMESPACES, OTHER)
+        steps(harness)
+        assert granted(harness) == {NAMESPACE: "0"}
+        assert is_complete(harness)
+
+
+def test_one_that_cannot_be_counted_is_not_waited_for_when_it_opts_out() -> None:
+    with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
+        harness.cluster.load([(PODS, an_unreadable_pod(OTHER))])
+        steps(harness)
+        assert not is_complete(harness)
+        harness.api.patch(NAMESPACES, OTHER, {"metadata": {"labels": {MODE_LABEL: None}}})
+        steps(harness)
+        assert is_complete(harness)
+
+
+def test_it_is_told_which_are_being_counted_still() -> None:
+    with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
+        told = ["usage is being counted for quota: cdq/both"]
+        harness.step()
+        assert harness.controller.readiness_problems() == []
+        assert not is_complete(harness)
+        assert harness.controller.pending_shared_quotas() == told
+        steps(harness)
+        assert harness.controller.pending_shared_quotas() == []
+        harness.api.patch(
+            CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}}
+        )
+        harness.catch_up()
+        assert harness.controller.pending_shared_quotas() == told
+        settle(harness, NAMESPACE)
+        settle(harness, NAMESPACE)
+        assert (
+            harness.controller.pending_shared_quotas() == told
+        )  # the other one is not counted yet
+        steps(harness)
+        assert harness.controller.pending_shared_quotas() == []
+
+
+def test_one_that_says_more_than_is_true_is_being_counted() -> None:
+    """It stands in a snapshot as it was in its cluster, and a namespace has come since."""
+    with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
+        steps(harness)
+        harness.create(a_namespace("new"))
+        harness.catch_up()
+        assert is_complete(harness)
+        assert harness.controller.pending_shared_quotas() == [
+            "usage is being counted for quota: cdq/both"
+        ]
+        steps(harness)
+        assert harness.controller.pending_shared_quotas() == []
+
+
+def test_one_that_waiting_does_not_complete_is_not_being_counted() -> None:
+    with new_harness(
+        a_namespace(OTHER),
+        shared_quota("4"),
+        shared_quota("4", "nobody", namespaceSelector=TEAM),
+        shared_quota("4x", "odd"),
+        follows_ledgers=True,
+    ) as harness:
+        harness.cluster.load([(PODS, an_unreadable_pod(OTHER))])
+        steps(harness)
+        assert not is_complete(harness)
+        assert harness.controller.pending_shared_quotas() == []
+
+
+def test_one_that_nobody_shares_is_complete() -> None:
+    with new_harness(shared_quota(namespaceSelector=TEAM), follows_ledgers=True) as harness:
+        steps(harness)
+        assert "observed" in status_of(harness)
+        assert granted(harness) == {}
+
+
+@pytest.mark.parametrize(
+    ("other", "back"),
+    [
+        ({"scopeSelector": HIGH}, {"scopeSelector": None}),
+        (
+            {"hard": {"requests.cpu": None, "requests.memory": "1Gi"}},
+            {"hard": {"requests.cpu": "4", "requests.memory": None}},
+        ),
+    ],
+    ids=["scopes", "resources"],
+)
+def test_an_edit_that_is_taken_back_is_counted_anew(
+    other: Mapping[str, object], back: Mapping[str, object]
+) -> None:
+    with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
+        harness.pod("one", "3", node="node-1")
+        harness.pod("other", "2", OTHER)
+        steps(harness)
+        assert is_complete(harness)
+        assert granted(harness) == {NAMESPACE: "3", OTHER: "0"}
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": other})
+        harness.catch_up()
+        for _ in range(3):
+            settle(harness, NAMESPACE)
+        assert status_of(harness).get("observed") is None
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": back})
+        harness.catch_up()
+        assert isinstance(harness.reserve("other", OTHER), Undecided)
+        steps(harness)
+        assert granted(harness) == {NAMESPACE: "3", OTHER: "0"}
+        assert is_complete(harness)
+        assert isinstance(harness.reserve("other", OTHER), QuotaExceeded)
+
+
+def test_accounts_that_were_taken_out_of_ledgers_are_counted_before_anybody_admits() -> None:
+    with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
+        harness.pod("other", "2", OTHER)
+        steps(harness)
+        assert is_complete(harness)
+        store = LedgerStore(harness.api)
+        for namespace in (NAMESPACE, OTHER):  # as a release that knows no shared quotas does
+            version = store.fetch(namespace)
+            assert version is not None
+            assert version.ledger is not None
+            store.write(namespace, version, replace(version.ledger, accounts={}))
+        harness.pod("one", "3", node="node-1")
+        harness.catch_up()
+        settle(harness, OTHER)
+        assert isinstance(harness.reserve("other", OTHER), Undecided)
+        steps(harness)
+        assert granted(harness) == {NAMESPACE: "3", OTHER: "0"}
+        assert is_complete(harness)
+        assert isinstance(harness.reserve("other", OTHER), QuotaExceeded)
+
+
+def test_a_quota_that_is_seen_before_it_is_counted_is_not_complete() -> None:
+    with new_harness(a_namespace(OTHER), follows_ledgers=True) as harness:
+        quotas = [
+            a_quota("p1", namespace=one, hard={"requests.cpu": "100"}) for one in (NAMESPACE, OTHER)
+        ]
+        harness.cluster.load([(RESOURCE_QUOTAS, one) for one in quotas])
+        harness.pod("one", "3", node="node-1")
+        harness.pod("other", "2", OTHER)
+        steps(harness)
+        keeper = harness.controller._shared_controller
+        looked: list[bool] = []
+
+        def look_between() -> None:
+            if not looked:
+                looked.append(True)
+                keeper._is_due.set()
+                keeper.reconcile(1)
+
+        assert harness.shared is not None
+        harness.shared._on_specs.insert(0, look_between)
+        harness.create(shared_quota("4"))
+        harness.catch_up()
+        assert looked
+        settle(harness, OTHER)
+        settle(harness, OTHER)
+        assert isinstance(harness.reserve("other", OTHER), Undecided)
+        steps(harness)
+        assert isinstance(harness.reserve("other", OTHER), QuotaExceeded)

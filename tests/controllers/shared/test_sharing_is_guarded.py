@@ -1,0 +1,167 @@
+"""Whatever interleaves, no shared quota is given twice; and the world notices where it would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.controllers.shared.sharing_simulation import drive
+from webhook.controllers.shared import grant_transaction
+from webhook.controllers.shared.completeness import Completeness
+from webhook.controllers.shared.controller import SharedQuotaController
+from webhook.controllers.shared.grant_transaction import GrantTransaction
+from webhook.quota.ledger import apply_usage as settlement
+from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
+from webhook.quota.shared.escrow import Shared
+from webhook.quota.shared.grants import Grants, without
+from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
+
+Patch = pytest.MonkeyPatch
+_GENUINE_WRITE = SharedQuotaStore.write
+_GENUINE_LEDGER_WRITE = LedgerStore.write
+_GENUINE_LOWER = GrantTransaction.lower_grants
+_GENUINE_GRANTED = GrantTransaction.raise_grants
+
+
+@pytest.mark.parametrize("first", range(0, 90, 15))
+def test_nothing_is_given_twice(first: int) -> None:
+    admitted = sum(drive(seed, 300) for seed in range(first, first + 15))
+    assert admitted > 50  # otherwise nobody would have noticed
+
+
+def _do_not_write_what_is_there(patch: Patch) -> None:
+    def write(
+        store: SharedQuotaStore, version: SharedQuotaVersion, grants: Grants
+    ) -> SharedQuotaVersion:
+        shared = version.shared
+        is_there = shared is not None and (grants.namespaces, grants.observed) == (
+            shared.grants.namespaces,
+            shared.grants.observed,
+        )
+        return version if is_there else _GENUINE_WRITE(store, version, grants)
+
+    patch.setattr(SharedQuotaStore, "write", write)
+
+
+def _write_the_ledger_without_comparing(patch: Patch) -> None:
+    def write(
+        store: LedgerStore, namespace: str, _version: LedgerVersion, ledger: Ledger
+    ) -> LedgerVersion:
+        present = store.fetch(namespace)
+        assert present is not None
+        return _GENUINE_LEDGER_WRITE(store, namespace, present, ledger)
+
+    patch.setattr(LedgerStore, "write", write)
+
+
+def _write_the_quota_without_comparing(patch: Patch) -> None:
+    def write(
+        store: SharedQuotaStore, version: SharedQuotaVersion, grants: Grants
+    ) -> SharedQuotaVersion:
+        return _GENUINE_WRITE(store, store.fetch(version.name) or version, grants)
+
+    patch.setattr(SharedQuotaStore, "write", write)
+
+
+def _lower_without_writing_the_ledger(patch: Patch) -> None:
+    patch.setattr(grant_transaction, "rewritten", lambda ledger: ledger)
+
+
+def _lower_what_is_there_afterwards(patch: Patch) -> None:
+    def lower(transaction: GrantTransaction) -> None:
+        transaction.look_up_again()  # type: ignore[attr-defined]
+        _GENUINE_LOWER(transaction)
+
+    def look_up_again(transaction: GrantTransaction) -> None:
+        for name in transaction._to_lower:
+            transaction.versions[name] = transaction.shared.store.fetch(name)
+
+    patch.setattr(GrantTransaction, "look_up_again", look_up_again, raising=False)
+    patch.setattr(GrantTransaction, "lower_grants", lower)
+
+
+def _raise_before_all_are_counted(patch: Patch) -> None:
+    def open_to(namespace: str, _account: Account, shared: Shared | None) -> bool:
+        return shared is not None and namespace in shared.grants.namespaces
+
+    patch.setattr("webhook.state.shared_claims.open_to", open_to)
+
+
+def _overlook_what_others_hold(patch: Patch) -> None:
+    patch.setattr("webhook.state.shared_claims.beside", lambda ledger, _namespace, _shared: ledger)
+
+
+def _take_part_before_the_ledger_counts(patch: Patch) -> None:
+    patch.setattr(GrantTransaction, "_had_joined", lambda *_: True)
+
+
+def _complete_with_some_missing(patch: Patch) -> None:
+    patch.setattr(Completeness, "_missing", lambda *_: [])
+
+
+def _leave_before_the_ledger_is_written(patch: Patch) -> None:
+    def granted(
+        transaction: GrantTransaction, ledger: Ledger, *, has_released: bool
+    ) -> Ledger | None:
+        found = _GENUINE_GRANTED(transaction, ledger, has_released=has_released)
+        _GENUINE_LOWER(transaction)
+        return found
+
+    patch.setattr(GrantTransaction, "raise_grants", granted)
+    patch.setattr(GrantTransaction, "lower_grants", lambda _turn: None)
+
+
+def _hold_without_saying_so(patch: Patch) -> None:
+    patch.setattr(GrantTransaction, "_raise", lambda _turn, _name, version, _wanted, **_: version)
+
+
+def _keep_what_another_quota_granted(patch: Patch) -> None:
+    def granted(observed: QuotaRevision, former: Ledger) -> Any:
+        account = former.accounts.get(observed.name)
+        return {} if account is None else account.granted
+
+    patch.setattr(settlement, "_granted", granted)
+
+
+def _drop_without_looking_at_the_ledger(patch: Patch) -> None:
+    def drop(controller: SharedQuotaController, namespace: str, name: str, term: int) -> None:
+        version = controller._shared.store.fetch(name)
+        if version is not None and version.shared is not None:
+            controller._shared.write(version, without(version.shared.grants, namespace), term)
+
+    patch.setattr(SharedQuotaController, "_drop", drop)
+
+
+BREACHES: Mapping[str, Callable[[Patch], None]] = {
+    "raise: a quota that says enough is not written": _do_not_write_what_is_there,
+    "raise: the ledger's version is not compared": _write_the_ledger_without_comparing,
+    "raise: the quota's version is not compared": _write_the_quota_without_comparing,
+    "raise: before all are counted": _raise_before_all_are_counted,
+    "raise: what others hold is overlooked": _overlook_what_others_hold,
+    "raise: what runs already is not said": _hold_without_saying_so,
+    "lower: the ledger is not written first": _lower_without_writing_the_ledger,
+    "lower: the quota is read after the ledger was written": _lower_what_is_there_afterwards,
+    "join: before the ledger counts": _take_part_before_the_ledger_counts,
+    "join: complete with some missing": _complete_with_some_missing,
+    "leave: before the ledger is written": _leave_before_the_ledger_is_written,
+    "leave: whatever the ledger says": _drop_without_looking_at_the_ledger,
+    "recreated: what the former quota granted is kept": _keep_what_another_quota_granted,
+}
+
+
+@pytest.mark.parametrize("breach", BREACHES.values(), ids=BREACHES.keys())
+def test_a_broken_rule_is_noticed(
+    breach: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breach(monkeypatch)
+    with pytest.raises(AssertionError) as noticed:
+        _search()
+    assert str(noticed.value)
+
+
+def _search() -> None:
+    for seed in range(1500):
+        drive(seed, 300)

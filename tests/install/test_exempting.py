@@ -1,0 +1,75 @@
+"""A namespace becomes exempt: the mask goes first, the guard last."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from tests.admission.handlers.harness import a_namespace
+from tests.builders import a_quota
+from tests.install.twin import QUICK, Twin
+from webhook.install import InstallError
+from webhook.install.installation import InstallApi, InstallOptions, install
+from webhook.install.rendering import excluded_namespaces
+from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
+from webhook.kube.kinds import kind_of
+from webhook.state.well_known import REGISTRATION
+
+EXEMPT = (
+    "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+    "exemptNamespaces: [kube-system, team-a]\n"
+)
+URL = "https://192.0.2.7:9443"
+
+
+def run(twin: Twin, **wish: Any) -> list[str]:
+    lines: list[str] = []
+    install(cast("InstallApi", twin), InstallOptions(patience=QUICK, **wish), lines.append)
+    return lines
+
+
+def is_guarded(twin: Twin) -> bool:
+    return "team-a" not in excluded_namespaces(twin.api.get(VALIDATING_WEBHOOKS, REGISTRATION))
+
+
+def policy_of(twin: Twin) -> str:
+    """Return what holds our service accounts to what they need."""
+    kind = kind_of("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", namespaced=False)
+    policies = twin.api.list(kind).items
+    return str([one for one in policies if "service-accounts" in str(one["metadata"])])
+
+
+@pytest.mark.parametrize("url", ["", URL])
+def test_the_guard_stays_until_the_api_server_enforces(url: str) -> None:
+    twin = Twin()
+    run(twin, url=url)
+    twin.api.create(NAMESPACES, a_namespace())
+    quota: Any = a_quota("q", hard={"requests.cpu": "2", "pods": "3"})
+    deferred = {"hard": {"pods": "3"}, "used": {"pods": "0"}}
+    twin.api.create(RESOURCE_QUOTAS, {**quota, "status": deferred})
+    twin.written.clear()
+    with pytest.raises(InstallError, match=r"ResourceQuota team-a/q: .* stays guarded"):
+        run(twin, url=url, configuration=EXEMPT)
+    assert is_guarded(twin)
+    assert "'team-a'" not in policy_of(twin), "our service accounts are needed there until then"
+    assert any("deferred-quota-mask" in line for line in twin.written)
+    with pytest.raises(InstallError, match=r"team-a: is to be exempt.* without --no-wait"):
+        run(twin, url=url, configuration=EXEMPT, waits=False)
+    assert is_guarded(twin)
+
+    whole = {"hard": {"requests.cpu": "2", "pods": "3"}, "used": {"requests.cpu": "0", "pods": "0"}}
+    found = twin.api.get(RESOURCE_QUOTAS, "q", namespace="team-a")
+    twin.api.update(RESOURCE_QUOTAS, {**found, "status": whole}, subresource="status")
+    run(twin, url=url, configuration=EXEMPT)
+    assert not is_guarded(twin)
+    assert "'team-a'" in policy_of(twin)
+
+
+def test_a_namespace_that_has_not_opted_in_is_exempt_at_once() -> None:
+    twin = Twin()
+    run(twin)
+    twin.api.create(NAMESPACES, a_namespace(mode=""))
+    twin.api.create(RESOURCE_QUOTAS, a_quota("q"))
+    run(twin, configuration=EXEMPT)
+    assert not is_guarded(twin)

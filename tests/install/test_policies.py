@@ -1,0 +1,111 @@
+"""Which policies an installation has: the mask where the API server can, the mark where wanted."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from tests.install.test_installation import run
+from tests.install.twin import Twin
+from webhook.install import InstallError
+from webhook.install.installation import InstallApi
+from webhook.install.policies import choose_mask
+from webhook.operations.names import policy_kinds
+
+STAMPS = (
+    "MutatingAdmissionPolicyBinding deferred-quota-stamp",
+    "MutatingAdmissionPolicy deferred-quota-stamp",
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "served", "chosen"),
+    [
+        ("auto", True, "policy"),
+        ("auto", False, "webhook"),
+        ("policy", True, "policy"),
+        ("webhook", True, "webhook"),
+    ],
+)
+def test_the_mask_is_what_the_api_server_can_do(wanted: Any, served: bool, chosen: str) -> None:
+    twin = Twin()
+    twin.resources = twin.resources if served else twin.resources[1:]
+    assert choose_mask(cast("InstallApi", twin), wanted) == chosen
+
+
+def test_a_policy_that_is_not_served_is_an_error_with_the_way_out() -> None:
+    twin = Twin()
+    twin.resources = ()
+    with pytest.raises(InstallError, match="use --mask webhook"):
+        run(twin, mask="policy")
+
+
+def policies(twin: Twin) -> set[str]:
+    return {
+        f"{kind.kind} {cast('Any', each)['metadata']['name']}"
+        for kind in policy_kinds("v1")
+        for each in twin.api.list(kind).items
+    }
+
+
+@pytest.mark.parametrize("mask", ["policy", "webhook"])
+def test_nothing_marks_bindings_unless_that_is_wanted(mask: str) -> None:
+    twin = Twin()
+    run(twin, mask=mask)
+    assert not policies(twin) & {*STAMPS}
+    run(twin, mask=mask, stamps=True)
+    assert policies(twin) >= {*STAMPS}
+
+
+def test_what_is_wanted_again_stays() -> None:
+    twin = Twin()
+    run(twin, stamps=True)
+    assert run(twin, stamps=True)[0] == 0
+    assert policies(twin) >= {*STAMPS}
+
+
+@pytest.mark.parametrize("mask", ["policy", "webhook"])
+def test_a_policy_that_is_not_wanted_any_more_goes_once(mask: str) -> None:
+    twin = Twin()
+    run(twin, mask=mask, stamps=True)
+    twin.written.clear()
+    changes, lines = run(twin, mask=mask)
+    assert changes == 2
+    assert [line for line in lines if "stamp" in line] == [
+        f"{each}: deleted" for each in reversed(STAMPS)
+    ]
+    assert twin.written == [f"delete {each}" for each in reversed(STAMPS)]
+    assert run(twin, mask=mask)[0] == 0
+
+
+def test_a_dry_run_says_that_a_policy_would_go() -> None:
+    twin = Twin()
+    run(twin, stamps=True)
+    changes, lines = run(twin, dry_run=True)
+    assert changes == 2
+    assert [line for line in lines if "stamp" in line] == [
+        f"{each}: would be deleted" for each in reversed(STAMPS)
+    ]
+    assert policies(twin) >= {*STAMPS}
+
+
+@pytest.mark.parametrize("mask", ["auto", "webhook"])
+def test_marks_that_the_api_server_cannot_make_are_refused_before_anything_is_written(
+    mask: str,
+) -> None:
+    twin = Twin()
+    twin.resources = twin.resources[1:]
+    with pytest.raises(InstallError, match="--stamps: this API server has no Mutating"):
+        run(twin, mask=mask, stamps=True)
+    assert twin.written == []
+
+
+def test_where_nothing_can_hold_the_service_accounts_that_is_told() -> None:
+    twin = Twin()
+    twin.resources = tuple(
+        each for each in twin.resources if each["name"] != "validatingadmissionpolicies"
+    )
+    _, lines = run(twin)
+    assert any("so whoever has one of their tokens may write all" in line for line in lines)
+    assert not any("ValidatingAdmissionPolicy" in each for each in twin.written)

@@ -1,0 +1,372 @@
+"""Uninstalling: quotas hold all the time, pods are let go, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any, cast
+
+import pytest
+
+from tests.builders import a_pod, a_quota
+from tests.install.test_installation import run
+from tests.install.twin import Twin
+from tests.operations.healthy import Pulse
+from webhook.fakecluster.storage import FakeClient
+from webhook.install.uninstall import Removal, uninstall
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
+    ClusterApi,
+    ForbiddenError,
+    Kind,
+    NotFoundError,
+    Object,
+    Revision,
+)
+from webhook.kube.kinds import KNOWN_KINDS
+from webhook.operations.retry import RetryPolicy, silent
+
+QUICK = RetryPolicy(seconds=2, pause_seconds=0.01, settle_seconds=0.01)
+GATE = {"name": "deferredquota.io/quota"}
+
+
+@pytest.fixture
+def twin() -> Twin:
+    """A cluster with an installation, and a namespace where pods wait and run."""
+    twin = Twin()
+    run(twin, stamps=True)
+    labels = {"deferredquota.io/mode": "deferred"}
+    for name, labelled in (("team-a", True), ("left", False)):
+        twin.api.create(
+            NAMESPACES, {"metadata": {"name": name, "labels": labels if labelled else {}}}
+        )
+        twin.api.create(PODS, a_pod(name="gated", namespace=name, uid="", schedulingGates=[GATE]))
+    quota = {key: value for key, value in a_quota("q").items() if key != "status"}
+    twin.api.create(RESOURCE_QUOTAS, quota)
+    twin.api.create(PODS, a_pod(name="runs", uid="", node="node-0", requests={"cpu": "5"}))
+    twin.api.create(QUOTA_LEDGERS, {"metadata": {"name": "ledger", "namespace": "team-a"}})
+    twin.written.clear()
+    return twin
+
+
+def remove(twin: Twin, **removal: Any) -> tuple[tuple[str, ...], list[str]]:
+    lines: list[str] = []
+    wanted = Removal(patience=QUICK, **removal)
+    return uninstall(cast("ClusterApi", twin), wanted, lines.append), lines
+
+
+def ours(twin: Twin) -> set[str]:
+    found: set[str] = set()
+    for kind in KNOWN_KINDS:
+        for each in twin.api.list(kind).items:
+            metadata: Any = each["metadata"]
+            if "deferred-quota" in metadata["name"] or "deferredquota" in metadata["name"]:
+                found.add(f"{kind.kind} {metadata['name']}")
+    return found
+
+
+def gates(twin: Twin, namespace: str) -> object:
+    pod: Any = twin.api.get(PODS, "gated", namespace=namespace)
+    return pod["spec"].get("schedulingGates")
+
+
+def test_nothing_is_left(twin: Twin) -> None:
+    problems, _ = remove(twin)
+    assert problems == ()
+    assert ours(twin) == set()
+
+
+def test_pods_are_let_go_wherever_they_are(twin: Twin) -> None:
+    remove(twin)
+    assert not gates(twin, "team-a")
+    assert not gates(twin, "left")
+
+
+class Guarded(Twin):
+    """Lets nobody take our gate off as long as that is registered."""
+
+    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+        if kind == PODS and "marks.deferredquota.io" in str(self.api.list(VALIDATING_WEBHOOKS)):
+            raise ForbiddenError("spec.schedulingGates: may only be removed by somebody else")
+        return super().patch(kind, name, *args, **kwargs)
+
+
+def test_whoever_may_not_take_gates_off_may_uninstall(twin: Twin) -> None:
+    guarded = Guarded()
+    guarded.api = twin.api
+    problems, lines = remove(guarded)
+    assert problems == ()
+    assert not gates(twin, "team-a")
+    assert (
+        "ValidatingWebhookConfiguration deferred-quota: is left without marks.deferredquota.io,"
+        " shadow.deferredquota.io"
+    ) in lines
+
+
+def test_the_guards_of_the_bind_stay_while_gates_are_taken_off(twin: Twin) -> None:
+    seen: list[list[str]] = []
+
+    class Watched(Twin):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == PODS:
+                (found,) = cast("Any", self.api.list(VALIDATING_WEBHOOKS).items)
+                seen.append([each["name"].partition(".")[0] for each in found["webhooks"]])
+            return super().patch(kind, name, *args, **kwargs)
+
+    watched = Watched()
+    watched.api = twin.api
+    remove(watched)
+    assert seen == [["bind", "assigned", "shape", "ungated", "resize", "jobs", "quotas"]] * 2
+
+
+def test_quotas_are_complete(twin: Twin) -> None:
+    remove(twin)
+    quota: Any = twin.api.get(RESOURCE_QUOTAS, "q", namespace="team-a")
+    assert quota["status"] == {"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "5"}}
+
+
+def test_the_mask_goes_first_and_the_guards_after_quotas_hold(twin: Twin) -> None:
+    remove(twin)
+    order = twin.written
+    completed = order.index("patch ResourceQuota q")
+    for early in (
+        "delete MutatingAdmissionPolicyBinding deferred-quota-mask",
+        "delete MutatingWebhookConfiguration zz-deferred-quota-jobs",
+        "patch MutatingWebhookConfiguration deferred-quota",
+        "patch ValidatingWebhookConfiguration deferred-quota",
+        "delete Deployment deferred-quota-system/deferred-quota-controller",
+    ):
+        assert order.index(early) < completed
+    guards = order.index("delete ValidatingWebhookConfiguration deferred-quota")
+    pinning = order.index("delete MutatingWebhookConfiguration deferred-quota")
+    webhook = order.index("delete Deployment deferred-quota-system/deferred-quota-webhook")
+    assert completed < guards < pinning < webhook
+    assert order[-1] == "delete Namespace deferred-quota-system"
+
+
+@pytest.mark.parametrize("removes_labels", [True, False])
+@pytest.mark.parametrize("namespace", ["team-a", "other"])
+def test_the_label_about_waiting_goes_too_wherever_it_is(
+    twin: Twin, namespace: str, removes_labels: bool
+) -> None:
+    gating = "deferredquota.io/gating"
+    if namespace == "other":
+        raw: Any = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        twin.api.create(NAMESPACES, raw)
+    twin.api.patch(NAMESPACES, namespace, {"metadata": {"labels": {gating: "auto", "team": "a"}}})
+    remove(twin, removes_labels=removes_labels)
+    metadata: Any = twin.api.get(NAMESPACES, namespace)["metadata"]
+    labels = metadata["labels"]
+    assert (gating in labels) is not removes_labels
+    assert labels["team"] == "a"
+
+
+@pytest.mark.parametrize("removes_labels", [True, False])
+def test_labels_go_only_when_asked(twin: Twin, removes_labels: bool) -> None:
+    remove(twin, removes_labels=removes_labels)
+    labels: Any = cast("Any", twin.api.get(NAMESPACES, "team-a"))["metadata"].get("labels") or {}
+    assert ("deferredquota.io/mode" in labels) is not removes_labels
+
+
+def test_ledgers_can_be_kept(twin: Twin) -> None:
+    remove(twin, keeps_ledgers=True)
+    assert ours(twin) == {
+        "CustomResourceDefinition quotaledgers.deferredquota.io",
+        "CustomResourceDefinition clusterdeferredquotas.deferredquota.io",
+    }
+    assert twin.api.get(QUOTA_LEDGERS, "ledger", namespace="team-a")
+
+
+FATES = {
+    (): "is enforced by nobody from now on; it goes with its definition",
+    ("keeps_ledgers",): "is enforced by nobody from now on; it stays",
+    ("dry_run",): "would be enforced by nobody; it goes with its definition",
+}
+
+
+@pytest.mark.parametrize(("options", "fate"), FATES.items(), ids=FATES.values())
+def test_cluster_quotas_are_named_before_the_guards_go(
+    twin: Twin, options: tuple[str, ...], fate: str
+) -> None:
+    for name in ("two", "one"):
+        twin.api.create(CLUSTER_DEFERRED_QUOTAS, {"metadata": {"name": name}})
+    problems, lines = remove(twin, **dict.fromkeys(options, True))
+    assert problems == ()
+    told = [line for line in lines if line.startswith("ClusterDeferredQuota")]
+    assert told == [f"ClusterDeferredQuota {name}: {fate}" for name in ("one", "two")]
+    gone = [each for each in lines if each.startswith("ValidatingWebhookConfiguration")]
+    assert lines.index(told[-1]) < lines.index(gone[-1])
+
+
+def test_an_installation_from_before_cluster_quotas_can_be_removed(twin: Twin) -> None:
+    class Older(Twin):
+        def list(self, kind: Kind, **query: Any) -> Any:
+            if kind == CLUSTER_DEFERRED_QUOTAS:
+                raise NotFoundError("the server could not find the requested resource")
+            return self.api.list(kind, **query)
+
+    older = Older()
+    older.api = twin.api
+    assert remove(older)[0] == ()
+    assert ours(twin) == set()
+
+
+def test_a_dry_run_changes_nothing(twin: Twin) -> None:
+    before = ours(twin)
+    problems, lines = remove(twin, dry_run=True)
+    assert problems == ()
+    assert twin.written == []
+    assert ours(twin) == before
+    assert {line.partition(":")[0] for line in lines if "would be deleted" in line} >= {
+        "Namespace deferred-quota-system",
+        "MutatingAdmissionPolicy deferred-quota-mask",
+    }
+
+
+def test_again_there_is_nothing_to_do(twin: Twin) -> None:
+    remove(twin)
+    twin.written.clear()
+    problems, _ = remove(twin)
+    assert problems == ()
+    assert not any(line.startswith("delete") for line in twin.written)
+
+
+def test_what_is_gone_already_is_no_obstacle(twin: Twin) -> None:
+    for kind in KNOWN_KINDS:
+        for each in twin.api.list(kind).items:
+            metadata: Any = each["metadata"]
+            if metadata["name"] == "deferred-quota-controller":
+                twin.api.delete(kind, metadata["name"], namespace=metadata.get("namespace", ""))
+    problems, _ = remove(twin)
+    assert problems == ()
+    assert ours(twin) == set()
+
+
+def stubborn_controller(twin: Twin) -> None:
+    labels = {
+        "app.kubernetes.io/name": "deferred-quota",
+        "app.kubernetes.io/component": "controller",
+    }
+    pod = a_pod(
+        name="stubborn", namespace="deferred-quota-system", uid="", metadata={"labels": labels}
+    )
+    twin.api.create(PODS, pod)
+
+
+def test_the_guards_stay_while_a_controller_runs_that_masks(twin: Twin) -> None:
+    stubborn_controller(twin)
+    problems, lines = remove(twin)
+    assert problems[0] == "Pod stubborn: the controller still runs"
+    assert "stopped here: the guards" in problems[1]
+    assert "--force" in problems[1]
+    assert not any("enforces" in line for line in lines)
+    entries = cast("Any", twin.api.get(MUTATING_WEBHOOKS, "deferred-quota"))["webhooks"]
+    assert [entry["name"] for entry in entries] == ["stamp.deferredquota.io"]
+    assert twin.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+    twin.api.delete(PODS, "stubborn", namespace="deferred-quota-system")
+    assert remove(twin)[0] == ()
+    assert ours(twin) == set()
+
+
+def test_the_guards_go_all_the_same_when_forced(twin: Twin) -> None:
+    stubborn_controller(twin)
+    problems, _ = remove(twin, is_forced=True)
+    assert problems == ("Pod stubborn: the controller still runs",)
+    with pytest.raises(NotFoundError):
+        twin.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+    with pytest.raises(NotFoundError):
+        twin.api.get(NAMESPACES, "deferred-quota-system")
+
+
+def test_a_quota_that_something_masks_keeps_the_guards(twin: Twin) -> None:
+    patch = twin.patch
+
+    def masking(kind: Any, name: str, change: Any, **options: Any) -> Any:
+        if options.get("subresource") == "status":
+            change = {"status": {"hard": {"requests.cpu": None}}}
+        return patch(kind, name, change, **options)
+
+    twin.patch = masking  # type: ignore[method-assign]
+    problems, lines = remove(twin)
+    assert problems[0].startswith("team-a: quota q: status lacks requests.cpu")
+    assert not any("enforces" in line for line in lines)
+    assert twin.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+    twin.patch = patch  # type: ignore[method-assign]
+    problems, lines = remove(twin)
+    assert problems == ()
+    assert "team-a: the API server enforces its quotas by itself" in lines
+
+
+class Slow(Twin):
+    """A cluster whose namespaces go slowly, as pods in them end."""
+
+    def __init__(self, api: FakeClient, looks: int) -> None:
+        super().__init__()
+        self.api = api
+        self.looks = looks
+        self.is_deleted = False
+
+    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        if kind == NAMESPACES and self.is_deleted and self.looks:
+            self.looks -= 1
+            content = {"type": "NamespaceContentRemaining", "status": "True", "message": "2 pods"}
+            return {"metadata": {"name": name}, "status": {"conditions": [content]}}
+        return self.api.get(kind, name, namespace=namespace)
+
+    def delete(self, kind: Kind, name: str, *, namespace: str = "", **kwargs: Any) -> Revision:
+        self.is_deleted = self.is_deleted or kind == NAMESPACES
+        return super().delete(kind, name, namespace=namespace, **kwargs)
+
+
+OURS = "Namespace deferred-quota-system"
+
+
+def test_what_is_waited_for_is_told(twin: Twin) -> None:
+    pulse = Pulse()
+    patience = RetryPolicy(seconds=100, pause_seconds=4, clock=pulse.clock, sleep=pulse.sleep)
+    lines: list[str] = []
+    slow = Slow(twin.api, looks=8)
+    uninstall(cast("ClusterApi", slow), Removal(patience=patience), lines.append)
+    told = [line for line in lines if line.startswith(OURS)]
+    assert told == [
+        f"{OURS}: deleted",
+        f"{OURS}: waiting until it is gone (2 pods)",
+        f"{OURS}: still there after 12 s (2 pods)",
+        f"{OURS}: still there after 24 s (2 pods)",
+        f"{OURS}: gone",
+    ]
+
+
+def test_what_does_not_go_in_time_is_told_with_what_keeps_it(twin: Twin) -> None:
+    problems, lines = remove(Slow(twin.api, looks=10_000))
+    assert problems == (f"{OURS}: is deleted, but not gone yet (2 pods)",)
+    assert f"{OURS}: gone" not in lines
+
+
+def test_what_goes_at_once_is_not_waited_for(twin: Twin) -> None:
+    _, lines = remove(twin)
+    assert not any("waiting until it is gone" in line or line.endswith(": gone") for line in lines)
+
+
+@pytest.mark.timeout(60)
+def test_the_keyboard_stops_it_while_quotas_are_given_back_and_the_guards_stay(twin: Twin) -> None:
+    class Interrupted(Twin):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == PODS:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().patch(kind, name, *args, **kwargs)
+
+    interrupted = Interrupted()
+    interrupted.api = twin.api
+    patience = RetryPolicy(seconds=600, pause_seconds=600, settle_seconds=600)
+    with pytest.raises(KeyboardInterrupt):
+        uninstall(cast("ClusterApi", interrupted), Removal(patience=patience), silent)
+    assert twin.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+    assert remove(twin)[0] == ()
+    assert ours(twin) == set()

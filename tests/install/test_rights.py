@@ -1,0 +1,276 @@
+"""The service accounts may do what the program does, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import pytest
+
+from tests.builders import a_binding, a_pod, a_quota
+from tests.install.recording import RecordingApi, Right, granted
+from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from webhook.admission.deadline import Deadline
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, GroupVersionKind, Phase
+from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.controllers.runtime.events import EventLimits, EventRecorder, ObjectReference
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.install import render
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    EVENTS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
+    ClusterApi,
+    ConflictError,
+    Kind,
+    NotFoundError,
+    Object,
+    Revision,
+)
+from webhook.kube.informer import InformerTimings
+from webhook.quota.queue.pod_conditions import observed_condition
+from webhook.runtime.controller_manager import ControllerOptions, LeaderElectionConfig
+from webhook.runtime.engine import Engine, EngineOptions
+from webhook.state.feature_gates import PROBE_JOB
+from webhook.state.well_known import SCHEDULING_GATE
+from webhook.telemetry.metrics import Metrics
+from webhook.tls.called_names import read_called_names
+
+SYSTEM: Final = "deferred-quota-system"
+BOUND_SECONDS: Final = 30.0
+QUICK: Final = InformerTimings(first_pause=0.01, longest_pause=0.05)
+
+
+@dataclass(frozen=True)
+class Story:
+    """What both programs asked of an API server while all that they do was done once."""
+
+    webhook: RecordingApi
+    controller: RecordingApi
+
+
+class Contended(FakeClient):
+    """An API server where somebody else is faster at a cluster quota, once."""
+
+    is_faster = True
+
+    def update_status(self, kind: Kind, obj: Object, **options: Any) -> Revision:
+        if kind == CLUSTER_DEFERRED_QUOTAS and self.is_faster:
+            self.is_faster = False
+            raise ConflictError("the object has been modified")
+        return super().update_status(kind, obj, **options)
+
+
+@pytest.fixture(scope="module")
+def story() -> Story:
+    api = FakeClient(FakeCluster())
+    webhook, controller = RecordingApi(api), RecordingApi(Contended(api.cluster))
+    for name, mode in ((SYSTEM, ""), ("team-a", "deferred"), ("team-b", "deferrred")):
+        labels = {"deferredquota.io/mode": mode} if mode else {}
+        api.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
+    quota = {key: value for key, value in a_quota("q").items() if key != "status"}
+    api.create(RESOURCE_QUOTAS, quota)
+    api.create(CLUSTER_DEFERRED_QUOTAS, a_cluster_quota(selector={}))
+    set_status(api)
+    (probe,) = (each for each in render().cluster if each["kind"] == "Job")
+    api.create(JOBS, probe)
+    (guards,) = (each for each in render().registrations if each["kind"].startswith("Validating"))  # type: ignore[attr-defined]
+    api.create(VALIDATING_WEBHOOKS, guards)
+    control = Engine(
+        cast("ClusterApi", controller),
+        Metrics(),
+        EngineOptions(
+            with_handlers=False,
+            follow_ledgers=True,
+            is_registered=True,
+            informer=QUICK,
+            controller=ControllerOptions(
+                LeaderElectionConfig(cast("ClusterApi", controller), SYSTEM, "controller-0"),
+                ControllerTimings(write_interval_seconds=0.01, resync_seconds=0.2, informer=QUICK),
+                expire_seconds=0.3,
+            ),
+        ),
+    )
+    doors = Engine(
+        cast("ClusterApi", webhook),
+        Metrics(),
+        EngineOptions(controller=None, follow_ledgers=True, is_registered=True),
+    )
+    control.start()
+    doors.start()
+    try:
+        assert doors.wait_until_ready(BOUND_SECONDS) == []
+        eventually(lambda: ("batch", "jobs", "patch") in webhook.used, "gates of Jobs are tried")
+        play(api, doors, controller)
+        read_called_names(cast("ClusterApi", webhook), is_in_pod=True)
+    finally:
+        doors.stop()
+        control.stop()  # which gives the lease back
+    return Story(webhook, controller)
+
+
+def play(api: FakeClient, doors: Engine, controller: RecordingApi) -> None:
+    eventually(lambda: "requests.cpu" not in shown(api), "the mask is on")
+    eventually(lambda: len(read_ledger(api).get("quotas", ())) == 2, "the quotas are counted")
+    gates = [{"name": SCHEDULING_GATE}]
+    for name, cpu in (("held", "1"), ("hog", "9")):
+        pod = a_pod(name=name, uid="", requests={"cpu": cpu}, schedulingGates=gates)
+        api.create(PODS, pod)
+    eventually(lambda: not gates_of(api, "held"), "a pod that fits is let go")
+    api.delete(PODS, "held", namespace="team-a")
+    small, large = (
+        api.create(PODS, a_pod(name=name, uid="", requests={"cpu": cpu})).uid
+        for name, cpu in (("small", "1"), ("large", "9"))
+    )
+    # one fits, one does not, of one nobody knows anything, and one is in a strange namespace
+    eventually(lambda: outcome(bind(doors, "small", small)) == "Allowed", "a reservation is made")
+    assert outcome(bind(doors, "large", large)) == "Denied"
+    assert outcome(bind(doors, "nobody")) == "Denied"
+    assert outcome(bind(doors, "nobody", namespace="nowhere")) == "Allowed"
+    eventually(lambda: not read_ledger(api).get("reservations"), "the reservation expires")
+    eventually(
+        lambda: observed_condition(api.get(PODS, "hog", namespace="team-a")).condition,
+        "it says why it waits",
+    )
+    eventually(lambda: api.list(EVENTS).items, "an event tells of the mistake in a label")
+    eventually(lambda: api.list(LEASES).items, "there is a leader")
+    api.patch(NAMESPACES, "team-a", {"metadata": {"labels": {"deferredquota.io/mode": None}}})
+    eventually(lambda: "requests.cpu" in shown(api), "the quota is given back")
+    say_twice(controller)
+
+
+def say_twice(api: RecordingApi) -> None:
+    events = EventRecorder(cast("ClusterApi", api), limits=EventLimits(repeat_seconds=0.01))
+    events.start()
+    for verb in ("create", "patch"):
+        api.used.discard(("", "events", verb))
+        events.normal(ObjectReference(NAMESPACES, "team-a", "", "uid"), "Said", "again and again")
+        eventually(lambda verb=verb: ("", "events", verb) in api.used, f"an event: {verb}")  # type: ignore[misc]
+    events.stop()
+
+
+def set_status(api: FakeClient) -> None:
+    """Write what the quota controller writes when nothing masks."""
+    status = {"hard": {"requests.cpu": "2", "pods": "9"}, "used": {"requests.cpu": "0"}}
+    patch = {"status": status}
+    api.patch(RESOURCE_QUOTAS, "q", patch, namespace="team-a", subresource="status")
+
+
+def gates_of(api: FakeClient, pod: str) -> object:
+    found: Any = api.get(PODS, pod, namespace="team-a")
+    return found["spec"].get("schedulingGates")
+
+
+def shown(api: FakeClient) -> Mapping[str, Any]:
+    found: Any = api.get(RESOURCE_QUOTAS, "q", namespace="team-a")
+    hard: Mapping[str, Any] = found["status"]["hard"]
+    return hard
+
+
+def read_ledger(api: FakeClient) -> Mapping[str, Any]:
+    try:
+        found: Any = api.get(QUOTA_LEDGERS, "ledger", namespace="team-a")
+    except NotFoundError:
+        return {}
+    status: Mapping[str, Any] = found.get("status") or {}
+    return status
+
+
+def bind(doors: Engine, pod: str, uid: str = "uid", namespace: str = "team-a") -> AdmissionResponse:
+    request = AdmissionRequest(
+        uid=f"review-{pod}",
+        phase=Phase.VALIDATING,
+        operation="CREATE",
+        group="",
+        version="v1",
+        resource="pods",
+        subresource="binding",
+        kind=GroupVersionKind("", "v1", "Binding"),
+        name=pod,
+        namespace=namespace,
+        object=a_binding(pod, "node-0", namespace=namespace, uid=uid),
+    )
+    return doors.decide(request, Deadline(time.monotonic() + 5))
+
+
+def outcome(answer: AdmissionResponse) -> str:
+    return type(answer).__name__
+
+
+def eventually(look: Callable[[], object], what: str) -> None:
+    give_up = time.monotonic() + BOUND_SECONDS
+    while not look():
+        assert time.monotonic() < give_up, f"never so: {what}"
+        time.sleep(0.01)
+
+
+def rights_of(kind: str, name: str) -> set[Right]:
+    return {
+        right
+        for obj in render(mask="none").cluster
+        if obj["kind"] == kind and cast("Any", obj)["metadata"]["name"] == name
+        for right in granted(obj["rules"])
+    }
+
+
+@pytest.mark.parametrize("program", ["webhook", "controller"])
+def test_a_program_has_the_rights_that_it_uses_and_no_other(story: Story, program: str) -> None:
+    name = f"deferred-quota-{program}"
+    recorded: RecordingApi = getattr(story, program)
+    assert rights_of("ClusterRole", name) | rights_of("Role", name) == recorded.used
+
+
+def test_the_controllers_right_to_change_a_lease_is_for_its_own_one(story: Story) -> None:
+    rules = rules_of_role("deferred-quota-controller")
+    assert [rule.get("resourceNames") for rule in rules] == [["deferred-quota-controller"], None]
+    assert rules[1]["verbs"] == ["create"]
+    leases = {place for place in story.controller.places if place[0] == "leases"}
+    assert leases == {("leases", SYSTEM, "deferred-quota-controller")}
+
+
+def test_the_webhooks_right_to_patch_jobs_is_for_the_one_that_never_runs(story: Story) -> None:
+    (rule,) = rules_of_role("deferred-quota-webhook")
+    assert (rule["resourceNames"], rule["verbs"]) == ([PROBE_JOB], ["patch"])
+    patched = {place for place in story.webhook.places if place[0].startswith("jobs")}
+    assert patched == {("jobs", SYSTEM, PROBE_JOB), ("jobs/status", SYSTEM, PROBE_JOB)}
+
+
+def rules_of_role(name: str) -> list[dict[str, Any]]:
+    """Return the rules of a Role in our namespace."""
+    (role,) = (
+        cast("Any", each)
+        for each in render(mask="none").cluster
+        if each["kind"] == "Role" and cast("Any", each)["metadata"]["name"] == name
+    )
+    assert role["metadata"]["namespace"] == SYSTEM
+    found: list[dict[str, Any]] = role["rules"]
+    return found
+
+
+def test_the_controllers_right_to_read_registrations_is_for_the_guard(story: Story) -> None:
+    (role,) = (
+        cast("Any", each)
+        for each in render(mask="none").cluster
+        if each["kind"] == "ClusterRole"
+        and cast("Any", each)["metadata"]["name"] == "deferred-quota-controller"
+    )
+    named = [rule for rule in role["rules"] if "resourceNames" in rule]
+    assert [(rule["resources"], rule["resourceNames"]) for rule in named] == [
+        (["validatingwebhookconfigurations"], ["deferred-quota"])
+    ]
+    read = {place for place in story.controller.places if place[0].endswith("configurations")}
+    assert read == {("validatingwebhookconfigurations", "", "deferred-quota")}
+
+
+def test_leases_are_granted_in_our_namespace_only() -> None:
+    for program in ("webhook", "controller"):
+        for group, _, _ in rights_of("ClusterRole", f"deferred-quota-{program}"):
+            assert group != "coordination.k8s.io"

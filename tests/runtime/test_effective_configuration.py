@@ -1,0 +1,226 @@
+"""Changes of the configuration file that need the registrations, and files that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.admission.handlers.harness import a_namespace, a_review, eventually
+from tests.builders import a_pod, a_quota
+from webhook.admission.deadline import Deadline
+from webhook.admission.review import Phase, decode_review
+from webhook.config import ConfigurationFile
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.install import render
+from webhook.jsonfields.encoding import encode_json
+from webhook.kube.api import (
+    EVENTS,
+    NAMESPACES,
+    RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
+)
+from webhook.runtime import ControllerOptions, Engine, EngineOptions, check_configuration
+from webhook.state.well_known import DEFAULT_NAMESPACE
+from webhook.telemetry.metrics import Metrics
+
+HEAD = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
+TEAM = "team-a"
+GPU = "requests.nvidia.com/gpu"
+
+
+class EngineHarness:
+    """An engine with webhook and controller, its configuration file, and the registrations."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.write({"deferredResources": [GPU]})
+        cluster = FakeCluster()
+        cluster.load([(NAMESPACES, a_namespace()), (RESOURCE_QUOTAS, a_quota("q"))])
+        self.api = FakeClient(cluster)
+        self.api.create(VALIDATING_WEBHOOKS, self.registration(deferred=[GPU]))
+        self.metrics = Metrics()
+        self.file = ConfigurationFile(path, check=check_configuration)
+        options = EngineOptions(self.file, controller=ControllerOptions(), is_registered=True)
+        self.engine = Engine(self.api, self.metrics, options)
+
+    def write(self, fields: dict[str, Any] | str) -> None:
+        text = fields if isinstance(fields, str) else json.dumps({**HEAD, **fields})
+        self.path.write_text(text)
+
+    @staticmethod
+    def registration(*exempt: str, deferred: Sequence[str] = ()) -> Any:
+        objects = render(exempt_namespaces=exempt, deferred_resources=deferred).registrations
+        return next(one for one in objects if one["kind"] == "ValidatingWebhookConfiguration")
+
+    def leave_out(self, *exempt: str) -> None:
+        """Register as an installation with these exempt namespaces does."""
+        found = self.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+        wanted = self.registration(*exempt)
+        self.api.update(VALIDATING_WEBHOOKS, {**found, "webhooks": wanted["webhooks"]})
+
+    def defer(self, *resources: str) -> None:
+        """Register as an installation that defers these extended resources does."""
+        found: Any = self.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+        notes = self.registration(deferred=resources)["metadata"]["annotations"]
+        metadata = {**found["metadata"], "annotations": notes}
+        self.api.update(VALIDATING_WEBHOOKS, {**found, "metadata": metadata})
+
+    def decision(self) -> str:
+        """Return how a pod of 9 cpu that names its node is decided on."""
+        pod = a_pod(node="n", requests={"cpu": "9"})
+        raw = encode_json(a_review("CREATE", "pods", pod, namespace=TEAM))
+        request = decode_review(raw, Phase.VALIDATING)
+        return self.engine.decide(request, Deadline(float("inf"))).decision
+
+    def enforced(self) -> set[str]:
+        """Return what the API server enforces of the quota."""
+        found = cast("Any", self.api.get(RESOURCE_QUOTAS, "q", namespace=TEAM))
+        return set(found.get("status", {}).get("hard", {}))
+
+    def shows(self, name: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"deferred_quota_{name}")
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[EngineHarness]:
+    made = EngineHarness(tmp_path / "config.yaml")
+    made.engine.start()
+    assert made.engine.wait_until_ready(10) == []
+    yield made
+    made.engine.stop()
+
+
+def after_reload(process: EngineHarness) -> Callable[[], bool]:
+    before = process.file.loaded_at
+    return lambda: process.file.loaded_at > before
+
+
+def test_a_namespace_is_exempt_only_when_the_guard_leaves_it_out(process: EngineHarness) -> None:
+    assert process.decision() != "exempt"
+    eventually(lambda: process.enforced() == set(), "the quota is deferred")
+    is_reloaded = after_reload(process)
+    process.write({"exemptNamespaces": ["kube-system", TEAM]})
+    eventually(is_reloaded, "the file is read")
+    told = f"held back, run scripts/install: exemptNamespaces: {TEAM}"
+    eventually(lambda: any(told in one for one in process.engine.warnings()), "it is told")
+    assert process.decision() != "exempt"
+    eventually(lambda: "requests.cpu" in process.enforced(), "the API server enforces it as well")
+    eventually(lambda: process.shows("configuration_held_back") == 2, "the metric shows it")
+    process.leave_out("kube-system", TEAM)
+    eventually(lambda: process.decision() == "exempt", "the exemption is in force")
+    assert not any(TEAM in one for one in process.engine.warnings())
+    process.leave_out("kube-system")
+    eventually(lambda: process.decision() != "exempt", "it is guarded again")
+
+
+def test_a_resource_that_is_dropped_is_charged_until_the_mask_is_narrower(
+    process: EngineHarness,
+) -> None:
+    is_reloaded = after_reload(process)
+    process.write({"gating": "never"})
+    eventually(is_reloaded, "the file is read")
+    held_back = f"{GPU}: is charged until the mask"
+    eventually(lambda: any(held_back in one for one in process.engine.warnings()), "it is told")
+    assert GPU in process.engine._policy.deferred_keys
+    process.defer()
+    eventually(
+        lambda: GPU not in process.engine._policy.deferred_keys,
+        "it is the API server's",
+    )
+    assert process.engine.warnings() == []
+
+
+def test_a_process_that_starts_meanwhile_charges_a_dropped_resource_like_the_others(
+    process: EngineHarness,
+) -> None:
+    process.write({"gating": "never"})
+    file = ConfigurationFile(process.path, check=check_configuration)
+    options = EngineOptions(file, controller=None, follow_ledgers=True, is_registered=True)
+    anew = Engine(process.api, Metrics(), options)
+    anew.start()
+    try:
+        eventually(
+            lambda: GPU in anew._policy.deferred_keys,
+            "it counts as those that were there before",
+        )
+    finally:
+        anew.stop()
+
+
+def test_without_an_annotation_a_dropped_resource_is_charged_until_a_restart(
+    process: EngineHarness,
+) -> None:
+    found: Any = process.api.get(VALIDATING_WEBHOOKS, "deferred-quota")
+    process.api.update(
+        VALIDATING_WEBHOOKS, {**found, "metadata": {**found["metadata"], "annotations": {}}}
+    )
+    process.write({"gating": "never"})
+    held_back = f"{GPU}: is charged until a restart"
+    eventually(lambda: any(held_back in one for one in process.engine.warnings()), "it is told")
+    assert GPU in process.engine._policy.deferred_keys
+
+
+def test_a_rejected_file_is_told_until_it_is_mended(process: EngineHarness) -> None:
+    process.write({"queue": {"order": "Random"}})
+    eventually(lambda: process.file.rejection is not None, "the file is rejected")
+    (told,) = process.engine.warnings()
+    assert told.startswith("configuration rejected since 2")
+    assert str(process.path) in told
+    assert "queue.order" in told
+    eventually(lambda: process.shows("configuration_rejected") == 1, "the metric shows it")
+    assert process.engine.readiness_problems() == []
+
+    def events(reason: str = "ConfigurationNotInForce") -> list[Any]:
+        found: list[Any] = list(process.api.list(EVENTS, namespace=DEFAULT_NAMESPACE).items)
+        return [one for one in found if one["reason"] == reason]
+
+    well = times(events("ConfigurationInForce"))
+
+    eventually(lambda: bool(events()), "there is an event")
+    assert events()[0]["involvedObject"]["name"] == "deferred-quota-config"
+    since = process.file.rejection
+    process.write("kind: Nonsense")
+    eventually(lambda: process.file.rejection != since, "another reason")
+    assert process.file.rejection is not None
+    assert since is not None
+    assert process.file.rejection.since == since.since
+    process.write({"deferredResources": [GPU]})
+    eventually(lambda: process.shows("configuration_rejected") == 0, "it is mended")
+    assert process.engine.warnings() == []
+    eventually(lambda: times(events("ConfigurationInForce")) > well, "an event says that, too")
+
+
+def times(events: list[Any]) -> int:
+    return sum(int(one.get("count", 1)) for one in events)
+
+
+def test_a_resource_that_was_added_to_the_file_alone_is_told(process: EngineHarness) -> None:
+    process.write({"deferredResources": [GPU, "requests.example.com/fpga"]})
+    waits = "requests.example.com/fpga: is still enforced at creation, too"
+    eventually(lambda: any(waits in one for one in process.engine.warnings()), "it is told")
+    process.defer(GPU, "requests.example.com/fpga")
+    eventually(lambda: process.engine.warnings() == [], "it is in force")
+
+
+def test_the_controller_starts_with_what_the_registrations_say(tmp_path: Path) -> None:
+    process = EngineHarness(tmp_path / "config.yaml")
+    process.write({"exemptNamespaces": [TEAM]})
+    process.leave_out(TEAM)
+    found: list[frozenset[str]] = []
+    process.file.poll()
+    control = process.engine.controller
+    assert control is not None
+    begin = control.start
+
+    def start() -> None:
+        found.append(process.engine._policy.exempt_namespaces)
+        begin()
+
+    control.start = start  # type: ignore[method-assign]
+    process.engine.start()
+    process.engine.stop()
+    assert TEAM in found[0]

@@ -1,0 +1,211 @@
+"""Handlers and the quotas that namespaces share: what is written, in which order, what is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, Object, Revision, UnreachableError
+from webhook.kube.kinds import Kind
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList, to_text
+from webhook.quota.charging.deferral import deferred_quotas
+from webhook.quota.charging.denials import QuotaExceeded
+from webhook.quota.ledger.ledger import Account, Claim, Ledger, ReservationSource, Undecided
+from webhook.quota.shared.grants import Grants, mark_complete, with_raised
+from webhook.state.ledgers import LedgerStore
+from webhook.state.reserver import Outcome, Reserved, Reserver
+from webhook.state.shared_quotas import SharedQuotaStore
+
+NS = "team-a"
+NAME = "cdq/both"
+CPU = "requests.cpu"
+
+
+def cpu(amount: str) -> ResourceList:
+    return {CPU: Quantity.parse(amount)}
+
+
+class RecordingClient(FakeClient):
+    """A client that takes down its calls, and may lose the answer of the next status write."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__(cluster)
+        self.calls: list[str] = []
+        self.loses: str = ""
+        self.before: Callable[[str], None] = lambda _call: None
+
+    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        self.calls.append(f"get {kind.plural}")
+        return super().get(kind, name, namespace=namespace)
+
+    def update_status(
+        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
+    ) -> Revision:
+        call = f"write {kind.plural}"
+        self.calls.append(call)
+        self.before(call)
+        written = super().update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
+        if self.loses == kind.plural:
+            self.loses = ""
+            raise UnreachableError("the answer is lost")
+        return written
+
+
+class Scenario:
+    """A namespace whose ledger has counted a shared quota of 4 cpu, and a handler."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.api = FakeClient(self.cluster)
+        self.line = RecordingClient(self.cluster)
+        self.api.create(
+            CLUSTER_DEFERRED_QUOTAS,
+            {
+                "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
+                "kind": CLUSTER_DEFERRED_QUOTAS.kind,
+                "metadata": {"name": "both"},
+                "spec": {"namespaceSelector": {}, "hard": {CPU: "4"}},
+            },
+        )
+        self.quotas = SharedQuotaStore(self.api)
+        version = self.quotas.fetch(NAME)
+        assert version is not None
+        assert version.shared is not None
+        (quota,) = deferred_quotas([version.shared.quota.quota], {CPU}).quotas
+        self.observed = frozenset({quota.observed})
+        grants = mark_complete(with_raised(Grants(), NS, cpu("0")), quota.observed)
+        self.quotas.write(version, with_raised(grants, "team-b", cpu("1")))
+        ledgers = LedgerStore(self.api)
+        made = ledgers.create(NS)
+        assert made is not None
+        account = Account(quota.observed, cpu("4"), cpu("0"), granted=cpu("0"))
+        ledgers.write(NS, made, Ledger({NAME: account}, {}))
+        self.store = SharedQuotaStore(self.line)
+        self.door = Reserver(LedgerStore(self.line), shared=self.store)
+
+    def ask(self, uid: str, amount: str, door: Reserver | None = None) -> Outcome:
+        claim = Claim(uid, f"pod-{uid}", ReservationSource.BIND, cpu(amount), (NAME,))
+        until = time.monotonic() + 5
+        return (door or self.door).reserve(NS, claim, self.observed, deadline=until)
+
+    def granted(self) -> dict[str, dict[str, str]]:
+        version = self.quotas.fetch(NAME)
+        assert version is not None
+        assert version.shared is not None
+        held = version.shared.grants.namespaces.items()
+        return {name: to_text(amounts) for name, amounts in held}
+
+    def ledger(self) -> Ledger:
+        version = LedgerStore(self.api).fetch(NS)
+        assert version is not None
+        assert version.ledger is not None
+        return version.ledger
+
+    def elsewhere(self, amount: str) -> None:
+        """Let another namespace hold so much."""
+        version = self.quotas.fetch(NAME)
+        assert version is not None
+        assert version.shared is not None
+        self.quotas.write(version, with_raised(version.shared.grants, "team-b", cpu(amount)))
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return Scenario()
+
+
+def test_the_quota_is_written_before_the_ledger(scenario: Scenario) -> None:
+    assert isinstance(scenario.ask("a", "2"), Reserved)
+    assert [call for call in scenario.line.calls if call.startswith("write")] == [
+        "write clusterdeferredquotas",
+        "write quotaledgers",
+    ]
+    assert scenario.granted() == {NS: {CPU: "2"}, "team-b": {CPU: "1"}}
+    assert to_text(scenario.ledger().accounts[NAME].granted) == {CPU: "2"}
+
+
+def test_what_was_read_and_written_before_is_not_read_again(scenario: Scenario) -> None:
+    scenario.ask("a", "1")
+    scenario.line.calls.clear()
+    assert isinstance(scenario.ask("b", "1"), Reserved)
+    assert scenario.line.calls == ["write clusterdeferredquotas", "write quotaledgers"]
+
+
+def test_a_repeated_request_takes_nothing_more_of_the_quota(scenario: Scenario) -> None:
+    scenario.ask("a", "1")
+    scenario.line.calls.clear()
+    assert isinstance(scenario.ask("a", "1"), Reserved)
+    assert scenario.line.calls == ["write quotaledgers"]
+
+
+def test_a_refusal_rests_on_both_as_they_are_now(scenario: Scenario) -> None:
+    scenario.ask("a", "1")
+    scenario.elsewhere("3")
+    scenario.line.calls.clear()
+    refusal = scenario.ask("b", "1")
+    assert isinstance(refusal, QuotaExceeded)
+    assert (to_text(refusal.used), to_text(refusal.limited)) == ({CPU: "4"}, {CPU: "4"})
+    assert scenario.granted()[NS] == {CPU: "1"}
+    assert set(scenario.ledger().reservations) == {"a"}
+
+
+def test_what_another_namespace_takes_meanwhile_is_not_given_again(scenario: Scenario) -> None:
+    def take(call: str) -> None:
+        scenario.line.before = lambda _call: None
+        assert call == "write clusterdeferredquotas"
+        scenario.elsewhere("3")
+
+    scenario.line.before = take
+    assert isinstance(scenario.ask("a", "2"), QuotaExceeded)
+    assert scenario.granted() == {NS: {CPU: "0"}, "team-b": {CPU: "3"}}
+
+
+def test_a_lost_answer_is_found_out(scenario: Scenario) -> None:
+    scenario.line.loses = "clusterdeferredquotas"
+    assert isinstance(scenario.ask("a", "2"), Reserved)
+    assert scenario.granted()[NS] == {CPU: "2"}
+
+
+def test_a_try_writes_nothing(scenario: Scenario) -> None:
+    for amount, kind in (("3", Reserved), ("4", QuotaExceeded)):
+        claim = Claim("a", "a", ReservationSource.BIND, cpu(amount), (NAME,))
+        assert isinstance(scenario.door.dry_run(NS, claim, scenario.observed), kind)
+    assert not [call for call in scenario.line.calls if call.startswith("write")]
+
+
+def test_before_all_are_counted_nothing_is_decided(scenario: Scenario) -> None:
+    version = scenario.quotas.fetch(NAME)
+    assert version is not None
+    assert version.shared is not None
+    scenario.quotas.write(version, replace(version.shared.grants, observed=None, sequence=99))
+    said = Undecided("usage is being counted for quota: cdq/both")
+    assert scenario.ask("a", "1") == said
+    claim = Claim("a", "a", ReservationSource.BIND, cpu("1"), (NAME,))
+    assert scenario.door.dry_run(NS, claim, scenario.observed) == said
+
+
+def test_a_pod_that_the_quota_is_not_about_does_not_wait_for_it(scenario: Scenario) -> None:
+    scenario.api.delete(CLUSTER_DEFERRED_QUOTAS, "both")
+    claim = Claim("a", "a", ReservationSource.BIND, cpu("1"), ())
+    outcome = scenario.door.reserve(NS, claim, scenario.observed, deadline=time.monotonic() + 5)
+    assert isinstance(outcome, Reserved)
+
+
+def test_without_a_way_to_it_nothing_is_decided(scenario: Scenario) -> None:
+    door = Reserver(LedgerStore(scenario.line))
+    assert isinstance(scenario.ask("a", "1", door), Undecided)
+
+
+def test_what_cannot_be_read_is_said(scenario: Scenario) -> None:
+    scenario.api.patch(
+        CLUSTER_DEFERRED_QUOTAS, "both", {"status": {"namespaces": 3}}, subresource="status"
+    )
+    said = scenario.ask("a", "1")
+    assert said == Undecided(
+        "quota cdq/both cannot be read: status.namespaces: must be a list, not a number"
+    )

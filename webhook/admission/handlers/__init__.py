@@ -1,0 +1,14 @@
+"""Handlers: one module for each kind of request by which quota is taken or changed.
+
+A handler looks at what the request is about, asks the core, reserves if the pod takes resources,
+and answers. `dispatch` is the table of handlers. Handlers keep no state of their own.
+
+- `gating`: pods that are created without a node: our scheduling gate.
+- `pods`: creations of pods, and changes and resizes of them.
+- `bindings`: `pods/binding` and `bindings`: the charge.
+- `jobs`, `job_capacity`: changes of Jobs, and whether their pods fit the quotas.
+- `resource_quotas`, `cluster_deferred_quotas`: validation of quotas; `quota_status`: the mask.
+- `shadow_pods`: creations in namespaces in shadow mode.
+- `managed_metadata`, `other_managers`: labels, annotations and gates of ours and of others.
+- `responses`, `charging`, `context`: what handlers share.
+"""

@@ -1,0 +1,152 @@
+"""A pod is given its node, through `pods/binding` or the older `bindings`.
+
+The object of the request is a Binding, so the pod has to be looked up. What a cache shows is good
+enough for a pod that waits; anything else is asked of the API server.
+
+A Binding without uid means whatever pod has the name when storage looks, which need not be the one
+that is charged. The mutating handler therefore writes the uid of the pod into it, and the
+validating handler refuses one that has none.
+
+Storage refuses to bind a pod that is assigned, being deleted or of another uid, and none of these
+can change back: such a request passes, uncharged, to get the platform's own words. A pod that is
+missing or gated may change before storage looks, and would then be bound uncharged: it is refused
+here, with the code and words of storage. So is a name that no pod can have: the API server looks at
+the name of the older `bindings` only when it writes.
+
+What only a quota's consent allows is asked here once more, and a QoS class that hides a pod from a
+quota refused: a pod may have been created while nobody asked, because the registration for pods
+without a node does not hold creations up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.admission.deadline import Deadline
+from webhook.admission.handlers import charging, pods, responses
+from webhook.admission.handlers.context import HandlerContext
+from webhook.admission.patch_builder import add, set_keys
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
+from webhook.jsonfields.fields import mapping, text
+from webhook.quota.charging.deferral import check_countable, claim_for_bind
+from webhook.quota.ledger.ledger import ReservationSource, Undecided
+from webhook.quota.objects.model import Pod
+from webhook.state.cluster_view import PodLookup
+from webhook.state.well_known import GUARDED_ANNOTATION
+
+_PASS_THROUGH: Final = Allowed(decision="passthrough")
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """What a Binding says of the pod; an absent uid is empty."""
+
+    name: str
+    uid: str
+
+
+def pin_uid(
+    context: HandlerContext, request: AdmissionRequest, _deadline: Deadline
+) -> AdmissionResponse:
+    """Pin the pod's uid, so that no other pod of that name is bound, and mark the Binding.
+
+    There must be a pod to pin: one that comes later would be bound whatever it is.
+    """
+    raw = request.object or {}
+    binding = _parse_binding(request)
+    missing = responses.nonexistent_pod(binding.name)
+    if missing is not None:
+        return missing
+    known = context.view.ledger(request.namespace)
+    version = "0" if known is None else str(known.resource_version)
+    patch = set_keys(raw, ("metadata", "annotations"), {GUARDED_ANNOTATION: version})
+    if not binding.uid:
+        pod = context.view.pod(request.namespace, binding.name).pod
+        if pod is None:
+            return responses.not_found(binding.name)
+        patch = (*patch, add(("metadata", "uid"), pod.uid))
+    return Allowed(decision="stamped", patch=patch)
+
+
+def bind(
+    context: HandlerContext, request: AdmissionRequest, deadline: Deadline
+) -> AdmissionResponse:
+    """Charge the pod, if storage can bind it at all."""
+    binding = _parse_binding(request)
+    missing = responses.nonexistent_pod(binding.name)
+    if missing is not None:
+        return missing
+    if not binding.uid:
+        return responses.missing_uid(binding.name)
+    lookup = context.view.pod(request.namespace, binding.name)
+    if not lookup.is_live and not _is_bindable(lookup, binding):
+        lookup = context.view.live_pod(request.namespace, binding.name)
+    answer = _bind(context, request, binding, lookup, deadline)
+    if answer is None:
+        lookup = context.view.live_pod(request.namespace, binding.name)
+        answer = _bind(context, request, binding, lookup, deadline)
+    return answer or responses.try_again("the pod keeps changing")
+
+
+def _bind(
+    context: HandlerContext,
+    request: AdmissionRequest,
+    binding: _Binding,
+    lookup: PodLookup,
+    deadline: Deadline,
+) -> AdmissionResponse | None:
+    """Decide for the pod as it was found; None when it has to be looked up again, live."""
+    pod = lookup.pod
+    if pod is None:
+        return responses.not_found(binding.name)
+    if pod.is_assigned or pod.is_deleting or binding.uid != pod.uid:
+        return _PASS_THROUGH
+    if pod.is_gated:
+        return responses.gated(binding.name)
+    return _charge(context, request, pod, lookup.observed_version, deadline)
+
+
+def _charge(
+    context: HandlerContext, request: AdmissionRequest, pod: Pod, seen: int, deadline: Deadline
+) -> AdmissionResponse | None:
+    check_countable(pod, context.current_policy().deferred_keys)
+    quotas = context.view.quotas(request.namespace)
+    if quotas.errors:
+        return responses.try_again(quotas.errors[0])
+    applying = quotas.deferred.applying_to(pod)
+    refusal = pods.deny_qos_class(pod) or charging.missing_requirement(
+        context, request, pod, quotas, applying, gets_node=True
+    )
+    if refusal is not None:
+        return refusal
+    claim = claim_for_bind(
+        pod,
+        quotas.deferred,
+        source=ReservationSource.BIND,
+        observed_version=seen,
+        applying=applying,
+    )
+    if claim is None:
+        return charging.allow_uncharged(context, request, quotas)
+    outcome = charging.reserve(context, request, claim, quotas, deadline)
+    if isinstance(outcome, Undecided) and outcome.is_view_old:
+        return None
+    return charging.response(outcome, claim, dry_run=request.dry_run)
+
+
+def _is_bindable(lookup: PodLookup, binding: _Binding) -> bool:
+    """Say whether the cached pod is one that can be bound, and the one that is meant."""
+    pod = lookup.pod
+    return (
+        pod is not None
+        and not (pod.is_assigned or pod.is_gated or pod.is_deleting)
+        and binding.uid == pod.uid
+    )
+
+
+def _parse_binding(request: AdmissionRequest) -> _Binding:
+    metadata = mapping((request.object or {}).get("metadata"), "metadata")
+    mapping(metadata.get("annotations"), "metadata.annotations")  # what the stamp is put into
+    name = text(metadata.get("name"), "metadata.name")
+    return _Binding(name or request.name, text(metadata.get("uid"), "metadata.uid"))

@@ -1,0 +1,127 @@
+"""ClusterDeferredQuota objects that are created or changed.
+
+As at the handler of ResourceQuotas, an update that leaves the spec alone passes, whoever sends it.
+The status has no handler: only the product's own accounts have the right to write it, and what
+somebody else writes is counted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Final
+
+from webhook.admission.deadline import Deadline
+from webhook.admission.handlers import responses
+from webhook.admission.handlers.context import HandlerContext
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
+from webhook.config import QuotaUpdate
+from webhook.jsonfields.fields import FieldError, InvalidFieldError
+from webhook.kube.api import ApiError
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.resource_reader import ResourceReader
+from webhook.quota.objects.names import is_standard_quota_name
+from webhook.quota.shared.cluster_quota_validation import (
+    SELECTING_FIELDS,
+    cluster_quota_changes,
+    cluster_quota_errors,
+    cluster_quota_update_errors,
+    cluster_quota_warnings,
+)
+from webhook.state.webhook_selectors import WebhookSelector
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
+
+_NAMED: Final = 5
+"""How many namespaces are named."""
+_LIMIT_OF: Final = "spec.hard["
+_CLOSE: Final = 0.75
+"""How much a name has to be like another to be taken for a slip: `gpu` is no slip of `cpu`."""
+_FROZEN: Final[Mapping[QuotaUpdate, Callable[[str], bool]]] = {
+    QuotaUpdate.ALLOW: lambda _field: False,
+    QuotaUpdate.SCOPES: lambda field: field in SELECTING_FIELDS,
+    QuotaUpdate.REJECT: lambda _field: True,
+}
+"""Which fields of a stored quota's spec have to stay."""
+
+
+def create(
+    context: HandlerContext, request: AdmissionRequest, _deadline: Deadline
+) -> AdmissionResponse:
+    """Refuse what cannot be evaluated, or is not for a quota of several namespaces."""
+    wanted, keys = request.object or {}, context.current_policy().deferred_keys
+    errors = cluster_quota_errors(wanted, keys)
+    if errors:
+        return responses.invalid(_with_hint(error, keys) for error in errors)
+    return Allowed(decision="valid", warnings=tuple(_warnings(context, wanted, keys)))
+
+
+def update(
+    context: HandlerContext, request: AdmissionRequest, _deadline: Deadline
+) -> AdmissionResponse:
+    """Apply the same rules to a change; a limit below what is taken is legal and worth a word."""
+    new, old = request.object or {}, request.old_object or {}
+    if not cluster_quota_changes(new, old):
+        return Allowed(decision="valid")
+    keys = context.current_policy().deferred_keys
+    frozen = _FROZEN[context.current_configuration().quota_update]
+    errors = cluster_quota_update_errors(new, old, keys, frozen=frozen)
+    if errors:
+        return responses.invalid(_with_hint(error, keys) for error in errors)
+    warnings = (*_warnings(context, new, keys), *_below_usage(new, old))
+    return Allowed(decision="valid", warnings=warnings)
+
+
+def _with_hint(error: FieldError, keys: Set[str]) -> FieldError:
+    """Say which deferred resource may have been meant where a limit is of something else."""
+    key = error.field.removeprefix(_LIMIT_OF).removesuffix("]")
+    if _LIMIT_OF + key + "]" != error.field or key in keys or is_standard_quota_name(key):
+        return error
+    close = get_close_matches(key.lower(), sorted(keys), n=1, cutoff=_CLOSE)
+    if not close:
+        return error
+    if "/" in key:  # which may well be the name of something
+        return replace(error, detail=f"{error.detail}, or did you mean {_quoted(close[0])}?")
+    return replace(error, detail=f"is not deferred, did you mean {_quoted(close[0])}?")
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def _warnings(
+    context: HandlerContext, wanted: Mapping[str, object], keys: Set[str]
+) -> Iterator[str]:
+    yield from cluster_quota_warnings(wanted, keys)
+    selector = WebhookSelector.read(ResourceReader(wanted).child("spec").child("namespaceSelector"))
+    try:
+        known = context.namespaces()
+    except (ApiError, InvalidFieldError):
+        return  # a quota may be written although nobody can tell whom it is for
+    exempt = context.current_policy().exempt_namespaces
+    selected = sorted(name for name, labels in known.items() if selector.matches(labels))
+    outside = [
+        name
+        for name in selected
+        if name not in exempt and known[name].get(MODE_LABEL) != DEFERRED_MODE
+    ]
+    if not selected:
+        yield "spec.namespaceSelector: no namespace matches now"
+    for name in outside[:_NAMED]:  # one each: a warning may be 120 characters long
+        yield f"namespace {name} matches and has not opted in: it is not charged"
+    if len(outside) > _NAMED:
+        yield f"{len(outside) - _NAMED} more namespaces match and have not opted in"
+
+
+def _below_usage(new: Mapping[str, object], old: Mapping[str, object]) -> Iterable[str]:
+    """Name the limits below what all namespaces hold, as far as the old status says it."""
+    try:
+        used = ResourceReader(old).child("status").resource_list("used")
+    except InvalidFieldError:
+        return ()
+    hard = ResourceReader(new).child("spec").resource_list("hard")
+    return [
+        f"{name}: {used[name]} is taken, above the limit {limit}; no pod is evicted"
+        for name, limit in sorted(hard.items())
+        if used.get(name, ZERO) > limit
+    ]

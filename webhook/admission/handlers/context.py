@@ -1,0 +1,101 @@
+"""Collaborators of handlers, as Protocols, and the context that is passed to each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from webhook.config import Configuration
+from webhook.policy import Policy
+from webhook.quota.ledger.ledger import Claim, QuotaRevision, Undecided
+from webhook.state.cluster_view import PodLookup
+from webhook.state.in_flight import InFlightPods
+from webhook.state.ledgers import LedgerVersion
+from webhook.state.quota_cache import NamespaceQuotaView
+from webhook.state.reserver import Outcome
+from webhook.state.shadow_attempts import Attempt
+
+
+class ClusterView(Protocol):
+    """What the handlers know of the cluster."""
+
+    def is_opted_in(self, namespace: str) -> bool:
+        """Say whether the namespace defers its quotas."""
+
+    def labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace that has opted in, as last seen; None if never."""
+
+    def quotas(self, namespace: str) -> NamespaceQuotaView:
+        """Return the quotas of a namespace as last seen."""
+
+    def live_quotas(self, namespace: str) -> NamespaceQuotaView:
+        """Ask the API server for the quotas of a namespace.
+
+        Raises:
+            ApiError: It does not answer.
+        """
+
+    def pod(self, namespace: str, name: str) -> PodLookup:
+        """Return a waiting pod as last seen; one that is not in the cache is looked up live.
+
+        Raises:
+            ApiError: The API server had to be asked and does not answer.
+            InvalidFieldError: The pod cannot be read.
+        """
+
+    def live_pod(self, namespace: str, name: str) -> PodLookup:
+        """Ask the API server for a pod.
+
+        Raises:
+            ApiError: It does not answer.
+            InvalidFieldError: The pod cannot be read.
+        """
+
+    def ledger(self, namespace: str) -> LedgerVersion | None:
+        """Return the namespace's ledger as last known; None when none is."""
+
+
+class Ledgers(Protocol):
+    """Where claims are decided."""
+
+    def reserve(
+        self, namespace: str, claim: Claim, observed: frozenset[QuotaRevision], *, deadline: float
+    ) -> Outcome:
+        """Reserve what `claim` asks, or say why not; until `deadline` on the monotonic clock."""
+
+    def dry_run(self, namespace: str, claim: Claim, observed: frozenset[QuotaRevision]) -> Outcome:
+        """Decide as `reserve` would and write nothing."""
+
+    def verify_uncharged(
+        self, namespace: str, observed: frozenset[QuotaRevision]
+    ) -> Undecided | None:
+        """Say why nothing may pass uncharged, if the ledger as it is now says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerContext:
+    """The view of the cluster, the ledger, and the rules in force now.
+
+    Attributes:
+        view: What is known of the cluster.
+        ledger: Where claims are decided.
+        current_policy: The rules as the core has read them.
+        current_configuration: The settings that handlers read as they stand.
+        namespace_labels: Returns the labels of a namespace; raises ApiError where the API server
+            had to be asked and does not answer.
+        on_creation: Told of pods that are created in namespaces in shadow mode; must not block.
+        in_flight: What pods take that may be bound at any moment; None where none is let through
+            without a gate.
+        namespaces: Returns the name and the labels of every namespace; raises ApiError where the
+            API server does not answer.
+    """
+
+    view: ClusterView
+    ledger: Ledgers
+    current_policy: Callable[[], Policy]
+    current_configuration: Callable[[], Configuration] = Configuration
+    namespace_labels: Callable[[str], Mapping[str, str]] = lambda _namespace: {}
+    on_creation: Callable[[Attempt], None] | None = None
+    in_flight: InFlightPods | None = None
+    namespaces: Callable[[], Mapping[str, Mapping[str, str]]] = dict

@@ -1,0 +1,232 @@
+"""Gating handler: new pods without a node get our scheduling gate, if a quota concerns them.
+
+The scheduler leaves a pod with gates alone: it evicts nobody for it and wakes no autoscaler. The
+controller takes the gate off when quota is reserved for the pod.
+
+Whether a namespace wants gates is the registration's business, which goes by its labels. Nothing is
+refused here. In doubt a pod is gated: the controller takes the gate off what no quota concerns,
+while a pod without a gate can only be refused, again and again, at its bind, and others be evicted
+for it in vain. So what the bind refuses whatever is used, by a rule, waits behind the gate as well.
+The bind is charged in any case, with a gate or without.
+
+Where gating is `auto`, a pod that finds enough room for itself and all before it gets no gate
+(`quota.passage`).
+
+Other webhooks may add containers to the pod, and then this one is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from webhook.admission.deadline import Deadline
+from webhook.admission.handlers import managed_metadata, pods
+from webhook.admission.handlers.context import HandlerContext
+from webhook.admission.patch_builder import (
+    PatchOperation,
+    PatchTargetError,
+    append,
+    set_keys,
+)
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Object
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import ApiError
+from webhook.policy import queue_policy
+from webhook.quota.charging.deferral import QuotaScopeError
+from webhook.quota.charging.pod_usage import usage_of
+from webhook.quota.ledger.ledger import excess
+from webhook.quota.objects.model import Pod
+from webhook.quota.queue.fast_path import can_skip_gate, is_ahead_of
+from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, to_queued_pod
+from webhook.state.quota_cache import NamespaceQuotaView
+from webhook.state.well_known import (
+    AUTO_GATING,
+    NEVER_GATING,
+    SCHEDULING_GATE,
+    UNEVALUATED,
+    UNEVALUATED_LABEL,
+    UNGATED_ANNOTATION,
+    gating_of,
+)
+
+NOT_GATED: Final = Allowed(decision="not-gated")
+_UNDECIDABLE: Final = (ApiError, InvalidFieldError, QuotaScopeError)
+
+
+@dataclass(frozen=True, slots=True)
+class _GatingDecision:
+    """What becomes of a new pod.
+
+    Attributes:
+        decision: In one word.
+        patch: What does it.
+        written: Those of `managed_metadata.GATING_METADATA` that it writes.
+        warnings: What its creator is told.
+    """
+
+    decision: str
+    patch: tuple[PatchOperation, ...] = ()
+    written: frozenset[str] = frozenset()
+    warnings: tuple[str, ...] = ()
+
+
+def gate_pod(
+    context: HandlerContext, request: AdmissionRequest, _deadline: Deadline
+) -> AdmissionResponse:
+    """Gate a new pod that takes some of what a quota defers; take marks away that are not its own.
+
+    Nobody may say of a pod that it was let through where it was not.
+
+    Raises:
+        InvalidFieldError: The pod cannot be read.
+        PatchTargetError: It has something else where a map or a list has to be.
+    """
+    raw = request.object or {}
+    pod = Pod.from_object(raw)
+    if pod.is_assigned:
+        return NOT_GATED
+    verdict = _decide(context, request, pod)
+    fields: list[str] = []
+    if managed_metadata.may_modify(
+        request, context.current_configuration(), context.current_policy().own_users
+    ):
+        stripped = managed_metadata.strip_forged(raw, kept=verdict.written)
+    else:
+        fields, stripped = managed_metadata.strip(raw, pod, kept=verdict.written)
+    told = tuple(f"{field}: taken away, deferred-quota writes it itself" for field in fields)
+    return Allowed(
+        decision=verdict.decision,
+        patch=(*stripped, *verdict.patch),
+        warnings=(*told, *verdict.warnings),
+    )
+
+
+def gate_by_default(request: AdmissionRequest) -> Allowed:
+    """Gate a pod without looking at quotas, as they cannot be asked about now."""
+    raw = request.object
+    if raw is None:
+        return NOT_GATED
+    try:
+        patch = (*managed_metadata.strip_forged(raw), *_mark_unevaluated(raw))
+    except PatchTargetError:
+        return NOT_GATED  # no API server stores it
+    try:
+        pod = Pod.from_object(raw)
+        decision, gate = _with_gate(raw, pod)
+    except (InvalidFieldError, PatchTargetError):
+        return Allowed(decision=NOT_GATED.decision, patch=patch)  # others say what is wrong
+    return NOT_GATED if pod.is_assigned else Allowed(decision=decision, patch=(*patch, *gate))
+
+
+def _decide(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> _GatingDecision:
+    """Decide on a pod without a node, and say of it what the handler for new pods would say.
+
+    That handler refuses, and this one does not: what is to be refused gets a label, and only pods
+    with the label come to that handler.
+    """
+    raw = request.object or {}
+    quotas = context.view.quotas(request.namespace)
+    terms = _queue_criteria(context, quotas)
+    waiters = [
+        to_queued_pod(form, SCHEDULING_GATE, since=0, terms=terms) for form in _storable_forms(pod)
+    ]
+    needs_gate = any(waiter.needs_gate for waiter in waiters) and not _is_spared(context, request)
+    said = _evaluate(context, request, pod, quotas)
+    if said is None:
+        decision, gate = _with_gate(raw, pod) if needs_gate else (NOT_GATED.decision, ())
+        return _GatingDecision(
+            decision, (*_mark_unevaluated(raw), *gate), frozenset({UNEVALUATED_LABEL})
+        )
+    if not needs_gate:
+        return _GatingDecision(NOT_GATED.decision, warnings=said.warnings)
+    token = "" if said.warnings else _fast_path_token(context, request, waiters, terms)
+    if token:
+        patch = set_keys(raw, ("metadata", "annotations"), {UNGATED_ANNOTATION: token})
+        return _GatingDecision("ungated", patch, frozenset({UNGATED_ANNOTATION}))
+    decision, gate = _with_gate(raw, pod)
+    return _GatingDecision(decision, gate, warnings=said.warnings)
+
+
+def _is_spared(context: HandlerContext, request: AdmissionRequest) -> bool:
+    """Return whether the namespace wants no gates.
+
+    The registration leaves such namespaces out, but by the label's name of today only.
+    """
+    labels = context.view.labels(request.namespace)
+    configured = context.current_configuration().gating
+    return labels is not None and gating_of(labels, configured) == NEVER_GATING
+
+
+def _queue_criteria(context: HandlerContext, quotas: NamespaceQuotaView) -> QueueCriteria:
+    """Return what the controller judges the waiting pods of the namespace by."""
+    rules = queue_policy(context.current_configuration(), context.current_policy())
+    return QueueCriteria(quotas.deferred, quotas.all_quotas, quotas.errors, rules)
+
+
+def _storable_forms(pod: Pod) -> tuple[Pod, ...]:
+    """Return the pod, and what becomes of it where the API server drops `spec.resources`.
+
+    It does without the feature PodLevelResources. With it, containers that ask for more than the
+    pod as a whole are refused.
+    """
+    if pod.resources is None:
+        return (pod,)
+    without = replace(pod, resources=None)
+    takes_more = excess(usage_of(without, now=None), usage_of(pod, now=None))
+    return (pod, without) if takes_more else (pod,)
+
+
+def _mark_unevaluated(raw: Object) -> tuple[PatchOperation, ...]:
+    return set_keys(raw, ("metadata", "labels"), {UNEVALUATED_LABEL: UNEVALUATED})
+
+
+def _evaluate(
+    context: HandlerContext, request: AdmissionRequest, pod: Pod, quotas: NamespaceQuotaView
+) -> Allowed | None:
+    """Return what the rules for new pods say of one; None when they refuse it, or in doubt."""
+    try:
+        said = pods.evaluate(context, request, pod, quotas)
+    except _UNDECIDABLE:
+        return None
+    return said if isinstance(said, Allowed) else None
+
+
+def _fast_path_token(
+    context: HandlerContext,
+    request: AdmissionRequest,
+    waiters: Sequence[QueuedPod],
+    terms: QueueCriteria,
+) -> str:
+    """Return the token of a pod that needs no gate, as it keeps nobody waiting; or nothing.
+
+    Only one that the rules for new pods have nothing to say about passes. `waiters` are the pod in
+    each of the forms in which it may be stored.
+    """
+    configuration, namespace = context.current_configuration(), request.namespace
+    pod = waiters[0].pod
+    labels = context.view.labels(namespace)
+    if context.in_flight is None or pod.is_gated or labels is None:
+        return ""
+    if gating_of(labels, configuration.gating) != AUTO_GATING:
+        return ""
+    known = context.view.ledger(namespace)
+    ledger = None if known is None else known.ledger
+    return context.in_flight.try_admit(
+        namespace,
+        pod,
+        fits=lambda underway, queued: all(
+            can_skip_gate(waiter, terms, ledger, underway, queued) for waiter in waiters
+        ),
+        is_ahead=lambda waiting: any(
+            is_ahead_of(waiting, waiter, SCHEDULING_GATE, terms) for waiter in waiters
+        ),
+        is_dry_run=request.dry_run,
+    )
+
+
+def _with_gate(raw: Object, pod: Pod) -> tuple[str, tuple[PatchOperation, ...]]:
+    if managed_metadata.is_gated(pod):
+        return NOT_GATED.decision, ()
+    return "gated", append(raw, ("spec", "schedulingGates"), {"name": SCHEDULING_GATE})

@@ -1,0 +1,169 @@
+"""Metadata of pods that only we write: our scheduling gate, labels and annotations.
+
+Only the product writes them, and people who may break the glass. A gate that somebody else takes
+off puts a pod before the scheduler that nothing is reserved for: its bind is charged and refused
+all the same, but it has jumped the line. An annotation that somebody else writes tells of a guard
+that the pod never passed.
+
+A manifest that was copied from a running pod carries them too. From a pod without a node they are
+taken away, which harms nobody: it gets its own in time. Labels stay on a pod that belongs to a
+controller, because the selector of that controller may name them, and it would go on making pods
+for ever; they are written anew in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Set
+from typing import Final
+
+from webhook.admission.patch_builder import PatchOperation, remove_keys
+from webhook.admission.review import AdmissionRequest, Denied, Object
+from webhook.config import Configuration
+from webhook.jsonfields.fields import key as key_path
+from webhook.jsonfields.reader import FieldReader
+from webhook.quota.charging.denials import Cause
+from webhook.quota.objects.model import Pod
+from webhook.state.well_known import (
+    CAPACITY_LABEL,
+    MANAGED_PREFIX,
+    SCHEDULING_GATE,
+    UNEVALUATED_LABEL,
+    UNGATED_ANNOTATION,
+)
+
+GATES_FIELD: Final = "spec.schedulingGates"
+_LABELS: Final = "metadata.labels"
+_ANNOTATIONS: Final = "metadata.annotations"
+GATING_METADATA: Final = frozenset({UNEVALUATED_LABEL, UNGATED_ANNOTATION})
+"""What the gating handler writes on new pods, and vouches for."""
+_MAX_FIELDS: Final = 5
+"""Fields that a message names; people can write any number."""
+
+
+def may_modify(
+    request: AdmissionRequest, configuration: Configuration, own_users: Set[str]
+) -> bool:
+    """Say whether a request is our own, or of somebody who may break the glass."""
+    if request.username in own_users or request.username in configuration.trusted_users:
+        return True
+    return not configuration.break_glass_groups.isdisjoint(request.groups)
+
+
+def changed_keys(old: Pod, new: Pod) -> list[str]:
+    """Return the paths of our marks that an update adds, changes or removes.
+
+    That our gate is added is not among them: the API server lets gates only go. Nor is that the
+    label of an unjudged pod goes: it says nothing any more, and a manifest without it may replace
+    the pod.
+    """
+    removed = [GATES_FIELD] if SCHEDULING_GATE in old.scheduling_gates and not is_gated(new) else []
+    labels = _differing(old.labels, new.labels)
+    if UNEVALUATED_LABEL not in new.labels:
+        labels = [one for one in labels if one != UNEVALUATED_LABEL]
+    annotations = _differing(old.annotations, new.annotations)
+    return [*removed, *_paths(labels, annotations)]
+
+
+def present(pod: Pod) -> list[str]:
+    """Return the paths of the labels and annotations of a pod that are ours to write."""
+    return _paths(_ours(pod.labels), _ours(pod.annotations))
+
+
+def is_gated(pod: Pod) -> bool:
+    """Say whether a pod has our gate."""
+    return SCHEDULING_GATE in pod.scheduling_gates
+
+
+def strip(
+    raw: Object, pod: Pod, *, kept: Collection[str] = ()
+) -> tuple[list[str], tuple[PatchOperation, ...]]:
+    """Return the paths of the marks that a new pod without a node may not keep, and the patch.
+
+    Nothing is told of what the gating handler itself wrote when it was asked about the pod before.
+
+    Args:
+        raw: The pod.
+        pod: The same, read.
+        kept: Those of `GATING_METADATA` that are true.
+
+    Raises:
+        InvalidFieldError: The owners of the pod cannot be read.
+        PatchTargetError: The pod has something else where labels or annotations have to be.
+    """
+    annotations = [one for one in _ours(pod.annotations) if one not in kept]
+    of_nobody = [] if _has_controller(raw) else _ours(pod.labels)
+    labels = [one for one in of_nobody if one not in kept]
+    told = [[one for one in keys if one not in GATING_METADATA] for keys in (labels, annotations)]
+    return _paths(*told), (
+        *remove_keys(raw, ("metadata", "labels"), labels),
+        *remove_keys(raw, ("metadata", "annotations"), annotations),
+    )
+
+
+def strip_forged(raw: Object, *, kept: Collection[str] = ()) -> tuple[PatchOperation, ...]:
+    """Return the patch for what even those may not write who may write marks.
+
+    Args:
+        raw: The pod.
+        kept: Those of `GATING_METADATA` that are true.
+
+    Raises:
+        PatchTargetError: The pod has something else where annotations have to be.
+    """
+    annotations = [] if UNGATED_ANNOTATION in kept else [UNGATED_ANNOTATION]
+    return remove_keys(raw, ("metadata", "annotations"), annotations)
+
+
+def deny_update(
+    fields: list[str], request: AdmissionRequest, configuration: Configuration
+) -> Denied:
+    """Refuse an update that touches our marks."""
+    who = _permitted(configuration)
+    gate = (
+        f"{SCHEDULING_GATE} may only be removed by {who}; it goes by itself when quota is reserved"
+        " for the pod: make room in the quota, or take the namespace out of deferred quota:"
+        f" deferred-quota disable {request.namespace}"
+    )
+    mark = f"may only be added, changed or removed by {who}: leave it as it is"
+    return _forbidden({field: gate if field == GATES_FIELD else mark for field in fields})
+
+
+def deny_creation(fields: list[str], configuration: Configuration) -> Denied:
+    """Refuse a pod that is created with a node and with our marks."""
+    mark = f"may only be written by {_permitted(configuration)}: remove it from the manifest"
+    return _forbidden(dict.fromkeys(fields, mark))
+
+
+def _forbidden(details: Mapping[str, str]) -> Denied:
+    causes = tuple(
+        Cause("FieldValueForbidden", field, detail)
+        for field, detail in list(details.items())[:_MAX_FIELDS]
+    )
+    more = f"; and {len(details) - _MAX_FIELDS} more" if len(details) > _MAX_FIELDS else ""
+    text = "; ".join(f"{cause.field}: {cause.message}" for cause in causes) + more
+    return Denied(code=403, reason="Forbidden", message=text, causes=causes, audit={"reason": text})
+
+
+def _permitted(configuration: Configuration) -> str:
+    groups = sorted(configuration.break_glass_groups)
+    return "deferred-quota" + (f" or the group {', '.join(groups)}" if groups else "")
+
+
+def _has_controller(raw: Object) -> bool:
+    owners = FieldReader(raw).child("metadata").children("ownerReferences")
+    return any(owner.boolean("controller") for owner in owners)
+
+
+def _ours(keys: Iterable[str]) -> list[str]:
+    return sorted(key for key in keys if key.startswith(MANAGED_PREFIX) or key == CAPACITY_LABEL)
+
+
+def _differing(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    return [key for key in _ours({*old, *new}) if old.get(key) != new.get(key)]
+
+
+def _paths(labels: Iterable[str], annotations: Iterable[str]) -> list[str]:
+    return [
+        *(key_path(_LABELS, key) for key in labels),
+        *(key_path(_ANNOTATIONS, key) for key in annotations),
+    ]

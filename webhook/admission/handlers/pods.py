@@ -1,0 +1,280 @@
+"""Pods that are created or updated.
+
+A pod without a node takes nothing yet: it is asked only what does not depend on usage. A pod that
+is created with a node is charged like one that is bound.
+
+Which quotas a pod needs is policy, and asked of every new pod. The registration for those without a
+node is `Ignore` all the same: an outage of this webhook must not stop creations in a namespace. The
+handlers that charge, whose registrations are `Fail`, ask again, so that such a pod does not run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from webhook.admission.deadline import Deadline
+from webhook.admission.handlers import charging, managed_metadata, other_managers, responses
+from webhook.admission.handlers.context import HandlerContext
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import ApiError
+from webhook.quota.amounts.resources import render
+from webhook.quota.charging.coverage import (
+    uncovered_growth,
+)
+from webhook.quota.charging.deferral import (
+    TOO_LARGE,
+    DeferredQuota,
+    check_countable,
+    claim_for_bind,
+    claim_for_update,
+    deferred_part,
+    may_increase_usage,
+    uncountable_fields,
+)
+from webhook.quota.charging.evaluation import over_hard
+from webhook.quota.charging.pod_usage import charged_to
+from webhook.quota.charging.scopes import is_terminating
+from webhook.quota.ledger.ledger import NEWEST, Claim, ReservationSource
+from webhook.quota.objects.model import Pod
+from webhook.quota.objects.names import is_uid, object_name_errors
+from webhook.quota.objects.qos import forged_qos_class
+from webhook.quota.shared.cluster_quotas import PREFIX
+from webhook.state.quota_cache import NamespaceQuotaView
+
+NODES_GROUP: Final = "system:nodes"
+"""The group of kubelets."""
+
+
+def create(
+    context: HandlerContext, request: AdmissionRequest, deadline: Deadline
+) -> AdmissionResponse:
+    """Decide on a new pod."""
+    pod = Pod.from_object(request.object or {})
+    check_countable(pod, context.current_policy().deferred_keys)
+    quotas = context.view.quotas(request.namespace)
+    if not pod.is_assigned:
+        return evaluate(context, request, pod, quotas)
+    refusal = denied_by_policy(context, request, pod, quotas)
+    if refusal is not None:
+        return refusal
+    _require_identity(pod, "metadata")
+    claim = claim_for_bind(
+        pod, quotas.deferred, source=ReservationSource.CREATE, observed_version=NEWEST
+    )
+    if claim is not None and _is_name_taken(context, pod):
+        return responses.name_taken(pod.name)
+    if claim is not None and _runs_anyway(context, request, pod, claim):
+        claim = replace(claim, skip_limits=True)
+    return charging.charge(context, request, claim, quotas, deadline)
+
+
+def evaluate(
+    context: HandlerContext, request: AdmissionRequest, pod: Pod, quotas: NamespaceQuotaView
+) -> Allowed | Denied:
+    """Say what there is to say of a new pod without a node, which is what needs no usage.
+
+    Raises:
+        ApiError: The API server had to be asked for quotas and does not answer.
+        QuotaScopeError: A quota's scopes cannot be evaluated.
+    """
+    refusal = denied_by_policy(context, request, pod, quotas)
+    if refusal is not None:
+        return refusal
+    applying = quotas.deferred.applying_to(pod)
+    others = other_managers.warnings(pod) if applying else ()
+    return Allowed(
+        decision="not-assigned", warnings=(*_never_fits(context, pod, applying), *others)
+    )
+
+
+def denied_by_policy(
+    context: HandlerContext, request: AdmissionRequest, pod: Pod, quotas: NamespaceQuotaView
+) -> Denied | None:
+    """Say how a new pod is refused whatever is used; None if it is not.
+
+    Raises:
+        ApiError: The API server had to be asked for quotas and does not answer.
+        QuotaScopeError: A quota's scopes cannot be evaluated.
+    """
+    forged = deny_qos_class(pod)
+    if forged is not None:
+        return forged
+    if quotas.errors:
+        return responses.try_again(quotas.errors[0])
+    if not _is_enforced(context, request, pod):
+        return None
+    return _static_denial(context, request, pod, quotas, quotas.deferred.applying_to(pod))
+
+
+def deny_qos_class(pod: Pod) -> Denied | None:
+    """Refuse a QoS class that the client wrote itself: it decides which quotas apply."""
+    message = forged_qos_class(pod)
+    if not message:
+        return None
+    return Denied(code=403, reason="Forbidden", message=message, audit={"reason": message})
+
+
+def update(
+    context: HandlerContext, request: AdmissionRequest, deadline: Deadline
+) -> AdmissionResponse:
+    """Decide on a change of a pod.
+
+    Our marks are not for everybody to change, and only a deadline that comes or goes moves a pod
+    between quotas.
+    """
+    old, new = parse_update(context, request)
+    touched = managed_metadata.changed_keys(old, new)
+    configuration = context.current_configuration()
+    own_users = context.current_policy().own_users
+    if touched and not managed_metadata.may_modify(request, configuration, own_users):
+        return managed_metadata.deny_update(touched, request, configuration)
+    if is_terminating(old) == is_terminating(new):
+        return Allowed(decision="marked" if touched else "not-charged")
+    return charge_update(context, request, old, new, ReservationSource.UPDATE, deadline)
+
+
+def resize(
+    context: HandlerContext, request: AdmissionRequest, deadline: Deadline
+) -> AdmissionResponse:
+    """Charge what the pod grows by; shrinking is free, and given back once it is seen."""
+    old, new = parse_update(context, request)
+    return charge_update(context, request, old, new, ReservationSource.RESIZE, deadline)
+
+
+def parse_update(context: HandlerContext, request: AdmissionRequest) -> tuple[Pod, Pod]:
+    """Return a stored pod and what is to become of it.
+
+    One that is stored with an amount that is too large to be counted may be changed, and healed.
+
+    Raises:
+        InvalidFieldError: One of them cannot be read, or asks for more than can be counted where
+            the stored one does not.
+    """
+    keys = context.current_policy().deferred_keys
+    old = Pod.from_stored(request.old_object or {}, field="oldObject")
+    new = Pod.from_stored(request.object or {})
+    stored = uncountable_fields(old, keys)
+    for path in uncountable_fields(new, keys):
+        if path not in stored:
+            raise InvalidFieldError(path, TOO_LARGE)
+    return old, new
+
+
+def charge_update(
+    context: HandlerContext,
+    request: AdmissionRequest,
+    old: Pod,
+    new: Pod,
+    source: ReservationSource,
+    deadline: Deadline,
+) -> AdmissionResponse:
+    """Charge the growth of a stored pod; of a waiting one, remember it.
+
+    Raises:
+        InvalidFieldError: The stored pod has no uid or no version, so that nothing could be
+            remembered of it.
+    """
+    version = old.resource_version
+    is_version = version.isascii() and version.isdecimal() and len(version) <= 20
+    _require_identity(old, "oldObject.metadata")
+    _require(is_version, "oldObject.metadata.resourceVersion", "must be a resource version")
+    quotas = context.view.quotas(request.namespace)
+    if quotas.errors:
+        return responses.try_again(quotas.errors[0])
+    deferred = context.current_policy().deferred_keys
+    uncovered = charging.missing_coverage(
+        context,
+        request,
+        quotas,
+        lambda every, rules: uncovered_growth(old, new, every, rules, deferred),
+    )
+    if uncovered is not None:
+        return uncovered
+    claim = claim_for_update(old, new, quotas.deferred, source=source)
+    if claim is None and not may_increase_usage(old, new):
+        return charging.NOTHING_CHARGED
+    return charging.charge(context, request, claim, quotas, deadline)
+
+
+def _require_identity(pod: Pod, field: str) -> None:
+    """Refuse a uid or a name that no stored pod has: a ledger would have to hold it."""
+    _require(pod.uid != "", f"{field}.uid", "must be given")
+    _require(is_uid(pod.uid), f"{field}.uid", "must be at most 128 printable characters")
+    errors = object_name_errors(pod.name)
+    _require(not errors, f"{field}.name", "; ".join(errors))
+
+
+def _require(condition: bool, field: str, rule: str) -> None:
+    """Refuse what no API server sends: a reservation made of it could not be read again."""
+    if not condition:
+        raise InvalidFieldError(field, rule)
+
+
+def _is_name_taken(context: HandlerContext, pod: Pod) -> bool:
+    """Return whether storage would refuse a new pod because another one has its name.
+
+    The reservation of such a pod would keep quota from others until it expires. A pod that is
+    deleted just now may still be found: the answer is then the one before the deletion.
+    """
+    try:
+        stored = context.view.live_pod(pod.namespace, pod.name).pod
+    except (ApiError, InvalidFieldError):
+        return False  # charged: a reservation too many expires
+    return stored is not None and stored.uid != pod.uid
+
+
+def _is_enforced(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> bool:
+    """Say whether a new pod may be refused; one that runs already may not, and is mirrored only.
+
+    A kubelet mirrors pods; others can write the annotation too.
+    """
+    is_mirror = pod.is_mirror and NODES_GROUP in request.groups
+    return not is_mirror or context.current_policy().enforces_mirror_pods
+
+
+def _runs_anyway(
+    context: HandlerContext, request: AdmissionRequest, pod: Pod, claim: Claim
+) -> bool:
+    """Return whether a new pod that a quota has no room for is stored all the same.
+
+    Not where namespaces share the quota: what others give back cannot be kept for it.
+    """
+    is_shared = any(name.startswith(PREFIX) for name in claim.quotas)
+    return not is_shared and not _is_enforced(context, request, pod)
+
+
+def _static_denial(
+    context: HandlerContext,
+    request: AdmissionRequest,
+    pod: Pod,
+    quotas: NamespaceQuotaView,
+    applying: tuple[DeferredQuota, ...],
+) -> Denied | None:
+    """Apply the rules that compare nothing with usage, ours first, then in the API server's order.
+
+    Marks on a pod without a node are none of them: they are gone, or will be written anew.
+    """
+    configuration = context.current_configuration()
+    forged = managed_metadata.present(pod) if pod.is_assigned else []
+    own_users = context.current_policy().own_users
+    if forged and not managed_metadata.may_modify(request, configuration, own_users):
+        return managed_metadata.deny_creation(forged, configuration)
+    return charging.missing_requirement(
+        context, request, pod, quotas, applying, gets_node=pod.is_assigned
+    )
+
+
+def _never_fits(
+    context: HandlerContext, pod: Pod, applying: tuple[DeferredQuota, ...]
+) -> tuple[str, ...]:
+    """Warn of quotas that are too small for the pod even when nothing else is used."""
+    usage = deferred_part(charged_to(pod), context.current_policy().deferred_keys)
+    found = [over_hard(quota.name, usage, {}, quota.hard) for quota in applying]
+    return tuple(
+        f"can never fit quota {over.quota}: requested {render(over.requested)},"
+        f" limited {render(over.limited)}"
+        for over in found
+        if over is not None
+    )

@@ -1,0 +1,74 @@
+"""ResourceQuota objects that are created or changed.
+
+Names of priority classes that do not exist, quotas for the same pods and deletions are nobody's
+fault and pass. So does every update that leaves the spec alone, whoever sends it and whatever the
+quota says: metadata has to stay writable, finalizers above all. The status is no part of this, it
+has a handler of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from webhook.admission.deadline import Deadline
+from webhook.admission.handlers import responses
+from webhook.admission.handlers.context import HandlerContext
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
+from webhook.config import QuotaUpdate
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.ledger.ledger import Account
+from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.quota_validation import (
+    SCOPE_FIELDS,
+    changed_fields,
+    quota_errors,
+    quota_update_errors,
+)
+
+_FROZEN: Final[Mapping[QuotaUpdate, Callable[[str], bool]]] = {
+    QuotaUpdate.ALLOW: lambda _field: False,
+    QuotaUpdate.SCOPES: lambda field: field in SCOPE_FIELDS,
+    QuotaUpdate.REJECT: lambda _field: True,
+}
+"""Which fields of a stored quota's spec have to stay."""
+
+
+def create(
+    _context: HandlerContext, request: AdmissionRequest, _deadline: Deadline
+) -> AdmissionResponse:
+    """Refuse a quota that would break every pod creation, or be stored as another one."""
+    errors = quota_errors(request.object or {})
+    return responses.invalid(errors) if errors else Allowed(decision="valid")
+
+
+def update(
+    context: HandlerContext, request: AdmissionRequest, _deadline: Deadline
+) -> AdmissionResponse:
+    """Apply the same rules to a change; a limit below what is taken is legal and worth a word."""
+    new, old = request.object or {}, request.old_object or {}
+    if not changed_fields(new, old):
+        return Allowed(decision="valid")
+    frozen = _FROZEN[context.current_configuration().quota_update]
+    errors = quota_update_errors(new, old, frozen=frozen)
+    if errors:
+        return responses.invalid(errors)
+    known = context.view.ledger(request.namespace)
+    if known is None or known.ledger is None:
+        return Allowed(decision="valid")
+    account = known.ledger.accounts.get(request.name)
+    warnings = _below_usage(ResourceQuota.from_object(new), account) if account else ()
+    return Allowed(decision="valid", warnings=warnings)
+
+
+def _below_usage(quota: ResourceQuota, account: Account) -> tuple[str, ...]:
+    taken = {
+        name: account.used.get(name, ZERO) + account.reserved.get(name, ZERO)
+        for name in quota.hard
+        if name in account.used or name in account.reserved
+    }
+    return tuple(
+        f"{name}: {amount} is taken, above the limit {quota.hard[name]}; no pod is evicted"
+        for name, amount in sorted(taken.items())
+        if amount > quota.hard[name]
+    )

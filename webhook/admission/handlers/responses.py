@@ -1,0 +1,149 @@
+"""Responses that several handlers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from webhook.admission.review import Denied
+from webhook.jsonfields.fields import FieldError, InvalidFieldError
+from webhook.kube.api import ApiError
+from webhook.quota.amounts.go_format import quoted
+from webhook.quota.amounts.resources import render
+from webhook.quota.charging.deferral import QuotaScopeError
+from webhook.quota.charging.denials import Cause, QuotaExceeded, Refusal, ScopeFailure
+from webhook.quota.objects.names import object_name_errors
+
+RETRY_SECONDS = 1
+
+
+def denied(refusal: Refusal, *, warnings: Sequence[str] = ()) -> Denied:
+    """Deny for good, in the API server's words."""
+    audit = {"reason": refusal.message}
+    if isinstance(refusal, QuotaExceeded):
+        audit = {
+            "quota": refusal.quota,
+            "requested": render(refusal.requested),
+            "used": render(refusal.used),
+            "limited": render(refusal.limited),
+        }
+    return Denied(
+        code=refusal.code,
+        reason=refusal.reason,
+        message=refusal.message,
+        causes=refusal.causes,
+        warnings=tuple(warnings),
+        audit=audit,
+    )
+
+
+def try_again(message: str) -> Denied:
+    """Deny for now: the same request may be admitted a second later."""
+    return Denied(
+        code=429,
+        reason="TooManyRequests",
+        message=message,
+        retry_after_seconds=RETRY_SECONDS,
+        decision="undecided",
+        audit={"reason": message},
+    )
+
+
+def api_unavailable(err: ApiError) -> Denied:
+    """Deny for now, because the API server was asked and did not answer."""
+    return try_again(f"the API server does not answer: {err.message}")
+
+
+def invalid_scope(err: QuotaScopeError) -> Denied:
+    """Deny for now, because a quota's scopes cannot be evaluated."""
+    return try_again(ScopeFailure(err.quota, err.expression, err.detail).message)
+
+
+def invalid_field(err: InvalidFieldError) -> Denied:
+    """Deny an object with a field that cannot be read."""
+    return invalid([FieldError("FieldValueInvalid", err.field, err.detail)])
+
+
+def invalid(errors: Iterable[FieldError]) -> Denied:
+    """Deny an object with faulty fields; every one is listed once, in order."""
+    once = [(error, error.detail or error.message) for error in dict.fromkeys(errors)]
+    text = "; ".join(f"{error.field}: {detail}" for error, detail in once)
+    return Denied(
+        code=422,
+        reason="Invalid",
+        message=text,
+        causes=tuple(Cause(error.type, error.field, detail) for error, detail in once),
+        audit={"reason": text},
+    )
+
+
+def forbidden(error: FieldError) -> Denied:
+    """Deny what this user may not do to a field."""
+    text = f"{error.field}: {error.detail}"
+    return Denied(
+        code=403,
+        reason="Forbidden",
+        message=text,
+        causes=(Cause(error.type, error.field, error.detail),),
+        audit={"reason": text},
+    )
+
+
+def not_found(name: str) -> Denied:
+    """Deny as storage does where there is no such pod."""
+    message = f'pods "{name}" not found'
+    return Denied(code=404, reason="NotFound", message=message, audit={"reason": message})
+
+
+def invalid_name(name: str) -> Denied | None:
+    """Deny as storage does where a name cannot be part of a key; None where it can.
+
+    Source: kubernetes v1.36, apiserver/pkg/registry/generic/registry/store.go NamespaceKeyFunc;
+    apimachinery/pkg/api/validation/path/name.go IsValidPathSegmentName.
+    """
+    if not name:
+        message = "Name parameter required."
+    elif name in (".", ".."):
+        message = f"Name parameter invalid: {quoted(name)}: may not be '{name}'"
+    elif found := [f"may not contain '{sign}'" for sign in "/%" if sign in name]:
+        message = f"Name parameter invalid: {quoted(name)}: {';'.join(found)}"
+    else:
+        return None
+    return Denied(code=400, reason="BadRequest", message=message, audit={"reason": message})
+
+
+def nonexistent_pod(name: str) -> Denied | None:
+    """Deny a Binding of a pod that cannot be there, whatever is; None where it may be."""
+    return invalid_name(name) or (not_found(name) if object_name_errors(name) else None)
+
+
+def name_taken(name: str) -> Denied:
+    """Deny a new pod in the words of storage, which would refuse it for its name."""
+    return Denied(
+        code=409,
+        reason="AlreadyExists",
+        message=f'pods "{name}" already exists',
+        audit={"reason": "name taken"},
+    )
+
+
+def missing_uid(name: str) -> Denied:
+    """Deny a Binding that does not say which pod of the name it means."""
+    field = "metadata.uid"
+    detail = (
+        f"must name the uid of pod {name}, so that no other pod of that name is bound;"
+        " the mutating webhook that adds it was not asked"
+    )
+    message = f"{field}: {detail}"
+    return Denied(
+        code=409,
+        reason="Conflict",
+        message=message,
+        causes=(Cause("FieldValueRequired", field, detail),),
+        audit={"reason": message},
+    )
+
+
+def gated(name: str) -> Denied:
+    """Deny as storage does where a pod may not be scheduled yet."""
+    message = f"pod {name} has non-empty .spec.schedulingGates"
+    return Denied(code=409, reason="Conflict", message=message, audit={"reason": message})

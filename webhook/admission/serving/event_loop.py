@@ -1,0 +1,416 @@
+"""All waiting for clients, in one thread: connections, deadlines, whole requests, rests of answers.
+
+The laws:
+
+Rule 1: nothing here blocks, and no thread elsewhere waits for a client. A request is handed over
+only when its last byte is here; what a client does not take of an answer at once is sent by the
+loop.
+
+Rule 2: every state but BUSY has a deadline for the whole of it, which single bytes do not renew:
+handshake, request, answer, close. How long BUSY may last is up to the deadline of the review.
+
+Rule 3: while BUSY only the thread that answers touches the socket; in every other state only the
+loop does. An event meanwhile parks the connection: it is not watched until it is handed back.
+
+Rule 4: when there are too many connections, one that never sent a request goes first.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import selectors
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
+
+from webhook.admission.deadline import deadline_of
+from webhook.admission.serving.concurrency import ConcurrencyLimiter
+from webhook.admission.serving.connection import Address, Connection, State
+from webhook.admission.serving.framing import Progress
+from webhook.admission.serving.http_response import HttpResponse, failure
+from webhook.admission.serving.server_settings import ServerSettings
+from webhook.telemetry.metrics import Metrics
+
+RECEIVE_BYTES: Final = 64 * 1024
+RECEIVES_PER_TURN: Final = 16
+SWEEP_SECONDS: Final = 0.2
+"""How often deadlines are looked at, at most."""
+LINGER_SECONDS: Final = 1.0
+"""How long a closing connection waits for its client."""
+LARGE_REQUEST_BYTES: Final = 256 * 1024
+QUIET_SECONDS: Final = 1.0
+"""How long a warning about overload stands for those behind it: there may be thousands."""
+HELD_BYTES: Final = 64 * 1024 * 1024
+"""What requests and answers that are not sent yet may hold together; beyond it, large requests are
+turned away."""
+
+_READ: Final = selectors.EVENT_READ
+_WRITE: Final = selectors.EVENT_WRITE
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_WAIT: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError, InterruptedError)
+_EXPIRED: Final = {
+    State.HANDSHAKE: "handshake_timeout",
+    State.IDLE: "idle",
+    State.WRITING: "write_timeout",
+    State.CLOSING: "answered",
+}
+_REFUSED: Final = {
+    Progress.HEAD_TOO_LARGE: (431, "the request head is too large"),
+    Progress.BODY_TOO_LARGE: (413, "the body is too large"),
+}
+
+Step: TypeAlias = Callable[[Connection], None]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerHooks:
+    """What the loop needs of the worker around it."""
+
+    poller: selectors.BaseSelector
+    """Calls the data of a key with its file when it is ready."""
+    defer: Callable[..., None]
+    """Runs a function with arguments in the loop's thread, later; safe for threads."""
+    submit: Callable[[Connection], None]
+    """Has a thread answer the request of a BUSY connection, which it then hands back."""
+    wrap: Callable[[socket.socket], socket.socket] | None
+    """Starts TLS on an accepted socket without a handshake; None is plain HTTP."""
+
+
+class ConnectionLoop:
+    """The connections of one port; all methods but `complete` are for the loop's thread."""
+
+    def __init__(
+        self,
+        worker: WorkerHooks,
+        settings: ServerSettings,
+        limiter: ConcurrencyLimiter,
+        metrics: Metrics,
+    ) -> None:
+        self.connections: dict[Connection, None] = {}
+        self.limit = settings.max_connections
+        self.stopping = False
+        """While stopping, no answer invites another request."""
+        self._worker = worker
+        self._settings = settings
+        self._limiter = limiter
+        self._metrics = metrics
+        self._next_sweep = 0.0
+        self._next_warning = 0.0
+        self._steps: dict[State, Step] = {
+            State.HANDSHAKE: self._handshake,
+            State.IDLE: self._read,
+            State.READING: self._read,
+            State.BUSY: self._park,
+            State.WRITING: self._write,
+            State.CLOSING: self._discard,
+        }
+
+    # --- connections come and go --------------------------------------------------------------
+
+    def accept(self, sock: socket.socket, client: Address, server: Address) -> None:
+        """Take a connection that was just accepted."""
+        if len(self.connections) >= self.limit and not self.evict():
+            sock.close()
+            return
+        sock.setblocking(False)
+        state, seconds = State.IDLE, self._settings.keepalive_seconds
+        if self._worker.wrap:
+            state, seconds = State.HANDSHAKE, self._settings.handshake_seconds
+            try:
+                sock = self._worker.wrap(sock)
+            except (OSError, ValueError):  # the client is gone already
+                sock.close()
+                return
+        connection = Connection(sock, client, server, self._settings.body_bytes)
+        self.connections[connection] = None
+        self._enter(connection, state, seconds)
+        self._watch(connection, _READ)
+
+    def evict(self) -> bool:
+        """Close the connection that is missed least; False when all of them are busy."""
+        waiting = [each for each in self.connections if each.state is not State.BUSY]
+        if not waiting:
+            return False
+        self._drop(min(waiting, key=_eviction_rank), "evicted")
+        return True
+
+    def busy_longer_than(self, seconds: float) -> int:
+        """Count requests that a thread has had for longer; safe for other threads."""
+        since = time.monotonic() - seconds
+        return sum(
+            each.state is State.BUSY and each.received < since for each in list(self.connections)
+        )
+
+    def sweep(self) -> None:
+        """End what has lasted too long; cheap to call often."""
+        now = time.monotonic()
+        if now < self._next_sweep:
+            return
+        self._next_sweep = now + SWEEP_SECONDS
+        for connection in [each for each in self.connections if each.deadline <= now]:
+            if connection.state is State.READING:
+                self._respond_now(connection, failure(408, "the request did not come to an end"))
+            elif connection.state in _EXPIRED:
+                self._drop(connection, _EXPIRED[connection.state])
+
+    def drain(self) -> None:
+        """Give connections that wait for a request a last moment to send it."""
+        end = time.monotonic() + LINGER_SECONDS
+        for connection in self.connections:
+            if connection.state in {State.HANDSHAKE, State.IDLE}:
+                connection.deadline = min(connection.deadline, end)
+
+    def close(self) -> None:
+        """Close everything at once."""
+        for connection in list(self.connections):
+            self._drop(connection, "stopping")
+
+    def _drop(self, connection: Connection, reason: str) -> None:
+        if connection.state is State.CLOSED:
+            return
+        self._watch(connection, 0)
+        connection.state = State.CLOSED
+        self.connections.pop(connection, None)
+        connection.sock.close()
+        self._metrics.connections.closed.labels(reason).inc()
+
+    def _enter(self, connection: Connection, state: State, seconds: float) -> None:
+        connection.deadline = time.monotonic() + seconds
+        connection.state = state
+
+    def _watch(self, connection: Connection, events: int) -> None:
+        """Have the poller watch for events; 0 is none."""
+        if connection.interest == events:
+            return
+        poller, sock = self._worker.poller, connection.sock
+        if events == 0:
+            poller.unregister(sock)
+        elif connection.interest == 0:
+            poller.register(sock, events, partial(self._event, connection))
+        else:
+            poller.modify(sock, events, partial(self._event, connection))
+        connection.interest = events
+
+    # --- events -------------------------------------------------------------------------------
+
+    def _event(self, connection: Connection, _sock: object) -> None:
+        """Go on with a connection whose socket is ready."""
+        step = self._steps.get(connection.state)
+        if step is not None:  # it may have been closed by an earlier event of the same turn
+            self._take(step, connection)
+
+    def _take(self, step: Step, connection: Connection) -> None:
+        """Take one step; whatever happens, it costs this connection only."""
+        try:
+            step(connection)
+        except OSError:  # resets, TLS alerts and the like: the client's business
+            failed = connection.state is State.HANDSHAKE
+            self._drop(connection, "handshake_failed" if failed else "peer")
+        except Exception:
+            log.exception("connection failed")
+            self._drop(connection, "error")
+
+    def _handshake(self, connection: Connection) -> None:
+        try:
+            connection.handshake()
+        except ssl.SSLWantReadError:
+            self._watch(connection, _READ)
+        except ssl.SSLWantWriteError:
+            self._watch(connection, _WRITE)
+        else:
+            self._watch(connection, _READ)
+            self._enter(connection, State.IDLE, self._settings.keepalive_seconds)
+
+    def _park(self, connection: Connection) -> None:
+        with connection.lock:
+            if connection.state is State.BUSY:
+                connection.parked = True
+                self._watch(connection, 0)
+                return
+        self._read(connection)
+
+    def _discard(self, connection: Connection) -> None:
+        for _ in range(RECEIVES_PER_TURN):
+            try:
+                data = connection.sock.recv(RECEIVE_BYTES)
+            except _WAIT:
+                return
+            if not data:
+                self._drop(connection, "answered")
+                return
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def _read(self, connection: Connection) -> None:
+        """Receive until the request is complete or nothing more is there."""
+        for _ in range(RECEIVES_PER_TURN):
+            try:
+                data = connection.sock.recv(RECEIVE_BYTES)
+            except ssl.SSLWantWriteError:  # a key update has to be answered first
+                self._watch(connection, _READ | _WRITE)
+                return
+            except _WAIT:
+                self._watch(connection, _READ)
+                return
+            if not data:
+                self._drop(connection, "peer")
+                return
+            if connection.state is State.IDLE:
+                self._enter(connection, State.READING, self._settings.request_seconds)
+            if not self._advance(connection, connection.buffer.feed(data)):
+                return
+        if connection.pending():
+            self._worker.defer(self._event, connection, None)
+
+    def _next_request(self, connection: Connection) -> None:
+        """Go on with what was received behind a request that is answered now."""
+        if connection.state is not State.IDLE:
+            return
+        if len(connection.buffer):
+            self._enter(connection, State.READING, self._settings.request_seconds)
+            if not self._advance(connection, connection.buffer.progress()):
+                return
+        self._read(connection)
+
+    def _advance(self, connection: Connection, progress: Progress) -> bool:
+        """Act on how far the request is; True when more has to be received."""
+        if progress is Progress.COMPLETE:
+            self._submit(connection)
+            return False
+        if progress in _REFUSED:
+            self._refuse(connection, *_REFUSED[progress])
+            return False
+        if len(connection.buffer) > LARGE_REQUEST_BYTES and self._held() > HELD_BYTES:
+            self._reject(connection, "too much is being received already", keep=False)
+            return False
+        if not connection.continued and connection.buffer.expects_continue():
+            connection.continued = True
+            connection.sock.send(_CONTINUE)
+        return True
+
+    def _held(self) -> int:
+        """Count what was received and is not answered yet, and what clients have not taken yet."""
+        return sum(
+            len(connection.buffer) + len(connection.request[1]) + len(connection.out)
+            for connection in self.connections
+        )
+
+    def _submit(self, connection: Connection) -> None:
+        """Give a complete request to a thread, unless it would wait there for too long."""
+        now = time.monotonic()
+        connection.request = connection.buffer.take()
+        connection.received = now
+        connection.served = True
+        connection.continued = False
+        deadline = deadline_of(_query(connection.request[0]), received=now)
+        if not self._limiter.enter(deadline.at - now):
+            self._reject(connection, "too many requests wait for an answer", keep=True)
+            return
+        self._enter(connection, State.BUSY, math.inf)
+        self._worker.submit(connection)
+
+    def _refuse(self, connection: Connection, code: int, detail: str) -> None:
+        self._metrics.admission.malformed.labels("too_large").inc()
+        log.info("refused", extra={"reason": "too_large", "detail": detail})
+        self._respond_now(connection, failure(code, detail))
+
+    def _reject(self, connection: Connection, detail: str, *, keep: bool) -> None:
+        self._metrics.admission.turned_away.labels("overload").inc()
+        now = time.monotonic()
+        if now >= self._next_warning:
+            self._next_warning = now + QUIET_SECONDS
+            log.warning("turned away", extra={"reason": "overload", "detail": detail})
+        connection.request = (b"", b"")
+        self._respond_now(connection, failure(503, detail), keep=keep and not self.stopping)
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def complete(self, connection: Connection, answer: bytes, *, keep: bool) -> None:
+        """Send the answer of a BUSY connection; called by the thread that made it.
+
+        Usually the socket takes all of it, and the loop does not even have to wake up.
+        """
+        connection.request = (b"", b"")
+        connection.out, connection.keep = answer, keep
+        try:
+            sent = connection.sock.send(answer)
+        except _WAIT:
+            sent = 0
+        except OSError:
+            self._worker.defer(self._drop, connection, "peer")
+            return
+        connection.out = answer[sent:]
+        if connection.out or not keep or len(connection.buffer) or connection.pending():
+            self._worker.defer(self._resume_writing, connection)
+            return
+        with connection.lock:
+            self._enter(connection, State.IDLE, self._settings.keepalive_seconds)
+            parked, connection.parked = connection.parked, False
+        if parked:
+            self._worker.defer(self._resume, connection)
+
+    def _resume_writing(self, connection: Connection) -> None:
+        """Go on with a connection whose answer is not out yet, or that has more to say."""
+        if connection.state is not State.CLOSED:
+            connection.parked = False
+            self._enter(connection, State.WRITING, self._settings.write_seconds)
+            self._event(connection, None)
+
+    def _resume(self, connection: Connection) -> None:
+        """Watch a socket again that had an event while its connection was BUSY."""
+        if connection.state is not State.CLOSED:
+            self._watch(connection, _READ)
+
+    def _respond_now(
+        self, connection: Connection, answer: HttpResponse, *, keep: bool = False
+    ) -> None:
+        """Answer without a thread."""
+        connection.out, connection.keep = answer.wire(keep=keep), keep
+        self._enter(connection, State.WRITING, self._settings.write_seconds)
+        self._event(connection, None)
+
+    def _write(self, connection: Connection) -> None:
+        while connection.out:
+            try:
+                sent = connection.sock.send(connection.out)
+            except ssl.SSLWantReadError:
+                self._watch(connection, _READ)
+                return
+            except _WAIT:
+                self._watch(connection, _WRITE)
+                return
+            connection.out = connection.out[sent:]
+        self._watch(connection, _READ)
+        if not connection.keep:
+            self._linger(connection)
+            return
+        self._enter(connection, State.IDLE, self._settings.keepalive_seconds)
+        if len(connection.buffer) or connection.pending():
+            self._worker.defer(self._take, self._next_request, connection)
+
+    def _linger(self, connection: Connection) -> None:
+        """Say goodbye and wait for the client to close: an early close could cut the answer off."""
+        self._enter(connection, State.CLOSING, LINGER_SECONDS)
+        if isinstance(connection.sock, ssl.SSLSocket):
+            with suppress(OSError, ValueError):  # sends "close notify"; its answer is not awaited
+                connection.sock.unwrap()
+        connection.sock.shutdown(socket.SHUT_WR)
+
+
+def _eviction_rank(connection: Connection) -> tuple[bool, float]:
+    """Rank connections: strangers first, the oldest of them first; then who is idle longest."""
+    return connection.served, connection.deadline if connection.served else 0.0
+
+
+def _query(head: bytes) -> str:
+    """Give the query of the URL in the first line of a request."""
+    target = head[: head.find(b"\r\n")].partition(b"?")[2]
+    return target.partition(b" ")[0].decode("latin-1")

@@ -1,0 +1,74 @@
+"""Answers of the transport itself: what is not a decision is a Status object as JSON.
+
+No answer carries a Retry-After header: the API server would repeat the call inside the same
+timeout, and the time would be gone without anybody having seen why.
+
+Source: kubernetes v1.36, client-go/rest/with_retry.go IsNextRetry; apimachinery meta/v1 Status.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from webhook.jsonfields.encoding import encode_json
+
+JSON: Final = "application/json"
+
+_REASONS: Final = {
+    400: "BadRequest",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    408: "Timeout",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    431: "RequestHeaderFieldsTooLarge",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """A whole answer: status, body and the headers beside type and length."""
+
+    code: int
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+    content_type: str = JSON
+
+    @property
+    def status(self) -> str:
+        """Give the status as WSGI wants it: `404 Not Found`."""
+        return status_line(self.code)
+
+    def header_list(self) -> list[tuple[str, str]]:
+        """Give all headers, in a list of its own as WSGI wants it."""
+        length = str(len(self.body))
+        return [("Content-Type", self.content_type), ("Content-Length", length), *self.headers]
+
+    def wire(self, *, keep: bool = False, with_body: bool = True) -> bytes:
+        """Write the answer as HTTP/1.1; without `keep` the connection is closed after it."""
+        lines = [f"HTTP/1.1 {self.status}", f"Connection: {'keep-alive' if keep else 'close'}"]
+        lines += [f"{name}: {value}" for name, value in self.header_list()]
+        head = "\r\n".join([*lines, "", ""]).encode("latin-1")
+        return head + self.body if with_body else head
+
+
+def status_line(code: int) -> str:
+    """Write a code with its phrase."""
+    return f"{code} {HTTPStatus(code).phrase}"
+
+
+def failure(code: int, message: str, *headers: tuple[str, str]) -> HttpResponse:
+    """Say that a request was not answered and why, as a Status object."""
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": _REASONS.get(code, HTTPStatus(code).phrase.replace(" ", "")),
+        "message": message,
+    }
+    return HttpResponse(code, encode_json(status), headers)

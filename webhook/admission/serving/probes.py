@@ -1,0 +1,140 @@
+"""The operations port: `/livez`, `/readyz`, `/metrics` over plain HTTP, in a thread of its own.
+
+It shares nothing with the webhook port, so a saturated pool of threads is not a dead pod. One
+asyncio loop holds all its connections: a client that sends nothing costs no thread, and when
+there are too many the oldest has to go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from webhook.admission.serving.http_response import HttpResponse, failure
+from webhook.jsonfields.encoding import encode_json
+from webhook.telemetry.metrics import TEXT_FORMAT
+
+REQUEST_SECONDS: Final = 5.0
+"""Longest life of a connection, from its first byte to its last."""
+
+HEAD_BYTES: Final = 8 * 1024
+MAX_CONNECTIONS: Final = 128
+BACKLOG: Final = 1024
+"""Connections that may wait to be accepted; with asyncio's own 100 a burst costs a second."""
+
+log = logging.getLogger(__name__)
+
+Page: TypeAlias = Callable[[], HttpResponse]
+"""Makes the answer of a path; must not block, because all pages share one thread."""
+
+
+def probe_pages(
+    *,
+    problems_of_life: Callable[[], Sequence[str]],
+    problems_of_readiness: Callable[[], Sequence[str]],
+    metrics: Callable[[], bytes],
+    notes: Callable[[], Sequence[str]] = tuple,
+) -> dict[str, Page]:
+    """Make the three pages.
+
+    Args:
+        problems_of_life: Why the process should be restarted; usually nothing.
+        problems_of_readiness: Why it should get no requests now.
+        metrics: All metrics as text.
+        notes: What does not keep it from getting requests, and people should see to; `/readyz`
+            says it.
+    """
+    return {
+        "/livez": lambda: _probe(problems_of_life()),
+        "/readyz": lambda: _probe(problems_of_readiness(), notes()),
+        "/metrics": lambda: HttpResponse(200, metrics(), (), TEXT_FORMAT),
+    }
+
+
+class ProbeServer:
+    """Serves pages on a listening socket until it is stopped."""
+
+    def __init__(self, listener: socket.socket, pages: Mapping[str, Page]) -> None:
+        self._listener = listener
+        self._pages = pages
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="ops", daemon=True)
+        self._open: dict[asyncio.Task[None], None] = {}
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop serving; connections are closed."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=REQUEST_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(
+            asyncio.start_server(
+                self._connected, sock=self._listener, limit=HEAD_BYTES, backlog=BACKLOG
+            )
+        )
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._close())
+        self._loop.close()
+
+    async def _close(self) -> None:
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            return
+        if len(self._open) >= MAX_CONNECTIONS:
+            next(iter(self._open)).cancel()
+        self._open[task] = None
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                await self._serve(reader, writer)
+        except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
+            pass  # the client's business
+        finally:
+            self._open.pop(task, None)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(self._answer(head))
+        await writer.drain()
+        writer.write_eof()
+        await reader.read(HEAD_BYTES)
+
+    def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        page = self._pages.get(path)
+        if page is None:
+            return failure(404, f"there is {', '.join(self._pages)}").wire()
+        if method not in {"GET", "HEAD"}:
+            return failure(405, "only GET and HEAD", ("Allow", "GET, HEAD")).wire()
+        return _answer_of(page).wire(with_body=method == "GET")
+
+
+def _answer_of(page: Page) -> HttpResponse:
+    try:
+        return page()
+    except Exception:
+        log.exception("operations page failed")
+        return failure(500, "internal error")
+
+
+def _probe(problems: Sequence[str], notes: Sequence[str] = ()) -> HttpResponse:
+    told = {"notes": list(notes)} if notes else {}
+    if problems:
+        reasons = list(problems)
+        return HttpResponse(503, encode_json({"status": "failing", "reasons": reasons, **told}))
+    return HttpResponse(200, encode_json({"status": "ok", **told}))

@@ -1,0 +1,110 @@
+"""What is counted and logged of a request, whoever asked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
+from webhook.admission.serving.request_body import RejectedRequestError
+from webhook.telemetry.logs import MAX_FIELD_CHARACTERS
+from webhook.telemetry.metrics import HANDLERS, OPERATIONS, OTHER, AdmissionMetrics, bounded
+
+LogFields: TypeAlias = Mapping[str, object]
+
+_HANDLERS: Final[Mapping[tuple[str, str], str]] = {
+    ("", "pods"): "pods",
+    ("", "pods/binding"): "bind",
+    ("", "bindings"): "bind",
+    ("", "pods/resize"): "resize",
+    ("batch", "jobs"): "jobs",
+    ("batch", "cronjobs"): "jobs",
+    ("jobset.x-k8s.io", "jobsets"): "jobs",
+    ("", "resourcequotas"): "quotas",
+    ("", "resourcequotas/status"): "mask",
+    ("deferredquota.io", "clusterdeferredquotas"): "quotas",
+    ("nos.nebuly.com", "elasticquotas"): "quotas",
+    ("nos.nebuly.com", "compositeelasticquotas"): "quotas",
+}
+
+log = logging.getLogger(__name__)
+
+
+def handler_of(request: AdmissionRequest) -> str:
+    """Name the handler that a request is at, as far as its resource tells."""
+    return _HANDLERS.get((request.group, request.path), OTHER)
+
+
+def outcome_of(answer: AdmissionResponse) -> str:
+    """Sort an answer: allowed, patched, denied, undecided (try again) or error."""
+    if isinstance(answer, Allowed):
+        return "patched" if answer.patch else "allowed"
+    return {429: "undecided", 500: "error"}.get(answer.code, "denied")
+
+
+class RequestRecorder:
+    """Counts requests, and writes the one line of each."""
+
+    def __init__(self, metrics: AdmissionMetrics) -> None:
+        self._metrics = metrics
+
+    def rejected(self, refused: RejectedRequestError) -> None:
+        """Record what could not be read."""
+        self._metrics.malformed.labels(refused.reason).inc()
+        log.info("refused", extra={"reason": refused.reason, "detail": refused.detail})
+
+    def expired(self, request: AdmissionRequest) -> None:
+        """Record what was not looked at, because nobody waits for the answer any more."""
+        self._metrics.turned_away.labels("too_late").inc()
+        log.warning("turned away", extra={"reason": "too_late", "uid": request.uid})
+
+    def failed(
+        self, request: AdmissionRequest, handler: str, fault: Exception, seconds: float
+    ) -> None:
+        """Record a fault of this program."""
+        facts = {"uid": request.uid, "key": _cut(request.key)}
+        log.error("review failed", extra=facts, exc_info=fault)
+        self._count(request, handler, "error", seconds)
+
+    def decided(self, request: AdmissionRequest, answer: AdmissionResponse, seconds: float) -> None:
+        """Record a decision."""
+        handler = answer.handler or handler_of(request)
+        self._count(request, handler, outcome_of(answer), seconds)
+        if log.isEnabledFor(logging.INFO):
+            log.info("decided", extra=_log_fields(request, answer, handler, seconds))
+
+    def _count(self, request: AdmissionRequest, handler: str, outcome: str, seconds: float) -> None:
+        known, phase = bounded(handler, HANDLERS), request.phase.value
+        operation = bounded(request.operation, OPERATIONS)
+        dry_run = "true" if request.dry_run else "false"
+        self._metrics.requests.labels(known, phase, operation, outcome, dry_run).inc()
+        self._metrics.seconds.labels(known, phase).observe(seconds)
+
+
+def _log_fields(
+    request: AdmissionRequest, answer: AdmissionResponse, handler: str, seconds: float
+) -> LogFields:
+    """Give the facts of a decision; `audit` holds the quota and the numbers."""
+    facts: dict[str, object] = {
+        "uid": request.uid,
+        "key": _cut(request.key),
+        "handler": handler,
+        "phase": request.phase.value,
+        "operation": request.operation,
+        "resource": request.path,
+        "user": _cut(request.username),
+        "dry_run": request.dry_run,
+        "outcome": outcome_of(answer),
+        "decision": answer.decision,
+        "audit": {key: _cut(text) for key, text in answer.audit.items()},
+        "duration_ms": round(seconds * 1000, 3),
+    }
+    if not isinstance(answer, Allowed):
+        facts |= {"code": answer.code, "detail": _cut(answer.message)}
+    return facts
+
+
+def _cut(text: str) -> str:
+    """Keep no more than a line shows: lines wait in memory until they are written."""
+    return text if len(text) <= MAX_FIELD_CHARACTERS else f"{text[:MAX_FIELD_CHARACTERS]}..."

@@ -1,0 +1,137 @@
+"""Options that say which cluster a command works on, and the way to it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from webhook import __version__
+from webhook.cli.exit_codes import CommandError, ExitCode, InputError, UnreachableError, printable
+from webhook.kube.api import (
+    ApiError,
+    ClusterApi,
+    RequestTimeoutError,
+    UnauthorizedError,
+    UnavailableError,
+)
+
+if TYPE_CHECKING:
+    from webhook.kube.rest import RestConfig
+    from webhook.operations.together import Together
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class RefusedError(CommandError):
+    """The cluster answers, and does not do what was asked."""
+
+    exit_code = int(ExitCode.FINDINGS)
+
+
+def read_access(kubeconfig: Path | None, context: str | None) -> RestConfig:
+    """Find out how to reach the cluster.
+
+    Raises:
+        InputError: There is no usable kubeconfig.
+    """
+    from webhook.kube.rest import AccessError, load_config  # noqa: PLC0415 - slow to import
+
+    try:
+        return load_config(kubeconfig, context)
+    except AccessError as err:
+        raise InputError(str(err)) from err
+
+
+def _drop(_: str) -> None:
+    """Tell nobody."""
+
+
+@contextmanager
+def live_cluster(
+    kubeconfig: Path | None, context: str | None, *, on_warning: Callable[[str], None] = _drop
+) -> Iterator[ClusterApi]:
+    """Give a client of the cluster until the block is left.
+
+    Args:
+        kubeconfig: How to reach the cluster, if that is said.
+        context: The context of it, if one is named.
+        on_warning: Is told what the cluster warns of.
+
+    Raises:
+        InputError: There is no usable kubeconfig.
+        UnreachableError: The cluster does not answer, or does not know the caller.
+        RefusedError: It refuses something that the block asked for and does not handle.
+    """
+    # imported late: help and offline work must not wait for it
+    from webhook.kube.rest import RestClient  # noqa: PLC0415
+
+    access = read_access(kubeconfig, context)
+    agent = f"deferred-quota/{__version__}"
+    client = RestClient(access, user_agent=agent, on_warning=on_warning)
+    try:
+        with cluster_errors():
+            yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def snapshot_cluster(paths: Sequence[Path]) -> Iterator[ClusterApi]:
+    """Give a fake cluster with what some files hold, and nothing besides.
+
+    Raises:
+        InputError: A file cannot be read; the text has file, document and field.
+    """
+    from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415 - only where it is asked for
+        SnapshotError,
+        read_files,
+        read_snapshot,
+    )
+    from webhook.fakecluster.storage import FakeClient, FakeCluster  # noqa: PLC0415
+
+    try:
+        found = read_snapshot(read_files(paths))
+    except SnapshotError as err:
+        raise InputError(str(err)) from err
+    cluster = FakeCluster()
+    cluster.load([(one.kind, one.object) for one in found])
+    with cluster_errors():
+        yield FakeClient(cluster)
+
+
+@contextmanager
+def cluster_errors() -> Iterator[None]:
+    """Turn what a cluster answers into the way a command ends."""
+    try:
+        yield
+    except (UnavailableError, RequestTimeoutError) as err:
+        raise UnreachableError(f"the cluster does not answer: {err.message}") from err
+    except UnauthorizedError as err:
+        raise UnreachableError(f"the cluster does not know you: {err.message}") from err
+    except ApiError as err:
+        raise RefusedError(err.message) from err
+
+
+def raise_unless_ended(done: Together[Any]) -> None:
+    """End the command as its work has ended, if that was before its time.
+
+    Raises:
+        ApiError: The cluster did not answer.
+        KeyboardInterrupt: The keyboard ended it.
+    """
+    if done.is_interrupted:
+        raise KeyboardInterrupt
+    if done.no_answer is not None:
+        raise done.no_answer
+
+
+def progress(text: str) -> None:
+    """Show progress on a terminal; in a pipe nobody waits for it."""
+    stream: Any = sys.stderr
+    if stream is not None and stream.isatty():
+        click.echo(printable(text), err=True)

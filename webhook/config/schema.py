@@ -1,0 +1,191 @@
+"""The tables of the configuration file: which field is read how and where it goes."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias, TypeVar
+
+from webhook.config.field_readers import (
+    InvalidSettingError,
+    Reader,
+    boolean,
+    choice,
+    exactly,
+    list_of,
+    name,
+    parse_yaml,
+    section,
+    text,
+    whole,
+)
+from webhook.config.job_rules import gate, job_rules
+from webhook.config.settings import (
+    MUTABLE_POD_RESOURCES,
+    MUTABLE_SCHEDULING_DIRECTIVES,
+    Configuration,
+    ConfigurationError,
+    Coverage,
+    Extender,
+    Gating,
+    JobFeatureGates,
+    Limits,
+    MirrorPods,
+    MustSpecify,
+    Queue,
+    QueueOrder,
+    QuotaUpdate,
+    TerminatingPods,
+    Timeouts,
+)
+
+API_VERSION = "deferredquota.io/v1alpha1"
+KIND = "Configuration"
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+Check: TypeAlias = Callable[[Configuration], None]
+"""Judges a configuration whose fields are well-formed; raises ValueError."""
+
+
+def accept(_: Configuration) -> None:
+    """Accept every configuration: the check of a caller that has none."""
+
+
+def load_configuration(text: str, source: str, *, check: Check = accept) -> Configuration:
+    """Read a configuration.
+
+    Args:
+        text: The content of the file: one YAML document, of which JSON is a part.
+        source: Name of the file, for messages.
+        check: Judges the values that only the core can read.
+
+    Raises:
+        ConfigurationError: The text, one of its fields, or the judgement of `check`.
+    """
+    try:
+        configuration = _CONFIGURATION(_renamed(parse_yaml(text), source), "")
+    except InvalidSettingError as err:
+        raise ConfigurationError(source, err.field, err.detail) from err
+    try:
+        check(configuration)
+    except ValueError as err:
+        raise ConfigurationError(source, "", str(err)) from err
+    return configuration
+
+
+_FORMER_GATING: Mapping[object, str] = {"gate": "always", "auto": "auto", "none": "never"}
+"""Value of the field `pacing` of earlier versions → value of `gating`."""
+
+
+def _renamed(value: object, source: str) -> object:
+    """Return the fields under their names of today; this version still reads `pacing`."""
+    if not isinstance(value, dict) or "pacing" not in value:
+        return value
+    fields = dict(value)
+    former = fields.pop("pacing")
+    if "gating" in fields:
+        raise InvalidSettingError("pacing", "is the former name of gating: remove it")
+    if former not in (None, *_FORMER_GATING):
+        raise InvalidSettingError("pacing", "is gating now: always, auto or never")
+    _log.warning("field pacing is gating now", extra={"source": source, "pacing": former})
+    return fields if former is None else {**fields, "gating": _FORMER_GATING[former]}
+
+
+_DEFERRABLE = re.compile(r"requests\.[^/\s]+/[^/\s]+")
+
+
+def _deferrable(value: object, field: str) -> str:
+    key = name(value, field)
+    if not _DEFERRABLE.fullmatch(key):
+        detail = f"must be 'requests.' and an extended resource (requests.nvidia.com/gpu): {key!r}"
+        raise InvalidSettingError(field, detail)
+    return key
+
+
+def _set_of_names(value: object, field: str) -> frozenset[str]:
+    return frozenset(list_of(name)(value, field))
+
+
+_Table: TypeAlias = Mapping[str, tuple[str, Reader[object]]]
+"""Name in the file → name of the dataclass' field ("" is read and dropped), reader."""
+
+
+def _section(make: Callable[..., _T], table: _Table, *, required: Iterable[str] = ()) -> Reader[_T]:
+    def rename(**given: object) -> _T:
+        return make(**{table[key][0]: value for key, value in given.items() if table[key][0]})
+
+    readers = {key: reader for key, (_, reader) in table.items()}
+    return section(rename, readers, required=tuple(required))
+
+
+_TIMEOUTS: _Table = {
+    "ledgerSeconds": ("ledger_seconds", whole(1, 30)),
+    "expireReservationSeconds": ("expire_reservation_seconds", whole(35, 3600)),
+    "gateReleaseSeconds": ("gate_release_seconds", whole(1, 86_400)),
+}
+
+_QUEUE: _Table = {
+    "order": ("order", choice(QueueOrder)),
+    "maxOvertakes": ("max_overtakes", whole(0, 1_000_000)),
+    "maxWaitSeconds": ("max_wait_seconds", whole(0, 604_800)),
+}
+
+_LIMITS: _Table = {
+    "bodyBytes": ("body_bytes", whole(64 * 1024, 64 * 1024 * 1024)),
+    "threads": ("threads", whole(1, 64)),
+    "reservationsPerNamespace": ("reservations_per_namespace", whole(1, 4000)),
+    "reasonsPerSecond": ("reasons_per_second", whole(0, 1000)),
+}
+
+_EXTENDER: _Table = {"enabled": ("enabled", boolean)}
+
+_JOB_GATES: _Table = {
+    MUTABLE_POD_RESOURCES: ("mutable_pod_resources", gate),
+    MUTABLE_SCHEDULING_DIRECTIVES: ("mutable_scheduling_directives", gate),
+}
+
+_EXPRESSION: Reader[dict[str, object]] = section(
+    dict,
+    {"scopeName": name, "operator": name, "values": list_of(text)},
+    required=("scopeName", "operator"),
+)
+
+_LIMITED_RESOURCE: Reader[dict[str, object]] = section(
+    dict,
+    {
+        "apiGroup": text,
+        "resource": name,
+        "matchContains": list_of(text),
+        "matchScopes": list_of(_EXPRESSION),
+    },
+    required=("resource",),
+)
+
+_FIELDS: _Table = {
+    "apiVersion": ("", exactly(API_VERSION)),
+    "kind": ("", exactly(KIND)),
+    "deferredResources": ("deferred_resources", list_of(_deferrable)),
+    "mustSpecify": ("must_specify", choice(MustSpecify)),
+    "mirrorPods": ("mirror_pods", choice(MirrorPods)),
+    "terminatingPods": ("terminating_pods", choice(TerminatingPods)),
+    "limitedResources": ("limited_resources", list_of(_LIMITED_RESOURCE)),
+    "requireQuotaForPriority": ("require_quota_for_priority", list_of(_EXPRESSION)),
+    "coverage": ("coverage", choice(Coverage)),
+    "quotaUpdate": ("quota_update", choice(QuotaUpdate)),
+    "gating": ("gating", choice(Gating)),
+    "breakGlassGroups": ("break_glass_groups", _set_of_names),
+    "trustedUsers": ("trusted_users", _set_of_names),
+    "exemptNamespaces": ("exempt_namespaces", _set_of_names),
+    "queue": ("queue", _section(Queue, _QUEUE)),
+    "timeouts": ("timeouts", _section(Timeouts, _TIMEOUTS)),
+    "limits": ("limits", _section(Limits, _LIMITS)),
+    "extender": ("extender", _section(Extender, _EXTENDER)),
+    "jobGates": ("job_gates", _section(JobFeatureGates, _JOB_GATES)),
+    "jobs": ("jobs", job_rules),
+}
+
+_CONFIGURATION = _section(Configuration, _FIELDS, required=("apiVersion", "kind"))

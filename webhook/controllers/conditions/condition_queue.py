@@ -1,0 +1,285 @@
+"""Queue of pods whose condition is checked: first those without one, then in their order.
+
+Nothing is asked or written here, and no message is worked out. What is heard of a namespace is
+kept as it came; a pod is compared with it only when its turn comes. One thread uses it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.quota.queue.pod_conditions import ObservedCondition
+from webhook.quota.queue.queued_pods import PendingStatus
+
+MIN_WAIT_SECONDS: Final = 1.0
+"""How long a pod waits until that is worth saying: most are released at the next look."""
+RELEASE_DELAY_SECONDS: Final = 2.0
+"""From its release until that is said: first the gate goes, and most pods have a node by then."""
+
+
+@dataclass(slots=True, eq=False)
+class PodConditionState:
+    """One pod, and what is known of its condition.
+
+    Attributes:
+        namespace: Its namespace.
+        name: Its name.
+        uid: Its uid.
+        is_released: Quota is reserved for it.
+        has_lost_reservation: Nothing is reserved for it any more, and it may say otherwise.
+        is_done: Nothing more is to be said of it.
+        observed: Its condition, as it was read or written last; None before.
+        must_refresh: It may say something else by now.
+        observed_at: When it was read or written, by the monotonic clock.
+        has_warned: There was an event that it waits.
+        uncounted_since: Since when it waits only because its namespace is being counted.
+        failures: How often in a row it could not be written.
+        ticket: Its place in a queue; others that it may have are void.
+        is_queued: It waits for its turn.
+        due: When that begins at the latest; other moments that were planned are void.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    is_released: bool = False
+    has_lost_reservation: bool = False
+    is_done: bool = False
+    observed: ObservedCondition | None = None
+    must_refresh: bool = False
+    observed_at: float = 0.0
+    has_warned: bool = False
+    uncounted_since: float | None = None
+    failures: int = 0
+    ticket: int = 0
+    is_queued: bool = False
+    due: float | None = None
+
+    @property
+    def key(self) -> str:
+        """The pod's key."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def reports_waiting(self) -> bool:
+        """Whether the pod's condition is known to be False."""
+        observed = self.observed
+        return (
+            observed is not None
+            and observed.condition is not None
+            and observed.condition.status == "False"
+        )
+
+    def record(self, found: ObservedCondition, now: float) -> None:
+        """Record what the condition says, as it was read or written just now."""
+        self.observed = found
+        self.must_refresh = False
+        self.observed_at = now
+
+
+@dataclass(slots=True, eq=False)
+class _Namespace:
+    """What was heard of a namespace last, and its pods by uid."""
+
+    pending: Mapping[str, PendingStatus] = field(default_factory=dict)
+    total: int = 0
+    pods: dict[str, PodConditionState] = field(default_factory=dict)
+    parked: dict[str, PodConditionState] = field(default_factory=dict)
+
+
+class ConditionQueue:
+    """All pods of which something is or will be said.
+
+    Args:
+        pod_seconds: Between two writes for the same pod, also where it waits anew.
+    """
+
+    def __init__(self, pod_seconds: float) -> None:
+        self._pod_seconds = pod_seconds
+        self._namespaces: dict[str, _Namespace] = {}
+        self._tickets = itertools.count(1)
+        self._unreported: deque[tuple[PodConditionState, int]] = deque()
+        self._reported: deque[tuple[PodConditionState, int]] = deque()
+        self._delayed: list[tuple[float, int, PodConditionState]] = []
+
+    @property
+    def backlog(self) -> int:
+        """How many pods wait for their turn."""
+        return len(self._unreported) + len(self._reported)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for collection in (self._namespaces, self._unreported, self._reported, self._delayed):
+            collection.clear()
+
+    def pending_status(self, state: PodConditionState) -> tuple[PendingStatus | None, int]:
+        """Return why a pod waits, if it does, and how many have a place in its queue."""
+        entry = self._namespaces.get(state.namespace)
+        return (None, 0) if entry is None else (entry.pending.get(state.uid), entry.total)
+
+    def update(
+        self,
+        namespace: str,
+        pending: Mapping[str, PendingStatus],
+        released: Collection[str],
+        *,
+        names: Callable[[], Mapping[str, str]],
+        now: float,
+    ) -> None:
+        """Take in what a look at a namespace has shown.
+
+        Args:
+            namespace: The namespace.
+            pending: Why its pods wait, by uid, in the order of the queue.
+            released: The uids of all that were found to may go since this was heard last; one
+                that waits now may not any more.
+            names: Gives the names of the namespace's pods by uid; asked only if one is new.
+            now: The time.
+        """
+        entry = self._namespaces.setdefault(namespace, _Namespace())
+        entry.pending = pending
+        entry.total = max((one.position for one in pending.values()), default=0)
+        going = {uid: None for uid in released if uid not in pending}  # in their order
+        self._unpark(entry)
+        self._add_new(namespace, entry, going, names, now)
+        for uid in going:
+            self._release(entry.pods.get(uid), now)
+        for uid in entry.pods.keys() - pending.keys() - going.keys():
+            self._note_left(entry, entry.pods[uid])
+        for uid in [uid for uid in pending if entry.pods[uid].is_released]:
+            self._note_lost_reservation(entry.pods[uid], now)
+        self._forget_if_empty(namespace)
+
+    def note_lost_reservations(
+        self, namespace: str, uids: Collection[str], *, names: Callable[[], Mapping[str, str]]
+    ) -> None:
+        """Take in that nothing is reserved for some pods any more; those that wait say that anyway.
+
+        Args:
+            namespace: The namespace.
+            uids: Their uids.
+            names: Gives the names of the namespace's pods by uid.
+        """
+        entry = self._namespaces.setdefault(namespace, _Namespace())
+        named = names()
+        for uid in uids:
+            if uid in named and uid not in entry.pending:
+                state = entry.pods.setdefault(uid, PodConditionState(namespace, named[uid], uid))
+                state.is_released = state.is_done = False
+                state.has_lost_reservation = True
+                self._enqueue(state)
+        self._forget_if_empty(namespace)
+
+    def _add_new(
+        self,
+        namespace: str,
+        entry: _Namespace,
+        going: Collection[str],
+        names: Callable[[], Mapping[str, str]],
+        now: float,
+    ) -> None:
+        known = entry.pods
+        new = [uid for uid in (*entry.pending, *going) if uid not in known]
+        named = names() if new else {}
+        for uid in new:
+            state = known[uid] = PodConditionState(namespace, named.get(uid, ""), uid)
+            state.is_done = not state.name  # it is gone
+            if uid in entry.pending and not state.is_done:
+                self.requeue_at(state, now + MIN_WAIT_SECONDS)
+
+    def _unpark(self, entry: _Namespace) -> None:
+        asleep, entry.parked = entry.parked, {}
+        for state in asleep.values():
+            self._enqueue(state)
+
+    def _release(self, state: PodConditionState | None, now: float) -> None:
+        if state is not None and not state.is_released:
+            state.is_released = True
+            self.requeue_at(state, now + RELEASE_DELAY_SECONDS)
+
+    def _note_lost_reservation(self, state: PodConditionState, now: float) -> None:
+        """Take in that what was reserved for a pod is not any more."""
+        state.is_released = state.is_done = False
+        earliest = now + MIN_WAIT_SECONDS
+        if state.observed is not None:
+            earliest = max(earliest, state.observed_at + self._pod_seconds)
+        self.requeue_at(state, earliest)
+
+    def _note_left(self, entry: _Namespace, state: PodConditionState) -> None:
+        """Take in that a pod is not in the queue any more."""
+        is_stale = state.is_released or state.has_lost_reservation or state.reports_waiting
+        if state.is_done or not is_stale:
+            self.forget(state)
+            entry.pods.pop(state.uid, None)
+        elif not (state.is_released or state.has_lost_reservation):
+            self._enqueue(state)
+
+    def _forget_if_empty(self, namespace: str) -> None:
+        entry = self._namespaces.get(namespace)
+        if entry is not None and not entry.pods:
+            del self._namespaces[namespace]
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    def get(self, now: float) -> PodConditionState | None:
+        """Return the pod whose turn it is; it has to be put off, put to sleep or dropped."""
+        while self._delayed and self._delayed[0][0] <= now:
+            moment, _, state = heapq.heappop(self._delayed)
+            if state.due == moment and not state.is_queued:
+                self._enqueue(state)
+        for queue in (self._unreported, self._reported):
+            while queue:
+                state, transaction = queue.popleft()
+                if state.ticket == transaction:
+                    state.is_queued = False
+                    return state
+        return None
+
+    def requeue_at(self, state: PodConditionState, due_at: float) -> None:
+        """Come back to a pod at a moment, and not before whatever is heard."""
+        self._withdraw(state)
+        self._schedule(state, due_at)
+
+    def park(self, state: PodConditionState, *, until: float | None = None) -> None:
+        """Leave a pod alone until its namespace is heard of again, or until a moment."""
+        self._withdraw(state)
+        self._schedule(state, until)
+        entry = self._namespaces.get(state.namespace)
+        if entry is not None:
+            entry.parked[state.uid] = state
+
+    def forget(self, state: PodConditionState) -> None:
+        """Say no more of a pod."""
+        self._withdraw(state)
+        self._schedule(state, None)
+        state.is_done = True
+        entry = self._namespaces.get(state.namespace)
+        if state.has_lost_reservation and entry is not None and state.uid not in entry.pending:
+            entry.pods.pop(state.uid, None)  # no line will be heard of that it has left
+            self._forget_if_empty(state.namespace)
+
+    def _enqueue(self, state: PodConditionState) -> None:
+        """Give a pod its turn as soon as those before it had theirs."""
+        if not state.is_done:
+            self._withdraw(state)
+            state.is_queued = True
+            says_nothing = state.observed is None or state.observed.condition is None
+            is_first = says_nothing and not state.is_released
+            (self._unreported if is_first else self._reported).append((state, state.ticket))
+
+    def _withdraw(self, state: PodConditionState) -> None:
+        """Make the places void that a pod has in queues."""
+        state.ticket, state.is_queued = next(self._tickets), False
+        entry = self._namespaces.get(state.namespace)
+        if entry is not None:
+            entry.parked.pop(state.uid, None)
+
+    def _schedule(self, state: PodConditionState, due_at: float | None) -> None:
+        if due_at is not None and due_at != state.due:
+            heapq.heappush(self._delayed, (due_at, next(self._tickets), state))
+        state.due = due_at

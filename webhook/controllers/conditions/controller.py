@@ -1,0 +1,430 @@
+"""Keep the condition `deferredquota.io/QuotaReserved` of waiting pods current.
+
+What lines decide is handed over and nothing waits for it: one thread of its own compares and
+writes, one request at a time, and no more per second than it is allowed. So a condition can be
+late, by minutes where thousands of pods wait; it is never older than what it was written from.
+
+- Only what has changed is written, and a pod at most every `pod_seconds`; what happens meanwhile
+  is written then, the newest of it. That quota is reserved does not wait for that.
+- A place in the queue that has changed alone can wait for `place_seconds`.
+- Pods that say nothing yet come first. A pod that is released before its turn has come, and
+  has its node, says nothing at all; one that said that it waits is put right, node or not.
+- A pod that has left the queue otherwise, because a person took its gate off or the namespace has
+  opted out, loses the condition; where the API server refuses that because the namespace is not
+  opted in any more, it is left. So does one that no node has taken for so long that what was
+  reserved for it has been given up.
+
+A condition is read from the API server before it is written for the first time: another leader
+may have written it, and `lastTransitionTime` is to be kept. The cache of pods holds none.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, Protocol
+
+from webhook.controllers.conditions.condition_queue import ConditionQueue, PodConditionState
+from webhook.controllers.runtime.events import EventRecorder, ObjectReference
+from webhook.controllers.runtime.leadership import always_leader
+from webhook.controllers.runtime.periodic import PeriodicThread
+from webhook.controllers.runtime.rate_limit import TokenBucket
+from webhook.kube.api import (
+    NAMESPACES,
+    PODS,
+    ApiError,
+    ClusterApi,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+    UnavailableError,
+    UnreachableError,
+)
+from webhook.kube.metadata import time_text
+from webhook.quota.objects.model import Pod
+from webhook.quota.queue.pod_conditions import (
+    EVENT_REASONS,
+    RESERVED,
+    ObservedCondition,
+    QuotaCondition,
+    condition_patch,
+    observed_condition,
+    pending_condition,
+    with_condition,
+)
+from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
+from webhook.state.namespace_labels import is_deferred
+from webhook.state.well_known import SCHEDULING_GATE
+from webhook.telemetry.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+_IDLE_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 10.0
+_CHECKS_PER_WRITE: Final = 10
+"""Most looks that end in nothing to write, for each write that is allowed: they cost processor."""
+_UNCOUNTED_SECONDS: Final = 10.0
+"""For how long nothing is known of a namespace's usage until its pods say so."""
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_MAX_PAUSE_SECONDS: Final = 60.0
+_REJECTED_SECONDS: Final = 30.0
+_MAX_REJECTED_SECONDS: Final = 600.0
+_NOT_ANSWERING: Final = (
+    RequestTimeoutError,
+    TooManyRequestsError,
+    UnavailableError,
+    UnreachableError,
+)
+_RELEASED_REASON: Final = "QuotaReserved"
+
+
+class PodLister(Protocol):
+    """The pods of the cluster, as an informer has them."""
+
+    def get(self, key: str) -> Pod | None:
+        """Return a pod by "namespace/name"."""
+
+    def in_namespace(self, namespace: str) -> tuple[Pod, ...]:
+        """Return the pods of a namespace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionLimits:
+    """How much is written; all times are seconds.
+
+    Attributes:
+        per_second: How many conditions and events are written per second; none where it is 0.
+        pod_seconds: Between two writes for the same pod.
+        position_seconds: The same where only its place in the queue has changed.
+        clock: The monotonic clock.
+        now: The time of day.
+    """
+
+    per_second: Callable[[], float] = lambda: 20.0
+    pod_seconds: float = 30.0
+    position_seconds: float = 300.0
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class _QueueUpdate:
+    """What was heard of a namespace and not taken in yet."""
+
+    pending: Mapping[str, PendingStatus]
+    released: dict[str, None] = field(default_factory=dict)
+    """Uids, in the order in which they were heard."""
+
+
+class PodConditionController:
+    """Writes the conditions of waiting pods. `on_queue` may be called from several threads.
+
+    Args:
+        api: The API server.
+        pods: Gives the cache of pods.
+        leader_epoch: Returns whether this process may write, see `LedgerController`.
+        limits: How much is written.
+        events: Where pods get events: when one first waits, and when it is released after that.
+        metrics: Where it is counted.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        pods: Callable[[], PodLister],
+        *,
+        leader_epoch: Callable[[], int] = always_leader,
+        limits: ConditionLimits | None = None,
+        events: EventRecorder | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._api = api
+        self._pods = pods
+        self._leader_epoch = leader_epoch
+        self._limits = limits or ConditionLimits()
+        self._events = events
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._updates: dict[str, _QueueUpdate] = {}
+        self._lost_reservations: dict[str, set[str]] = {}
+        self._queue = ConditionQueue(self._limits.pod_seconds)
+        rate, clock = self._limits.per_second, self._limits.clock
+        self._writes = TokenBucket(rate, clock)
+        self._looks = TokenBucket(lambda: rate() * _CHECKS_PER_WRITE, clock)
+        self._opted_out: set[str] = set()
+        """Namespaces whose refusal was logged."""
+        self._epoch = 0
+        self._failures = 0
+        self._paused_until = 0.0
+        self._thread = PeriodicThread("reasons", self.reconcile_next, retry_seconds=_IDLE_SECONDS)
+
+    def on_queue(
+        self, namespace: str, pending: Mapping[str, PendingStatus], releasable: Collection[str]
+    ) -> None:
+        """Hear what a look at a namespace has shown, see `QueueListener`; `pending` is kept."""
+        with self._lock:
+            updates = self._updates.get(namespace)
+            if updates is None:
+                updates = self._updates[namespace] = _QueueUpdate(pending)
+            updates.pending = pending
+            updates.released.update(dict.fromkeys(releasable))
+
+    def on_reservations_lost(self, namespace: str, uids: Collection[str]) -> None:
+        """Hear for whom nothing is reserved any more, see `LostReservationsListener`."""
+        with self._lock:
+            self._lost_reservations.setdefault(namespace, set()).update(uids)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write nothing more, and wait for what was sent."""
+        self._thread.stop(_STOP_SECONDS)
+
+    def reconcile_next(self) -> float:
+        """Look at the pod whose turn it is; return after how many seconds to come again."""
+        now = self._limits.clock()
+        if not self._apply_updates(now):
+            return _IDLE_SECONDS
+        wait = max(self._paused_until - now, self._writes.delay(), self._looks.delay())
+        state = None if wait > 0 else self._queue.get(now)
+        if state is None:
+            self._export_backlog()
+            return min(max(wait, 0.0), _IDLE_SECONDS) or _IDLE_SECONDS
+        try:
+            self._reconcile(state, now)
+        except Exception:
+            self._queue.requeue_at(state, now + _REJECTED_SECONDS)
+            raise
+        return 0.0
+
+    # -- on the thread -------------------------------------------------------------------------
+
+    def _apply_updates(self, now: float) -> bool:
+        """Take in what was heard; return whether this process leads."""
+        with self._lock:
+            updates, self._updates = self._updates, {}
+            lost, self._lost_reservations = self._lost_reservations, {}
+        epoch = int(self._leader_epoch())  # asked after: what is heard in a new one is not lost
+        if epoch != self._epoch:
+            self._queue.clear()  # others may have written since
+            self._opted_out.clear()
+            self._epoch = epoch
+        for namespace, one in updates.items() if epoch else ():
+            names = partial(self._names, namespace)
+            self._queue.update(namespace, one.pending, one.released, names=names, now=now)
+        for namespace, uids in lost.items() if epoch else ():
+            self._queue.note_lost_reservations(
+                namespace, uids, names=partial(self._names, namespace)
+            )
+        return epoch != 0
+
+    def _names(self, namespace: str) -> Mapping[str, str]:
+        return {pod.uid: pod.name for pod in self._pods().in_namespace(namespace)}
+
+    def _reconcile(self, state: PodConditionState, now: float) -> None:
+        """Write the condition of a pod if it should say something else by now."""
+        pod = self._pods().get(state.key)
+        pending, total = self._queue.pending_status(state)
+        if pod is None or _needs_no_condition(pod, state):
+            self._drop(state)
+        elif pending is not None and SCHEDULING_GATE not in pod.scheduling_gates:
+            self._queue.park(state)  # the queue will be heard of again, without it
+        elif pending is None or not self._waits_for_first_count(state, pending, now):
+            self._looks.take()
+            wanted = _wanted(state, pending, total)
+            try:
+                self._sync(state, wanted, now)
+            except ApiError as err:
+                if isinstance(err, ForbiddenError) and self._has_opted_out(state.namespace):
+                    self._drop(state)
+                else:
+                    self._back_off(state, err, now)
+
+    def _waits_for_first_count(
+        self, state: PodConditionState, pending: PendingStatus, now: float
+    ) -> bool:
+        """Return whether a pod waits for what takes a moment, and come back to it."""
+        if pending.reason is not PendingReason.NOT_COUNTED:
+            state.uncounted_since = None
+            return False
+        if state.uncounted_since is None:
+            state.uncounted_since = now
+        until = state.uncounted_since + _UNCOUNTED_SECONDS
+        if now < until:
+            self._queue.requeue_at(state, until)
+        return now < until
+
+    def _sync(self, state: PodConditionState, wanted: QuotaCondition | None, now: float) -> None:
+        if state.must_refresh or state.observed is None:
+            self._writes.take()
+            observed = self._read(state)
+            if observed is None:
+                self._drop(state)
+                return
+            state.record(observed, now)
+            if self._is_due(state, observed, wanted, now):
+                self._write(state, observed, wanted, now)
+        elif self._is_due(state, state.observed, wanted, now):
+            self._writes.take()
+            self._write(state, state.observed, wanted, now)
+
+    def _read(self, state: PodConditionState) -> ObservedCondition | None:
+        """Read a pod's condition; None if the pod is gone."""
+        try:
+            observed = observed_condition(
+                self._api.get(PODS, state.name, namespace=state.namespace)
+            )
+        except NotFoundError:
+            return None
+        if observed.condition is not None and observed.condition.reason in EVENT_REASONS:
+            state.has_warned = True
+        return observed if observed.uid == state.uid else None
+
+    def _is_due(
+        self,
+        state: PodConditionState,
+        observed: ObservedCondition,
+        wanted: QuotaCondition | None,
+        now: float,
+    ) -> bool:
+        """Return whether a pod's condition is to be written now; if not, plan what comes next."""
+        said = observed.condition
+        if wanted == said:
+            state.failures = 0
+        if wanted == said and (wanted is None or state.is_released):
+            self._queue.forget(state)
+        elif wanted == said:
+            self._queue.park(state)
+        elif said is None or wanted is None or not wanted.differs_in_place_only(said):
+            return True
+        elif now < (due := state.observed_at + self._limits.position_seconds):
+            self._queue.park(state, until=due)
+        else:
+            return True
+        return False
+
+    def _write(
+        self,
+        state: PodConditionState,
+        observed: ObservedCondition,
+        wanted: QuotaCondition | None,
+        now: float,
+    ) -> None:
+        if int(self._leader_epoch()) != self._epoch:
+            return  # all is forgotten at the next look
+        time_of_day = time_text(self._limits.now())
+        patch = condition_patch(observed, wanted, time_of_day)
+        try:
+            self._api.patch(
+                PODS, state.name, patch, namespace=state.namespace, subresource="status"
+            )
+        except NotFoundError:
+            self._drop(state)
+            return
+        state.failures = self._failures = 0
+        self._opted_out.discard(state.namespace)
+        self._count("written")
+        state.record(with_condition(observed, wanted, time_of_day), now)
+        if wanted is None or state.is_released:
+            self._queue.forget(state)
+        else:
+            self._queue.requeue_at(state, now + self._limits.pod_seconds)
+        self._emit_event(state, observed.condition, wanted)
+
+    def _emit_event(
+        self, state: PodConditionState, before: QuotaCondition | None, wanted: QuotaCondition | None
+    ) -> None:
+        """Say on the pod that it waits, once, and that it does not any more."""
+        if self._events is None or wanted is None:
+            return
+        regarding = ObjectReference(PODS, state.name, state.namespace, state.uid)
+        if wanted.reason in EVENT_REASONS and not state.has_warned:
+            state.has_warned = True
+            self._writes.take()
+            self._events.warning(regarding, EVENT_REASONS[wanted.reason], wanted.text)
+        elif wanted is RESERVED and before is not None and before.status == "False":
+            self._writes.take()
+            self._events.normal(regarding, _RELEASED_REASON, wanted.text)
+
+    # -- what comes to nothing -----------------------------------------------------------------
+
+    def _has_opted_out(self, namespace: str) -> bool:
+        """Return whether a write was refused because the namespace is not opted in any more.
+
+        The label is read from the API server: the queue may learn of its removal later than the
+        admission policy that holds our own identities to opted-in namespaces.
+        """
+        try:
+            if is_deferred(self._api.get(NAMESPACES, namespace)):
+                return False
+        except ApiError:
+            return False
+        if namespace not in self._opted_out:
+            self._opted_out.add(namespace)
+            _log.info("conditions are left: not opted in any more", extra={"namespace": namespace})
+        return True
+
+    def _back_off(self, state: PodConditionState, err: ApiError, now: float) -> None:
+        """Plan the next attempt; whatever was sent, what the pod says now is not known."""
+        state.must_refresh = True
+        state.failures += 1
+        if isinstance(err, ConflictError | InvalidError):  # the pod was another by then
+            self._count("conflict")
+            self._queue.requeue_at(
+                state, now + _backoff(_FIRST_PAUSE_SECONDS, state.failures, _REJECTED_SECONDS)
+            )
+            return
+        self._count("failed")
+        if isinstance(err, _NOT_ANSWERING):
+            self._failures += 1
+            pause = _backoff(_FIRST_PAUSE_SECONDS, self._failures, _MAX_PAUSE_SECONDS)
+            self._paused_until = now + pause
+        else:
+            pause = _backoff(_REJECTED_SECONDS, state.failures, _MAX_REJECTED_SECONDS)
+        self._queue.requeue_at(state, now + pause)
+        _log.warning(
+            "writing a condition failed",
+            extra={"namespace": state.namespace, "pod": state.name, "error": str(err)},
+        )
+
+    def _drop(self, state: PodConditionState) -> None:
+        self._queue.forget(state)
+        self._count("dropped")
+
+    def _count(self, result: str) -> None:
+        if self._metrics is not None:
+            self._metrics.pod_conditions.conditions.labels(result).inc()
+
+    def _export_backlog(self) -> None:
+        if self._metrics is not None:
+            self._metrics.pod_conditions.backlog.set(self._queue.backlog)
+
+
+def _needs_no_condition(pod: Pod, state: PodConditionState) -> bool:
+    """Return whether nothing is to be said of a pod any more."""
+    is_silent = pod.is_assigned and not state.reports_waiting
+    return pod.uid != state.uid or pod.is_deleting or is_silent
+
+
+def _wanted(
+    state: PodConditionState, pending: PendingStatus | None, total: int
+) -> QuotaCondition | None:
+    """Return what a pod's condition should say; None for a pod that is to have none."""
+    if state.is_released:
+        return RESERVED
+    return None if pending is None else pending_condition(pending, total)
+
+
+def _backoff(first: float, failures: int, longest: float) -> float:
+    return min(longest, math.ldexp(first, min(failures, 16) - 1))

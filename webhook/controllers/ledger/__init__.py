@@ -1,0 +1,13 @@
+"""Count the pods of every managed namespace and reconcile its QuotaLedger.
+
+- `controller`: wires the loop and follows leadership; `reconcile_worker`: one key of the workqueue;
+  `reconciler`: what is written into one ledger.
+- `ledger_reader`, `ledger_writer`, `ledger_conditions`: the ledger as it is read and written.
+- `usage_cache`: usage of all namespaces; `namespace_state`, `namespace_usage`: of one of them.
+- `terminating`: deleted pods that are no longer charged; `reservation_expiry`: reservations without
+  a request.
+- `drift`: comparison with a fresh list of pods; `recent_binds`, `unguarded_binds`: binds without a
+  reservation; `recorder`: events and metrics of all this.
+
+The rules for a ledger are in `webhook.quota.ledger.ledger`, its storage in `webhook.state.ledgers`.
+"""

@@ -1,0 +1,304 @@
+"""Detect drift: compare counted usage with a fresh list of the pods from time to time.
+
+Counting pod by pod is exact as long as no change is missed and none is counted wrongly. Whether
+that is so is not taken for granted: each namespace is listed anew every `recount_seconds`, and what
+differs is put right, counted and reported. A list and a cache are rarely of the same moment, so a
+difference counts only once the cache claims to have seen everything up to the list.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
+from webhook.controllers.ledger.namespace_usage import NamespaceUsage
+from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.controllers.runtime.workqueue import DelayingQueue
+from webhook.jsonfields.fields import InvalidFieldError, mapping, text
+from webhook.kube.api import PODS, ApiError, ClusterApi, NotFoundError
+from webhook.kube.informer_types import ListOptions
+from webhook.kube.pager import list_pages
+from webhook.quota.ledger.apply_usage import CountedQuota
+from webhook.quota.ledger.ledger import excess
+from webhook.quota.objects.compact import compact_pod
+from webhook.quota.objects.model import Pod
+from webhook.state.object_decoders import decode_pod
+
+_log = logging.getLogger(__name__)
+
+_WAIT_SECONDS: Final = 5.0
+"""Between two looks whether the cache has come as far as a list."""
+_IDLE_SECONDS: Final = 1.0
+_MAX_LOOKUPS: Final = 100
+"""Pods put right in one go; the next recount finds the others."""
+_MAX_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PodListing:
+    """A namespace as a list of its pods shows it.
+
+    Attributes:
+        version: The moment of the list.
+        pods: Pod uid → pod; those that cannot be read are absent.
+        unreadable: Uids of the others.
+    """
+
+    version: int
+    pods: dict[str, Pod]
+    unreadable: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How the count of a namespace differs from its pods.
+
+    Attributes:
+        missed: Pods whose present version is not counted.
+        ghosts: Uids of pods that are counted and do not exist.
+        is_sum_wrong: The same pods are counted, and the sums differ.
+    """
+
+    missed: tuple[Pod, ...] = ()
+    ghosts: tuple[str, ...] = ()
+    is_sum_wrong: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.missed or self.ghosts or self.is_sum_wrong)
+
+    def __str__(self) -> str:
+        parts = [
+            *_named("not counted as they are", [pod.name for pod in self.missed]),
+            *_named("counted but gone", list(self.ghosts)),
+            *(["the sum was wrong"] if self.is_sum_wrong else []),
+        ]
+        return "; ".join(parts)
+
+
+class DriftDetector:
+    """Recounts namespaces one after another, on one thread (`run`).
+
+    Args:
+        api: Where pods are listed.
+        usage_cache: What was counted.
+        timings: When to recount.
+        is_leader: Returns whether this process leads; a standby does not list.
+        on_drift: Told the namespace, the ledger's uid if it is known, and what was put right.
+        on_result: Told `same`, `drift` or `failed` of each recount.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        usage_cache: UsageCache,
+        timings: ControllerTimings,
+        *,
+        is_leader: Callable[[], bool],
+        on_drift: Callable[[str, str, Drift], None],
+        on_result: Callable[[str], None],
+    ) -> None:
+        self._api = api
+        self._usage_cache = usage_cache
+        self._timings = timings
+        self._is_leader = is_leader
+        self._on_drift = on_drift
+        self._on_result = on_result
+        self._workqueue: DelayingQueue[str] = DelayingQueue(timings.clock)
+        self._scheduled: set[str] = set()
+        self._waiting_listings: dict[str, tuple[NamespaceState, PodListing]] = {}
+
+    def schedule(self, namespace: str) -> None:
+        """Recount a namespace from now on; the first time at any moment of the period."""
+        if namespace not in self._scheduled:
+            self._scheduled.add(namespace)
+            share = random.random()  # noqa: S311 - jitter
+            self._workqueue.add_at(
+                namespace, self._timings.clock() + share * self._timings.drift_check_seconds
+            )
+
+    def shut_down(self) -> None:
+        """Wake who waits in `check_next`; nothing is recounted any more."""
+        self._workqueue.shut_down()
+
+    def check_next(self) -> float:
+        """Recount the namespace whose turn it is; the workqueue is what rests."""
+        namespace = self._workqueue.get(_IDLE_SECONDS)
+        if namespace is not None:
+            self.check(namespace)
+        return 0.0
+
+    def check(self, namespace: str) -> None:
+        """Recount a namespace that was taken from the workqueue, and plan it again."""
+        period = self._timings.drift_check_seconds
+        pause = period * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        try:
+            if self._is_leader() and not self._has_compared(namespace):
+                pause = min(_WAIT_SECONDS, pause)
+        except (ApiError, InvalidFieldError) as err:
+            self._on_result("failed")
+            _log.warning("recount failed", extra={"namespace": namespace, "error": str(err)})
+        except Exception:  # noqa: BLE001 - outermost frame: logged, and it is recounted later
+            self._on_result("failed")
+            _log.exception("recount failed", extra={"namespace": namespace})
+        finally:
+            is_tracked = namespace in self._usage_cache.namespaces
+            if not is_tracked:
+                self._scheduled.discard(namespace)
+                self._waiting_listings.pop(namespace, None)
+            again = self._timings.clock() + pause if is_tracked else None
+            self._workqueue.done(namespace, requeue_at=again)
+
+    def verify(self, namespace: str, state: NamespaceState) -> bool:
+        """Return whether the count lacks nothing that a list shows that is made now.
+
+        For a ledger that is to be made from nothing but the count: no version in it says how far
+        the pods have to have been seen.
+
+        Raises:
+            ApiError: The pods cannot be listed.
+        """
+        listing = self._list(namespace)
+        drift = self._compare(namespace, state, listing)
+        if drift:
+            self._repair(namespace, state, listing, drift)
+        if drift is None or drift:
+            return False
+        # no more than has to be said: other replicas wait until their caches have come as far
+        wanted = min(listing.version, self._usage_cache.managed.required_version(namespace))
+        state.confirmed_version = max(state.confirmed_version, wanted)
+        return True
+
+    def _has_compared(self, namespace: str) -> bool:
+        """Compare with a list, a new one or one that had to wait; False while it has to."""
+        state = self._usage_cache.namespaces.get(namespace)
+        if state is None or state.is_opted_out:
+            return True
+        waiting = self._waiting_listings.pop(namespace, None)
+        listing = waiting[1] if waiting is not None and waiting[0] is state else None
+        listing = listing or self._list(namespace)
+        drift = self._compare(namespace, state, listing)
+        if drift is None:
+            self._waiting_listings[namespace] = (state, listing)
+            return False
+        if not self._repair(namespace, state, listing, drift):
+            self._on_result("same")
+        return True
+
+    def _repair(
+        self, namespace: str, state: NamespaceState, listing: PodListing, drift: Drift
+    ) -> bool:
+        """Repair and report what really differs; return whether something does."""
+        drift = self._apply_repair(namespace, state, listing, drift) if drift else drift
+        if drift:
+            self._on_result("drift")
+            uid = "" if state.last_write is None else state.last_write.uid
+            _log.error("the count was wrong", extra={"namespace": namespace, "drift": str(drift)})
+            self._on_drift(namespace, uid, drift)
+        return bool(drift)
+
+    def _list(self, namespace: str) -> PodListing:
+        pods: dict[str, Pod] = {}
+        unreadable: set[str] = set()
+        version = 0
+        for page in list_pages(self._api, PODS, ListOptions(namespace), newest=0):
+            version = page.resource_version
+            for revision in page.items:
+                try:
+                    pods[revision.uid] = compact_pod(decode_pod(revision.data))
+                except InvalidFieldError:
+                    unreadable.add(revision.uid)
+        return PodListing(version, pods, frozenset(unreadable))
+
+    def _compare(self, namespace: str, state: NamespaceState, listing: PodListing) -> Drift | None:
+        """Return how count and list differ; None while the cache may still come to agree."""
+        with self._usage_cache.lock:
+            if self._usage_cache.namespaces.get(namespace) is not state:
+                return Drift()
+            has_seen_all = self._usage_cache.pods.resource_version >= listing.version
+            counted = state.usage.versions()
+            quotas, sums = state.usage.quotas, state.usage.totals(0).quotas
+            released = state.usage.stuck
+        missed = [pod for uid, pod in listing.pods.items() if counted.get(uid, 0) < _version(pod)]
+        ghosts = [
+            uid
+            for uid, version in counted.items()
+            if version <= listing.version
+            and uid not in listing.pods
+            and uid not in listing.unreadable
+        ]
+        if missed or ghosts:
+            return Drift(tuple(missed), tuple(ghosts)) if has_seen_all else None
+        if any(counted[uid] != _version(pod) for uid, pod in listing.pods.items()):
+            return Drift()  # the cache is ahead: the sums are of another moment
+        if counted.keys() != listing.pods.keys():
+            return Drift()
+        fresh = NamespaceUsage()
+        fresh.set_quotas(quotas)
+        for pod in listing.pods.values():
+            fresh.put(pod)
+        for uid in released:
+            fresh.mark_stuck(uid)
+        return Drift(is_sum_wrong=not _same_sums(sums, fresh.totals(0).quotas))
+
+    def _apply_repair(
+        self, namespace: str, state: NamespaceState, listing: PodListing, drift: Drift
+    ) -> Drift:
+        """Put right what differs, and return what really did."""
+        missed = [pod for pod in drift.missed[:_MAX_LOOKUPS] if self._is_there(pod)]
+        with self._usage_cache.lock:
+            if self._usage_cache.namespaces.get(namespace) is not state:
+                return Drift()
+            if drift.is_sum_wrong:
+                self._usage_cache.track(namespace)
+                return drift
+            counted = state.usage.versions()
+            missed = [pod for pod in missed if counted.get(pod.uid, 0) < _version(pod)]
+            ghosts = [
+                uid
+                for uid in drift.ghosts
+                if counted.get(uid, listing.version + 1) <= listing.version
+            ]
+            for pod in missed:
+                self._usage_cache.put_pod(namespace, state, pod)
+            for uid in ghosts:
+                state.usage.remove(uid)
+            if missed or ghosts:
+                self._usage_cache.mark_dirty(namespace, state)
+        return Drift(tuple(missed), tuple(ghosts))
+
+    def _is_there(self, pod: Pod) -> bool:
+        """Ask whether a pod that is not counted was not simply deleted after it was listed."""
+        try:
+            found = self._api.get(PODS, pod.name, namespace=pod.namespace)
+        except NotFoundError:
+            return False
+        metadata = mapping(found.get("metadata"), "metadata")
+        return text(metadata.get("uid"), "metadata.uid") == pod.uid
+
+
+def _version(pod: Pod) -> int:
+    return int(pod.resource_version or 0)
+
+
+def _same_sums(one: Mapping[str, CountedQuota], other: Mapping[str, CountedQuota]) -> bool:
+    """Compare what was counted; a sum that is zero may be there or not."""
+    return one.keys() == other.keys() and all(
+        not excess(left, right) and not excess(right, left)
+        for name in one
+        for left, right in (
+            (one[name].used, other[name].used),
+            (one[name].pending, other[name].pending),
+        )
+    )
+
+
+def _named(what: str, names: Iterable[str]) -> list[str]:
+    every = sorted(names)
+    if not every:
+        return []
+    more = f" and {len(every) - _MAX_NAMED} more" if len(every) > _MAX_NAMED else ""
+    return [f"{what}: {', '.join(every[:_MAX_NAMED])}{more}"]

@@ -1,0 +1,116 @@
+"""The conditions of a ledger: what could not be counted, and what has happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from webhook.quota.ledger.ledger import OPTED_OUT, Condition
+
+COUNTED: Final = "Counted"
+QUOTAS_READABLE: Final = "QuotasReadable"
+AMOUNTS_COUNTABLE: Final = "AmountsCountable"
+REBUILT: Final = "Rebuilt"
+_OPTED_OUT: Final = Condition(
+    COUNTED, "False", OPTED_OUT, "the namespace has opted out: nothing is counted here"
+)
+
+_MAX_NAMED: Final = 8
+_MAX_REASON_CHARACTERS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class CountingProblems:
+    """What stands in the way of counting a namespace.
+
+    Attributes:
+        pods: Why pods cannot be counted, by any key; texts begin with the pod's name.
+        quotas: Why quotas cannot be read, one sentence each.
+        unmatchable: Quota name → why its scopes cannot be evaluated.
+        uncountable: Pods with amounts that are too large to be counted, and their fields, by any
+            key.
+    """
+
+    pods: Mapping[str, str]
+    quotas: Iterable[str]
+    unmatchable: Mapping[str, str]
+    uncountable: Mapping[str, str] = field(default_factory=dict)
+
+
+def counting_conditions(problems: CountingProblems) -> tuple[Condition, ...]:
+    """Return what could be counted; when each of it began is not known here."""
+    quotas = [
+        *problems.quotas,
+        *(f"quota {name}: {why}" for name, why in sorted(problems.unmatchable.items())),
+    ]
+    pods = sorted(problems.pods.values())
+    return (
+        _counted(pods, quotas),
+        _readable(quotas, is_unmatchable=bool(problems.unmatchable)),
+        _countable(sorted(problems.uncountable.values())),
+    )
+
+
+def opted_out_conditions() -> tuple[Condition, ...]:
+    """Return the conditions of a ledger whose namespace has opted out."""
+    return (_OPTED_OUT, _readable([], is_unmatchable=False), _countable([]))
+
+
+def rebuilt_condition(message: str) -> Condition:
+    """Say that this ledger was made in the place of one that was lost."""
+    return Condition(REBUILT, "True", "LedgerLost", message)
+
+
+def merge_conditions(
+    present: tuple[Condition, ...], wanted: Iterable[Condition], now: str
+) -> tuple[Condition, ...]:
+    """Return the conditions to write; those of types that are not `wanted` stay as they are.
+
+    A condition whose status stays keeps the time since when it has been so.
+    """
+    known = {one.type: one for one in present}
+    for one in wanted:
+        former = known.get(one.type)
+        if former is None and (one.type, one.status) == (AMOUNTS_COUNTABLE, "True"):
+            continue  # few ledgers ever need it
+        is_same = former is not None and former.status == one.status and former.since
+        known[one.type] = replace(one, since=former.since if is_same and former else now)
+    return tuple(known.values())
+
+
+def _counted(pods: list[str], quotas: list[str]) -> Condition:
+    if pods:
+        return Condition(
+            COUNTED,
+            "False",
+            "PodsUnreadable",
+            f"usage stays as it was, because these pods cannot be read: {_listed(pods)}",
+        )
+    if quotas:
+        message = f"these quotas are not counted: {_listed(quotas)}"
+        return Condition(COUNTED, "False", "QuotasUnreadable", message)
+    return Condition(COUNTED, "True", "AllCounted")
+
+
+def _readable(quotas: list[str], *, is_unmatchable: bool) -> Condition:
+    if not quotas:
+        return Condition(QUOTAS_READABLE, "True", "AllReadable")
+    reason = "Unmatchable" if is_unmatchable else "Unreadable"
+    return Condition(QUOTAS_READABLE, "False", reason, _listed(quotas))
+
+
+def _countable(pods: list[str]) -> Condition:
+    if not pods:
+        return Condition(AMOUNTS_COUNTABLE, "True", "AllCountable")
+    message = (
+        "these pods ask for more than can be counted, which is above every limit of these "
+        f"resources: {_listed(pods)}"
+    )
+    return Condition(AMOUNTS_COUNTABLE, "False", "AmountsTooLarge", message)
+
+
+def _listed(texts: list[str]) -> str:
+    named = "; ".join(text[:_MAX_REASON_CHARACTERS] for text in texts[:_MAX_NAMED])
+    more = len(texts) - _MAX_NAMED
+    return f"{named}; and {more} more" if more > 0 else named

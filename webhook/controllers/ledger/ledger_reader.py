@@ -1,0 +1,128 @@
+"""Which ledger a namespace has, for whoever is about to reconcile it.
+
+A ledger that is gone took its reservations with it. Until no request that was admitted by it can
+be on its way any more, none is made, so that nothing is admitted either. One that somebody made
+unreadable is lost too, and replaced in the same way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
+from webhook.controllers.ledger.recorder import LedgerRecorder
+from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.ledger.apply_usage import seconds_until_new
+from webhook.state.ledgers import LedgerStore, LedgerVersion
+
+_log = logging.getLogger(__name__)
+
+
+class LedgerReader:
+    """Finds ledgers. Safe to use from several threads for different namespaces.
+
+    Args:
+        ledgers: Where ledgers are read.
+        usage_cache: Knows in which namespaces a ledger was seen.
+        timings: For how long a lost ledger stays away.
+        is_following: Returns whether a watch of the ledgers stands: what it showed last is then as
+            good as what could be read, for whoever writes over it finds out, and it shows the next.
+        recorder: Where it is told what was found.
+    """
+
+    def __init__(
+        self,
+        ledgers: LedgerStore,
+        usage_cache: UsageCache,
+        timings: ControllerTimings,
+        *,
+        is_following: Callable[[], bool],
+        recorder: LedgerRecorder,
+    ) -> None:
+        self._ledgers = ledgers
+        self._usage_cache = usage_cache
+        self._timings = timings
+        self._is_following = is_following
+        self._recorder = recorder
+
+    def cached(
+        self, namespace: str, state: NamespaceState, newer_than: int
+    ) -> LedgerVersion | None:
+        """Return what the watch of ledgers showed last, if that will do: something has changed.
+
+        A look for its own sake has to see what is there.
+        """
+        if state.reconciling_since is None or not self._is_following():
+            return None
+        version = self._ledgers.known(namespace)
+        is_newer = version is not None and version.resource_version > newer_than
+        return version if is_newer else None
+
+    def fetch(self, namespace: str, state: NamespaceState) -> LedgerVersion | None:
+        """Read the ledger; one that somebody made unreadable is lost, and will be replaced.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
+        try:
+            return self._ledgers.fetch(namespace)
+        except InvalidFieldError as err:
+            _log.error(
+                "the ledger cannot be read", extra={"namespace": namespace, "error": str(err)}
+            )
+            if state.lost_since is None:
+                self._recorder.repaired("unreadable")
+                self._recorder.warn(
+                    namespace, "", "LedgerUnreadable", f"the ledger is replaced: {err}"
+                )
+            with self._usage_cache.lock:
+                self._usage_cache.had_ledger.add(namespace)
+            state.has_reconciled = True  # the handlers say that they cannot decide
+            return self._ledgers.fetch_blank(namespace)
+
+    def has_no_ledger(self, namespace: str) -> bool:
+        """Return whether no ledger counts anything in a namespace, as the API server says now.
+
+        Raises:
+            ApiError: It does not answer.
+        """
+        known = self._ledgers.known(namespace)
+        if known is not None and known.ledger is not None:
+            return False
+        try:
+            version = self._ledgers.fetch(namespace)
+        except InvalidFieldError:
+            return False  # it is reconciled like any that cannot be read
+        return version is None or version.ledger is None
+
+    def lost_ledger_delay(
+        self, namespace: str, state: NamespaceState, version: LedgerVersion | None
+    ) -> float:
+        """Return how long there may be no ledger, because the former one was lost; 0 for none."""
+        now = self._timings.clock()
+        if state.lost_since is None and namespace in self._usage_cache.had_ledger:
+            state.lost_since = now
+            if version is None and state.last_write is not None:
+                if self._usage_cache.managed.namespaces.is_terminating(namespace):
+                    _log.info("the ledger went with its namespace", extra={"namespace": namespace})
+                    return self._seconds_until_new(state, now)
+                _log.error(
+                    "the ledger is gone; it stays away until its reservations are over",
+                    extra={"namespace": namespace},
+                )
+                self._recorder.repaired("lost")
+                self._recorder.warn(
+                    namespace,
+                    state.last_write.uid,
+                    "LedgerLost",
+                    "the ledger was deleted or emptied; nothing is admitted until what was "
+                    f"reserved in it is over, {self._timings.expire_seconds:g} s at most",
+                )
+        return self._seconds_until_new(state, now)
+
+    def _seconds_until_new(self, state: NamespaceState, now: float) -> float:
+        return seconds_until_new(
+            lost_since=state.lost_since, now=now, expire_seconds=self._timings.expire_seconds
+        )

@@ -1,0 +1,187 @@
+"""Write the ledger of a namespace by compare-and-swap, under a leadership, with its conditions.
+
+It is written only under the leadership in which it was counted. What a former leader has sent
+already comes too late when anybody has written since; when nobody has, it still says what is true.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from webhook.controllers.ledger.ledger_conditions import (
+    CountingProblems,
+    counting_conditions,
+    merge_conditions,
+    opted_out_conditions,
+    rebuilt_condition,
+)
+from webhook.controllers.ledger.namespace_state import ControllerTimings, LastWrite, NamespaceState
+from webhook.controllers.ledger.recorder import LedgerRecorder
+from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.controllers.runtime.leadership import NotLeadingError
+from webhook.kube.api import ApiError, ConflictError, NotFoundError
+from webhook.kube.metadata import time_text
+from webhook.quota.ledger.ledger import Condition, Ledger
+from webhook.state.ledgers import LedgerStore, LedgerVersion
+
+_log = logging.getLogger(__name__)
+
+
+class LedgerWriter:
+    """Writes ledgers. Safe to use from several threads for different namespaces.
+
+    Args:
+        ledgers: Where ledgers are written.
+        usage_cache: What was counted, and what could not be.
+        timings: The clocks.
+        is_current: Returns whether a leadership is still this process' own.
+        recorder: Where it is told what was written and found.
+    """
+
+    def __init__(
+        self,
+        ledgers: LedgerStore,
+        usage_cache: UsageCache,
+        timings: ControllerTimings,
+        *,
+        is_current: Callable[[int], bool],
+        recorder: LedgerRecorder,
+    ) -> None:
+        self._ledgers = ledgers
+        self._usage_cache = usage_cache
+        self._timings = timings
+        self._is_current = is_current
+        self._recorder = recorder
+
+    def create(self, namespace: str, epoch: int) -> LedgerVersion | None:
+        """Create an empty ledger, or read the one that somebody else created.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+            ApiError: The API server does not do it.
+            InvalidFieldError: The other one cannot be read.
+        """
+        if not self._is_current(epoch):
+            raise NotLeadingError
+        return self._ledgers.create(namespace)
+
+    def write(
+        self,
+        namespace: str,
+        state: NamespaceState,
+        version: LedgerVersion,
+        new_ledger: Ledger,
+        epoch: int,
+    ) -> LedgerVersion | None:
+        """Write by compare-and-swap; None when somebody else was first.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+            ApiError: The API server does not do it, or nobody knows whether it did.
+        """
+        if not self._is_current(epoch):
+            raise NotLeadingError
+        try:
+            written = self._ledgers.write(namespace, version, new_ledger)
+        except (ConflictError, NotFoundError):
+            return None
+        except ApiError:
+            state.last_write = None  # nobody knows what it says now
+            if state.lost_since is not None:
+                # it may be there, let requests in, and be lost once more before the next look
+                state.lost_since = self._timings.clock()
+            raise
+        self._recorder.reconciled("written")
+        return written
+
+    def record(
+        self,
+        namespace: str,
+        state: NamespaceState,
+        version: LedgerVersion,
+        new_ledger: Ledger,
+        *,
+        is_newest: bool,
+    ) -> None:
+        """Record what a ledger says now.
+
+        Args:
+            namespace: The namespace.
+            state: The same.
+            version: The ledger as it was written, or as it stays.
+            new_ledger: What it says.
+            is_newest: Whether there was no newer one when that was found out.
+        """
+        state.expiry.observe(new_ledger, version.uid)
+        with self._usage_cache.lock:
+            if is_newest:
+                state.usage.forget_deleted(new_ledger.reservations)
+            self._usage_cache.had_ledger.add(namespace)
+            state.lost_since = None
+            state.is_rejoining = False
+            state.last_write = LastWrite(version.uid, version.resource_version, new_ledger.accounts)
+
+    def with_conditions(
+        self, namespace: str, state: NamespaceState, new_ledger: Ledger, *, is_new: bool
+    ) -> Ledger:
+        """Return a ledger that says what could not be counted, and whether another was lost."""
+        wanted = self._conditions(namespace, state)
+        if is_new and state.lost_since is not None:
+            wanted += (
+                rebuilt_condition(
+                    "there was no ledger any more; this one was counted from the pods"
+                ),
+            )
+        return replace(
+            new_ledger, conditions=merge_conditions(new_ledger.conditions, wanted, self._now())
+        )
+
+    def write_uncounted_conditions(
+        self, namespace: str, state: NamespaceState, version: LedgerVersion | None, epoch: int
+    ) -> None:
+        """Say on a ledger that stays as it is why it is not counted any further.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+            ApiError: The API server does not do it.
+        """
+        wanted = self._conditions(namespace, state)
+        _log.error(
+            "usage cannot be counted", extra={"namespace": namespace, "why": wanted[0].message}
+        )
+        uid = "" if version is None else version.uid
+        self._recorder.warn(namespace, uid, "PodsUnreadable", wanted[0].message)
+        if version is None or version.ledger is None:
+            return
+        conditions = merge_conditions(version.ledger.conditions, wanted, self._now())
+        if conditions != version.ledger.conditions:
+            kept = replace(version.ledger, conditions=conditions)
+            self.write(namespace, state, version, kept, epoch)
+
+    def report_edited(self, namespace: str, uid: str, edited: list[str]) -> None:
+        """Tell of quotas that somebody had edited in the ledger that was written over, if any."""
+        if not edited:
+            return
+        _log.error("the ledger was edited", extra={"namespace": namespace, "quotas": edited})
+        self._recorder.repaired("edited")
+        self._recorder.warn(
+            namespace,
+            uid,
+            "LedgerRepaired",
+            f"somebody else had changed what is counted for quota {', '.join(edited)}; "
+            "it was counted again",
+        )
+
+    def _conditions(self, namespace: str, state: NamespaceState) -> tuple[Condition, ...]:
+        with self._usage_cache.lock:
+            pods, unmatchable = dict(state.unreadable_pods), state.usage.unmatchable
+            uncountable = state.usage.uncountable
+        if state.is_opted_out:
+            return opted_out_conditions()
+        quotas = self._usage_cache.managed.quotas_of(namespace).errors
+        return counting_conditions(CountingProblems(pods, quotas, unmatchable, uncountable))
+
+    def _now(self) -> str:
+        return time_text(self._timings.now())

@@ -1,0 +1,230 @@
+"""State of one namespace in the ledger controller, and when to reconcile it next."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from webhook.controllers.ledger.namespace_usage import NamespaceUsage
+from webhook.controllers.ledger.recent_binds import RecentBinds
+from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
+from webhook.controllers.queue.gated_pods import next_criteria
+from webhook.kube.informer import InformerTimings
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.ledger.ledger import Account, Ledger
+from webhook.quota.objects.model import Pod
+from webhook.quota.queue.queued_pods import CycleResult, QueueCriteria, QueuedPod, QueuePolicy
+from webhook.state.quota_cache import NamespaceQuotaView
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerTimings:
+    """When the ledger controller acts; all times are seconds.
+
+    Attributes:
+        write_interval_seconds: Between two writes of one ledger.
+        fold_seconds: From a bind to the write that turns its reservation into `used`. That frees
+            nothing, so it can wait for the binds behind it.
+        resync_seconds: Between two looks at a ledger where nothing happens.
+        followed_resync_seconds: The same where every change of a ledger is seen by a watch.
+        external_change_seconds: From another client's change of a ledger to the next look.
+        expire_seconds: How long a reservation is watched before it can expire.
+        drift_check_seconds: Between two comparisons of the count with a fresh list of the pods.
+        max_retry_seconds: Between two attempts at a namespace that fails again and again.
+        waits_at_start: Whether namespaces that are opted in when this process begins to lead, and
+            have no ledger, get one only after `expire_seconds`: it may have been lost, and with it
+            what was reserved in it. False where the cluster begins with this process.
+        workers: How many namespaces are reconciled at the same time.
+        clock: The monotonic clock.
+        now: The time of day, for people.
+        informer: Clock and pauses of the informer of pods.
+    """
+
+    write_interval_seconds: float = 0.1
+    fold_seconds: float = 0.5
+    resync_seconds: float = 10.0
+    followed_resync_seconds: float = 120.0
+    external_change_seconds: float = 0.5
+    expire_seconds: float = 45.0
+    drift_check_seconds: float = 600.0
+    max_retry_seconds: float = 30.0
+    waits_at_start: bool = False
+    workers: int = 4
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    informer: InformerTimings = field(default_factory=InformerTimings)
+
+
+@dataclass(frozen=True, slots=True)
+class LastWrite:
+    """What this process wrote into a ledger last.
+
+    Attributes:
+        uid: Of the ledger object.
+        resource_version: That its write gave it.
+        accounts: The quotas as they were counted; handlers only add to what is reserved in them.
+    """
+
+    uid: str
+    resource_version: int
+    accounts: Mapping[str, Account]
+
+    def edited(self, uid: str, found: Ledger) -> list[str]:
+        """Return the quotas of `found` that somebody else counted, or edited, since."""
+        if uid != self.uid:
+            return []
+        names = self.accounts.keys() | found.accounts.keys()
+        return sorted(name for name in names if self._differs(name, found))
+
+    def _differs(self, name: str, found: Ledger) -> bool:
+        one, other = self.accounts.get(name), found.accounts.get(name)
+        if one is None or other is None:
+            return True
+        return (one.observed, one.hard, one.used) != (other.observed, other.hard, other.used)
+
+
+@dataclass(slots=True, eq=False)
+class NamespaceState:
+    """A namespace that is opted in, or that has opted out and is to be left in order.
+
+    Attributes:
+        usage: What its pods use.
+        expiry: Its reservations.
+        unreadable_pods: Pod uid → why its usage is not known.
+        is_dirty: There is something to reconcile.
+        dirty_since: Since when; None when there is nothing.
+        reconciling_since: Since when there was what is being reconciled.
+        not_before: Not to be reconciled before.
+        due: When what is to be reconciled should be; infinity when there is nothing.
+        failures: How often reconciling has failed in a row.
+        has_reconciled: All has been said at least once since the namespace is tracked, or that has
+            failed for a reason that waiting does not cure.
+        last_write: What this process wrote last in this leadership; None when that is not known.
+        uncharge_at: Uid of a pod that is being deleted → when it is no longer charged.
+        lost_since: When the ledger was found to be gone in this leadership.
+        confirmed_version: Up to which version a list of the pods showed nothing that is not
+            counted; the cache of all pods may not have come as far.
+        is_opted_out: It has opted out.
+        is_rejoining: It had left, and nothing was written since; what the ledger counts is from
+            before.
+        criteria: What its waiting pods were judged by last.
+        last_cycle: What was decided about its waiting pods last, in this leadership.
+        wait_history: Uid of a pod that does not fit → since when, and how many have passed it.
+        unplaced_since: Uid of a pod that no node takes → since when.
+        untried_since: Uid of a pod without gates that no scheduler has tried → since when.
+        excess: Shared quota of which the namespace holds more than it needs → since when, and how
+            much it holds.
+        recent_binds: Pods that got their nodes since the ledger was written last.
+    """
+
+    usage: NamespaceUsage
+    expiry: ReservationExpiry
+    unreadable_pods: dict[str, str] = field(default_factory=dict)
+    is_dirty: bool = True
+    dirty_since: float | None = None
+    reconciling_since: float | None = None
+    not_before: float = 0.0
+    due: float = math.inf
+    failures: int = 0
+    has_reconciled: bool = False
+    last_write: LastWrite | None = None
+    uncharge_at: dict[str, float] = field(default_factory=dict)
+    lost_since: float | None = None
+    confirmed_version: int = 0
+    is_opted_out: bool = False
+    is_rejoining: bool = False
+    criteria: QueueCriteria | None = None
+    last_cycle: CycleResult | None = None
+    wait_history: dict[str, tuple[float, int]] = field(default_factory=dict)
+    unplaced_since: dict[str, float] = field(default_factory=dict)
+    untried_since: dict[str, float] = field(default_factory=dict)
+    excess: dict[str, tuple[float, ResourceList]] = field(default_factory=dict)
+    recent_binds: RecentBinds = field(default_factory=RecentBinds)
+
+    @property
+    def is_removable(self) -> bool:
+        """Whether it has opted out, nothing is left to say, and no pod is behind our gate."""
+        return self.is_opted_out and not self.is_dirty and not len(self.usage.gated_pods)
+
+    def track_unplaced(self, pod: Pod, now: float) -> None:
+        """Note since when a pod that may be scheduled has no node, and whether it was tried."""
+        is_open = not (pod.is_gated or pod.is_assigned)
+        for times, is_so in (
+            (self.unplaced_since, pod.is_unplaced),
+            (self.untried_since, not pod.is_unplaced),
+        ):
+            if is_open and is_so:
+                times.setdefault(pod.uid, now)
+            else:
+                times.pop(pod.uid, None)
+
+    def remove_pod(self, uid: str) -> None:
+        """Stop counting a pod that was deleted."""
+        self.usage.remove(uid)
+        for times in (self.uncharge_at, self.unplaced_since, self.untried_since):
+            times.pop(uid, None)
+
+    def queue(
+        self, seen: NamespaceQuotaView, policy: QueuePolicy, *, earliest: float | None
+    ) -> tuple[QueuedPod, ...]:
+        """Return the pods that wait, in their order.
+
+        Args:
+            seen: The quotas as they are cached.
+            policy: Queueing policy.
+            earliest: Room is kept for a pod without a gate that is without a node since later than
+                this moment; None where every pod gets a gate.
+        """
+        waiting = self.usage.gated_pods
+        self.criteria = next_criteria(self.criteria, self.usage.quotas, seen, policy)
+        if self.is_opted_out:  # nothing is held here any more: every gate goes
+            queue = waiting.ordered(self.criteria)
+            return tuple(replace(one, claim=None, quotas=(), blocker=None) for one in queue)
+        if earliest is None:
+            return waiting.ordered(self.criteria)
+        in_flight = {
+            uid
+            for times in (self.untried_since, self.unplaced_since)
+            for uid, since in times.items()
+            if since > earliest
+        }
+        return waiting.with_in_flight(self.criteria, in_flight)
+
+    def next_reconcile_at(self, resync_seconds: float) -> float:
+        """Return when it is to be reconciled if nothing changes."""
+        if self.is_dirty:
+            return self.not_before if self.due == math.inf else max(self.not_before, self.due)
+        expiry = self.expiry.next_due()
+        resync = self.not_before + resync_seconds
+        return resync if expiry is None else min(resync, max(self.not_before, expiry))
+
+    def reset(self) -> None:
+        """Forget what an earlier leadership has seen: others may have led since.
+
+        Reservations are watched from now on, and a ledger that is gone is waited for from now on.
+        """
+        self.expiry.reset()
+        self.lost_since = self.last_write = self.dirty_since = self.last_cycle = None
+        self.failures = 0
+        self.not_before = 0.0
+        self.excess.clear()
+        self.recent_binds.reset()
+
+    def begin_reconcile(self) -> None:
+        """Begin a reconciliation: later changes need another one."""
+        self.is_dirty = False
+        self.due = math.inf
+        self.reconciling_since, self.dirty_since = self.dirty_since, None
+
+    def finish_reconcile(self, not_before: float, *, is_done: bool) -> None:
+        """Record that it was reconciled, or has to be again, but not before `due`."""
+        self.not_before = not_before
+        if not is_done:
+            self.is_dirty = True
+            self.dirty_since = (
+                self.reconciling_since if self.reconciling_since is not None else self.dirty_since
+            )
+        self.has_reconciled = self.has_reconciled or is_done

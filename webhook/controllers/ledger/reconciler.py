@@ -1,0 +1,286 @@
+"""Write into one ledger what follows from the count of its namespace.
+
+What is there comes from `ledger_reader`, what is written goes through `ledger_writer`. In between
+the grants of shared quotas are raised, and the queue of gated pods is run.
+
+A namespace that opts out leaves a ledger in which nothing is counted: what happens there from then
+on is not seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from webhook.controllers.ledger.ledger_reader import LedgerReader
+from webhook.controllers.ledger.ledger_writer import LedgerWriter
+from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
+from webhook.controllers.ledger.recorder import LedgerRecorder
+from webhook.controllers.ledger.unguarded_binds import UnguardedBinds
+from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.controllers.queue.controller import PodQueues
+from webhook.controllers.shared.grant_transaction import GrantTransaction, begin
+from webhook.controllers.shared.shared_context import SharedQuotaContext
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.ledger.apply_usage import Expiry
+from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.queue.queued_pods import CycleResult
+from webhook.state.ledgers import LedgerStore, LedgerVersion
+
+_log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 1.0
+_UNCONFIRMED_SECONDS: Final = 0.5
+_LOST_LEDGER_POLL_SECONDS: Final = 5.0
+_MAX_CONFLICTS: Final = 8
+"""How often a race with the handlers is run before others get their turn."""
+
+
+class _WriteConflictError(Exception):
+    """Somebody else wrote the ledger between the reading and the writing.
+
+    Attributes:
+        resource_version: Which version was read.
+    """
+
+    def __init__(self, resource_version: int) -> None:
+        super().__init__(f"version {resource_version} is not the newest")
+        self.resource_version = resource_version
+
+
+class LedgerReconciler:
+    """Reconcile ledgers. Safe to use from several threads for different namespaces.
+
+    Args:
+        ledgers: Where ledgers are read and written.
+        usage_cache: What was counted.
+        pod_queues: Who waits in each namespace; what they decide goes into the same write.
+        shared: What each holds of quotas that it shares with others.
+        timings: When to act.
+        is_current: Returns whether a leadership is still this process' own.
+        verify: Compares a count with a list of the pods that is made now.
+        is_following: Returns whether a watch of the ledgers stands.
+        recorder: Where it is told what was found.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
+        self,
+        ledgers: LedgerStore,
+        usage_cache: UsageCache,
+        pod_queues: PodQueues,
+        shared: SharedQuotaContext,
+        timings: ControllerTimings,
+        *,
+        is_current: Callable[[int], bool],
+        verify: Callable[[str, NamespaceState], bool],
+        is_following: Callable[[], bool],
+        recorder: LedgerRecorder,
+    ) -> None:
+        self._usage_cache = usage_cache
+        self._pod_queues = pod_queues
+        self._shared = shared
+        self._timings = timings
+        self._is_current = is_current
+        self._verify = verify
+        self._recorder = recorder
+        self._reader = LedgerReader(
+            ledgers, usage_cache, timings, is_following=is_following, recorder=recorder
+        )
+        self._writer = LedgerWriter(
+            ledgers, usage_cache, timings, is_current=is_current, recorder=recorder
+        )
+        self._unguarded = UnguardedBinds(usage_cache, shared.participation, timings, recorder)
+
+    def reconcile(self, namespace: str, state: NamespaceState, epoch: int) -> float | None:
+        """Write what follows from the count; return when to try again, None when all is said.
+
+        Handlers that write all the time win most races, and the ledger grows until this one is won:
+        who loses one reads again at once.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+            ApiError: The API server does not do it.
+            InvalidFieldError: The pods of the namespace cannot be counted.
+        """
+        if (
+            state.is_opted_out
+            and len(state.usage.gated_pods)
+            and self._has_opted_back_in(namespace)
+        ):
+            return RETRY_SECONDS
+        if state.is_opted_out and self._has_nothing_recorded(namespace):
+            self._release_all(namespace, state, epoch)
+            return None
+        lost = 0
+        for _ in range(_MAX_CONFLICTS):
+            try:
+                return self._reconcile_once(namespace, state, epoch, newer_than=lost)
+            except _WriteConflictError as race:
+                self._recorder.reconciled("conflict")
+                lost = race.resource_version
+        return self._timings.write_interval_seconds
+
+    def _reconcile_once(
+        self, namespace: str, state: NamespaceState, epoch: int, *, newer_than: int
+    ) -> float | None:
+        """Reconcile once; return as `reconcile`.
+
+        Raises:
+            _WriteConflictError: Somebody else wrote first.
+        """
+        version = self._reader.cached(namespace, state, newer_than)
+        is_fetched = version is None
+        if version is None:
+            version = self._reader.fetch(namespace, state)
+        if state.unreadable_pods and not state.is_opted_out:
+            # what such a pod takes is not known, and usage is never counted too low
+            self._writer.write_uncounted_conditions(namespace, state, version, epoch)
+            raise InvalidFieldError("", next(iter(state.unreadable_pods.values())))
+        if version is None or version.ledger is None:
+            wait = self._reader.lost_ledger_delay(namespace, state, version)
+            if not state.usage.quotas.quotas and version is None:
+                self._release_all(namespace, state, epoch)
+                return None
+            if wait:
+                return min(wait, _LOST_LEDGER_POLL_SECONDS)  # it may come back by itself
+            version = version or self._writer.create(namespace, epoch)
+            if version is None or version.ledger is not None:
+                return self._timings.write_interval_seconds
+        required_version = (
+            0 if state.is_opted_out else self._usage_cache.managed.required_version(namespace)
+        )
+        is_behind = self._usage_cache.complete_version(state) < required_version
+        if (is_behind or self._is_first(state, version)) and not self._verify(namespace, state):
+            _log.info("pods have not all been seen yet", extra={"namespace": namespace})
+            return _UNCONFIRMED_SECONDS
+        with begin(self._shared, namespace, state, version.ledger, epoch) as transaction:
+            if transaction is None:
+                return self._timings.write_interval_seconds
+            return self._write(
+                transaction,
+                state,
+                version,
+                epoch,
+                required_version=required_version,
+                is_fetched=is_fetched,
+            )
+
+    def _is_first(self, state: NamespaceState, version: LedgerVersion) -> bool:
+        """Whether the ledger counts nothing that says how far pods have to have been seen."""
+        is_empty = version.ledger is None or not version.ledger.accounts or state.is_rejoining
+        return is_empty and bool(state.usage.quotas.quotas)
+
+    def _write(
+        self,
+        transaction: GrantTransaction,
+        state: NamespaceState,
+        version: LedgerVersion,
+        epoch: int,
+        *,
+        required_version: int,
+        is_fetched: bool,
+    ) -> float | None:
+        """Write what follows from the count and this version; return as `reconcile`.
+
+        A ledger that says the same is written again where handlers wait for a newer count.
+        """
+        namespace = transaction.namespace
+        expired: Mapping[str, Expiry] = {}
+        edited: list[str] = []
+        if version.ledger is None:
+            state.expiry.reset()
+        else:
+            if state.last_write is not None:
+                edited = state.last_write.edited(version.uid, version.ledger)
+            state.expiry.observe(version.ledger, version.uid)
+            expired = state.expiry.expired(namespace, version.ledger, state.usage.observed)
+        update = self._usage_cache.next_ledger(namespace, state, version.ledger, expired)
+        if update is None:
+            _log.info("the count cannot be written yet", extra={"namespace": namespace})
+            self._recorder.reconciled("stale")
+            # reservations that nobody has asked about yet may be all that it waits for
+            has_more = (state.expiry.next_due() or math.inf) <= self._timings.clock()
+            return self._timings.write_interval_seconds if has_more else RETRY_SECONDS
+        prepared = transaction.prepare(update)
+        if prepared is None:
+            raise _WriteConflictError(version.resource_version)
+        cycle = self._pod_queues.run_cycle(state, prepared.ledger, prepared.queue)
+        granted = transaction.raise_grants(
+            cycle.ledger or prepared.ledger, has_released=bool(cycle.released)
+        )
+        if granted is None:
+            raise _WriteConflictError(version.resource_version)
+        ledger = self._writer.with_conditions(
+            namespace, state, granted, is_new=version.ledger is None
+        )
+        written: LedgerVersion | None = None
+        if version.ledger is None or not _is_up_to_date(version.ledger, ledger, required_version):
+            written = self._unguarded.write_and_report(
+                namespace,
+                state,
+                version,
+                ledger,
+                partial(self._writer.write, namespace, state, version, ledger, epoch),
+                is_edited=bool(edited),
+            )
+            if written is None:
+                raise _WriteConflictError(version.resource_version)
+            self._writer.report_edited(namespace, version.uid, edited)
+            lost = expired.keys() - ledger.reservations.keys()
+            self._pod_queues.report_lost_reservations(namespace, state, lost)
+            version = written
+        else:
+            self._recorder.reconciled("unchanged")
+        # of a ledger that was neither read nor written over, a newer one may be on its way here,
+        # with a reservation of a pod that is gone
+        is_newest = is_fetched or version is written
+        self._writer.record(namespace, state, version, ledger, is_newest=is_newest)
+        transaction.lower_grants()
+        transaction.close(ledger)
+        self._commit_cycle(namespace, state, cycle, epoch)
+        return None
+
+    def _has_opted_back_in(self, namespace: str) -> bool:
+        """Return whether a namespace that is left has opted in by now.
+
+        Gates go for good, so what a cache shows does not suffice: its watch may be silent.
+        """
+        return self._shared.participation.is_opted_in(namespace)
+
+    def _has_nothing_recorded(self, namespace: str) -> bool:
+        """Return whether no ledger counts anything in a namespace, and no shared quota names it.
+
+        What it holds of those is given back when it is reconciled.
+        """
+        return self._reader.has_no_ledger(namespace) and not self._shared.quotas_naming(namespace)
+
+    def _release_all(self, namespace: str, state: NamespaceState, epoch: int) -> None:
+        """Take all gates off in a namespace without quotas, and write no ledger into it.
+
+        What else the object says, of shadow mode, stays as it is.
+        """
+        cycle = self._pod_queues.run_cycle(state, None, self._usage_cache.queue(namespace, state))
+        self._commit_cycle(namespace, state, cycle, epoch)
+
+    def _commit_cycle(
+        self, namespace: str, state: NamespaceState, cycle: CycleResult, epoch: int
+    ) -> None:
+        """Let those go who may: what was decided about them is known to be written."""
+        since = (
+            self._timings.clock() if state.reconciling_since is None else state.reconciling_since
+        )
+        self._pod_queues.commit(
+            namespace, state, cycle, since=since, is_leader=lambda: self._is_current(epoch)
+        )
+
+
+def _is_up_to_date(present: Ledger, new_ledger: Ledger, required_version: int) -> bool:
+    version = present.pods_resource_version
+    return (
+        version >= required_version
+        and replace(new_ledger, pods_resource_version=version) == present
+    )

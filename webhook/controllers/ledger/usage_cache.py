@@ -1,0 +1,386 @@
+"""Usage of the pods of all managed namespaces, counted as the caches change.
+
+Everything here is memory: the informers' threads count, whoever reconciles asks. A namespace is
+counted whether this process leads or not, so that a standby can take over at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
+from webhook.controllers.ledger.namespace_usage import NamespaceUsage
+from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
+from webhook.controllers.ledger.terminating import TerminatingPods
+from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.controllers.queue.reservation_ttl import expires_at, is_releasable
+from webhook.kube.api import PODS, ClusterApi
+from webhook.kube.informer import Change, Informer
+from webhook.quota.charging.deferral import deferred_quotas
+from webhook.quota.ledger.apply_usage import Expiry, apply_usage
+from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.objects.compact import compact_pod
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.queue.queued_pods import QueuedPod, QueuePolicy
+from webhook.state.object_decoders import decode_pod
+from webhook.state.well_known import SCHEDULING_GATE
+
+NAMESPACE_CACHE_LAG_SECONDS: Final = 5.0
+"""By how much what is shown of namespaces is expected to lag behind what is shown of pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerUpdate:
+    """What follows from a count.
+
+    Attributes:
+        ledger: The ledger that follows.
+        queue: The pods that wait, in their order, judged by the quotas of the ledger; among them,
+            where pods may do without a gate, those that are underway and stand before others, for
+            as long as one is waited for that no node takes.
+    """
+
+    ledger: Ledger
+    queue: tuple[QueuedPod, ...]
+
+
+class UsageCache:
+    """Usage of every tracked namespace. `lock` guards everything but the informer.
+
+    Args:
+        api: The API server.
+        managed: Which namespaces are to be counted, and by which quotas.
+        timings: When to act.
+        on_change: Told, with the lock held, of a namespace that is to be reconciled, and when.
+        policy: How queues of gated pods move.
+        gate_release_seconds: For how long no node takes a released pod until it loses its
+            reservation.
+        may_admit_ungated: Returns whether pods of a namespace may do without a gate while there is
+            room.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        managed: ManagedNamespaces,
+        timings: ControllerTimings,
+        on_change: Callable[[str, float], None],
+        *,
+        policy: Callable[[], QueuePolicy] = QueuePolicy,
+        gate_release_seconds: Callable[[], float] = lambda: 60.0,
+        may_admit_ungated: Callable[[str], bool] = lambda _namespace: False,
+    ) -> None:
+        self._policy = policy
+        self._gate_release_seconds = gate_release_seconds
+        self._may_admit_ungated = may_admit_ungated
+        self.lock: Final = threading.Lock()
+        self.managed: Final = managed
+        self.namespaces: Final[dict[str, NamespaceState]] = {}
+        self.had_ledger: Final[set[str]] = set()
+        """Namespaces in which a ledger was seen or may have been: without one, it was lost."""
+        self.pods: Final = Informer(
+            api, PODS, transform=compact_pod, timings=timings.informer, decode=decode_pod
+        )
+        self._api = api
+        self._timings = timings
+        self._on_change = on_change
+        self._newest_change = 0
+        self._terminating = TerminatingPods()
+        self.pods.add_handler(self._on_pod)
+        managed.quotas.informer.add_handler(self._on_quota)
+        managed.namespaces.informer.add_handler(self._on_namespace)
+        if managed.quotas.shared is not None:
+            managed.quotas.shared.on_specs(self._on_shared_specs)
+
+    @property
+    def are_synced(self) -> bool:
+        """Whether all pods, quotas and namespaces have been listed."""
+        return self.pods.has_synced and self.managed.are_synced
+
+    def recount(self) -> None:
+        """Count everything again, because other resources are deferred, or others are exempt.
+
+        A namespace that is exempt now is left as if it had opted out. What happened in one that is
+        not any more was not seen.
+        """
+        with self.lock:
+            exempt = self.managed.exempt()
+            for namespace, is_deferred in self.managed.namespaces.informer.items().items():
+                state = self.namespaces.get(namespace)
+                if not is_deferred or namespace in exempt:
+                    if state is not None and not state.is_opted_out:
+                        self.stop_tracking(namespace, state)
+                elif state is None or state.is_opted_out:
+                    self.track(namespace).is_rejoining = True
+                else:
+                    self.refresh_quotas(namespace, state)
+                    self.mark_dirty(namespace, state)
+
+    def sharing_namespaces(self, name: str) -> list[str]:
+        """Return the namespaces that take part in a shared quota, as far as is known."""
+        with self.lock:
+            return [
+                namespace
+                for namespace, state in self.namespaces.items()
+                if not state.is_opted_out and self.managed.takes_part(namespace, name)
+            ]
+
+    def any_failing(self, namespaces: Set[str]) -> bool:
+        """Return whether one of these namespaces could not be reconciled when it was tried last."""
+        with self.lock:
+            return any(
+                state.failures and namespace in namespaces
+                for namespace, state in self.namespaces.items()
+            )
+
+    def clear_abandoned(self, namespace: str) -> None:
+        """Leave a namespace that is not tracked, and has a ledger that counts still."""
+        with self.lock:
+            if namespace not in self.namespaces:
+                self.stop_tracking(namespace, self.track(namespace))
+
+    def requeue_waiting_for(self, name: str) -> None:
+        """Look again at the namespaces in which pods may wait for a shared quota."""
+        with self.lock:
+            for namespace, state in self.namespaces.items():
+                is_about = any(one.name == name for one in state.usage.quotas.quotas)
+                if is_about and len(state.usage.gated_pods):
+                    self.mark_dirty(namespace, state)
+
+    def complete_version(self, state: NamespaceState) -> int:
+        """Return up to which version all pods of a namespace are counted."""
+        return max(self.pods.resource_version, state.confirmed_version)
+
+    def may_predate_opt_in(self, namespace: str, state: NamespaceState, ledger: Ledger) -> bool:
+        """Return whether a ledger may be from before the namespace opted in.
+
+        It has whatever was reserved. What ran there since, and how waiting pods changed, nobody
+        asked about.
+        """
+        return state.is_rejoining or ledger.min_pod_version < self.managed.opted_in_at(namespace)
+
+    def refresh_quotas(self, namespace: str, state: NamespaceState) -> None:
+        """Count for the quotas as they are cached; call with the lock held.
+
+        What the cache showed when the namespace came may have been before its first list.
+        """
+        if not state.is_opted_out:
+            state.usage.set_quotas(self.managed.quotas_of(namespace).deferred)
+
+    def next_ledger(
+        self,
+        namespace: str,
+        state: NamespaceState,
+        ledger: Ledger | None,
+        expired: Mapping[str, Expiry],
+    ) -> LedgerUpdate | None:
+        """Return the ledger that follows; None while the cache is older than what was counted.
+
+        None too when the namespace is counted anew meanwhile: this count gets no more changes.
+        While a change, or a whole list, is being taken in, what is counted can be newer than the
+        version up to which the cache is complete. The older of the two is what may be written
+        over, the newer what is said to have been counted.
+        """
+        with self.lock:
+            if self.namespaces.get(namespace) is not state:
+                return None
+            complete = self.complete_version(state)
+            if ledger is not None and complete < ledger.pods_resource_version:
+                return None
+            count = state.usage.totals(max(complete, self._newest_change))
+            is_before = ledger is not None and self.may_predate_opt_in(namespace, state, ledger)
+            following = apply_usage(ledger, count, expired=expired, is_from_before=is_before)
+            if following is None:
+                return None
+            return LedgerUpdate(following, self._queue(namespace, state))
+
+    def queue(self, namespace: str, state: NamespaceState) -> tuple[QueuedPod, ...]:
+        """Return the pods that wait, in their order."""
+        with self.lock:
+            return self._queue(namespace, state)
+
+    def orphaned_gate_namespaces(self) -> set[str]:
+        """Return namespaces that are not tracked and have pods behind our gate; lock held.
+
+        They opted out while nobody led, or before all of their gates were off.
+        """
+        return {
+            pod.namespace
+            for pod in self.pods.items().values()
+            if SCHEDULING_GATE in pod.scheduling_gates
+            and not self.managed.is_managed(pod.namespace)
+        } - self.namespaces.keys()
+
+    def uncharge_stuck_pods(self, now: float) -> None:
+        """Stop charging pods that have been terminating for too long."""
+        with self.lock:
+            for namespace, uid in self._terminating.pop_due(self.namespaces, now):
+                state = self.namespaces[namespace]
+                state.usage.mark_stuck(uid)
+                self.mark_dirty(namespace, state)
+
+    def requeue_waiting(self) -> None:
+        """Look again at every namespace in which pods wait: lines move by other rules."""
+        with self.lock:
+            for namespace, state in self.namespaces.items():
+                if len(state.usage.gated_pods):
+                    self.mark_dirty(namespace, state)
+
+    def requeue_after(self, namespace: str, seconds: float) -> None:
+        """Look at a namespace after some seconds: something in it came to nothing."""
+        with self.lock:
+            state = self.namespaces.get(namespace)
+            if state is not None:
+                self.mark_dirty(namespace, state, delay_seconds=seconds)
+
+    # -- with the lock held --------------------------------------------------------------------
+
+    def _queue(self, namespace: str, state: NamespaceState) -> tuple[QueuedPod, ...]:
+        if not len(state.usage.gated_pods):
+            return ()
+        earliest = None
+        if self._may_admit_ungated(namespace):
+            earliest = self._timings.clock() - self._gate_release_seconds()
+        return state.queue(self.managed.quotas_of(namespace), self._policy(), earliest=earliest)
+
+    def mark_dirty(
+        self, namespace: str, state: NamespaceState, *, delay_seconds: float = 0.0
+    ) -> None:
+        """Note that there is something to reconcile, and that it can wait for some seconds."""
+        now = self._timings.clock()
+        if state.dirty_since is None:
+            state.dirty_since = now
+        state.is_dirty = True
+        state.due = min(state.due, now + delay_seconds)
+        self._on_change(namespace, max(state.not_before, state.due))
+
+    def track(self, namespace: str, *, not_before: float = 0.0) -> NamespaceState:
+        """Begin to count a namespace from what the caches hold; later changes follow.
+
+        It is not reconciled before `not_before`.
+        """
+        watch = ReservationExpiry(
+            self._api,
+            expire_seconds=self._timings.expire_seconds,
+            clock=self._timings.clock,
+            kept_until=lambda one: expires_at(
+                self.namespaces.get(namespace), one, self._gate_release_seconds()
+            ),
+        )
+        former = self.namespaces.get(namespace)
+        state = NamespaceState(NamespaceUsage(), watch, not_before=not_before)
+        if former is not None:
+            state.lost_since = former.lost_since
+            state.is_rejoining = former.is_opted_out or former.is_rejoining
+        state.usage.set_quotas(self.managed.quotas_of(namespace).deferred)
+        self.namespaces[namespace] = state
+        for pod in self.pods.in_namespace(namespace):
+            self.put_pod(namespace, state, pod)
+        for key, error in self.pods.errors().items():
+            entry = self.pods.entry(key)
+            if entry is not None and key.partition("/")[0] == namespace:
+                state.unreadable_pods[entry.uid] = f"{key}: {error}"
+        self.mark_dirty(namespace, state)
+        return state
+
+    def stop_tracking(self, namespace: str, state: NamespaceState) -> None:
+        """Leave a namespace with a ledger in which nothing is counted."""
+        state.is_opted_out = True
+        state.usage.set_quotas(deferred_quotas((), self.managed.deferred_keys()))
+        self.mark_dirty(namespace, state)
+
+    def put_pod(self, namespace: str, state: NamespaceState, pod: Pod) -> None:
+        """Count a pod that is new or has changed."""
+        # a cache can be ahead of its handlers, so what is counted may be newer than any change
+        self._newest_change = max(self._newest_change, int(pod.resource_version or 0))
+        state.usage.put(pod)
+        now = self._timings.clock()
+        state.track_unplaced(pod, now)
+        self._terminating.track(namespace, state, pod, now)
+
+    # -- events, on the informers' threads -----------------------------------------------------
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        namespace = change.key.partition("/")[0]
+        with self.lock:
+            self._newest_change = max(self._newest_change, change.resource_version)
+            state = self.namespaces.get(namespace)
+            if state is None:
+                if change.new is not None and SCHEDULING_GATE in change.new.scheduling_gates:
+                    self._stop_tracking_later(namespace)
+                return
+            try:
+                self._count_pod(namespace, state, change)
+            except Exception as err:
+                state.unreadable_pods[change.uid] = f"{change.key}: {err}"
+                raise
+            finally:
+                can_wait = _frees_no_quota(change) and not is_releasable(state, change.uid)
+                self.mark_dirty(
+                    namespace, state, delay_seconds=self._timings.fold_seconds * can_wait
+                )
+
+    def _stop_tracking_later(self, namespace: str) -> None:
+        """Leave a namespace that is not tracked, and in which a pod has come with our gate.
+
+        The pod was on its way when the namespace opted out, or it brings the gate with it. Perhaps
+        the namespace has opted in a moment ago, which another watch shows: there is time for that.
+        """
+        is_known = self.managed.namespaces.informer.has_synced
+        if is_known and not self.managed.is_managed(namespace):
+            due = self._timings.clock() + NAMESPACE_CACHE_LAG_SECONDS
+            self.stop_tracking(namespace, self.track(namespace, not_before=due))
+
+    def _count_pod(self, namespace: str, state: NamespaceState, change: Change[Pod]) -> None:
+        state.unreadable_pods.pop(change.uid, None)
+        if change.type == "DELETED":
+            state.remove_pod(change.uid)
+        elif change.new is None:
+            state.unreadable_pods[change.uid] = f"{change.key}: {change.error}"
+        else:
+            before = state.usage.pod(change.uid)
+            state.recent_binds.observe(before, change.new, self.pods.resource_version)
+            self.put_pod(namespace, state, change.new)
+
+    def _on_quota(self, change: Change[ResourceQuota]) -> None:
+        namespace = change.key.partition("/")[0]
+        with self.lock:
+            state = self.namespaces.get(namespace)
+            if state is not None and not state.is_opted_out:
+                self.refresh_quotas(namespace, state)
+                self.mark_dirty(namespace, state)
+
+    def _on_shared_specs(self) -> None:
+        with self.lock:
+            for namespace, state in self.namespaces.items():
+                if state.is_opted_out:
+                    continue
+                former = state.usage.quotas
+                self.refresh_quotas(namespace, state)
+                is_unreadable = bool(self.managed.quotas_of(namespace).errors)
+                if is_unreadable or state.usage.quotas is not former:
+                    self.mark_dirty(namespace, state)
+
+    def _on_namespace(self, change: Change[bool]) -> None:
+        with self.lock:
+            state = self.namespaces.get(change.key)
+            if change.type == "DELETED":
+                self.namespaces.pop(change.key, None)
+                self.had_ledger.discard(change.key)
+            elif change.new is not True:
+                if state is not None:
+                    self.stop_tracking(change.key, state)
+            elif state is not None and not state.is_opted_out:
+                self.mark_dirty(change.key, state)  # handlers wait for a ledger that is not older
+            elif change.key not in self.managed.exempt():
+                self.track(change.key)
+
+
+def _frees_no_quota(change: Change[Pod]) -> bool:
+    """Return whether a pod is new, waits or got its node: no room that others wait for."""
+    new = change.new
+    took_nothing = change.old is None or not change.old.is_assigned
+    return change.type != "DELETED" and new is not None and took_nothing and not new.is_deleting

@@ -1,0 +1,78 @@
+"""The namespaces that are opted in, and their quotas, as caches show them now.
+
+What is counted (`ledger.usage_cache`) and what is masked (`mask.controller`) follows a moment
+later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import NamespaceQuotaView, QuotaCache
+from webhook.state.shared_cache import Specs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedNamespaces:
+    """What decides whether and how a namespace is deferred. Safe to use from several threads.
+
+    Attributes:
+        quotas: The cached quotas.
+        namespaces: The cached namespaces.
+        exempt: Returns which namespaces are never touched.
+        unmasked: Returns the namespaces of which nothing may be hidden although they are guarded,
+            because they are going to be exempt.
+    """
+
+    quotas: QuotaCache
+    namespaces: NamespaceCache
+    exempt: Callable[[], Set[str]] = frozenset
+    unmasked: Callable[[], Set[str]] = frozenset
+
+    @property
+    def are_synced(self) -> bool:
+        """Whether all quotas and namespaces have been listed."""
+        shared = self.quotas.shared
+        return (
+            (shared is None or shared.is_known)
+            and self.quotas.informer.has_synced
+            and self.namespaces.informer.has_synced
+        )
+
+    def is_managed(self, namespace: str) -> bool:
+        """Return whether a namespace is opted in, as far as is known, and not exempt."""
+        is_deferred = self.namespaces.informer.get(namespace) is True
+        return is_deferred and namespace not in self.exempt()
+
+    def deferred_keys(self) -> Set[str]:
+        """Return which resources are deferred now."""
+        return self.quotas.keys()
+
+    def opted_in_at(self, namespace: str) -> int:
+        """Return the version of the Namespace by which it opted in; 0 if that was never seen."""
+        return self.namespaces.opted_in_at(namespace)
+
+    def required_version(self, namespace: str) -> int:
+        """Return up to which version pods have to have been counted in a ledger.
+
+        A handler that has just started knows no better than that a namespace opted in by its
+        present version, and waits for a ledger that is not older.
+        """
+        entry = self.namespaces.informer.entry(namespace)
+        known = 0 if entry is None else entry.resource_version
+        return max(known, self.opted_in_at(namespace))
+
+    def quotas_of(self, namespace: str) -> NamespaceQuotaView:
+        """Return the quotas of a namespace."""
+        return self.quotas.in_namespace(namespace)
+
+    def shared_specs(self) -> Specs:
+        """Return the quotas that namespaces share."""
+        shared = self.quotas.shared
+        return () if shared is None else shared.specs
+
+    def takes_part(self, namespace: str, name: str) -> bool:
+        """Return whether a namespace takes part in a shared quota."""
+        return any(one.name == name for one in self.quotas_of(namespace).deferred.quotas)

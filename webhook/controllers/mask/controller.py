@@ -1,0 +1,390 @@
+"""Keep the deferred resources out of the status of quotas, and bring them back when they are not.
+
+The API server's own quota check reads `status.hard`. Where a namespace defers, a mutating policy or
+webhook hides the deferred resources from it. When that is missing or comes too late, this puts it
+right; until then the platform is as strict as it always was.
+
+Nothing is hidden that nobody guards: before it hides, this asks the API server itself whether the
+namespace still defers and the guard at the bind stands. Where it does not, everything is brought
+back, also what was hidden before.
+
+When a namespace opts out or becomes exempt, or a quota is excluded, nothing hides them any more but
+the quota controller writes a status only when a pod ends, `spec.hard` changes, or every five
+minutes. So the status is completed here, at once: `hard` together with a count of the pods, because
+the API server refuses every pod while a limited resource has no `used`. Pods that were created
+between the list and that write are found by counting a second time; after that the quota controller
+has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.controllers.mask.webhook_registration import (
+    RegistrationState,
+    RegistrationWatch,
+    assume_registered,
+)
+from webhook.controllers.runtime.events import EventRecorder, ObjectReference
+from webhook.controllers.runtime.leadership import Leadership, always_leader
+from webhook.controllers.runtime.periodic import PeriodicThread
+from webhook.controllers.runtime.workqueue import DelayingQueue
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import (
+    NAMESPACES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    ApiError,
+    ClusterApi,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    Revision,
+)
+from webhook.kube.informer import Change
+from webhook.kube.informer_types import ListOptions
+from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.kube.pager import list_pages
+from webhook.quota.charging.deferral import is_excluded
+from webhook.quota.charging.scopes import ScopeError
+from webhook.quota.charging.status_mask import (
+    Patch,
+    hidden_keys,
+    masking_patch,
+    native_count,
+    restoring_patch,
+    visible_keys,
+)
+from webhook.quota.objects.compact import compact_pod
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.state.ledgers import LEDGER_NAME
+from webhook.state.namespace_labels import labels_of
+from webhook.state.object_decoders import decode_pod
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
+from webhook.telemetry.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+_IDLE_SECONDS: Final = 1.0
+_STOP_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class MaskTimings:
+    """When quotas are looked at; all times are seconds.
+
+    Attributes:
+        second_count_seconds: From completing a status to counting again.
+        quota_controller_seconds: How long the quota controller has to complete the status of a
+            quota by itself before this does, where nobody has opted out just now.
+        registration_seconds: Between two looks at whether the guard stands.
+        first_retry_seconds, max_retry_seconds: After failures the pause doubles between them.
+    """
+
+    second_count_seconds: float = 2.0
+    quota_controller_seconds: float = 2.0
+    registration_seconds: float = 3.0
+    first_retry_seconds: float = 0.2
+    max_retry_seconds: float = 30.0
+
+
+class MaskRevertedError(Exception):
+    """What was brought back was taken out in the same write."""
+
+    def __init__(self, quota: ResourceQuota, keys: Iterable[str]) -> None:
+        self.regarding = ObjectReference(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid)
+        super().__init__(
+            f"nobody enforces {', '.join(sorted(keys))}: not deferred here, but a mask that is"
+            " installed takes it out of the status; run scripts/install, which writes the mask as"
+            " it has to be, or delete the mask"
+        )
+
+
+class StatusMaskController:
+    """Masks and completes the status of quotas, on a thread of its own, while it leads.
+
+    Args:
+        api: The API server.
+        managed: The opted-in namespaces and their quotas; the caches are not started yet.
+        registration: Returns whether the guard at the bind stands; the API server is asked.
+        leader_epoch: As for the ledger controller.
+        events: Where it is told that a quota is the platform's again.
+        metrics: Where writes are counted.
+        timings: When to look.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        managed: ManagedNamespaces,
+        *,
+        registration: Callable[[], RegistrationState] = assume_registered,
+        leader_epoch: Callable[[], int] = always_leader,
+        events: EventRecorder | None = None,
+        metrics: Metrics | None = None,
+        timings: MaskTimings | None = None,
+    ) -> None:
+        self._api = api
+        self._managed = managed
+        self._quotas = managed.quotas.informer
+        self._namespaces = managed.namespaces.informer
+        self._leadership = Leadership(leader_epoch, self.requeue_all)
+        self._events = events
+        self._metrics = metrics
+        self._timings = timings or MaskTimings()
+        self._registration = RegistrationWatch(registration, self._timings.registration_seconds)
+        self._workqueue: DelayingQueue[str] = DelayingQueue()
+        self._ever_managed: set[str] = set()
+        """Namespaces that this process has seen opted in."""
+        self._ever_deferred: Set[str] = frozenset()
+        """Resources that were deferred at some time of this process."""
+        self._half_restored: dict[str, Set[str]] = {}
+        """Quotas whose pods are to be counted a second time, and for which resources."""
+        self._left_to_platform: set[str] = set()
+        """Quotas that the quota controller had time to complete."""
+        self._failures: dict[str, int] = {}
+        self._thread = PeriodicThread(
+            "mask-repair", self._reconcile_next, retry_seconds=_IDLE_SECONDS
+        )
+        self._quotas.add_handler(self._on_quota)
+        self._namespaces.add_handler(self._on_namespace)
+
+    def start(self) -> None:
+        """Begin to look; the caches are started by their owner."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop writing."""
+        self._thread.request_stop()
+        self._workqueue.shut_down()
+        self._thread.stop(_STOP_SECONDS)
+
+    def requeue_all(self) -> None:
+        """Look at every quota anew, because other resources are deferred now."""
+        for key in self._quotas.items():
+            self._requeue_after(key, 0.0)
+
+    # -- events, on the informers' threads -----------------------------------------------------
+
+    def _on_quota(self, change: Change[ResourceQuota]) -> None:
+        if change.new is None:
+            return
+        is_incomplete = bool(hidden_keys(change.new))
+        if self._managed.is_managed(change.new.namespace):
+            was_excluded = change.old is not None and is_excluded(change.old)
+            is_odd = is_excluded(change.new) or was_excluded
+            # what is hidden is looked at as well: whether it may be
+            if is_odd or is_incomplete or visible_keys(change.new, self._managed.deferred_keys()):
+                self._requeue_after(change.key, 0.0)
+        elif is_incomplete:
+            self._requeue_after(change.key, self._timings.quota_controller_seconds)
+
+    def _on_namespace(self, change: Change[bool]) -> None:
+        if change.new is True and change.key not in self._managed.exempt():
+            self._ever_managed.add(change.key)
+        if change.type == "DELETED":
+            self._ever_managed.discard(change.key)
+        elif change.new is True or change.old is True:
+            for quota in self._quotas.in_namespace(change.key):
+                self._requeue_after(quota.key, 0.0)
+
+    def _requeue_after(self, key: str, seconds: float) -> None:
+        self._workqueue.add_at(key, self._workqueue.now() + seconds)
+
+    # -- one quota, on the thread --------------------------------------------------------------
+
+    def _reconcile_next(self) -> float:
+        """Look at the quota whose turn it is; the workqueue is what rests."""
+        if self._leadership.current_epoch() and self._registration.has_changed():
+            self.requeue_all()
+        key = self._workqueue.get(_IDLE_SECONDS / 4)
+        if key is not None:
+            self._reconcile_safely(key)
+        return 0.0
+
+    def _reconcile_safely(self, key: str) -> None:
+        """Look at a quota that was taken from the workqueue, and plan it again if need be."""
+        pause: float | None = None
+        try:
+            if not self._are_synced():
+                pause = 0.05
+            elif self._leadership.current_epoch():
+                pause = self._reconcile(key)
+            self._failures.pop(key, None)
+        except (NotFoundError, ScopeError) as err:
+            # it is gone, or the quota controller cannot count it either
+            _log.info("quota status left alone", extra={"quota": key, "error": str(err)})
+        except MaskRevertedError as err:
+            self._count("undone")
+            _log.error("quota status taken back", extra={"quota": key, "error": str(err)})
+            if self._events is not None:
+                self._events.warning(err.regarding, "NotEnforced", str(err))
+            pause = self._retry(key)
+        except ConflictError:
+            self._count("conflict")
+            pause = self._retry(key)
+        except (ApiError, InvalidFieldError) as err:
+            self._count("failed")
+            _log.warning("quota status not written", extra={"quota": key, "error": str(err)})
+            pause = self._retry(key)
+        except Exception:  # noqa: BLE001 - outermost frame: logged, and tried again
+            self._count("failed")
+            _log.exception("quota status not written", extra={"quota": key})
+            pause = self._retry(key)
+        finally:
+            again = None if pause is None else self._workqueue.now() + pause
+            self._workqueue.done(key, requeue_at=again)
+
+    def _are_synced(self) -> bool:
+        return self._quotas.has_synced and self._namespaces.has_synced
+
+    def _retry(self, key: str) -> float:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        return min(
+            self._timings.max_retry_seconds,
+            math.ldexp(self._timings.first_retry_seconds, min(failures - 1, 16)),
+        )
+
+    def _reconcile(self, key: str) -> float | None:
+        """Write what the status of a quota should be; return when to look again."""
+        quota = self._quotas.get(key)
+        if quota is None:
+            self._half_restored.pop(key, None)
+            self._left_to_platform.discard(key)
+            return None
+        keys = self._managed.deferred_keys()
+        self._ever_deferred = self._ever_deferred | keys
+        is_masked = quota.namespace not in self._managed.unmasked() and not is_excluded(quota)
+        if self._managed.is_managed(quota.namespace) and is_masked:
+            gap = self._unguarded_reason(quota, keys)
+            return self._mask(quota, keys) if not gap else self._unmask(quota, gap)
+        if key in self._half_restored or (hidden_keys(quota) and self._was_deferred(quota)):
+            return self._restore(quota)
+        return None
+
+    def _unguarded_reason(self, quota: ResourceQuota, keys: Set[str]) -> str:
+        """Return why nothing may be hidden in a quota; before a write, by what is so just now."""
+        namespace = quota.namespace
+        known = {NAMESPACE_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
+        if not visible_keys(quota, keys) and not self._registration.current().gap(known):
+            return ""
+        labels = labels_of(self._api.get(NAMESPACES, namespace), namespace)
+        if labels.get(MODE_LABEL) != DEFERRED_MODE:
+            return f"namespace {namespace} has not opted in"
+        return self._registration.current().gap(labels)
+
+    def _mask(self, quota: ResourceQuota, keys: Set[str]) -> float | None:
+        patch = masking_patch(quota, keys)
+        if patch is not None:
+            self._hide(quota, patch, keys)
+        # what is no longer deferred is the platform's again
+        lacking = set(hidden_keys(quota)) - keys
+        if (
+            lacking
+            and not lacking & self._ever_deferred
+            and quota.key not in self._left_to_platform
+        ):
+            self._left_to_platform.add(quota.key)  # or a new quota
+            return self._timings.quota_controller_seconds
+        self._left_to_platform.discard(quota.key)
+        if lacking or quota.key in self._half_restored:
+            return self._restore(quota, keys)
+        return None
+
+    def _hide(self, quota: ResourceQuota, patch: Patch, keys: Set[str]) -> None:
+        """Write a mask; where it is refused, that of what every installation defers.
+
+        The policy about our service accounts knows the resources that were installed. Of one that
+        was added to the file alone it refuses the whole patch, and the API server goes on to
+        enforce that resource; the others have to stay hidden.
+        """
+        try:
+            self._write(quota, patch, "masked")
+        except ForbiddenError:
+            usual = masking_patch(quota, keys & DEFERRED_KEYS)
+            if usual is not None and usual != patch:
+                self._write(quota, usual, "masked")
+            raise
+
+    def _unmask(self, quota: ResourceQuota, reason: str) -> float | None:
+        """Bring back what nobody guards."""
+        if not hidden_keys(quota) and quota.key not in self._half_restored:
+            return None
+        if quota.key not in self._half_restored and quota.key not in self._failures:
+            self._count("unguarded")
+            _log.warning("quota not guarded", extra={"quota": quota.key, "why": reason})
+            if self._events is not None:
+                self._events.warning(
+                    ObjectReference(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid),
+                    "NotGuarded",
+                    f"nothing of this quota is deferred: {reason}",
+                )
+        return self._restore(quota)
+
+    def _was_deferred(self, quota: ResourceQuota) -> bool:
+        """Return whether this product hid something, not a status that is yet to be made."""
+        namespace = quota.namespace
+        if namespace in self._ever_managed:
+            return True
+        try:
+            self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+        except NotFoundError:
+            return False
+        self._ever_managed.add(namespace)
+        return True
+
+    def _restore(self, quota: ResourceQuota, except_keys: Set[str] = frozenset()) -> float | None:
+        """Complete a status by the pods there are, except for some resources.
+
+        What was never hidden is left alone: it was the API server's all the time.
+        """
+        stored = self._api.get(RESOURCE_QUOTAS, quota.name, namespace=quota.namespace)
+        present = ResourceQuota.from_stored(stored)
+        hidden = {*hidden_keys(present), *self._half_restored.get(quota.key, ())} - except_keys
+        counted = native_count(present, self._pods(quota.namespace))
+        counted = {name: amount for name, amount in counted.items() if name in hidden}
+        patch = restoring_patch(present, counted)
+        if patch is not None:
+            written = self._write(present, patch, "restored")
+            if written is None:
+                return None  # whoever leads now does it
+            left = hidden_keys(ResourceQuota.from_stored(written.object))
+            if counted.keys() & left:
+                raise MaskRevertedError(present, counted.keys() & left)
+        if quota.key in self._half_restored:
+            del self._half_restored[quota.key]
+            return None
+        self._half_restored[quota.key] = hidden
+        if self._events is not None:
+            self._events.normal(
+                ObjectReference(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid),
+                "EnforcedAtCreation",
+                "this quota is not deferred any more; the API server checks all of it again",
+            )
+        return self._timings.second_count_seconds
+
+    def _pods(self, namespace: str) -> Iterable[Pod]:
+        for page in list_pages(self._api, PODS, ListOptions(namespace), newest=0):
+            for revision in page.items:
+                yield compact_pod(decode_pod(revision.data))
+
+    def _write(self, quota: ResourceQuota, patch: Patch, result: str) -> Revision | None:
+        if not self._leadership.is_leader():
+            return None
+        written = self._api.patch(
+            RESOURCE_QUOTAS, quota.name, patch, namespace=quota.namespace, subresource="status"
+        )
+        self._count(result)
+        _log.info("quota status written", extra={"quota": quota.key, "what": result})
+        return written
+
+    def _count(self, result: str) -> None:
+        if self._metrics is not None:
+            self._metrics.controller.masks.labels(result).inc()

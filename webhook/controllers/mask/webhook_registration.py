@@ -1,0 +1,178 @@
+"""Whether the guard at the bind stands.
+
+Where the API server does not ask before a pod is bound, nothing may be hidden from its own quota
+check: nobody would look at those resources.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import VALIDATING_WEBHOOKS, ApiError, ClusterApi, NotFoundError, Object
+from webhook.kube.selectors import Term
+from webhook.state.webhook_selectors import UnknownOperatorError, WebhookSelector
+from webhook.state.well_known import BIND_ENTRY, REGISTRATION
+
+_log = logging.getLogger(__name__)
+
+_CACHE_SECONDS: Final = 2.0
+_PROPAGATION_SECONDS: Final = 3.0
+_CONFIGURATION: Final = f"ValidatingWebhookConfiguration {REGISTRATION}"
+_ENTRY: Final = f"{_CONFIGURATION}: entry {BIND_ENTRY}"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationState:
+    """The guard as the API server knows it.
+
+    Attributes:
+        problem: Why it guards no namespace at all; empty when it does.
+        selector_terms: What the labels of a namespace have to be for it to be guarded.
+    """
+
+    problem: str = ""
+    selector_terms: tuple[Term, ...] = ()
+
+    def gap(self, labels: Mapping[str, str]) -> str:
+        """Return why a namespace with these labels is not guarded; nothing when it is."""
+        if self.problem:
+            return self.problem
+        for epoch in self.selector_terms:
+            if not epoch.accepts(labels.get(epoch.key)):
+                return f"{_ENTRY} does not select this namespace, by {epoch.key}"
+        return ""
+
+
+ASSUMED_REGISTERED: Final = RegistrationState()
+
+
+def assume_registered() -> RegistrationState:
+    """Say that every namespace is guarded: where reviews are not a matter of registrations."""
+    return ASSUMED_REGISTERED
+
+
+class RegistrationReader:
+    """Reads the registration of the guard, and remembers it for a moment. For use by one thread.
+
+    Args:
+        api: The API server.
+        cache_seconds: How old an answer may be, so that many quotas cost one call.
+        propagation_seconds: How long a guard that was seen to come is not counted on yet: every API
+            server has to hear of it first.
+        clock: The monotonic clock.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        *,
+        cache_seconds: float = _CACHE_SECONDS,
+        propagation_seconds: float = _PROPAGATION_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._seconds = cache_seconds
+        self._settle_seconds = propagation_seconds
+        self._clock = clock
+        self._last_read: RegistrationState | None = None
+        self._trusted_from = -math.inf
+        self._cached: tuple[float, RegistrationState] | None = None
+
+    def __call__(self) -> RegistrationState:
+        """Return the guard.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
+        asked = self._clock()
+        if self._cached is not None and asked - self._cached[0] < self._seconds:
+            return self._cached[1]
+        try:
+            registration = parse_registration(self._api.get(VALIDATING_WEBHOOKS, REGISTRATION))
+        except NotFoundError:
+            registration = RegistrationState(f"{_CONFIGURATION} is not there")
+        if registration != self._last_read:
+            if self._last_read is not None:
+                self._trusted_from = asked + self._settle_seconds
+            self._last_read = registration
+        if asked < self._trusted_from and not registration.problem:
+            registration = RegistrationState(f"{_CONFIGURATION} has only just changed")
+        self._cached = (asked, registration)
+        return registration
+
+
+class RegistrationWatch:
+    """The guard, and whether it became another. For use by one thread.
+
+    No status of a quota is written when a registration is deleted: nothing else would tell. Every
+    guard by which something was decided counts: one that was gone for a moment, and met by a
+    decision between two looks, is noticed when it stands again.
+
+    Args:
+        read_state: Tells what it is; the API server may be asked.
+        seconds: Between two looks.
+    """
+
+    def __init__(self, read_state: Callable[[], RegistrationState], seconds: float) -> None:
+        self._read_state = read_state
+        self._seconds = seconds
+        self._last: RegistrationState | None = None
+        self._is_changed = False
+        self._next_check = -math.inf
+
+    def current(self) -> RegistrationState:
+        """Return the guard to decide by.
+
+        Raises:
+            ApiError: The API server does not answer.
+            InvalidFieldError: Its registration cannot be read.
+        """
+        registration = self._read_state()
+        if registration != self._last:
+            self._last = registration
+            self._is_changed = True
+            if registration.problem:
+                _log.error(
+                    "nothing is masked: no guard at the bind", extra={"why": registration.problem}
+                )
+            else:
+                _log.info("the guard at the bind stands")
+        return registration
+
+    def has_changed(self) -> bool:
+        """Look, if it is time to; a look that fails shows nothing."""
+        moment = time.monotonic()
+        if moment >= self._next_check:
+            self._next_check = moment + self._seconds
+            try:
+                self.current()
+            except (ApiError, InvalidFieldError) as err:
+                _log.warning("guard at the bind not read", extra={"error": str(err)})
+        is_other, self._is_changed = self._is_changed, False
+        return is_other
+
+
+def parse_registration(configuration: Object) -> RegistrationState:
+    """Read the guard from its configuration.
+
+    Raises:
+        InvalidFieldError: It has a field of the wrong type.
+    """
+    for entry in FieldReader(configuration).children("webhooks"):
+        if entry.text("name") != BIND_ENTRY:
+            continue
+        if entry.text("failurePolicy") != "Fail":
+            return RegistrationState(f"{_ENTRY} is not failurePolicy Fail")
+        try:
+            selector = WebhookSelector.read(entry.child("namespaceSelector"))
+        except UnknownOperatorError as err:
+            return RegistrationState(f"{_ENTRY} selects by {err.operator!r}, which is not known")
+        return RegistrationState(selector_terms=selector.terms)
+    return RegistrationState(f"{_CONFIGURATION} has no entry {BIND_ENTRY}")

@@ -1,0 +1,221 @@
+"""Run each namespace's pod queue: reserve quota for pods that fit, then remove their gates.
+
+A queue is run whenever its namespace is reconciled, and what it decides is part of the same
+write: what a pod that ended gives back is given to the next one at once. Gates are removed only
+for what is known to be written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from webhook.controllers.ledger.namespace_state import NamespaceState
+from webhook.controllers.queue.gate_remover import GateRemover
+from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.ledger.ledger_codec import written_bytes
+from webhook.quota.queue.cycle import run_cycle
+from webhook.quota.queue.queued_pods import (
+    CycleResult,
+    PendingReason,
+    PendingStatus,
+    QueuedPod,
+    QueuePolicy,
+    WaitHistory,
+)
+from webhook.state.reserver import MAX_LEDGER_BYTES
+from webhook.telemetry.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+MAX_PENDING_RELEASES: Final = 1000
+"""Pods of a namespace that may be reserved for and still have their gate: more would wait for
+their patches with quota that others could not use."""
+_RESERVED: Final = "Reserved"
+
+QueueListener: TypeAlias = Callable[[str, Mapping[str, PendingStatus], Collection[str]], None]
+"""Told, after a look at a namespace, of its name, of each pod that waits (by uid, in the order of
+the queue) why, and of the uids of those that may go and were still behind the gate; of none while
+the namespace opts out. It must not block, and may be called from several threads for different
+namespaces."""
+
+
+LostReservationsListener: TypeAlias = Callable[[str, Collection[str]], None]
+"""Told of a namespace's name, and of the uids of pods without a node for which nothing is reserved
+any more. It must not block either."""
+
+
+def _ignore_queue(
+    _namespace: str, _pending: Mapping[str, PendingStatus], _releasable: Collection[str]
+) -> None:
+    """Listen to nothing."""
+
+
+def _ignore_lost_reservations(_namespace: str, _uids: Collection[str]) -> None:
+    """Listen to nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseOptions:
+    """How pods are released.
+
+    Attributes:
+        policy: Queueing policy; read at every look.
+        max_reservations: How many reservations a namespace may have.
+        gate_release_seconds: For how long no node takes a pod until its quota goes to others.
+        may_admit_ungated: Returns whether pods of a namespace may do without a gate while there is
+            room.
+        workers: How many gates are removed at the same time.
+        on_queue: Told why pods wait.
+        on_reservations_lost: Told for whom nothing is reserved any more.
+    """
+
+    policy: Callable[[], QueuePolicy] = QueuePolicy
+    max_reservations: Callable[[], int] = lambda: 4000
+    gate_release_seconds: Callable[[], float] = lambda: 60.0
+    may_admit_ungated: Callable[[str], bool] = lambda _namespace: False
+    workers: int = 16
+    on_queue: QueueListener = _ignore_queue
+    on_reservations_lost: LostReservationsListener = _ignore_lost_reservations
+
+
+class PodQueues:
+    """Pod queues of all namespaces. Safe to use from several threads for different namespaces.
+
+    Args:
+        options: How pods are released.
+        gates: What removes gates.
+        clock: The monotonic clock.
+        metrics: Where it is counted.
+    """
+
+    def __init__(
+        self,
+        options: ReleaseOptions,
+        gates: GateRemover,
+        *,
+        clock: Callable[[], float],
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._options = options
+        self._gates = gates
+        self._clock = clock
+        self._metrics = metrics
+        self._counts_by_namespace: dict[str, Counter[str]] = {}
+
+    def run_cycle(
+        self, state: NamespaceState, ledger: Ledger | None, queue: tuple[QueuedPod, ...]
+    ) -> CycleResult:
+        """Decide who may go, on the ledger that is about to be written."""
+        if not queue:
+            return CycleResult(ledger)
+        room = 0 if ledger is None else self._release_limit(ledger, queue)
+        cycle = self._run(state, ledger, queue, room)
+        while cycle.released and cycle.ledger and written_bytes(cycle.ledger) > MAX_LEDGER_BYTES:
+            room = len(cycle.released) // 2
+            cycle = self._run(state, ledger, queue, room)
+        return cycle
+
+    def commit(
+        self,
+        namespace: str,
+        state: NamespaceState,
+        cycle: CycleResult,
+        *,
+        since: float,
+        is_leader: Callable[[], bool],
+    ) -> None:
+        """Carry out what was decided: the ledger is written.
+
+        Args:
+            namespace: The namespace.
+            state: The same.
+            cycle: What was decided.
+            since: When that became possible.
+            is_leader: Returns whether this process still leads.
+        """
+        now = self._clock()
+        was_empty = state.last_cycle is None or not (
+            state.last_cycle.pending or state.last_cycle.releasable
+        )
+        state.last_cycle = cycle
+        if was_empty and not (cycle.pending or cycle.releasable):
+            return
+        state.wait_history = {
+            uid: (state.wait_history.get(uid, (now, 0))[0], cycle.overtaken.get(uid, 0))
+            for uid, pending in cycle.pending.items()
+            if pending.position
+            or uid in state.wait_history  # it may wait for something else for a while
+        }
+        self._gates.enqueue(
+            namespace, [one.pod for one in cycle.releasable], since=since, is_leader=is_leader
+        )
+        self._count(namespace, cycle)
+        if cycle.released:
+            _log.info(
+                "pods released",
+                extra={
+                    "namespace": namespace,
+                    "released": len(cycle.released),
+                    "waiting": len(cycle.pending),
+                },
+            )
+        # who goes because the namespace has opted out has left the queue, with nothing reserved
+        releasable = [] if state.is_opted_out else [one.uid for one in cycle.releasable]
+        self._options.on_queue(namespace, cycle.pending, releasable)
+
+    def report_lost_reservations(
+        self, namespace: str, state: NamespaceState, uids: Collection[str]
+    ) -> None:
+        """Hand on what was given up, as the ledger says by now."""
+        pods = {uid: state.usage.pod(uid) for uid in uids}
+        left = [uid for uid, pod in pods.items() if pod is not None and not pod.is_assigned]
+        if left:
+            self._options.on_reservations_lost(namespace, left)
+
+    def forget(self, namespace: str) -> None:
+        """Forget a namespace that is not tracked any more, or by somebody else."""
+        self._gates.enqueue(namespace, (), since=0.0, is_leader=lambda: False)
+        if self._counts_by_namespace.pop(namespace, None) is not None:
+            self._export_metrics()
+            self._options.on_queue(namespace, {}, ())
+
+    def _run(
+        self,
+        state: NamespaceState,
+        ledger: Ledger | None,
+        queue: tuple[QueuedPod, ...],
+        limit: int,
+    ) -> CycleResult:
+        now = self._clock()
+        history = {
+            uid: WaitHistory(overtaken, now - since)
+            for uid, (since, overtaken) in state.wait_history.items()
+        }
+        return run_cycle(ledger, queue, self._options.policy(), room=limit, history=history)
+
+    def _release_limit(self, ledger: Ledger, queue: tuple[QueuedPod, ...]) -> int:
+        # who has no gate waits for no patch
+        on_their_way = sum(one.is_gated and one.uid in ledger.reservations for one in queue)
+        free = self._options.max_reservations() - len(ledger.reservations)
+        return max(0, min(free, MAX_PENDING_RELEASES - on_their_way))
+
+    def _count(self, namespace: str, cycle: CycleResult) -> None:
+        if self._metrics is None:
+            return
+        self._metrics.queue.pods.inc(sum(one.is_gated for one in cycle.released))
+        states = Counter(pending.reason.value for pending in cycle.pending.values())
+        states[_RESERVED] = len(cycle.releasable)
+        self._counts_by_namespace[namespace] = states
+        self._export_metrics()
+
+    def _export_metrics(self) -> None:
+        if self._metrics is not None:
+            total: Counter[str] = Counter()
+            for states in list(self._counts_by_namespace.values()):
+                total.update(states)
+            for state in (*PendingReason, _RESERVED):
+                self._metrics.queue.waiting.labels(str(state)).set(total[str(state)])

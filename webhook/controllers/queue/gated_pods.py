@@ -1,0 +1,159 @@
+"""The pods of one namespace that wait behind our scheduling gate, in their order.
+
+Beside them stand those that are underway: they have no gate and no node yet. While others wait,
+what they take is reserved for them in their turn.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Container, Mapping
+from typing import Final
+
+from webhook.quota.charging.deferral import NamespaceQuotas
+from webhook.quota.objects.model import Pod
+from webhook.quota.queue.queued_pods import (
+    QueueCriteria,
+    QueuedPod,
+    QueuePolicy,
+    SortKey,
+    is_in_flight,
+    is_queued,
+    to_queued_pod,
+)
+from webhook.state.quota_cache import NamespaceQuotaView
+from webhook.state.well_known import SCHEDULING_GATE
+
+_EMPTY: Final[tuple[QueuedPod, ...]] = ()
+
+
+class GatedPods:
+    """Gated pods, each evaluated once per change. Not safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._in_flight: dict[str, Pod] = {}
+        self._first_seen: dict[str, int] = {}
+        self._leadership: QueueCriteria | None = None
+        self._queued: dict[str, QueuedPod] = {}
+        self._ordered: tuple[QueuedPod, ...] | None = _EMPTY
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._pods
+
+    def put(self, pod: Pod) -> None:
+        """Note a pod that is new or has changed; only one that waits, or is underway, stays."""
+        self._forget(pod.uid)
+        if is_queued(pod, SCHEDULING_GATE):
+            self._pods[pod.uid] = pod
+            self._ordered = None
+        elif is_in_flight(pod):
+            self._in_flight[pod.uid] = pod
+        else:
+            self._first_seen.pop(pod.uid, None)
+            return
+        self._first_seen.setdefault(pod.uid, int(pod.resource_version or 0))
+
+    def remove(self, uid: str) -> None:
+        """Forget a pod."""
+        self._forget(uid)
+        self._first_seen.pop(uid, None)
+
+    def ordered(self, criteria: QueueCriteria) -> tuple[QueuedPod, ...]:
+        """Return all that wait in their order, judged by `criteria`."""
+        self._set_criteria(criteria)
+        if self._ordered is None:
+            found = [self._evaluate(uid, pod, criteria) for uid, pod in self._pods.items()]
+            self._ordered = tuple(sorted(found, key=_sort_key))
+        return self._ordered
+
+    def with_in_flight(
+        self, criteria: QueueCriteria, in_flight: Container[str]
+    ) -> tuple[QueuedPod, ...]:
+        """Return all that wait, and of those underway the ones that some of them stand behind.
+
+        Args:
+            criteria: What they are judged by.
+            in_flight: Uids of pods for which room may be kept.
+        """
+        queue = self.ordered(criteria)
+        last: dict[str, SortKey] = {}
+        for one in queue:
+            if one.is_waiting_for_quota:
+                last.update(dict.fromkeys(one.quotas, one.sort_key))
+        if not last:
+            return queue
+        judged = [
+            self._evaluate(uid, pod, criteria)
+            for uid, pod in self._in_flight.items()
+            if uid in in_flight
+        ]
+        before = sorted([one for one in judged if _is_before(one, last)], key=_sort_key)
+        return tuple(heapq.merge(queue, before, key=_sort_key)) if before else queue
+
+    def queued_pod(self, uid: str) -> QueuedPod | None:
+        """Return one of them, judged by the terms of the last line; None without any."""
+        pod = self._pods.get(uid)
+        if self._leadership is None or pod is None:
+            return None
+        return self._evaluate(uid, pod, self._leadership)
+
+    def _forget(self, uid: str) -> None:
+        self._queued.pop(uid, None)
+        self._in_flight.pop(uid, None)
+        if self._pods.pop(uid, None) is not None:
+            self._ordered = None
+
+    def _set_criteria(self, criteria: QueueCriteria) -> None:
+        if criteria is not self._leadership:
+            self._queued.clear()
+            self._ordered = None
+        self._leadership = criteria
+
+    def _evaluate(self, uid: str, pod: Pod, criteria: QueueCriteria) -> QueuedPod:
+        queued = self._queued.get(uid)
+        if queued is None:
+            queued = to_queued_pod(
+                pod, SCHEDULING_GATE, since=self._first_seen[uid], terms=criteria
+            )
+            self._queued[uid] = queued
+        return queued
+
+
+def _is_before(queued: QueuedPod, last: Mapping[str, SortKey]) -> bool:
+    """Return whether somebody stands behind a pod in one of its quotas."""
+    return any(name in last and queued.sort_key < last[name] for name in queued.quotas)
+
+
+def _sort_key(queued: QueuedPod) -> SortKey:
+    return queued.sort_key
+
+
+def next_criteria(
+    former: QueueCriteria | None,
+    quotas: NamespaceQuotas,
+    seen: NamespaceQuotaView,
+    policy: QueuePolicy,
+) -> QueueCriteria:
+    """Return what a namespace's waiting pods are judged by; `former` itself if nothing changed.
+
+    Args:
+        former: What they were judged by.
+        quotas: The quotas as they are counted.
+        seen: The quotas as they are cached.
+        policy: Queueing policy.
+    """
+    needs_all = bool(policy.coverage.limited or policy.coverage.required)
+    every = seen.all_quotas if needs_all else ()  # a new object whenever the platform counts
+    if (
+        former is not None
+        and former.quotas is quotas
+        and former.all_quotas is every
+        and former.unreadable == seen.errors
+        and former.rules == policy
+    ):
+        return former
+    return QueueCriteria(quotas, every, seen.errors, policy)

@@ -1,0 +1,296 @@
+"""Requeue unschedulable pods that our extender turned down for quota.
+
+Such a pod is tried again at some event of the cluster, or after five minutes. That quota is free,
+because it was raised or a reservation has ended, is no event that a scheduler hears of; and what it
+does hear of, the end of a pod, it may hear before the ledger does. So the leader writes an
+annotation on the pod: a scheduler looks again at a pod that has changed, once its pause is over.
+
+- A pod is touched only while the newest ledger has room for it beside all who were touched before,
+  in the order of the queue, and only if it says that its quota was the reason.
+- One that was touched keeps its room until it is bound, says something else, or `again_seconds` are
+  over, and is left alone meanwhile; rejected again and again, it is for longer each time.
+- No more are touched and read per second than is allowed, and each round begins behind the
+  namespace that was served last. A pod whose request is rejected rests, and a namespace in which
+  the API server does not answer, so that neither keeps the others asleep.
+- Who was rejected before its namespace opted out is requeued once for that, and nobody else there.
+
+Source: kubernetes v1.36, pkg/scheduler/backend/queue/scheduling_queue.go Update; what an extender
+has rejected is worth trying after any event (framework/runtime/framework.go fillEnqueueExtensions).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Protocol
+
+from webhook.controllers.requeue.requeue_client import (
+    REQUEUED_ANNOTATION,
+    RequeueClient,
+    RequeueLimits,
+)
+from webhook.controllers.requeue.requeue_snapshot import (
+    OPTED_OUT,
+    RequeueOptions,
+    RequeueSnapshot,
+    take_snapshot,
+)
+from webhook.controllers.requeue.unschedulable import UnschedulablePods
+from webhook.controllers.runtime.leadership import always_leader
+from webhook.controllers.runtime.periodic import PeriodicThread
+from webhook.kube.api import ApiError, ClusterApi
+from webhook.kube.informer import Change
+from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.objects.model import Pod
+from webhook.quota.queue.queued_pods import (
+    PendingStatus,
+    QueueCriteria,
+    QueuedPod,
+    SortKey,
+    to_queued_pod,
+)
+from webhook.quota.queue.requeue import fitting_pods
+from webhook.state.well_known import SCHEDULING_GATE
+
+__all__ = ["REQUEUED_ANNOTATION", "RequeueLimits", "RequeueOptions", "Requeuer"]
+
+_log = logging.getLogger(__name__)
+
+_IDLE_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 10.0
+
+
+class NamespacePodLister(Protocol):
+    """The pods of the cluster, as an informer has them."""
+
+    def in_namespace(self, namespace: str) -> tuple[Pod, ...]:
+        """Return the pods of a namespace."""
+
+
+class Requeuer:
+    """Requeue pods on a thread. `on_pod` and `on_queue` may be called from other threads.
+
+    Args:
+        api: The API server.
+        pods: Gives the cache of pods, whose changes `on_pod` has to be told.
+        options: What decides who is requeued.
+        leader_epoch: Returns whether this process may write, see `LedgerController`.
+        limits: How much is done.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        pods: Callable[[], NamespacePodLister],
+        options: RequeueOptions,
+        *,
+        leader_epoch: Callable[[], int] = always_leader,
+        limits: RequeueLimits | None = None,
+    ) -> None:
+        self._pods = pods
+        self._options = options
+        self._leader_epoch = leader_epoch
+        self._limits = limits or RequeueLimits()
+        self._lock = threading.Lock()
+        self._namespaces: dict[str, UnschedulablePods] = {}
+        self._pending: dict[str, Mapping[str, PendingStatus]] = {}
+        self._epoch = 0
+        self._client = RequeueClient(api, self._limits, self._lock, self._may_write)
+        self._thread = PeriodicThread("waking", self.run_pass, retry_seconds=_IDLE_SECONDS)
+
+    def start(self) -> None:
+        """Begin to requeue pods."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write nothing more, and wait for what was sent."""
+        self._thread.stop(_STOP_SECONDS)
+
+    def on_pod(self, change: Change[Pod]) -> None:
+        """Note a change of a pod."""
+        namespace, now = change.key.partition("/")[0], self._limits.clock()
+        with self._lock:
+            pods = self._namespaces.get(namespace)
+            if change.new is None:
+                if pods is not None:
+                    pods.remove(change.uid, is_bound=False, now=now)
+            elif pods is not None or not (change.new.is_assigned or change.new.is_gated):
+                pods = self._namespaces.setdefault(namespace, UnschedulablePods())
+                pods.put(change.new, now)
+            if pods is not None and pods.is_empty:
+                del self._namespaces[namespace]
+
+    def on_queue(
+        self, namespace: str, pending: Mapping[str, PendingStatus], _releasable: Collection[str]
+    ) -> None:
+        """Hear who waits behind our gate, see `QueueListener`; `pending` is kept."""
+        with self._lock:
+            if pending:
+                self._pending[namespace] = pending
+            else:
+                self._pending.pop(namespace, None)
+
+    def run_pass(self) -> float:
+        """Requeue whom there is room for now; return after how many seconds to come again."""
+        names = self._due_namespaces(self._limits.clock())
+        for name in names:
+            if self._client.is_exhausted:
+                break
+            self._requeue_safely(name)
+        return self._limits.poll_seconds if names else _IDLE_SECONDS
+
+    # -- on the thread -------------------------------------------------------------------------
+
+    def _due_namespaces(self, now: float) -> list[str]:
+        """Return the namespaces to look at, in their order."""
+        epoch = int(self._leader_epoch()) if self._options.is_enabled() else 0
+        with self._lock:
+            if epoch != self._epoch:
+                self._epoch = epoch
+                for pods in self._namespaces.values():
+                    pods.reset()
+            if not epoch:
+                return []
+            names = sorted(
+                name
+                for name, entry in self._namespaces.items()
+                if (entry.pods or entry.requeued) and entry.backoff.until <= now
+            )
+        begin = bisect_right(names, self._client.last_served)
+        return names[begin:] + names[:begin]
+
+    def _requeue_safely(self, namespace: str) -> None:
+        """Look at a namespace; one in which something fails rests."""
+        try:
+            self._requeue_namespace(namespace, self._limits.clock())
+        except Exception as err:  # noqa: BLE001 - others have their turn, whatever it was
+            with self._lock:
+                pods = self._namespaces.get(namespace)
+                if pods is not None:
+                    pods.back_off(self._limits.clock())
+            _log.warning(
+                "waking pods failed",
+                extra={"namespace": namespace, "error": str(err)},
+                exc_info=not isinstance(err, ApiError),
+            )
+
+    def _requeue_namespace(self, namespace: str, now: float) -> None:
+        """Requeue those of a namespace for whom there is room, if anything is new.
+
+        Raises:
+            ApiError: The API server does not do it.
+        """
+        snapshot = self._take_snapshot(namespace, now)
+        if snapshot is None:
+            return
+        ledger = snapshot.ledger()
+        while True:
+            with self._lock:
+                pods = self._namespaces.get(namespace)
+                if pods is None:
+                    return
+                seen = (snapshot.version, pods.revision)
+                fits = self._select(namespace, pods, snapshot, ledger, now)
+                unread = [entry for entry in fits if pods.is_rejected_by_quota(entry.pod) is None]
+            if not unread:
+                if self._requeue_all(namespace, pods, fits, snapshot.version, now):
+                    self._finish_pass(namespace, pods, seen, now)
+                return
+            for queued in unread:  # those whose quota was not the reason take nobody's room
+                if not self._client.acquire(namespace):
+                    return
+                with self._client.backing_off(pods, queued.pod):
+                    self._client.read(pods, queued.pod, now)
+
+    def _requeue_all(
+        self,
+        namespace: str,
+        pods: UnschedulablePods,
+        fits: tuple[QueuedPod, ...],
+        snapshot_version: object,
+        now: float,
+    ) -> bool:
+        """Touch pods in their order; return whether all had their turn.
+
+        Raises:
+            ApiError: The API server does not do it.
+        """
+        requeued = turns = 0
+        for queued in fits:
+            if not self._client.acquire(namespace):
+                break
+            turns += 1
+            with self._client.backing_off(pods, queued.pod):
+                requeued += self._client.requeue(pods, queued, snapshot_version, now)
+        if requeued:
+            _log.info("pods woken", extra={"namespace": namespace, "woken": requeued})
+        return turns == len(fits)
+
+    def _finish_pass(
+        self, namespace: str, pods: UnschedulablePods, seen: object, now: float
+    ) -> None:
+        with self._lock:
+            pods.finish_pass(seen, now)
+            if pods.is_empty and self._namespaces.get(namespace) is pods:
+                del self._namespaces[namespace]
+
+    def _may_write(self) -> bool:
+        return not self._thread.is_stopping and int(self._leader_epoch()) == self._epoch
+
+    def _take_snapshot(self, namespace: str, now: float) -> RequeueSnapshot | None:
+        """Return what to judge by; None where nobody can, or nothing is new."""
+        is_deferred = self._options.managed.is_managed(namespace)
+        with self._lock:
+            pods = self._namespaces.get(namespace)
+            if pods is None:
+                return None
+            if is_deferred:
+                pods.mark_managed()
+            elif not pods.mark_opted_out():
+                return None  # nobody is there any more who waited when it opted out
+            former = pods.criteria
+        snapshot = take_snapshot(self._options, namespace, former) if is_deferred else OPTED_OUT
+        if snapshot is None or (
+            pods.last_seen == (snapshot.version, pods.revision) and now < pods.next_at
+        ):
+            return None
+        return snapshot
+
+    def _select(
+        self,
+        namespace: str,
+        pods: UnschedulablePods,
+        snapshot: RequeueSnapshot,
+        ledger: Ledger | None,
+        now: float,
+    ) -> tuple[QueuedPod, ...]:
+        """Return who is to be requeued next; the lock is held."""
+        pods.update_requeued(ledger, snapshot.version, now)
+        promised = [
+            entry for entry in pods.requeued.values() if entry.until > now and entry.holds_quota
+        ]
+        queue = snapshot.available(pods.candidates(snapshot.criteria, excluded=pods.excluded(now)))
+        if not queue:
+            return ()
+        return fitting_pods(
+            ledger,
+            queue,
+            snapshot.criteria.rules,
+            promised=[entry.claim for entry in promised if entry.claim is not None],
+            holders=self._blocking(namespace, snapshot.criteria),
+            room=max(0, self._limits.max_in_flight - len(promised)),
+        )
+
+    def _blocking(self, namespace: str, criteria: QueueCriteria) -> dict[str, SortKey]:
+        """Return where those stand behind our gate who hold a quota; the lock is held."""
+        pending = self._pending.get(namespace, {})
+        holding = {uid: entry.quota for uid, entry in pending.items() if entry.is_blocking}
+        if not holding:
+            return {}
+        return {
+            holding[pod.uid]: to_queued_pod(pod, SCHEDULING_GATE, since=0, terms=criteria).sort_key
+            for pod in self._pods().in_namespace(namespace)
+            if pod.uid in holding
+        }

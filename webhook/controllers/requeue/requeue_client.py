@@ -1,0 +1,168 @@
+"""Requests that requeue pods: read the reason of a pod, and write an annotation.
+
+A pod whose request fails rests, and so does its namespace where others may fare no better.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from webhook.controllers.requeue.unschedulable import (
+    BIND_LAG_SECONDS,
+    RequeuedPod,
+    UnschedulablePods,
+)
+from webhook.controllers.runtime.rate_limit import TokenBucket
+from webhook.kube.api import PODS, ApiError, ClusterApi, ConflictError, NotFoundError
+from webhook.quota.objects.model import Pod
+from webhook.quota.queue.queued_pods import QueuedPod
+from webhook.quota.queue.scheduler_messages import is_denied_by_quota
+from webhook.state.well_known import MANAGED_PREFIX
+
+_log = logging.getLogger(__name__)
+
+REQUEUED_ANNOTATION: Final = f"{MANAGED_PREFIX}requeued"
+"""When the pod was touched last, so that its scheduler tries it again."""
+
+_MAX_RETRY_SECONDS: Final = 300.0
+_SERVER_ERRORS: Final = 500
+_TRANSIENT: Final = frozenset({408, 429})
+"""Codes below 500 that say nothing of the very pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequeueLimits:
+    """How much is done; all times are seconds.
+
+    Attributes:
+        per_second: How many requests are sent, reads and writes.
+        max_in_flight: How many pods of a namespace may be requeued and not heard of.
+        retry_seconds: From one touch of a pod to the next; longer than a scheduler lets a pod
+            pause, which is 10.
+        poll_seconds: Between two looks at what has changed.
+        clock: The monotonic clock.
+        now: The time of day.
+    """
+
+    per_second: float = 100.0
+    max_in_flight: int = 200
+    retry_seconds: float = 15.0
+    poll_seconds: float = 0.1
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+class RequeueClient:
+    """Client that requeues pods within a rate limit.
+
+    Args:
+        api: The API server.
+        limits: How much is done.
+        lock: Held while what is known of pods is changed.
+        may_write: Returns whether this process still may.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        limits: RequeueLimits,
+        lock: threading.Lock,
+        may_write: Callable[[], bool],
+    ) -> None:
+        self._api = api
+        self._limits = limits
+        self._lock = lock
+        self._may_write = may_write
+        self._bucket = TokenBucket(lambda: limits.per_second, limits.clock)
+        self.last_served = ""
+        """The namespace that was served last."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether none may be sent now."""
+        return self._bucket.delay() > 0
+
+    def acquire(self, namespace: str) -> bool:
+        """Return whether one more may be sent now, and count it."""
+        if self.is_exhausted or not self._may_write():
+            return False
+        self._bucket.take()
+        self.last_served = namespace
+        return True
+
+    @contextmanager
+    def backing_off(self, pods: UnschedulablePods, pod: Pod) -> Iterator[None]:
+        """Let a pod rest whose request fails, and all of its namespace if that may be no better.
+
+        Raises:
+            ApiError: The API server does not do it, and not because of the very pod.
+        """
+        try:
+            yield
+        except ApiError as err:
+            with self._lock:
+                pods.back_off_pod(pod.uid, self._limits.clock())
+            if err.code >= _SERVER_ERRORS or err.code in _TRANSIENT:
+                raise
+            key = f"{pod.namespace}/{pod.name}"
+            _log.info("pod not woken", extra={"pod": key, "error": str(err)})
+        pods.backoff.times = 0
+
+    def read(self, pods: UnschedulablePods, pod: Pod, now: float) -> None:
+        """Read why a pod has no node.
+
+        Raises:
+            ApiError: The API server does not say.
+        """
+        version, is_ours = int(pod.resource_version or 0), False
+        try:
+            found = self._api.get(PODS, pod.name, namespace=pod.namespace)
+            metadata = found.get("metadata")
+            if isinstance(metadata, Mapping) and metadata.get("uid") == pod.uid:
+                version = max(version, int(str(metadata.get("resourceVersion") or 0)))
+                is_ours = is_denied_by_quota(found)
+        except NotFoundError:
+            pass  # it is gone, as the watch will show
+        with self._lock:
+            pods.record_read(pod.uid, version, now, is_ours=is_ours)
+
+    def requeue(
+        self, pods: UnschedulablePods, queued: QueuedPod, snapshot_version: object, now: float
+    ) -> int:
+        """Touch a pod; return 1, or 0 where it is not there any more.
+
+        Raises:
+            ApiError: The API server does not do it.
+        """
+        pod = queued.pod
+        if not self._may_write():
+            return 0
+        moment = self._limits.now().isoformat(timespec="microseconds")
+        mark = {"uid": pod.uid, "annotations": {REQUEUED_ANNOTATION: moment}}
+        try:
+            written = self._api.patch(
+                PODS, pod.name, {"metadata": mark}, namespace=pod.namespace
+            ).resource_version
+        except (NotFoundError, ConflictError):
+            with self._lock:
+                pods.record_gone(pod)
+            return 0
+        with self._lock:
+            before = pods.requeued.get(pod.uid)
+            times = 1 if before is None else before.times + 1
+            pause = self._limits.retry_seconds * 2.0 ** min(times - 1, 10)
+            if pod.uid not in pods.pods:
+                pause = BIND_LAG_SECONDS  # it has its node already
+            until = now + min(_MAX_RETRY_SECONDS, pause)
+            requeued = RequeuedPod(
+                queued.claim, written, now, until, times, snapshot_version=snapshot_version
+            )
+            pods.record_requeue(pod.uid, requeued)
+        return 1

@@ -1,0 +1,127 @@
+"""Snapshot to decide which pods to requeue: the newest ledger plus grants of other namespaces.
+
+A ledger says nothing of what other namespaces hold of a quota that they share: that is filled in
+from the shared quotas as they are cached, and their versions are part of what was looked at. Of one
+that nothing may be granted of now, nobody is requeued: a bind could not be decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.controllers.queue.gated_pods import next_criteria
+from webhook.quota.charging.deferral import NamespaceQuotas
+from webhook.quota.ledger.ledger import Ledger, Undecided
+from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, QueuePolicy
+from webhook.quota.shared.cluster_quotas import own_name
+from webhook.quota.shared.escrow import shared_names
+from webhook.state.ledgers import LedgerStore
+from webhook.state.quota_cache import QuotaCache
+from webhook.state.shared_claims import (
+    NO_SHARED_QUOTAS,
+    SharedLookups,
+    blocking_reason,
+    unavailable,
+    with_other_namespaces,
+)
+from webhook.state.shared_quotas import SharedQuotaLookup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequeueOptions:
+    """What decides who is requeued.
+
+    Attributes:
+        is_enabled: Returns whether schedulers are told of quotas at all.
+        ledgers: What is known of ledgers.
+        managed: The opted-in namespaces and their quotas.
+        policy: Queueing policy.
+    """
+
+    is_enabled: Callable[[], bool]
+    ledgers: LedgerStore
+    managed: ManagedNamespaces
+    policy: Callable[[], QueuePolicy]
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueSnapshot:
+    """What the pods of one namespace are judged by.
+
+    Attributes:
+        namespace: The namespace.
+        own_ledger: Its ledger, without what others hold; None where nothing is counted any more.
+        criteria: The quotas and rules.
+        shared: The shared quotas that the ledger counts.
+        version: What all of this is of: the same while nothing has changed.
+    """
+
+    namespace: str
+    own_ledger: Ledger | None
+    criteria: QueueCriteria
+    shared: SharedLookups
+    version: object
+
+    def ledger(self) -> Ledger | None:
+        """Return the ledger with what others hold."""
+        if self.own_ledger is None:
+            return None
+        return with_other_namespaces(self.own_ledger, self.namespace, self.shared)
+
+    def available(self, candidates: tuple[QueuedPod, ...]) -> tuple[QueuedPod, ...]:
+        """Return those of a queue who concern no quota that nothing may be granted of now."""
+        known = self.own_ledger
+        blocked = {} if known is None else unavailable(self.namespace, known, self.shared)
+        if known is None or not blocked:
+            return candidates
+        return tuple(
+            entry for entry in candidates if _blocking_reason(entry, known, blocked) is None
+        )
+
+
+OPTED_OUT: Final = RequeueSnapshot(
+    "", None, QueueCriteria(NamespaceQuotas((), frozenset())), NO_SHARED_QUOTAS, "it has opted out"
+)
+"""What those are judged by whose namespace has opted out: nothing stands in their way."""
+
+
+def take_snapshot(
+    options: RequeueOptions, namespace: str, former: QueueCriteria | None
+) -> RequeueSnapshot | None:
+    """Return what the pods of an opted-in namespace are judged by; None where nobody can judge.
+
+    Args:
+        options: What decides.
+        namespace: The namespace.
+        former: What its pods were judged by last.
+    """
+    version, seen = options.ledgers.known(namespace), options.managed.quotas_of(namespace)
+    ledger = None if version is None else version.ledger
+    if version is None or ledger is None or ledger.observed != seen.deferred.observed:
+        return None
+    criteria = next_criteria(former, seen.deferred, seen, options.policy())
+    shared = _shared(options.managed.quotas, ledger)
+    versions = tuple([(name, _number(entry)) for name, entry in shared.items()])
+    state = (version.uid, version.resource_version, id(criteria), versions)
+    return RequeueSnapshot(namespace, ledger, criteria, shared, state)
+
+
+def _shared(quotas: QuotaCache, ledger: Ledger) -> SharedLookups:
+    cache = quotas.shared
+    return {
+        name: SharedQuotaLookup(None if cache is None else cache.informer.get(own_name(name)))
+        for name in shared_names(ledger)
+    }
+
+
+def _number(seen: SharedQuotaLookup) -> int:
+    return 0 if seen.version is None else seen.version.resource_version
+
+
+def _blocking_reason(
+    queued: QueuedPod, ledger: Ledger, blocked: Mapping[str, Undecided]
+) -> Undecided | None:
+    return None if queued.claim is None else blocking_reason(queued.claim, ledger, blocked)

@@ -1,0 +1,308 @@
+"""Which of several processes leads, by a Lease of coordination.k8s.io/v1.
+
+Rules:
+
+1. Only durations on this process' own steady clock count. A lease is free when it has no holder,
+   or when this process has itself seen it unchanged for the time that it is given for. Times that
+   others wrote into it are never compared with a clock.
+2. Every write names the version it replaces, so of two that take the lease one succeeds.
+3. A leader stops saying yes `renew_seconds` after the *sending* of the last renewal that is known
+   to have been written; nobody may take the lease before `lease_seconds` after that. `is_leader`
+   looks at the clock each time: a process that was paused says no in the moment it runs again.
+4. A lease that somebody deleted is not free either, for those who have seen it: its holder may
+   still lead, and only the holder makes it anew at once.
+5. A renewal always changes the lease and with it its version, also while the clock of the machine
+   stands still; the others would otherwise take it for abandoned.
+
+What a former leader has already sent is not stopped by any of this. Whatever is written under a
+leadership has to be conditional on what it replaces, as ledgers are.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from webhook.controllers.runtime.lease import LeaseSpec, StoredLease, lease_object, read_lease
+from webhook.controllers.runtime.periodic import PeriodicThread
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import (
+    LEASES,
+    AlreadyExistsError,
+    ApiError,
+    ClusterApi,
+    ConflictError,
+    NotFoundError,
+    Object,
+)
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS: Final = 0.25
+_STOP_SECONDS: Final = 15.0
+
+
+def steady_clock() -> float:
+    """Tell the time since the machine started, time asleep included where it can be told."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionTimings:
+    """Durations and clocks of an election; all times are seconds.
+
+    Attributes:
+        lease_seconds: Others take the lease when they saw it unchanged for this long.
+        renew_seconds: A leader that could not renew for this long no longer leads.
+        retry_seconds: Between two renewals, or two looks at somebody else's lease.
+        max_pause_seconds: Between two attempts of a process that does not lead, during an outage.
+        clock: A steady clock.
+        now: The time of day, for people.
+        rand: Uniform numbers in [0, 1): pauses are up to a fifth longer than said.
+    """
+
+    lease_seconds: int = 15
+    renew_seconds: float = 10.0
+    retry_seconds: float = 2.0
+    max_pause_seconds: float = 8.0
+    clock: Callable[[], float] = steady_clock
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    rand: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry_seconds * 1.2 < self.renew_seconds < self.lease_seconds:
+            raise ValueError(
+                "an election needs 1.2 * retry_seconds < renew_seconds < lease_seconds, not "
+                f"{self.retry_seconds}, {self.renew_seconds}, {self.lease_seconds}"
+            )
+
+    def with_jitter(self, seconds: float) -> float:
+        """Return a pause with jitter."""
+        return seconds * (1 + 0.2 * self.rand())
+
+
+class Election:
+    """One candidate. `is_leader`, `epoch` and `stop` may be called from any thread.
+
+    Args:
+        api: The API server; requests should end well before `renew_seconds`.
+        namespace: Of the Lease.
+        name: Of the Lease.
+        identity: Who this process is; a restarted one is another.
+        timings: Durations and clocks.
+        on_started: Called when a leadership begins, on the election's thread.
+        on_lost: Called when it ends, also by `stop`; with a paused process or an API server that
+            does not answer, some time after `is_leader` began to say no.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        timings: ElectionTimings | None = None,
+        on_started: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.identity: Final = identity
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._timings = timings or ElectionTimings()
+        self._on_started = on_started
+        self._on_lost = on_lost
+        self._leadership: tuple[int, float] = (0, -math.inf)
+        """The version at which the leadership began, and until when it lasts; set as one."""
+        self._lease: StoredLease | None = None
+        self._raw: Object | None = None
+        self._last_seen: tuple[int, float] | None = None
+        self._absent_since: float | None = None
+        self._reported_epoch = 0
+        self._failures = 0
+        self._thread = PeriodicThread(
+            "election", self.step, retry_seconds=self._timings.retry_seconds
+        )
+
+    def is_leader(self) -> bool:
+        """Return whether this process leads at this moment; costs a look at the clock."""
+        return self._timings.clock() < self._leadership[1]
+
+    def epoch(self) -> int:
+        """Return 0 unless this process leads; else the resource version at which that began.
+
+        Another leadership, however soon after, has a higher number.
+        """
+        began, until = self._leadership
+        return began if self._timings.clock() < until else 0
+
+    @property
+    def leader(self) -> str:
+        """The holder of the lease as last seen; empty when there was none."""
+        return "" if self._lease is None else self._lease.spec.holder
+
+    @property
+    def transitions(self) -> int:
+        """How often the lease went to another holder, as last seen."""
+        return 0 if self._lease is None else self._lease.spec.transitions
+
+    def start(self) -> None:
+        """Begin to stand for election, on a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop leading at once, then give the lease back so that another process takes it.
+
+        Whatever this process writes as a leader should have ended before.
+        """
+        self._thread.request_stop()
+        self._resign()
+        self._thread.stop(_STOP_SECONDS)
+        self._notify()
+        self._release()
+
+    # -- one step ------------------------------------------------------------------------------
+
+    def step(self) -> float:
+        """Renew or try to take the lease; return how long to wait before the next step."""
+        try:
+            self._try_once()
+            self._failures = 0
+        except (ApiError, InvalidFieldError) as err:
+            self._failures += 1
+            self._raw = None  # nobody knows what the lease says now
+            _log.warning(
+                "election failed",
+                extra={"lease": f"{self._namespace}/{self._name}", "error": str(err)},
+            )
+        self._notify()
+        return self._next_pause()
+
+    def _try_once(self) -> None:
+        sent = self._timings.clock()  # before anything is sent: rule 3
+        if self._raw is None or not self.is_leader():
+            self._refresh()
+        stored = self._lease
+        if stored is None:
+            self._create(sent)
+        elif stored.spec.holder == self.identity:
+            self._write(stored, stored.spec.renewed_at(self._timings.now()), sent)
+        elif self._is_free(stored.spec):
+            taken = stored.spec.taken_by(
+                self.identity, self._timings.lease_seconds, self._timings.now()
+            )
+            self._write(stored, taken, sent)
+        else:
+            self._resign()
+
+    def _refresh(self) -> None:
+        try:
+            raw = self._api.get(LEASES, self._name, namespace=self._namespace)
+        except NotFoundError:
+            if self._absent_since is None:
+                self._absent_since = -math.inf if self._lease is None else self._timings.clock()
+            self._lease = self._raw = self._last_seen = None
+            return
+        self._raw = raw
+        self._record(read_lease(raw))
+
+    def _record(self, stored: StoredLease) -> None:
+        self._lease, self._absent_since = stored, None
+        # by its version, since a clock that leaps can write the same times again
+        if self._last_seen is None or self._last_seen[0] != stored.resource_version:
+            self._last_seen = (stored.resource_version, self._timings.clock())
+
+    def _is_free(self, epoch: LeaseSpec) -> bool:
+        if not epoch.holder:
+            return True
+        assert self._last_seen is not None  # noqa: S101 - `_note` came before
+        # a shorter time that somebody wrote by hand must not cut the holder's short
+        seconds = max(epoch.seconds, self._timings.lease_seconds)
+        return self._timings.clock() - self._last_seen[1] > seconds
+
+    def _create(self, sent: float) -> None:
+        """Create the lease, unless its last holder may still lead (rule 4)."""
+        assert self._absent_since is not None  # noqa: S101 - `_look` came before
+        absent = self._timings.clock() - self._absent_since
+        if not self.is_leader() and absent <= self._timings.lease_seconds:
+            return
+        first = LeaseSpec(holder=self.identity)
+        epoch = first.taken_by(self.identity, self._timings.lease_seconds, self._timings.now())
+        try:
+            made = self._api.create(LEASES, lease_object(self._namespace, self._name, epoch))
+        except AlreadyExistsError:
+            self._resign()
+            return
+        self._lead(made.object, sent)
+
+    def _write(self, stored: StoredLease, epoch: LeaseSpec, sent: float) -> None:
+        wanted = lease_object(self._namespace, self._name, epoch, self._raw)
+        try:
+            written = self._api.update(LEASES, wanted)
+        except (ConflictError, NotFoundError):
+            self._raw = None  # somebody else wrote it: look again, and lead until then
+            if stored.spec.holder != self.identity:
+                return
+            raise
+        self._lead(written.object, sent)
+
+    def _lead(self, raw: Object, sent: float) -> None:
+        self._raw = raw
+        stored = read_lease(raw)
+        self._record(stored)
+        if self._thread.is_stopping:
+            return
+        began = self._leadership[0] if self.is_leader() else stored.resource_version
+        self._leadership = (began, sent + self._timings.renew_seconds)
+
+    def _resign(self) -> None:
+        self._leadership = (0, -math.inf)
+
+    def _notify(self) -> None:
+        """Call the callbacks when a leadership began or ended since the last call."""
+        epoch, reported = self.epoch(), self._reported_epoch
+        if epoch == reported:
+            return
+        self._reported_epoch = epoch
+        snapshot = {"identity": self.identity, "holder": self.leader}
+        if reported:
+            _log.info("leadership ended", extra=snapshot)
+            self._on_lost()
+        if epoch:
+            _log.info("leadership began", extra=snapshot)
+            self._on_started()
+
+    def _next_pause(self) -> float:
+        if not self._failures:
+            retry = self._timings.retry_seconds
+            return self._timings.with_jitter(retry if self.is_leader() else retry / 2)
+        longest = (
+            self._timings.retry_seconds if self.is_leader() else self._timings.max_pause_seconds
+        )
+        growing = math.ldexp(_FIRST_PAUSE_SECONDS, min(self._failures - 1, 16))
+        return self._timings.with_jitter(min(longest, growing))
+
+    def _release(self) -> None:
+        """Give the lease back if it is held by this process; nobody has to wait then."""
+        try:
+            self._refresh()
+            stored = self._lease
+            if stored is not None and stored.spec.holder == self.identity:
+                given = stored.spec.released(self._timings.now())
+                self._api.update(
+                    LEASES, lease_object(self._namespace, self._name, given, self._raw)
+                )
+        except (ApiError, InvalidFieldError) as err:
+            _log.warning(
+                "the lease could not be given back; others take it when it ends",
+                extra={"lease": f"{self._namespace}/{self._name}", "error": str(err)},
+            )

@@ -1,0 +1,302 @@
+"""Events on objects, as `kubectl describe` and `kubectl get events` show them.
+
+Whoever reports something hands it over and goes on: a thread of its own writes. Nothing here ever
+blocks or raises into the caller, and nothing depends on an event being written: when the API
+server is slow or too much happens, events are dropped and counted.
+
+The same thing said again of the same object is one event with a higher count. It is written at
+most every `repeat_seconds`; what was said in between is in the next count.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from webhook.kube.api import EVENTS, ApiError, ClusterApi, ConflictError, Kind, NotFoundError
+from webhook.kube.errors import is_namespace_terminating
+from webhook.kube.metadata import time_text
+from webhook.telemetry.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+EventLevel = Literal["Normal", "Warning"]
+
+_MAX_MESSAGE_CHARACTERS: Final = 1000
+_MAX_SERIES: Final = 4096
+_CLUSTER_NAMESPACE: Final = "default"
+"""Where events on objects without namespace are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """The object that something is said of, as complete as it is known.
+
+    `kubectl describe` finds an event by kind, name, namespace and, if it is given, uid.
+    """
+
+    kind: Kind
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    def to_object(self) -> dict[str, object]:
+        """Return it as `involvedObject`."""
+        known = {
+            "apiVersion": self.kind.api_version,
+            "kind": self.kind.kind,
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+            "resourceVersion": self.resource_version,
+        }
+        return {name: value for name, value in known.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class EventLimits:
+    """How much is written; all times are seconds.
+
+    Attributes:
+        max_queued: Most events that wait to be written; further ones are dropped.
+        per_second: How many are written per second in the long run.
+        burst: How many are written at once before that counts.
+        repeat_seconds: Between two writes of the same event.
+        expire_seconds: What was not said for so long begins a new event.
+        clock: The monotonic clock.
+        now: The time of day.
+    """
+
+    max_queued: int = 1000
+    per_second: float = 5.0
+    burst: int = 50
+    repeat_seconds: float = 30.0
+    expire_seconds: float = 600.0
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _EventKey:
+    """What makes two events the same."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    level: str
+    reason: str
+    message: str
+
+
+@dataclass(slots=True, eq=False)
+class _Series:
+    """One event and how often it was said; guarded by the recorder's lock but for `event`."""
+
+    regarding: ObjectReference
+    key: _EventKey
+    first: str
+    last: str
+    last_seen: float
+    count: int = 1
+    not_before: float = 0.0
+    is_queued: bool = True
+    event: str = ""
+    namespace: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.namespace = self.regarding.namespace or _CLUSTER_NAMESPACE
+
+
+class EventRecorder:
+    """Writes events. Safe to use from several threads.
+
+    Args:
+        api: The API server.
+        component: Who says so.
+        instance: Which process of it, for people.
+        limits: How much is written.
+        metrics: Where written and dropped events are counted.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        *,
+        component: str = "deferred-quota",
+        instance: str = "",
+        limits: EventLimits | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._api = api
+        self._component = component
+        self._instance = instance or component
+        self._limits = limits or EventLimits()
+        self._metrics = metrics
+        self._condition = threading.Condition()
+        self._series: OrderedDict[_EventKey, _Series] = OrderedDict()
+        self._queue: deque[_Series] = deque()
+        self._repeats: deque[_Series] = deque()
+        self._tokens = float(self._limits.burst)
+        self._refilled_at = self._limits.clock()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+
+    def normal(self, regarding: ObjectReference, reason: str, message: str) -> None:
+        """Report something that is as it should be."""
+        self._record(regarding, "Normal", reason, message)
+
+    def warning(self, regarding: ObjectReference, reason: str, message: str) -> None:
+        """Report something that a person may want to look at."""
+        self._record(regarding, "Warning", reason, message)
+
+    def start(self) -> None:
+        """Begin to write; what was said before is written then."""
+        self._thread.start()
+
+    def stop(self, *, timeout_seconds: float = 2.0) -> None:
+        """Write what waits and is due, as far as the time allows, and end."""
+        with self._condition:
+            self._is_stopping = True
+            self._condition.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
+    # -- saying --------------------------------------------------------------------------------
+
+    def _record(
+        self, regarding: ObjectReference, level: EventLevel, reason: str, message: str
+    ) -> None:
+        text = (
+            message
+            if len(message) <= _MAX_MESSAGE_CHARACTERS
+            else f"{message[:_MAX_MESSAGE_CHARACTERS]}..."
+        )
+        key = _EventKey(
+            regarding.kind, regarding.namespace, regarding.name, regarding.uid, level, reason, text
+        )
+        now, clock = time_text(self._limits.now()), self._limits.clock()
+        with self._condition:
+            series = self._series.get(key)
+            if series is None or clock - series.last_seen > self._limits.expire_seconds:
+                self._enqueue_new(_Series(regarding, key, now, now, clock))
+                return
+            self._series.move_to_end(key)
+            series.count, series.last, series.last_seen = series.count + 1, now, clock
+            if not series.is_queued:
+                series.is_queued = True
+                self._repeats.append(series)
+                self._condition.notify_all()
+
+    def _enqueue_new(self, series: _Series) -> None:
+        if len(self._queue) >= self._limits.max_queued:
+            self._count("dropped")
+            return
+        self._series[series.key] = series
+        self._series.move_to_end(series.key)
+        while len(self._series) > _MAX_SERIES:
+            self._series.popitem(last=False)
+        self._queue.append(series)
+        self._condition.notify_all()
+
+    # -- writing, on the thread ----------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (series := self._next()) is not None:
+            self._write_or_count(series)
+
+    def _write_or_count(self, series: _Series) -> None:
+        try:
+            self._write(series)
+        except ApiError as err:
+            if is_namespace_terminating(err):
+                self._count("dropped")  # nobody looks for it there any more
+                return
+            self._count("failed")
+            _log.warning(
+                "event not written",
+                extra={"reason": series.key.reason, "about": series.key.name, "error": str(err)},
+            )
+        except Exception:  # noqa: BLE001 - outermost frame: logged, and the next one is written
+            self._count("failed")
+            _log.exception("event not written")
+
+    def _next(self) -> _Series | None:
+        """Wait for what is to be written; None when it is over."""
+        with self._condition:
+            while True:
+                wait = self._wait_seconds()
+                if wait is not None and wait <= 0:
+                    self._tokens -= 1
+                    series = self._queue.popleft() if self._queue else self._repeats.popleft()
+                    series.is_queued = False
+                    return series
+                if self._is_stopping:
+                    return None  # what repeats, or is too much, is not waited for
+                self._condition.wait(wait)
+
+    def _wait_seconds(self) -> float | None:
+        """Return how long until something may be written; None when nothing waits."""
+        now = self._limits.clock()
+        gained = (now - self._refilled_at) * self._limits.per_second
+        self._tokens = min(float(self._limits.burst), self._tokens + max(0.0, gained))
+        self._refilled_at = now
+        missing = max(0.0, (1.0 - self._tokens) / self._limits.per_second)
+        if self._queue:
+            return missing
+        if self._repeats:
+            return max(missing, self._repeats[0].not_before - now)
+        return None
+
+    def _write(self, series: _Series) -> None:
+        with self._condition:
+            count, last = series.count, series.last
+            series.not_before = self._limits.clock() + self._limits.repeat_seconds
+        if series.event and self._has_bumped(series, count, last):
+            self._count("repeated")
+        else:
+            series.event = self._create(series, count, last)
+            self._count("created")
+
+    def _has_bumped(self, series: _Series, count: int, last: str) -> bool:
+        patch = {"count": count, "lastTimestamp": last}
+        try:
+            self._api.patch(EVENTS, series.event, patch, namespace=series.namespace)
+        except (NotFoundError, ConflictError):
+            return False  # events are kept for an hour only
+        return True
+
+    def _create(self, series: _Series, count: int, last: str) -> str:
+        # names of objects can be as long as names of events may be
+        name = f"{series.regarding.name[:230].rstrip('-.')}.{secrets.token_hex(8)}"
+        self._api.create(
+            EVENTS,
+            {
+                "apiVersion": EVENTS.api_version,
+                "kind": EVENTS.kind,
+                "metadata": {"name": name, "namespace": series.namespace},
+                "involvedObject": series.regarding.to_object(),
+                "type": series.key.level,
+                "reason": series.key.reason,
+                "message": series.key.message,
+                "count": count,
+                "firstTimestamp": series.first,
+                "lastTimestamp": last,
+                "source": {"component": self._component},
+                "reportingComponent": self._component,
+                "reportingInstance": self._instance,
+            },
+        )
+        return name
+
+    def _count(self, result: str) -> None:
+        if self._metrics is not None:
+            self._metrics.controller.events.labels(result).inc()

@@ -1,0 +1,124 @@
+"""A Lease of coordination.k8s.io/v1 as elections read and write it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from webhook.jsonfields.fields import InvalidFieldError, integer, mapping, text
+from webhook.kube.api import LEASES, Object
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def micro_time(moment: datetime) -> str:
+    """Write a moment as a MicroTime: RFC 3339 in UTC with six digits of a second."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSpec:
+    """What the spec of a Lease says.
+
+    Attributes:
+        holder: Who leads; empty when the lease was given back.
+        seconds: For how long the holder leads after each renewal.
+        acquired: When it began to lead, by its own clock; shown, never compared.
+        renewed: When it last renewed, by its own clock; shown, never compared.
+        transitions: How often the lease went to another holder.
+    """
+
+    holder: str = ""
+    seconds: int = 0
+    acquired: str = ""
+    renewed: str = ""
+    transitions: int = 0
+
+    def renewed_at(self, moment: datetime) -> LeaseSpec:
+        """Return the term renewed now; it differs even when the clock stands still.
+
+        A write that changes nothing would leave the lease at its version, as if nobody held it.
+        """
+        renewed = micro_time(moment)
+        if renewed == self.renewed:
+            renewed = micro_time(moment + _MICROSECOND)
+        return replace(self, renewed=renewed)
+
+    def taken_by(self, holder: str, seconds: int, moment: datetime) -> LeaseSpec:
+        """Return the term of the next holder."""
+        taken = replace(
+            self,
+            holder=holder,
+            seconds=seconds,
+            acquired=micro_time(moment),
+            transitions=self.transitions + (1 if self.holder != holder else 0),
+        )
+        return taken.renewed_at(moment)
+
+    def released(self, moment: datetime) -> LeaseSpec:
+        """Return the term without holder, which anybody may take at once."""
+        return replace(self, holder="", seconds=1).renewed_at(moment)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLease:
+    """A Lease object as it was read or written."""
+
+    resource_version: int
+    uid: str
+    spec: LeaseSpec
+
+
+def read_lease(raw: Object) -> StoredLease:
+    """Read a Lease; what somebody wrote by hand and cannot be read counts as not said.
+
+    Raises:
+        InvalidFieldError: It has no usable metadata or spec.
+    """
+    metadata = mapping(raw.get("metadata"), "metadata")
+    version = text(metadata.get("resourceVersion"), "metadata.resourceVersion")
+    if not (version.isascii() and version.isdecimal()):
+        raise InvalidFieldError("metadata.resourceVersion", "must be a resource version")
+    spec = mapping(raw.get("spec"), "spec")
+    epoch = LeaseSpec(
+        holder=text(spec.get("holderIdentity"), "spec.holderIdentity"),
+        seconds=max(0, integer(spec.get("leaseDurationSeconds"), "spec.leaseDurationSeconds") or 0),
+        acquired=text(spec.get("acquireTime"), "spec.acquireTime"),
+        renewed=text(spec.get("renewTime"), "spec.renewTime"),
+        transitions=integer(spec.get("leaseTransitions"), "spec.leaseTransitions") or 0,
+    )
+    return StoredLease(int(version), text(metadata.get("uid"), "metadata.uid"), epoch)
+
+
+def lease_object(
+    namespace: str, name: str, lease_spec: LeaseSpec, over: Object | None = None
+) -> dict[str, object]:
+    """Write a Lease: a new one, or one that replaces the object `over` at its very version."""
+    metadata: dict[str, object] = {
+        "name": name,
+        "namespace": namespace,
+        "labels": {
+            "app.kubernetes.io/name": "deferred-quota",
+            "app.kubernetes.io/part-of": "deferred-quota",
+            "app.kubernetes.io/component": "controller",
+        },
+    }
+    spec: dict[str, object] = {}
+    if over is not None:
+        # labels, owners and fields that others added stay
+        metadata = {**mapping(over.get("metadata"), "metadata")}
+        metadata.pop("managedFields", None)
+        spec = {**mapping(over.get("spec"), "spec")}
+    spec |= {
+        "holderIdentity": lease_spec.holder,
+        "leaseDurationSeconds": lease_spec.seconds,
+        "leaseTransitions": lease_spec.transitions,
+    }
+    spec |= {"acquireTime": lease_spec.acquired} if lease_spec.acquired else {}
+    spec |= {"renewTime": lease_spec.renewed} if lease_spec.renewed else {}
+    return {
+        "apiVersion": LEASES.api_version,
+        "kind": LEASES.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }

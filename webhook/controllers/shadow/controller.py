@@ -1,0 +1,274 @@
+"""Watch the namespaces in shadow mode: what is really assigned there, and what would be refused.
+
+Pods are counted as for a namespace that defers, from the same cache. Nothing is written but the
+record of what was found, beside the ledger. Binds are not asked about: which pod got a node, and
+what was assigned before, the stored pods say themselves, and exactly.
+
+Every process counts, and the one that leads adds up. What happens between two leaderships is not
+watched, and does not count as time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from webhook.controllers.runtime.leadership import always_leader
+from webhook.controllers.runtime.periodic import PeriodicThread
+from webhook.controllers.shadow.shadow_namespace import ShadowNamespace
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import NAMESPACES, ApiError, ClusterApi, Object
+from webhook.kube.informer import Change, Informer
+from webhook.kube.informer_types import InformerTimings, ListOptions
+from webhook.kube.metadata import utc_now
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.shadow.record import Findings
+from webhook.state.object_decoders import decode_namespace
+from webhook.state.quota_cache import QuotaCache
+from webhook.state.shadow_store import ShadowRecordStore, ShadowWriter
+from webhook.state.well_known import MODE_LABEL, SHADOW_MODE
+from webhook.telemetry.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+_WATCHED: Final = ListOptions(label_selector=f"{MODE_LABEL}={SHADOW_MODE}")
+_STOP_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowTimings:
+    """When records are written; all times are seconds.
+
+    Attributes:
+        write_interval_seconds: Between two writes of one record, while something changes.
+        first_pause_seconds: The same once nothing does any more; it doubles each time.
+        max_pause_seconds: The most that becomes of it.
+        retry_seconds: After a write that failed.
+        poll_seconds: Between two looks.
+        clock: The monotonic clock.
+        informer: Clock and pauses of the informer of namespaces.
+    """
+
+    write_interval_seconds: float = 1.0
+    first_pause_seconds: float = 5.0
+    max_pause_seconds: float = 60.0
+    retry_seconds: float = 5.0
+    poll_seconds: float = 0.25
+    clock: Callable[[], float] = time.monotonic
+    informer: InformerTimings = field(default_factory=InformerTimings)
+
+
+class ShadowController:
+    """Counts the namespaces in shadow mode, and writes their records while it leads.
+
+    Args:
+        api: The API server.
+        pods: All pods; not started yet.
+        quotas: The cached quotas; not started yet.
+        name: The name of this process, unlike that of any other.
+        exempt: Returns which namespaces are never touched.
+        leader_epoch: As for the ledger controller.
+        metrics: Where it is counted.
+        timings: When to write.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
+        self,
+        api: ClusterApi,
+        pods: Informer[Pod],
+        quotas: QuotaCache,
+        *,
+        name: str,
+        exempt: Callable[[], Set[str]] = frozenset,
+        leader_epoch: Callable[[], int] = always_leader,
+        metrics: Metrics | None = None,
+        timings: ShadowTimings | None = None,
+    ) -> None:
+        self._pods = pods
+        self._quotas = quotas
+        self._exempt = exempt
+        self._leader_epoch = leader_epoch
+        self._metrics = metrics
+        self._timings = timings or ShadowTimings()
+        self._store = ShadowRecordStore(api)
+        self._writer = ShadowWriter(self._store, name, begins=True)
+        self._lock = threading.Lock()
+        self._namespaces: dict[str, ShadowNamespace] = {}
+        self._due: dict[str, float] = {}
+        """When a namespace may be written next."""
+        self._pauses: dict[str, float] = {}
+        """How much later that is while nothing changes there."""
+        self._is_leading = False
+        self.informer: Final = Informer(
+            api,
+            NAMESPACES,
+            transform=_name_of,
+            options=_WATCHED,
+            timings=self._timings.informer,
+            decode=decode_namespace,
+        )
+        pods.add_handler(self._on_pod)
+        quotas.informer.add_handler(self._on_quota)
+        self._thread = PeriodicThread(
+            "shadow",
+            self.reconcile,
+            retry_seconds=self._timings.poll_seconds,
+            pauses_first=True,
+            on_stop=partial(self.reconcile, is_last=True),
+        )
+
+    def start(self) -> None:
+        """Begin to follow and count; the other caches are started by their owners."""
+        self.informer.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what was found, and stop."""
+        self._thread.stop(_STOP_SECONDS)
+        self.informer.stop()
+
+    # -- events, on the informers' threads -----------------------------------------------------
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        namespace = change.key.partition("/")[0]
+        if namespace not in self._namespaces:
+            return
+        with self._lock:
+            shadowed = self._namespaces.get(namespace)
+            if shadowed is None:
+                return
+            happened: tuple[str, ...] = ()
+            if change.type == "DELETED":
+                shadowed.remove(change.uid)
+            elif change.new is not None:
+                happened = shadowed.put(change.new, counts_events=self._is_leading)
+            self._advance(shadowed)
+        if self._metrics is not None:
+            for event in happened:
+                self._metrics.shadow.pods.labels(event).inc()
+
+    def _on_quota(self, change: Change[ResourceQuota]) -> None:
+        namespace = change.key.partition("/")[0]
+        with self._lock:
+            shadowed = self._namespaces.get(namespace)
+            if shadowed is not None:
+                self._refresh_quotas(namespace, shadowed)
+                self._advance(shadowed)
+                shadowed.is_changed = True
+
+    def _refresh_quotas(self, namespace: str, shadowed: ShadowNamespace) -> None:
+        seen = self._quotas.in_namespace(namespace)
+        shadowed.set_quotas(seen.deferred, seen.all_quotas)
+
+    def _advance(self, shadowed: ShadowNamespace) -> None:
+        shadowed.advance(int(self._timings.clock() * 1000), utc_now())
+
+    # -- on the thread -------------------------------------------------------------------------
+
+    def reconcile(self, *, is_last: bool = False) -> float:
+        """Keep up with which namespaces are watched, and write what is due.
+
+        Returns:
+            After how many seconds to look again.
+        """
+        caches = (self.informer, self._pods, self._quotas.informer)
+        if all(one.has_synced for one in caches):
+            self._check_leadership()
+            self._sync_namespaces()
+            self._write_due(is_last=is_last)
+        return self._timings.poll_seconds
+
+    def _check_leadership(self) -> None:
+        leads = bool(self._leader_epoch())
+        if leads and not self._is_leading:
+            with self._lock:
+                for (
+                    shadowed
+                ) in self._namespaces.values():  # what happened before is not ours to tell
+                    self._advance(shadowed)
+                    shadowed.clear()
+                    shadowed.is_changed = True
+        self._is_leading = leads
+
+    def _sync_namespaces(self) -> None:
+        wanted = self.informer.items().keys() - self._exempt()
+        for namespace in wanted - self._namespaces.keys():
+            self._begin(namespace)
+        for namespace in self._namespaces.keys() - wanted:
+            self._end(namespace)
+
+    def _begin(self, namespace: str) -> None:
+        with self._lock:
+            # known before the caches are read: what changes from then on is handed on
+            shadowed = self._namespaces[namespace] = ShadowNamespace()
+            self._refresh_quotas(namespace, shadowed)
+            for pod in self._pods.in_namespace(namespace):
+                shadowed.put(pod, counts_events=False)
+            self._advance(shadowed)
+        self._due[namespace] = self._timings.clock()
+        _log.info("shadow mode begins", extra={"namespace": namespace})
+
+    def _end(self, namespace: str) -> None:
+        if self._is_leading:
+            try:
+                self._write(namespace)
+                self._store.end(namespace)
+            except ApiError as err:
+                _log.warning(
+                    "shadow record not ended", extra={"namespace": namespace, "error": str(err)}
+                )
+        with self._lock:
+            self._namespaces.pop(namespace, None)
+        self._due.pop(namespace, None)
+        self._pauses.pop(namespace, None)
+        self._writer.forget(namespace)
+        _log.info("shadow mode ends", extra={"namespace": namespace})
+
+    def _write_due(self, *, is_last: bool) -> None:
+        now = self._timings.clock()
+        for namespace, shadowed in list(self._namespaces.items()):
+            if not self._is_leading:
+                with self._lock:
+                    self._advance(shadowed)
+                    shadowed.clear()
+                continue
+            timing = self._timings
+            if shadowed.is_changed:
+                self._pauses[namespace] = 0.0
+            rest = self._pauses.get(namespace, 0.0)
+            if now < self._due.get(namespace, 0.0) + rest and not is_last:
+                continue
+            self._pauses[namespace] = min(
+                max(2 * rest, timing.first_pause_seconds), timing.max_pause_seconds
+            )
+            pause = timing.write_interval_seconds
+            try:
+                self._write(namespace)
+            except ApiError as err:
+                pause = timing.retry_seconds
+                self._pauses[namespace] = 0.0
+                _log.warning(
+                    "shadow record not written", extra={"namespace": namespace, "error": str(err)}
+                )
+            self._due[namespace] = self._timings.clock() + pause
+
+    def _write(self, namespace: str) -> None:
+        self._writer.send(namespace, lambda: self._take_findings(namespace))
+
+    def _take_findings(self, namespace: str) -> Findings | None:
+        with self._lock:
+            shadowed = self._namespaces.get(namespace)
+            if shadowed is None:
+                return None
+            self._refresh_quotas(namespace, shadowed)  # other resources may be deferred by now
+            self._advance(shadowed)
+            return shadowed.take_findings()
+
+
+def _name_of(namespace: Object) -> str:
+    return FieldReader(namespace).child("metadata").text("name")

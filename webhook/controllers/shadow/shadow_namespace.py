@@ -1,0 +1,170 @@
+"""One namespace in shadow mode as the controller keeps it: what its pods use, and what was found.
+
+Changes of pods come in the order in which they were stored, so a bind is judged beside exactly what
+was assigned before it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from webhook.controllers.ledger.namespace_usage import NamespaceUsage
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.charging.deferral import (
+    NamespaceQuotas,
+    QuotaScopeError,
+    claim_for_bind,
+    claim_for_update,
+)
+from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.ledger.ledger import (
+    NEWEST,
+    Account,
+    Claim,
+    Denied,
+    Ledger,
+    ReservationSource,
+    admit,
+)
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.shadow.record import BOUND, CREATED, GROWN, OVER, Findings, QuotaUse, UsageSpan
+
+
+@dataclass(slots=True, eq=False)
+class ShadowNamespace:
+    """A namespace that is watched. Not safe to use from several threads.
+
+    Attributes:
+        usage: What its pods use.
+        native_used: Quota name → what the API server charges in it.
+        counts: What was found since it was handed over last.
+        examples: Likewise.
+        uses: What the quotas were used since then.
+        advanced_to: Up to when `uses` goes, in milliseconds of the monotonic clock.
+        is_changed: Something is to be told soon.
+    """
+
+    usage: NamespaceUsage = field(default_factory=NamespaceUsage)
+    native_used: dict[str, ResourceList] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    uses: dict[str, QuotaUse] = field(default_factory=dict)
+    advanced_to: int = 0
+    is_changed: bool = True
+
+    def set_quotas(self, quotas: NamespaceQuotas, all_quotas: tuple[ResourceQuota, ...]) -> None:
+        """Take over the quotas, and what is charged in them."""
+        self.usage.set_quotas(quotas)
+        self.native_used = {quota.name: quota.status_used for quota in all_quotas}
+
+    def advance(self, until: int, now: str) -> None:
+        """Let what was so last go on until a moment, and begin with what is so now.
+
+        Args:
+            until: The moment, in milliseconds of the monotonic clock.
+            now: The time of day.
+        """
+        gone, self.advanced_to = max(0, until - self.advanced_to), until
+        counted = self.usage.totals(0).quotas
+        uses: dict[str, QuotaUse] = {}
+        for name, quota in counted.items():
+            charged = self.native_used.get(name, {})
+            present = QuotaUse(
+                quota.observed,
+                now,
+                0,
+                {
+                    key: UsageSpan.of(hard, charged.get(key, ZERO), quota.used.get(key, ZERO))
+                    for key, hard in quota.hard.items()
+                },
+            )
+            former = self.uses.get(name)
+            uses[name] = present if former is None else _lasting(former, gone).then(present)
+        self.uses = uses
+
+    def put(self, pod: Pod, *, counts_events: bool) -> tuple[str, ...]:
+        """Count a pod that is new or has changed; return what happened, for metrics."""
+        before = self.usage.pod(pod.uid)
+        happened = self._evaluate(before, pod) if counts_events and not is_terminal(pod) else ()
+        self.usage.put(pod)
+        self.is_changed = True
+        return happened
+
+    def remove(self, uid: str) -> None:
+        """Stop counting a pod that was deleted."""
+        self.usage.remove(uid)
+        self.usage.forget_deleted(())
+        self.is_changed = True
+
+    def take_findings(self) -> Findings:
+        """Hand over what was found, and begin anew."""
+        found = Findings(
+            counts=dict(self.counts), quotas=dict(self.uses), examples=dict(self.examples)
+        )
+        self.clear()
+        return found
+
+    def clear(self) -> None:
+        """Forget what was found, but not how things stand."""
+        self.counts.clear()
+        self.examples.clear()
+        self.uses = {name: use.now() for name, use in self.uses.items()}
+        self.is_changed = False
+
+    # -- judging ---------------------------------------------------------------------------
+
+    def _evaluate(self, before: Pod | None, pod: Pod) -> tuple[str, ...]:
+        """Judge a change beside what was assigned before it."""
+        quotas = self.usage.quotas
+        found: list[str] = []
+        try:
+            if before is None and not pod.is_assigned:
+                found = self._classify(
+                    CREATED, pod, _assigning(pod, quotas, ReservationSource.CREATE)
+                )
+            elif before is None:
+                found = [
+                    CREATED,
+                    *self._classify(BOUND, pod, _assigning(pod, quotas, ReservationSource.CREATE)),
+                ]
+            elif pod.is_assigned and not before.is_assigned:
+                found = self._classify(BOUND, pod, _assigning(pod, quotas, ReservationSource.BIND))
+            elif pod.is_assigned and not is_terminal(before):
+                claim = claim_for_update(before, pod, quotas, source=ReservationSource.RESIZE)
+                found = [] if claim is None else self._classify(GROWN, pod, claim)
+        except QuotaScopeError:
+            found = [CREATED] if before is None else []
+        self.counts.update(found)
+        return tuple(found)
+
+    def _classify(self, event: str, pod: Pod, claim: Claim | None) -> list[str]:
+        if claim is None:
+            return [event]
+        _, verdict = admit(self._ledger(), claim)
+        if not isinstance(verdict, Denied):
+            return [event]
+        self.examples[OVER[event]] = f"{pod.name}: {verdict.denial.message}"
+        return [event, OVER[event]]
+
+    def _ledger(self) -> Ledger:
+        accounts: Mapping[str, Account] = {
+            name: Account(observed=quota.observed, hard=quota.hard, used=quota.used)
+            for name, quota in sorted(self.usage.totals(0).quotas.items())
+        }
+        return Ledger(accounts, {})
+
+
+def _assigning(pod: Pod, quotas: NamespaceQuotas, source: ReservationSource) -> Claim | None:
+    return claim_for_bind(pod, quotas, source=source, observed_version=NEWEST)
+
+
+def _lasting(use: QuotaUse, milliseconds: int) -> QuotaUse:
+    return QuotaUse(
+        use.observed,
+        use.since,
+        use.milliseconds + milliseconds,
+        {key: span.lasting(milliseconds) for key, span in use.resources.items()},
+    )

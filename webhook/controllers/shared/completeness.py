@@ -1,0 +1,121 @@
+"""Whether all who share a quota have been counted: said of the quota, and taken back.
+
+Complete is said of one spec, by ledgers that have counted it, and handlers admit by it. So it is
+taken back before a ledger begins to count another spec, or one that it had stopped to count: what
+is granted from then on is not what handlers may rely on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Set
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from webhook.controllers.ledger.ledger_conditions import merge_conditions
+from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.kube.metadata import time_text
+from webhook.quota.ledger.ledger import Condition, QuotaRevision
+from webhook.quota.shared.escrow import Shared
+from webhook.quota.shared.grants import Grants, mark_complete, mark_incomplete
+from webhook.state.shared_quotas import SharedQuotaVersion
+
+_log = logging.getLogger(__name__)
+
+SHARED_RETRY_SECONDS: Final = 0.2
+"""Until a namespace is looked at again that could not be reconciled, or has to be counted."""
+_COUNTED: Final = "Counted"
+
+
+class Completeness:
+    """Knows who has been counted, in one leadership; whoever calls holds the quota.
+
+    Args:
+        usage_cache: Who takes part.
+        write: Writes a quota, see `Shares.write`.
+        now: The time of day, for people.
+    """
+
+    def __init__(
+        self,
+        usage_cache: UsageCache,
+        write: Callable[[SharedQuotaVersion, Grants, int], SharedQuotaVersion],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._usage_cache = usage_cache
+        self._write = write
+        self._now = now
+        self._counted: dict[str, tuple[QuotaRevision, Set[str]]] = {}
+        """Quota → what it is now, and which namespaces have counted and been granted that."""
+
+    def reset(self) -> None:
+        """Forget what an earlier leadership has seen."""
+        self._counted.clear()
+
+    def record_counted(
+        self, namespace: str, observed: QuotaRevision, version: SharedQuotaVersion, epoch: int
+    ) -> SharedQuotaVersion:
+        """Note that a namespace is counted and granted; mark the quota complete once all are."""
+        self._counted[observed.name] = (observed, self._counted_namespaces(observed) | {namespace})
+        return self.mark_complete(observed, version, epoch)
+
+    def mark_complete(
+        self, observed: QuotaRevision, version: SharedQuotaVersion, epoch: int
+    ) -> SharedQuotaVersion:
+        """Mark a quota complete, or not, if that is not recorded yet.
+
+        Raises:
+            NotLeadingError: The leadership is over.
+            ConflictError: Somebody else wrote first.
+            ApiError: The API server does not do it.
+        """
+        shared = version.shared
+        if shared is None or shared.grants.observed == observed:
+            return version
+        missing, grants = self._missing(observed, shared), shared.grants
+        if missing:
+            if any(one.type == _COUNTED and one.status == "False" for one in grants.conditions):
+                return version
+            said = replace(grants, sequence=grants.sequence + 1)
+        else:
+            _log.info("shared quota counted", extra={"quota": observed.name})
+            said = mark_complete(grants, observed)
+        return self._write(version, self._with_condition(said, missing), epoch)
+
+    def mark_incomplete(self, version: SharedQuotaVersion, epoch: int) -> SharedQuotaVersion:
+        """Say of a quota that not all are counted; they are looked at again.
+
+        Raises:
+            NotLeadingError: The leadership is over.
+            ConflictError: Somebody else wrote first.
+            ApiError: The API server does not do it.
+        """
+        self._counted.pop(version.name, None)
+        written = self._write(version, mark_incomplete(version.grants), epoch)
+        for namespace in self._usage_cache.sharing_namespaces(version.name):
+            self._usage_cache.requeue_after(namespace, SHARED_RETRY_SECONDS)
+        return written
+
+    def _counted_namespaces(self, observed: QuotaRevision) -> Set[str]:
+        known, namespaces = self._counted.get(observed.name, (observed, frozenset()))
+        return namespaces if known == observed else frozenset()
+
+    def _missing(self, observed: QuotaRevision, shared: Shared) -> list[str]:
+        named = shared.grants.namespaces.keys()
+        counted = self._counted_namespaces(observed)
+        return sorted(
+            {*self._usage_cache.sharing_namespaces(observed.name), *named} - (counted & named)
+        )
+
+    def _with_condition(self, grants: Grants, missing: list[str]) -> Grants:
+        wanted = Condition(_COUNTED, "True", "AllCounted")
+        if missing:
+            wanted = Condition(
+                _COUNTED,
+                "False",
+                "NamespacesJoining",
+                f"nothing is admitted until these namespaces are counted: {', '.join(missing[:8])}",
+            )
+        now = time_text(self._now())
+        return replace(grants, conditions=merge_conditions(grants.conditions, [wanted], now))

@@ -1,0 +1,355 @@
+"""Grants of shared quotas to one namespace, written around the write of its ledger.
+
+Who reconciles a namespace raises what it holds before the ledger is written, by force where pods
+run already, and lowers it afterwards. The order of reads and writes, and why nothing can be given
+twice, is in `webhook.quota.shared.escrow`.
+
+A quota is new to a ledger once: that write only counts. What is counted is granted with the next
+one, which lets the namespace take part; when all have done so the quota is complete
+(`completeness`). Nobody is dropped, and nothing lowered, on the word of a cache: a leader that has
+just begun may be behind the one before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from webhook.controllers.ledger.namespace_state import NamespaceState
+from webhook.controllers.ledger.usage_cache import LedgerUpdate
+from webhook.controllers.shared.completeness import SHARED_RETRY_SECONDS
+from webhook.controllers.shared.shared_context import EXCESS_SECONDS, SharedQuotaContext
+from webhook.kube.api import ApiError, ConflictError, NotFoundError
+from webhook.quota.amounts.resources import ResourceList, max_of
+from webhook.quota.ledger.ledger import Account, Ledger
+from webhook.quota.queue.queued_pods import Blocker, PendingReason, QueuedPod
+from webhook.quota.shared.cluster_quotas import PREFIX, ClusterQuota
+from webhook.quota.shared.escrow import (
+    Shared,
+    holding_only,
+    is_counted_as,
+    is_within,
+    need,
+    rewritten,
+    shared_names,
+)
+from webhook.quota.shared.grants import with_lowered, with_raised, without
+from webhook.state.shared_claims import look_up, unavailable, with_other_namespaces
+from webhook.state.shared_quotas import SharedQuotaVersion
+
+_log = logging.getLogger(__name__)
+
+_WAIT_SECONDS: Final = 5.0
+
+
+@contextmanager
+def begin(
+    shared: SharedQuotaContext,
+    namespace: str,
+    state: NamespaceState,
+    ledger: Ledger | None,
+    epoch: int,
+) -> Iterator[GrantTransaction | None]:
+    """Lock the shared quotas of a namespace; None while other threads hold them.
+
+    Args:
+        shared: The shared quotas of all.
+        namespace: The namespace.
+        state: The same.
+        ledger: What its ledger says; it was read already.
+        epoch: The leadership to write under.
+    """
+    counted = [one.name for one in state.usage.quotas.quotas if one.name.startswith(PREFIX)]
+    names = sorted({*counted, *shared_names(ledger), *shared.quotas_naming(namespace)})
+    with shared.store.locked(names, until=time.monotonic() + _WAIT_SECONDS) as is_held:
+        if not is_held:
+            yield None
+            return
+        found = look_up(shared.store, names, is_fresh=False)
+        seen = {name: one.version for name, one in found.items()}
+        yield GrantTransaction(shared, namespace, state, ledger, epoch, seen)
+
+
+@dataclass(eq=False)
+class GrantTransaction:
+    """Grants of one reconciliation of one namespace; without shared quotas it changes nothing.
+
+    Attributes:
+        shared: The shared quotas of all.
+        namespace: The namespace.
+        state: The same.
+        previous_ledger: What its ledger says.
+        epoch: The leadership to write under.
+        versions: Its shared quotas, each at the version that is to be written over.
+    """
+
+    shared: SharedQuotaContext
+    namespace: str
+    state: NamespaceState
+    previous_ledger: Ledger | None
+    epoch: int
+    versions: dict[str, SharedQuotaVersion | None]
+    _to_lower: dict[str, ResourceList | None] = field(default_factory=dict)
+    """What is to be lowered when the ledger is written; None is dropped altogether."""
+
+    def prepare(self, update: LedgerUpdate) -> LedgerUpdate | None:
+        """Return what follows with what others hold; None when it counts quotas not looked up.
+
+        Pods whose quota is not complete have to wait for that.
+        """
+        names = shared_names(update.ledger)
+        if not names:
+            return update
+        if not self.versions.keys() >= set(names):
+            return None
+        found = look_up(self.shared.store, names, is_fresh=False)
+        found = {name: replace(one, version=self.versions[name]) for name, one in found.items()}
+        ledger = with_other_namespaces(update.ledger, self.namespace, found)
+        blocked = {
+            name: one.message for name, one in unavailable(self.namespace, ledger, found).items()
+        }
+        for name in names:
+            if not self._had_joined(ledger, name):
+                blocked.setdefault(name, f"usage is being counted for quota: {name}")
+        queue = update.queue if not blocked else tuple(_block(one, blocked) for one in update.queue)
+        return LedgerUpdate(ledger, queue)
+
+    def raise_grants(self, ledger: Ledger, *, has_released: bool = False) -> Ledger | None:
+        """Let the namespace hold what the ledger needs; None when it may not be written now.
+
+        Args:
+            ledger: What is about to be written.
+            has_released: Pods of the queue have been reserved for. What others hold has to be
+                compared for that, even if the namespace holds enough.
+
+        Returns:
+            The ledger to write, in which it holds no more than it needs.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+            ApiError: The API server does not do it.
+        """
+        if not (self._can_join(ledger) and self._can_leave(ledger)):
+            self._requeue_after(SHARED_RETRY_SECONDS)
+            return None
+        for name in shared_names(ledger):
+            version = self.versions[name]
+            if version is None or not isinstance(version.quota, ClusterQuota):
+                self._requeue_after(EXCESS_SECONDS)
+            elif not self._had_joined(ledger, name):
+                self._requeue_after(0.0)  # this write only counts; what is counted is granted next
+            else:
+                wanted = need(ledger.accounts[name])
+                held = self._raise(name, version, wanted, has_released=has_released)
+                if held is None:
+                    return None
+                self._plan_lowering(name, held, wanted)
+                ledger = holding_only(ledger, name, wanted)
+        self._plan_leaving(ledger)
+        self._refresh_lowered(ledger)
+        return rewritten(ledger) if self._to_lower else ledger  # which makes it a change
+
+    def lower_grants(self) -> None:
+        """Say of the quotas, now that the ledger says so, that the namespace holds no more.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+        """
+        for name, wanted in self._to_lower.items():
+            version = self.versions[name]
+            if version is None:
+                continue
+            following = (
+                without(version.grants, self.namespace)
+                if wanted is None
+                else with_lowered(version.grants, self.namespace, wanted)
+            )
+            try:
+                self.versions[name] = self.shared.write(version, following, self.epoch)
+            except ApiError as err:
+                self._refresh_after(name, err)
+                if not isinstance(err, NotFoundError):
+                    self.state.excess[name] = (-math.inf, {})
+                    self._requeue_after(SHARED_RETRY_SECONDS)
+                    continue
+            self.state.excess.pop(name, None)
+
+    def close(self, ledger: Ledger) -> None:
+        """Note what is counted, once the ledger says so.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+        """
+        for name in shared_names(ledger):
+            version, account = self.versions[name], ledger.accounts[name]
+            shared = None if version is None else version.shared
+            if version is None or shared is None or not self._had_joined(ledger, name):
+                continue
+            held = shared.grants.namespaces.get(self.namespace)
+            is_granted = held is not None and is_within(need(account), held)
+            if not (is_granted and is_counted_as(account, shared)):
+                continue
+            try:
+                self.versions[name] = self.shared.completeness.record_counted(
+                    self.namespace, account.observed, version, self.epoch
+                )
+            except ApiError as err:
+                self._refresh_after(name, err)
+                self._requeue_after(SHARED_RETRY_SECONDS)
+
+    # -- joining and leaving -------------------------------------------------------------------
+
+    def _previous(self, name: str) -> Account | None:
+        """Return what the ledger said of a quota before this reconciliation."""
+        return None if self.previous_ledger is None else self.previous_ledger.accounts.get(name)
+
+    def _had_joined(self, ledger: Ledger, name: str) -> bool:
+        """Whether the ledger counted this very quota before this reconciliation."""
+        former = self._previous(name)
+        return former is not None and former.observed == ledger.accounts[name].observed
+
+    def _can_join(self, ledger: Ledger) -> bool:
+        """Make sure that nobody admits by a quota as complete that the ledger begins to count.
+
+        False where the quota is another by now, or somebody else wrote first.
+        """
+        for name in shared_names(ledger):
+            if self._had_joined(ledger, name):
+                continue
+            account, version = ledger.accounts[name], self._fetch(name)
+            shared = None if version is None else version.shared
+            if version is None or shared is None:
+                continue
+            if not is_counted_as(account, shared):
+                return False
+            said = shared.grants.observed
+            is_new_here = self.namespace not in shared.grants.namespaces
+            if said is None or (said == account.observed and is_new_here):
+                continue
+            if not self._mark_incomplete(version):
+                return False
+        return True
+
+    def _can_leave(self, ledger: Ledger) -> bool:
+        """Make sure that what the ledger stops to count concerns the namespace no more."""
+        for name in shared_names(self.previous_ledger):
+            if name in ledger.accounts or (version := self._fetch(name)) is None:
+                continue
+            quota = self.shared.participation.deferred_quota(version.quota)
+            if quota is not None:
+                if not self.shared.participation.has_left(self.namespace, quota):
+                    return False
+            elif version.grants.observed is not None and not self._mark_incomplete(version):
+                return False
+        return True
+
+    def _mark_incomplete(self, version: SharedQuotaVersion) -> bool:
+        """Say of a quota that not all are counted; False when somebody else wrote first."""
+        try:
+            taken_back = self.shared.completeness.mark_incomplete(version, self.epoch)
+        except (ConflictError, NotFoundError) as err:
+            self._refresh_after(version.name, err)
+            return False
+        self.versions[version.name] = taken_back
+        return True
+
+    # -- raising and lowering ------------------------------------------------------------------
+
+    def _raise(
+        self, name: str, version: SharedQuotaVersion, wanted: ResourceList, *, has_released: bool
+    ) -> SharedQuotaVersion | None:
+        """Write what the namespace needs, if it is not held yet; None when another was first.
+
+        What its ledger says now has to be covered as well: a handler may be admitting by that.
+        """
+        former = self._previous(name)
+        floor = wanted if former is None else max_of(wanted, former.granted)
+        held = version.grants.namespaces.get(self.namespace)
+        is_granted = former is not None and is_within(wanted, former.granted)
+        if is_granted and not has_released and held is not None and is_within(floor, held):
+            return version
+        following = with_raised(version.grants, self.namespace, floor)
+        try:
+            written = self.versions[name] = self.shared.write(version, following, self.epoch)
+        except (ConflictError, NotFoundError) as err:
+            self._refresh_after(name, err)
+            return None
+        return written
+
+    def _plan_lowering(self, name: str, version: SharedQuotaVersion, wanted: ResourceList) -> None:
+        """Lower what was given back, and what nobody has used for a while."""
+        held = version.grants.namespaces.get(self.namespace, {})
+        if is_within(held, wanted):
+            self.state.excess.pop(name, None)
+            return
+        former = self._previous(name)
+        has_fallen = former is not None and not is_within(former.granted, wanted)
+        now = self.shared.clock()
+        since, former_held = self.state.excess.get(name, (now, held))
+        if former_held != held and since > -math.inf:
+            since = now  # a handler has just raised it, and is about to write the ledger
+        self.state.excess[name] = (since, held)
+        if has_fallen or now - since >= EXCESS_SECONDS:
+            self._to_lower[name] = wanted
+        else:
+            self._requeue_after(EXCESS_SECONDS)
+
+    def _plan_leaving(self, ledger: Ledger) -> None:
+        for name, version in self.versions.items():
+            if name in ledger.accounts or version is None:
+                continue
+            is_named = self.namespace in version.grants.namespaces
+            if is_named and isinstance(version.quota, ClusterQuota):
+                self._to_lower[name] = None
+
+    def _refresh_lowered(self, ledger: Ledger) -> None:
+        """Have the newest version of what is lowered: the ledger is written only after this."""
+        for name in list(self._to_lower):
+            version = self._fetch(name)
+            if version is None or version.shared is None:
+                del self._to_lower[name]
+            elif not self._may_lower(name, version, version.shared, ledger):
+                del self._to_lower[name]
+                self._requeue_after(SHARED_RETRY_SECONDS)
+
+    def _may_lower(
+        self, name: str, version: SharedQuotaVersion, shared: Shared, ledger: Ledger
+    ) -> bool:
+        account = ledger.accounts.get(name)
+        if account is not None:
+            return is_counted_as(account, shared)
+        quota = self.shared.participation.deferred_quota(version.quota)
+        return quota is None or self.shared.participation.has_left(self.namespace, quota)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _fetch(self, name: str) -> SharedQuotaVersion | None:
+        version = self.versions[name] = self.shared.store.fetch(name)
+        return version
+
+    def _refresh_after(self, name: str, err: ApiError) -> None:
+        """Have the newest version at hand for the next attempt."""
+        extra = {"namespace": self.namespace, "quota": name, "error": str(err)}
+        _log.info("shared quota not written", extra=extra)
+        try:
+            self._fetch(name)
+        except (ApiError, ValueError) as again:
+            _log.warning("shared quota not read", extra={"quota": name, "error": str(again)})
+
+    def _requeue_after(self, seconds: float) -> None:
+        self.shared.usage_cache.requeue_after(self.namespace, seconds)
+
+
+def _block(queued: QueuedPod, blocked: Mapping[str, str]) -> QueuedPod:
+    claim = queued.claim
+    if queued.blocker is not None or claim is None:
+        return queued
+    found = next((blocked[name] for name in claim.quotas if name in blocked), None)
+    if found is None:
+        return queued
+    return replace(queued, blocker=Blocker(PendingReason.NOT_COUNTED, found))

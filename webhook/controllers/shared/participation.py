@@ -1,0 +1,130 @@
+"""Who shares a quota: asked of the API server, where what caches show could take something away.
+
+A new leader's caches may be behind what the one before it has seen. What it adds by them does no
+harm; what it would take away, a grant or an account, has to be true now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.jsonfields.fields import InvalidFieldError, mapping, text
+from webhook.kube.api import NAMESPACES, ClusterApi, NotFoundError, Object, UnavailableError
+from webhook.quota.charging.deferral import deferred_part
+from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
+from webhook.state.lazy_ledger import identity_of
+from webhook.state.namespace_labels import is_deferred, labels_of
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
+
+
+class Participation:
+    """Asks the API server who shares a quota.
+
+    Args:
+        api: The API server.
+        managed: What caches show.
+    """
+
+    def __init__(self, api: ClusterApi, managed: ManagedNamespaces) -> None:
+        self._api = api
+        self._managed = managed
+
+    def deferred_quota(self, quota: ClusterQuota | UnreadableClusterQuota) -> ClusterQuota | None:
+        """Return a quota if it can be read and limits something that is deferred now."""
+        if isinstance(quota, ClusterQuota):
+            return quota if deferred_part(quota.quota.hard, self._managed.deferred_keys()) else None
+        return None
+
+    def has_left(self, namespace: str, quota: ClusterQuota) -> bool:
+        """Return whether a namespace takes no part in a quota now.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
+        if namespace in self._managed.exempt():
+            return True
+        try:
+            found = self._api.get(NAMESPACES, namespace)
+        except NotFoundError:
+            return True
+        try:
+            return not (is_deferred(found) and quota.selects(labels_of(found, namespace)))
+        except InvalidFieldError:
+            return False
+
+    def is_opted_in(self, namespace: str) -> bool:
+        """Return whether a namespace is opted in now, and not exempt.
+
+        Raises:
+            ApiError: The API server does not answer.
+            InvalidFieldError: The namespace cannot be read.
+        """
+        if namespace in self._managed.exempt():
+            return False
+        try:
+            return is_deferred(self._api.get(NAMESPACES, namespace))
+        except NotFoundError:
+            return False
+
+    def is_as_cached(self, namespace: str) -> bool:
+        """Return whether the cache shows a namespace as it is now.
+
+        Raises:
+            ApiError: The API server does not answer.
+            InvalidFieldError: The namespace cannot be read.
+        """
+        try:
+            found = self._api.get(NAMESPACES, namespace)
+        except NotFoundError:
+            return False
+        entry = self._managed.namespaces.informer.entry(namespace)
+        return entry is not None and (entry.uid, entry.resource_version) == identity_of(found)
+
+    def check_caches(self) -> Set[str] | None:
+        """Make sure, before a leadership begins, that the caches show what there is now.
+
+        Returns:
+            The namespaces that are opted in, if it took a list of all to find out; else None.
+
+        Raises:
+            ApiError: They do not yet, or the API server does not answer.
+        """
+        shared = self._managed.quotas.shared
+        if shared is None:
+            return None
+        try:
+            is_current = shared.is_current()
+        except InvalidFieldError:
+            is_current = True  # it stays like that until somebody mends it
+        if not is_current:
+            raise UnavailableError("the cache of shared quotas is behind")
+        return self._check_namespaces() if shared.specs else None
+
+    def managed_namespaces(self) -> Set[str]:
+        """Return the namespaces that are opted in now.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
+        selector = f"{MODE_LABEL}={DEFERRED_MODE}"
+        found = self._api.list(NAMESPACES, label_selector=selector).items
+        return {_name_of(one) for one in found}
+
+    def _check_namespaces(self) -> Set[str]:
+        opted_in: set[str] = set()
+        for raw in self._api.list(NAMESPACES).items:
+            try:
+                name, version, is_in = _name_of(raw), identity_of(raw)[1], is_deferred(raw)
+            except InvalidFieldError:
+                continue
+            entry = self._managed.namespaces.informer.entry(name)
+            if entry is None or entry.resource_version < version:
+                raise UnavailableError("the cache of namespaces is behind")
+            if is_in:
+                opted_in.add(name)
+        return opted_in
+
+
+def _name_of(namespace: Object) -> str:
+    return text(mapping(namespace.get("metadata"), "metadata").get("name"), "metadata.name")

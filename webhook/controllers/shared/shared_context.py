@@ -1,0 +1,69 @@
+"""The quotas that namespaces share, as one leader after another reads and writes them.
+
+What is done with them while a namespace is reconciled is in `grant_transaction`, what besides in
+`share_keeper`. The order of reads and writes, and why nothing can be given twice, is in
+`webhook.quota.shared.escrow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.controllers.runtime.leadership import NotLeadingError
+from webhook.controllers.shared.completeness import Completeness
+from webhook.controllers.shared.participation import Participation
+from webhook.quota.shared.cluster_quotas import ledger_name
+from webhook.quota.shared.grants import Grants
+from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
+
+EXCESS_SECONDS: Final = 1.0
+"""How long a grant may exceed a ledger: a handler has raised it and writes the ledger next."""
+
+
+class SharedQuotaContext:
+    """The shared quotas of all namespaces. Safe to use from several threads.
+
+    Args:
+        store: Where they are read and written.
+        usage_cache: What is counted.
+        timings: When to act.
+        is_current: Returns whether a leadership is still this process' own.
+        participation: Asked who shares a quota now.
+    """
+
+    def __init__(
+        self,
+        store: SharedQuotaStore,
+        usage_cache: UsageCache,
+        timings: ControllerTimings,
+        *,
+        is_current: Callable[[int], bool],
+        participation: Participation,
+    ) -> None:
+        self.store: Final = store
+        self.usage_cache: Final = usage_cache
+        self.participation: Final = participation
+        self.clock: Final = timings.clock
+        self.completeness: Final = Completeness(usage_cache, self.write, timings.now)
+        self._is_current = is_current
+
+    def quotas_naming(self, namespace: str) -> list[str]:
+        """Return the quotas that name a namespace, as far as is known."""
+        specs = self.usage_cache.managed.shared_specs()
+        known = [self.store.known(ledger_name(one.name)) for one in specs]
+        return [one.name for one in known if one is not None and namespace in one.grants.namespaces]
+
+    def write(self, version: SharedQuotaVersion, grants: Grants, epoch: int) -> SharedQuotaVersion:
+        """Write by compare-and-swap, under a leadership.
+
+        Raises:
+            NotLeadingError: It is over.
+            ConflictError: Somebody else wrote first.
+            ApiError: The API server does not do it.
+        """
+        if not self._is_current(epoch):
+            raise NotLeadingError
+        return self.store.write(version, grants)

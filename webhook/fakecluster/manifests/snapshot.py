@@ -1,0 +1,186 @@
+"""A cluster's objects from files, as `kubectl get -o yaml` prints them: all of them or none.
+
+Lists are taken apart, `List` and `PodList` alike. Objects of kinds that are not known are taken
+too, for any of them may be a custom resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from webhook.fakecluster.storage.stored_object import read_object
+from webhook.fakecluster.storage.strategies import check_readable
+from webhook.kube.api import NAMESPACES, BadRequestError, Kind, Object, kind_of
+from webhook.kube.errors import FieldCause
+from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
+from webhook.kube.metadata import ObjectMeta, name_causes
+
+__all__ = ["SnapshotError", "SnapshotObject", "parse_snapshot", "read_files", "read_snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotObject:
+    """One object of a snapshot and where it was read.
+
+    Attributes:
+        kind: Its kind.
+        object: The object, its namespace filled in.
+        file: The file; empty for a Namespace that was made for its inhabitants.
+        document: The number of the document in the file, from 1.
+        field: YAML path inside the document; empty if the object is all of it.
+    """
+
+    kind: Kind
+    object: Object
+    file: str
+    document: int
+    field: str
+
+
+def read_files(paths: Iterable[Path]) -> tuple[tuple[str, bytes], ...]:
+    """Read files as input for `read_snapshot`.
+
+    Raises:
+        SnapshotError: One cannot be read.
+    """
+    return tuple((str(path), _read_file(path)) for path in paths)
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as err:
+        raise SnapshotError(str(path), err.strerror or "cannot be read") from err
+
+
+def read_snapshot(
+    inputs: Iterable[tuple[str, bytes]],
+    *,
+    default_namespace: str = "default",
+    namespace_labels: Mapping[str, str] | None = None,
+) -> tuple[SnapshotObject, ...]:
+    """Read all objects of some files, in their order.
+
+    Args:
+        inputs: Name and content of each file.
+        default_namespace: For objects of a known, namespaced kind that name none.
+        namespace_labels: Make a Namespace with these labels for every namespace that objects are
+            in and that has none in the snapshot. None makes no Namespaces.
+
+    Raises:
+        SnapshotError: Something cannot be read, or an object appears twice.
+    """
+    documents = [document for file, data in inputs for document in read_documents(file, data)]
+    return parse_snapshot(
+        documents, default_namespace=default_namespace, namespace_labels=namespace_labels
+    )
+
+
+def parse_snapshot(
+    documents: Iterable[Document],
+    *,
+    default_namespace: str = "default",
+    namespace_labels: Mapping[str, str] | None = None,
+) -> tuple[SnapshotObject, ...]:
+    """Take the objects out of documents; see `read_snapshot`."""
+    objects: dict[tuple[str, str, str, str], SnapshotObject] = {}
+    for document in documents:
+        for item in _objects_in(document, default_namespace):
+            place = _place(item)
+            first = objects.setdefault(place, item)
+            if first is not item:
+                raise document.error(
+                    f"{item.kind.kind} {_key_of(item)} is already in {first.file}, document "
+                    f"{first.document}",
+                    field=item.field,
+                )
+    made = () if namespace_labels is None else _namespaces_for(objects.values(), namespace_labels)
+    return (*made, *objects.values())
+
+
+def _place(item: SnapshotObject) -> tuple[str, str, str, str]:
+    namespace, name = _namespace_and_name(item)
+    return item.kind.group, item.kind.kind, namespace, name
+
+
+def _namespace_and_name(item: SnapshotObject) -> tuple[str, str]:
+    meta = item.object["metadata"]
+    if not isinstance(meta, Mapping):
+        return "", ""
+    return str(meta.get("namespace") or ""), str(meta["name"])
+
+
+def _key_of(item: SnapshotObject) -> str:
+    return "/".join(part for part in _namespace_and_name(item) if part)
+
+
+def _namespaces_for(
+    objects: Iterable[SnapshotObject], labels: Mapping[str, str]
+) -> tuple[SnapshotObject, ...]:
+    all_objects = tuple(objects)
+    there = {_namespace_and_name(one)[1] for one in all_objects if one.kind == NAMESPACES}
+    mentioned = {_namespace_and_name(one)[0]: None for one in all_objects}
+    return tuple(
+        SnapshotObject(NAMESPACES, _namespace(name, labels), "", 0, "")
+        for name in mentioned
+        if name and name not in there
+    )
+
+
+def _namespace(name: str, labels: Mapping[str, str]) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "status": {"phase": "Active"},
+    }
+
+
+def _objects_in(document: Document, default_namespace: str) -> Iterator[SnapshotObject]:
+    for field, value in flatten_lists(document):
+        yield _one_object(document, value, field, default_namespace)
+
+
+def _one_object(
+    document: Document, value: Mapping[str, object], field: str, default_namespace: str
+) -> SnapshotObject:
+    namespaced = _has_namespace(value)
+    kind = kind_of(str(value["apiVersion"]), str(value["kind"]), namespaced=namespaced)
+    placed = _placed(value, default_namespace) if kind.namespaced and not namespaced else value
+    prefix = f"{field}." if field else ""
+    try:
+        stored = read_object(kind, placed)
+        check_readable(stored)
+    except BadRequestError as err:
+        inner, detail = _field_of(err)
+        raise document.error(detail, field=f"{prefix}{inner}".removesuffix(".")) from err
+    for cause in _metadata_causes(kind, stored.meta):
+        raise document.error(cause.message, field=f"{prefix}{cause.field}")
+    return SnapshotObject(kind, placed, document.file, document.number, field)
+
+
+def _field_of(error: BadRequestError) -> tuple[str, str]:
+    """Return the field that an error is about, and what is wrong with it."""
+    causes = error.details.get("causes")
+    cause = causes[0] if isinstance(causes, list) and causes else {}
+    return str(cause.get("field", "")), str(cause.get("message", error.message))
+
+
+def _metadata_causes(kind: Kind, meta: ObjectMeta) -> Iterator[FieldCause]:
+    yield from name_causes(kind, meta)
+    if meta.namespace and not kind.namespaced:
+        yield FieldCause("FieldValueForbidden", "metadata.namespace", f"a {kind.kind} has none")
+
+
+def _has_namespace(value: Mapping[str, object]) -> bool:
+    meta = value.get("metadata")
+    return isinstance(meta, Mapping) and bool(meta.get("namespace"))
+
+
+def _placed(value: Mapping[str, object], namespace: str) -> Mapping[str, object]:
+    meta = value.get("metadata")
+    if not isinstance(meta, Mapping):
+        return value
+    return {**value, "metadata": {**meta, "namespace": namespace}}

@@ -1,0 +1,135 @@
+"""Write objects into a cluster by server-side apply, and say what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final, Protocol
+
+from webhook.jsonfields.fields import mapping
+from webhook.kube.api import (
+    ClusterApi,
+    Kind,
+    NotFoundError,
+    Object,
+    Revision,
+    kind_of,
+)
+from webhook.operations.retry import Report, RetryPolicy
+
+FIELD_MANAGER: Final = "deferred-quota-install"
+"""The name under which the API server remembers which fields an installation has set."""
+
+_PATIENCE: Final = RetryPolicy(seconds=30)
+_SERVER_SIDE: Final = frozenset({"managedFields", "resourceVersion", "generation"})
+
+
+class ApplyApi(ClusterApi, Protocol):
+    """An API server that also applies."""
+
+    def apply(
+        self,
+        kind: Kind,
+        obj: Object,
+        *,
+        field_manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Revision:
+        """Create the object, or change the fields that are given, and own them from now on."""
+
+
+class Outcome(StrEnum):
+    """What became of an object."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+
+
+class Applier:
+    """Applies objects one after another, tells of each, and counts those that changed.
+
+    Args:
+        api: The API server.
+        report: Is told a line for each object.
+        dry_run: Whether to let the API server only check.
+    """
+
+    def __init__(self, api: ApplyApi, report: Report, *, dry_run: bool = False) -> None:
+        self.changes = 0
+        self.dry_run = dry_run
+        self._api = api
+        self._report = report
+
+    def apply_all(self, objects: Iterable[Object]) -> None:
+        """Apply objects in order; what they say wins over what others have set.
+
+        Raises:
+            ApiError: One was refused; those before it are applied.
+        """
+        for obj in objects:
+            self.apply(obj)
+
+    def apply(self, obj: Object) -> Outcome:
+        """Apply one object.
+
+        Raises:
+            ApiError: It was refused.
+        """
+        kind = kind_of_object(obj)
+        before = current(self._api, obj)
+        wait = _PATIENCE.begin()
+        try:
+            after = wait.retry(
+                lambda: self._api.apply(
+                    kind, obj, field_manager=FIELD_MANAGER, force=True, dry_run=self.dry_run
+                )
+            ).object
+        except NotFoundError:
+            if not self.dry_run or before is not None:
+                raise
+            after = obj  # its namespace would have been created before
+        outcome = _outcome(before, after)
+        self.changes += outcome is not Outcome.UNCHANGED
+        words = f"would be {outcome}" if self.dry_run and outcome != "unchanged" else outcome
+        self._report(f"{describe(obj)}: {words}")
+        return outcome
+
+
+def current(api: ClusterApi, obj: Object) -> Object | None:
+    """Return the object as it is in the cluster; None when it is not there."""
+    metadata = mapping(obj.get("metadata"), "metadata")
+    namespace, name = metadata.get("namespace") or "", metadata["name"]
+    try:
+        return api.get(kind_of_object(obj), str(name), namespace=str(namespace))
+    except NotFoundError:
+        return None
+
+
+def kind_of_object(obj: Object) -> Kind:
+    """Return the kind that an object of ours says it has."""
+    metadata = mapping(obj.get("metadata"), "metadata")
+    return kind_of(str(obj["apiVersion"]), str(obj["kind"]), namespaced="namespace" in metadata)
+
+
+def describe(obj: Object) -> str:
+    """Name an object for a person: "Deployment deferred-quota-system/deferred-quota-webhook"."""
+    metadata = mapping(obj.get("metadata"), "metadata")
+    place = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{obj['kind']} {place}{metadata['name']}"
+
+
+def _outcome(before: Object | None, after: Object) -> Outcome:
+    if before is None:
+        return Outcome.CREATED
+    return Outcome.UNCHANGED if _content(before) == _content(after) else Outcome.CHANGED
+
+
+def _content(obj: Object) -> tuple[Mapping[str, object], Mapping[str, object]]:
+    """Return what people would call the object: all but what the API server counts."""
+    metadata = mapping(obj.get("metadata"), "metadata")
+    return (
+        {name: value for name, value in obj.items() if name not in ("metadata", "status")},
+        {name: value for name, value in metadata.items() if name not in _SERVER_SIDE},
+    )

@@ -1,0 +1,424 @@
+"""Install deferred-quota, step by step, so that a cluster never waits for what is not there.
+
+1. Namespace, definitions of ledgers and of cluster quotas, rights, and the policies that hold the
+   rights to what is needed: nothing uses them yet.
+2. Certificates. Where registrations are there already and the CA is new, they learn to trust it
+   beside what they trust, before anybody serves with it.
+3. The configuration and the Deployments, until every replica runs with that configuration. Where a
+   mask is there already, it first stops to hide what the new configuration does not defer: until
+   then it may hide only what both the former processes and the new ones charge.
+4. The registrations: from now on the API server asks. They come late because those that charge
+   stop what they cannot ask about, and because the quotas of a namespace that they will leave out
+   have to be the API server's before. Where the webhook moves, or its CA changes, the API server
+   has to have reached the new one before; then all entries go there, and only then the former CA
+   goes.
+5. The mask, last: until then quotas are enforced as ever. Policies that an earlier installation had
+   and this one has not go.
+
+To do it again changes nothing, or finishes what was left. What breaks off between two writes leaves
+what worked, and says what stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+from webhook.config import Configuration, ConfigurationError, load_configuration
+from webhook.install.apply import Applier, ApplyApi, current, describe
+from webhook.install.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
+from webhook.install.endpoint_changes import endpoint_changes, is_registered, trusted_now
+from webhook.install.endpoint_switch import Redirection
+from webhook.install.exemption import wait_until_enforced
+from webhook.install.kustomizations import InstallError
+from webhook.install.place import chosen_namespace
+from webhook.install.policies import (
+    MaskChoice,
+    apply_identities,
+    check_stamps,
+    choose_mask,
+    remove_policies,
+)
+from webhook.install.readiness import (
+    CONFIGURATION_ANNOTATION,
+    wait_for_deletions,
+    wait_until_available,
+    wait_until_established,
+)
+from webhook.install.rendering import (
+    IMAGE,
+    MANIFESTS,
+    Mask,
+    Rendered,
+    excluded_namespaces,
+    render,
+)
+from webhook.jsonfields.fields import mapping, string_map
+from webhook.kube.api import CONFIG_MAPS, NAMESPACES, SECRETS, ClusterApi, NotFoundError, Object
+from webhook.operations.retry import Report, RetryPolicy
+from webhook.policy import compile_policy
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
+from webhook.tls.bootstrap import IssuedParts
+
+CONFIG_MAP: Final = "deferred-quota-config"
+CONFIG_KEY: Final = "config.yaml"
+OLDEST_MINOR: Final = 30
+"""Kubernetes 1.30: the first in which conditions of webhooks are final."""
+
+PATIENCE: Final = RetryPolicy(seconds=300, pause_seconds=1)
+
+_NO_CONFIGURATION: Final = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+
+
+_DEFINITION: Final = "CustomResourceDefinition"
+_MASK_WORDS: Final[Mapping[Mask, str]] = {
+    "policy": "by the API server itself (MutatingAdmissionPolicy)",
+    "webhook": "by the webhook",
+}
+
+
+class InstallApi(ApplyApi, Protocol):
+    """An API server that also tells what it is."""
+
+    def server_version(self) -> Object:
+        """Return what the server says of its version."""
+
+    def raw(self, method: str, path: str) -> Object:
+        """Send a request to a path of the API and return the object that was answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallOptions:
+    """What to install.
+
+    Attributes:
+        namespace: Where to install; empty is where it is already, else the default.
+        mask: Which form of the mask; "auto" takes what the API server has.
+        stamps: Whether Bindings are marked, so that pods show that they came through the guard.
+        image: What the Deployments run.
+        url: Where the webhook serves if it runs outside of the cluster; else empty.
+        ca_pem: What to trust at that address; empty is what the API server's own machine trusts,
+            None what is trusted there already.
+        configuration: Text of the configuration; None keeps the one that is installed.
+        dry_run: Let the API server check, and change nothing.
+        waits: Whether to wait for the Deployments before the API server is told to ask.
+        patience: How long to wait for one thing.
+        manifests: Directory of the manifests.
+    """
+
+    namespace: str = ""
+    mask: MaskChoice = "auto"
+    stamps: bool = False
+    image: str = IMAGE
+    url: str = ""
+    ca_pem: bytes | None = None
+    configuration: str | None = None
+    dry_run: bool = False
+    waits: bool = True
+    patience: RetryPolicy = PATIENCE
+    manifests: Path = MANIFESTS
+
+
+def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
+    """Install, or bring an installation up to date; return how many objects changed.
+
+    Raises:
+        InstallError: Something is not as it has to be; what was done until then stays.
+        ApiError: The API server refused something, or does not answer.
+    """
+    _check_version(api)
+    wish = replace(wish, namespace=chosen_namespace(api, wish.namespace))
+    mask = choose_mask(api, wish.mask)
+    if wish.stamps:
+        check_stamps(api)
+    report(f"mask: {_MASK_WORDS[mask]}")
+    installed = _installed_configuration(api, wish.namespace)
+    if installed is None and wish.configuration is None and is_registered(api):
+        raise InstallError(
+            f"ConfigMap {wish.namespace}/{CONFIG_MAP}: is not there, although an installation is;"
+            " what it exempts and defers would be given up: give it with --config FILE"
+        )
+    kept = _NO_CONFIGURATION if installed is None else installed
+    configuration = kept if wish.configuration is None else wish.configuration
+    settings = _read(configuration)
+    for line in endpoint_changes(
+        api,
+        wish.url,
+        namespace=wish.namespace,
+        manifests=wish.manifests,
+        dry_run=wish.dry_run,
+    ):
+        report(line)
+    wish = replace(wish, ca_pem=_trusted(api, wish, report))
+    parts = _render(wish, mask, settings)
+    patience = wish.patience if wish.waits and not wish.dry_run else None
+    wait_for_deletions(api, parts.cluster, patience, report)
+    applier = Applier(api, report, dry_run=wish.dry_run)
+    redirection = Redirection(api, applier, report, parts.registrations)
+    try:
+        left_out_now = replace(settings, exempt_namespaces=_exempt_now(api, parts, settings))
+        early = _render(wish, mask, left_out_now).identities
+        _prepare(api, applier, wish, replace(parts, identities=early), report)
+        if wish.url:
+            redirection.trust(wish.ca_pem or b"")
+        else:
+            bundle = _certify(api, applier, redirection, report, namespace=wish.namespace)
+            parts = _render(replace(wish, ca_pem=bundle), mask, settings)
+        narrowed = _narrowed_masks(api, wish, installed, settings)
+        applier.apply_all(narrowed)
+        applier.apply_all(_configured((*parts.configuration, *parts.workloads), configuration))
+        _wait_for_workloads(api, wish, parts, report)
+        _wait_until_enforced(api, wish, settings, report)
+        _redirect(api, wish, redirection, parts.registrations)
+        before = applier.changes
+        applier.apply_all((*parts.stamps, *parts.registrations))
+        apply_identities(api, parts.identities, applier, report)
+        if applier.changes > before and not wish.dry_run:
+            wish.patience.begin().wait_for_caches()  # the guards, until every API server knows them
+        if not wish.waits and (narrowed or installed not in {None, configuration}):
+            report(
+                "mask: hides what was deferred before, at most; run this again without --no-wait"
+            )
+        else:
+            applier.apply_all(parts.masks)
+        remove_policies(api, _unwanted(wish, mask), applier, report)
+    except BaseException:
+        if words := redirection.unfinished():
+            report(words)
+        raise
+    return applier.changes
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _prepare(
+    api: InstallApi, applier: Applier, wish: InstallOptions, parts: Rendered, report: Report
+) -> None:
+    """Apply what our processes need before they run: definitions, rights, and their bounds."""
+    applier.apply_all(parts.cluster)
+    if not wish.dry_run:
+        for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
+            wait_until_established(api, definition, wish.patience)
+    apply_identities(api, parts.identities, applier, report)
+
+
+def _trusted(api: InstallApi, wish: InstallOptions, report: Report) -> bytes:
+    """Return the CAs to trust at the URL: those given, else those that are trusted there now."""
+    if wish.ca_pem is not None or not wish.url:
+        return wish.ca_pem or b""
+    kept = trusted_now(api, wish.url)
+    if kept:
+        report(f"trust: the CA that was given for {wish.url} before stays")
+    else:
+        report(
+            f"trust: no --ca, so the API server accepts at {wish.url} only certificates of CAs that"
+            " its own machine trusts; for one of `deferred-quota certs bootstrap`, give --ca FILE"
+        )
+    return kept
+
+
+def _exempt_now(api: InstallApi, parts: Rendered, wanted: Configuration) -> frozenset[str]:
+    """Return those of the exempt namespaces that no guard is called about already.
+
+    Until the registrations leave the others out, our service accounts have to work there.
+    """
+    there = [found for found in (current(api, each) for each in parts.registrations) if found]
+    left = [excluded_namespaces(each) for each in there]
+    return wanted.exempt_namespaces.intersection(*left) if left else wanted.exempt_namespaces
+
+
+def _check_version(api: InstallApi) -> None:
+    version = api.server_version()
+    digits = "".join(each for each in str(version.get("minor", "")) if each.isdecimal())
+    if digits and (str(version.get("major")), int(digits)) < ("1", OLDEST_MINOR):
+        raise InstallError(
+            f"Kubernetes 1.{OLDEST_MINOR} or newer is needed; this API server is"
+            f" {version.get('gitVersion')}"
+        )
+
+
+def _installed_configuration(api: ClusterApi, namespace: str) -> str | None:
+    """Return the text of the configuration that is installed; None when there is none."""
+    try:
+        installed = api.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
+    except NotFoundError:
+        return None
+    return string_map(installed.get("data"), "data").get(CONFIG_KEY)
+
+
+def _read(text: str) -> Configuration:
+    try:
+        return load_configuration(text, "configuration", check=_judge)
+    except ConfigurationError as err:
+        raise InstallError(str(err)) from err
+
+
+def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> Rendered:
+    return render(
+        namespace=wish.namespace,
+        url=wish.url,
+        ca_pem=wish.ca_pem or b"",
+        mask=mask,
+        stamps=wish.stamps,
+        deferred_resources=configuration.deferred_resources,
+        exempt_namespaces=configuration.exempt_namespaces,
+        gating=configuration.gating,
+        trusted_users=configuration.trusted_users,
+        break_glass_groups=configuration.break_glass_groups,
+        image=wish.image,
+        manifests=wish.manifests,
+    )
+
+
+def _unwanted(wish: InstallOptions, mask: Mask) -> list[Object]:
+    """Return the policies that an earlier installation may have left, and this one has not."""
+    every = render(
+        namespace=wish.namespace, url="-", mask="policy", stamps=True, manifests=wish.manifests
+    )
+    stamps = () if wish.stamps else every.stamps
+    return [*stamps, *(() if mask == "policy" else every.masks)]
+
+
+def _narrowed_masks(
+    api: ClusterApi, wish: InstallOptions, installed: str | None, wanted: Configuration
+) -> list[Object]:
+    """Return the mask that is there as it may be while the configuration changes.
+
+    It hides no more than it does already and both configurations defer, and in no namespace that
+    it left out or one of them exempts. Nothing is returned where that is what it will be, unless
+    it leaves out more than now: the guard may do that only when the API server enforces again.
+    Of processes that run elsewhere the former configuration is not known.
+    """
+    if wish.dry_run:
+        return []
+    try:
+        before = wanted if wish.url or installed is None else _read(installed)
+    except InstallError:
+        before = Configuration()  # what runs could not read it either: the least may be hidden
+    masks = _render(wish, "policy", wanted).masks
+    there = [found for found in (current(api, each) for each in masks) if found is not None]
+    text = str(there)
+    left_out_now = set[str]().union(*map(excluded_namespaces, there))
+    both = replace(
+        wanted,
+        deferred_resources=tuple(
+            key
+            for key in wanted.deferred_resources
+            if key in before.deferred_resources and f"'{key}'" in text
+        ),
+        exempt_namespaces=wanted.exempt_namespaces | before.exempt_namespaces | left_out_now,
+    )
+    narrowed = _render(wish, "policy", both).masks
+    if not there or (narrowed == masks and wanted.exempt_namespaces <= left_out_now):
+        return []
+    return [each for each in narrowed if current(api, each) is not None]
+
+
+def _judge(configuration: Configuration) -> None:
+    compile_policy(configuration)
+
+
+def _configured(workloads: Sequence[Object], configuration: str) -> list[Object]:
+    """Return the workloads with the configuration in its ConfigMap, and its hash on the pods.
+
+    So pods are replaced when it changes: what runs then was started with it.
+    """
+    digest = hashlib.sha256(configuration.encode()).hexdigest()[:16]
+    made: list[Object] = []
+    for each in workloads:
+        if each["kind"] == "ConfigMap":
+            made.append({**each, "data": {CONFIG_KEY: configuration}})
+        elif each["kind"] == "Deployment":
+            made.append(_annotated(each, digest))
+        else:
+            made.append(each)
+    return made
+
+
+def _annotated(deployment: Object, digest: str) -> Object:
+    spec = mapping(deployment.get("spec"), "spec")
+    template = mapping(spec.get("template"), "spec.template")
+    metadata = mapping(template.get("metadata"), "spec.template.metadata")
+    annotations = mapping(metadata.get("annotations"), "annotations")
+    annotations = {**annotations, CONFIGURATION_ANNOTATION: digest}
+    template = {**template, "metadata": {**metadata, "annotations": annotations}}
+    return {**deployment, "spec": {**spec, "template": template}}
+
+
+def _certify(
+    api: ApplyApi, applier: Applier, redirection: Redirection, report: Report, *, namespace: str
+) -> bytes:
+    """See to good certificates; return what the API server has to trust."""
+    ca, tls = (_secret(api, name, namespace) for name in (CA_SECRET, TLS_SECRET))
+    wanted = certificates(ca, tls, namespace=namespace, now=datetime.now(UTC))
+    for reason in wanted.reasons:
+        report(f"not kept: {reason}")
+    report(
+        f"certificates: {'kept' if wanted.made is IssuedParts.NOTHING else f'new {wanted.made}'}"
+    )
+    applier.apply(_at_version(wanted.ca, ca))
+    redirection.trust(wanted.bundle)  # also of a CA that an earlier run made, and came no further
+    applier.apply(_at_version(wanted.tls, tls))
+    if applier.dry_run:
+        return wanted.bundle
+    # another installation may have been at work: what counts is what the webhook will serve
+    return bundle_of(api.get(SECRETS, TLS_SECRET, namespace=namespace))
+
+
+def _redirect(
+    api: ApplyApi, wish: InstallOptions, redirection: Redirection, registrations: Sequence[Object]
+) -> None:
+    """Send the API server elsewhere, or let it forget a CA, when it reaches who is there."""
+    if wish.waits and not wish.dry_run:
+        exempt = set().union(*map(excluded_namespaces, registrations))
+        redirection.verify(registrations, lambda: _asked_about(api, exempt), wish.patience)
+    if redirection.redirect(registrations) and not wish.dry_run:
+        wish.patience.begin().wait_for_caches()  # until every API server asks there
+
+
+def _asked_about(api: ClusterApi, exempt: Collection[str]) -> list[str]:
+    """Return the namespaces about which guards are asked; none that are being deleted."""
+    found = api.list(NAMESPACES, label_selector=f"{MODE_LABEL}={DEFERRED_MODE}").items
+    metadata = [mapping(each.get("metadata"), "metadata") for each in found]
+    names = [str(each["name"]) for each in metadata if not each.get("deletionTimestamp")]
+    return [name for name in names if name not in exempt]
+
+
+def _secret(api: ClusterApi, name: str, namespace: str) -> Object | None:
+    try:
+        return api.get(SECRETS, name, namespace=namespace)
+    except NotFoundError:
+        return None
+
+
+def _at_version(wanted: Object, found: Object | None) -> Object:
+    """Return what is wanted, to be applied only in the place of what was found."""
+    if found is None:
+        return wanted
+    version = mapping(found.get("metadata"), "metadata")["resourceVersion"]
+    metadata = {**mapping(wanted.get("metadata"), "metadata"), "resourceVersion": version}
+    return {**wanted, "metadata": metadata}
+
+
+def _wait_until_enforced(
+    api: ClusterApi, wish: InstallOptions, configuration: Configuration, report: Report
+) -> None:
+    if not wish.dry_run:
+        patience = wish.patience if wish.waits else None
+        wait_until_enforced(api, configuration.exempt_namespaces, patience, report)
+
+
+def _wait_for_workloads(
+    api: ClusterApi, wish: InstallOptions, parts: Rendered, report: Report
+) -> None:
+    if wish.dry_run or not wish.waits:
+        return
+    for each in parts.workloads:
+        if each["kind"] == "Deployment":
+            report(f"{describe(each)}: waiting until all replicas are ready")
+            wait_until_available(api, each, wish.patience)

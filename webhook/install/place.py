@@ -1,0 +1,59 @@
+"""The namespace of an installation: where it is already, or where an administrator wants it.
+
+An installation is the only one of its cluster, and its namespace is its own: what is removed with
+the installation is the whole of it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from webhook.install.kustomizations import InstallError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import NAMESPACES, ClusterApi, NotFoundError
+from webhook.operations.deployments import NAME_LABEL, installed_namespace
+from webhook.state.well_known import DEFAULT_NAMESPACE
+
+_PRODUCT: Final = "deferred-quota"
+_PLATFORM: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""A DNS label (RFC 1123), as names of namespaces are."""
+
+
+def chosen_namespace(api: ClusterApi, wanted: str) -> str:
+    """Return the namespace to install into or to uninstall from.
+
+    Args:
+        api: The cluster.
+        wanted: What the administrator names; empty is where it is installed, else the default.
+
+    Raises:
+        InstallError: It is installed elsewhere, or the namespace is not for this product alone.
+        ApiError: The API server does not answer.
+    """
+    there = installed_namespace(api)
+    namespace = wanted or there or DEFAULT_NAMESPACE
+    if there and there != namespace:
+        raise InstallError(
+            f"--namespace {namespace}: it is installed in {there}; leave --namespace out, or"
+            f" take it out of there first: scripts/uninstall --namespace {there}"
+        )
+    if namespace in _PLATFORM or not _NAME.fullmatch(namespace):
+        raise InstallError(f"--namespace {namespace}: has to be a namespace of its own")
+    if namespace not in {there, DEFAULT_NAMESPACE} and not _is_ours(api, namespace):
+        raise InstallError(
+            f"--namespace {namespace}: is there already, and may hold what is not deferred-quota's:"
+            " it would be removed with it. If it is for this product alone, say so: kubectl label"
+            f" namespace {namespace} {NAME_LABEL}={_PRODUCT}"
+        )
+    return namespace
+
+
+def _is_ours(api: ClusterApi, namespace: str) -> bool:
+    """Return whether a namespace is missing, or labelled as this product's."""
+    try:
+        found = FieldReader(api.get(NAMESPACES, namespace))
+    except NotFoundError:
+        return True
+    return found.child("metadata").string_map("labels").get(NAME_LABEL) == _PRODUCT

@@ -1,0 +1,297 @@
+"""The objects of an installation: `manifests/` with what is known of the cluster written in."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, cast
+
+from webhook import __version__
+from webhook.config import Configuration
+from webhook.install.kustomizations import (
+    InstallError,
+    Manifest,
+    add_component,
+    entries_of,
+    read_directory,
+)
+from webhook.jsonfields.fields import mapping, sequence
+from webhook.kube.api import VALIDATING_WEBHOOKS, Object
+from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.operations.names import EXEMPT, GLASS_BREAKERS, TRUSTED
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.state.well_known import (
+    ALWAYS_GATING,
+    AUTO_GATING,
+    DEFAULT_NAMESPACE,
+    DEFERRED_RESOURCES_ANNOTATION,
+    GATING_LABEL,
+    NEVER_GATING,
+)
+
+MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
+"""Where the manifests are in a checkout; they are not part of the Python package."""
+
+IMAGE: Final = f"deferred-quota:{__version__}"
+
+Mask: TypeAlias = Literal["policy", "webhook", "none"]
+"""Who hides deferred resources from the API server's own quota check: it itself, by a
+MutatingAdmissionPolicy; the webhook; or nobody, for tests."""
+
+_COMPONENTS: Final[dict[Mask, tuple[str, ...]]] = {
+    "policy": ("mask-policy",),
+    "webhook": ("mask-webhook",),
+    "none": (),
+}
+_DEFAULT: Final = re.compile(rf"(?<![\w-]){DEFAULT_NAMESPACE}(?![\w-])")
+_STAMPS: Final = "stamp-policy"
+_IDENTITIES: Final = "identity-policy"
+_PLAIN_KEYS: Final = (
+    "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
+)  # fmt: skip
+_CONFIGURATIONS: Final = frozenset(
+    {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """An installation's objects, in the order in which they have to be there.
+
+    Attributes:
+        cluster: Namespace, definitions of ledgers and of cluster quotas, rights.
+        configuration: What the registrations and the mask go by, and what runs in the cluster.
+        identities: The policies that hold our service accounts to what they need, and keep others
+            from writing our kinds.
+        workloads: What runs; empty for a webhook that runs elsewhere.
+        stamps: The policy that marks Bindings, where it is wanted; nothing counts on it.
+        registrations: The webhook configurations. Before them the webhook has to answer.
+        masks: The policy that hides deferred resources. Before it they have to be guarded.
+    """
+
+    cluster: tuple[Object, ...]
+    configuration: tuple[Object, ...]
+    identities: tuple[Object, ...]
+    workloads: tuple[Object, ...]
+    stamps: tuple[Object, ...]
+    registrations: tuple[Object, ...]
+    masks: tuple[Object, ...]
+
+    @property
+    def objects(self) -> list[Object]:
+        """All of them, in order."""
+        return [
+            *self.cluster,
+            *self.configuration,
+            *self.identities,
+            *self.workloads,
+            *self.stamps,
+            *self.registrations,
+            *self.masks,
+        ]
+
+
+def render(  # noqa: PLR0913 - what installations differ in
+    *,
+    namespace: str = DEFAULT_NAMESPACE,
+    url: str = "",
+    ca_pem: bytes = b"",
+    mask: Mask = "policy",
+    stamps: bool = False,
+    deferred_resources: Collection[str] = (),
+    exempt_namespaces: Collection[str] = (),
+    gating: str = ALWAYS_GATING,
+    trusted_users: Collection[str] = (),
+    break_glass_groups: Collection[str] = Configuration().break_glass_groups,
+    image: str = IMAGE,
+    manifests: Path = MANIFESTS,
+) -> Rendered:
+    """Return the objects of an installation, by what they are for.
+
+    Args:
+        namespace: Where they are installed; the files name the default one.
+        url: Where the webhook serves, as `https://HOST:PORT`, if it runs outside of the cluster:
+            then there are no Deployments. Empty: behind its Service.
+        ca_pem: What the API server trusts at that address; empty leaves the registrations without.
+        mask: Which form of the mask.
+        stamps: Whether Bindings are marked, by a policy.
+        deferred_resources: Extended resources that the configuration defers, as it names them.
+        exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
+            and nothing hidden in them, besides those that the manifests leave out.
+        gating: `always`, `auto` or `never`, for namespaces that do not say it by a label.
+        trusted_users: Names of users that the product's own processes are besides its service
+            accounts: they write ledgers too.
+        break_glass_groups: Groups whose users may write ledgers by hand.
+        image: What the Deployments run.
+        manifests: The directory.
+
+    Raises:
+        InstallError: The manifests are not there, or not as they have to be.
+    """
+    if not manifests.is_dir():
+        raise InstallError(f"{manifests}: the manifests are missing; run this from a checkout")
+    cluster = read_directory(manifests / "base/cluster")
+    configuration = read_directory(manifests / "base/configuration")
+    workloads = [] if url else read_directory(manifests / "base/workloads")
+    rest = read_directory(manifests / "base/registrations")
+    for component in (_IDENTITIES, *_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
+        rest = add_component(manifests / "components" / component, rest)
+    if namespace != DEFAULT_NAMESPACE:
+        cluster, configuration, workloads, rest = (
+            [cast("Manifest", _moved(each, namespace)) for each in some]
+            for some in (cluster, configuration, workloads, rest)
+        )
+    for each in rest:
+        if each["kind"] in _CONFIGURATIONS:
+            _direct(each, url, ca_pem)
+    for each in workloads:
+        if each["kind"] == "Deployment":
+            _run_image(each, image)
+    keys = (*_PLAIN_KEYS, *sorted(set(deferred_resources) - DEFERRED_KEYS))
+    rest = [cast("Manifest", _with_keys(each, keys)) for each in rest]
+    exempt = {*Configuration().exempt_namespaces, *exempt_namespaces}
+    lists = {
+        EXEMPT: [namespace, *sorted(exempt - {namespace})],
+        TRUSTED: sorted(trusted_users),
+        GLASS_BREAKERS: sorted(break_glass_groups),
+    }
+    for each in rest:
+        _leave_out(each, exempt_namespaces)
+        _write_lists(each, lists)
+        if gating == NEVER_GATING:
+            _ask_for_gates(each)
+        _note_deferred(each, keys)
+    return Rendered(
+        cluster=tuple(cluster),
+        configuration=tuple(configuration),
+        identities=tuple(each for each in rest if _component(each) == "identity"),
+        workloads=tuple(workloads),
+        stamps=tuple(each for each in rest if _component(each) == "stamp"),
+        registrations=tuple(each for each in rest if _component(each) == "registration"),
+        masks=tuple(each for each in rest if _component(each) == "mask"),
+    )
+
+
+def _moved(value: object, namespace: str) -> object:
+    """Return a value of a manifest with another namespace wherever the default one is named.
+
+    Besides metadata these are the Services of webhooks, subjects of bindings, selectors that leave
+    the namespace out by name, and the user names in expressions.
+    """
+    if isinstance(value, str):
+        return _DEFAULT.sub(namespace, value)
+    if isinstance(value, dict):
+        return {name: _moved(item, namespace) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_moved(item, namespace) for item in value]
+    return value
+
+
+def _component(obj: Object) -> object:
+    labels = mapping(mapping(obj.get("metadata"), "metadata").get("labels"), "metadata.labels")
+    return labels.get("app.kubernetes.io/component")
+
+
+def _direct(configuration: Manifest, url: str, ca_pem: bytes) -> None:
+    """Say in every entry where the webhook is and what to trust there."""
+    for entry in entries_of(configuration):
+        client = dict(mapping(entry.get("clientConfig"), "clientConfig"))
+        if url:
+            path = mapping(client.get("service"), "clientConfig.service").get("path", "")
+            client = {"url": f"{url.rstrip('/')}{path}"}
+        if ca_pem:
+            client["caBundle"] = base64.b64encode(ca_pem).decode("ascii")
+        entry["clientConfig"] = client
+
+
+def _note_deferred(configuration: Manifest, keys: Collection[str]) -> None:
+    """Write beside the guard which resources are deferred by configuration, also if none are."""
+    if configuration["kind"] != VALIDATING_WEBHOOKS.kind:
+        return
+    metadata = cast("Manifest", configuration["metadata"])
+    names = ",".join(key for key in keys if key not in DEFERRED_KEYS)
+    notes = mapping(metadata.get("annotations"), "metadata.annotations")
+    metadata["annotations"] = {**notes, DEFERRED_RESOURCES_ANNOTATION: names}
+
+
+def _run_image(deployment: Manifest, image: str) -> None:
+    spec = mapping(deployment.get("spec"), "spec")
+    pod = mapping(mapping(spec.get("template"), "template").get("spec"), "template.spec")
+    for container in sequence(pod.get("containers"), "containers"):
+        cast("Manifest", container)["image"] = image
+
+
+def _leave_out(value: object, names: Collection[str]) -> None:
+    """Add namespaces to every selector that leaves out some by name."""
+    if isinstance(value, dict):
+        if _names_namespaces(value):
+            shipped = [str(name) for name in sequence(value.get("values"), "values")]
+            value["values"] = [*shipped, *sorted(set(names) - set(shipped))]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _leave_out(item, names)
+
+
+def _ask_for_gates(value: object) -> None:
+    """Let selectors that spare namespaces without gating select those that ask for gates.
+
+    Those that select them select all but the latter.
+    """
+    if isinstance(value, dict):
+        if value.get("key") == GATING_LABEL:
+            operator = "In" if value["operator"] == "NotIn" else "NotIn"
+            value.update(operator=operator, values=[ALWAYS_GATING, AUTO_GATING])
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _ask_for_gates(item)
+
+
+def excluded_namespaces(value: object) -> set[str]:
+    """Return the namespaces that the selectors of an object leave out by name."""
+    if isinstance(value, dict):
+        if _names_namespaces(value):
+            return {str(name) for name in sequence(value.get("values"), "values")}
+        value = list(value.values())
+    return set().union(*map(excluded_namespaces, value)) if isinstance(value, list) else set()
+
+
+def _names_namespaces(expression: Mapping[str, object]) -> bool:
+    return expression.get("key") == NAMESPACE_NAME_LABEL and expression.get("operator") == "NotIn"
+
+
+def _write_lists(policy: Manifest, lists: Mapping[str, Sequence[str]]) -> None:
+    """Write names into the variables of a policy that list some."""
+    if policy["kind"] != "ValidatingAdmissionPolicy":
+        return
+    spec = mapping(policy.get("spec"), "spec")
+    for item in sequence(spec.get("variables"), "variables"):
+        variable = cast("Manifest", item)
+        if variable["name"] in lists:
+            variable["expression"] = cel_list(lists[str(variable["name"])])
+
+
+def _with_keys(value: object, keys: Sequence[str]) -> object:
+    """Write the deferred keys into every expression that lists the usual ones."""
+    if isinstance(value, str):
+        return value.replace(cel_list(_PLAIN_KEYS), cel_list(keys))
+    if isinstance(value, dict):
+        return {name: _with_keys(item, keys) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_keys(item, keys) for item in value]
+    return value
+
+
+def cel_list(names: Sequence[str]) -> str:
+    """Return names as a list in CEL, whatever is in them."""
+    return f"[{', '.join(map(_cel_text, names))}]"
+
+
+def _cel_text(name: str) -> str:
+    inside = json.dumps(name, ensure_ascii=False)[1:-1].replace('\\"', '"')
+    return "'" + inside.replace("'", "\\'") + "'"

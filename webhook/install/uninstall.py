@@ -1,0 +1,308 @@
+"""Take deferred-quota out of a cluster, so that nothing waits for it and quotas hold all the time.
+
+1. The mask and everything else that changes requests go, except for what says which pod a Binding
+   means: nothing is hidden or gated any more, and the guards know whom they charge. With them goes
+   the guard of the gates, which lets only some people take them off, and what watches shadow mode.
+2. The controller stops, which would put the mask on again.
+3. Pods that wait for a gate of ours are released; quotas are completed, and from then on the API
+   server enforces all of them by itself.
+4. Only now the guards go, then the webhook, the policies for its identities, the rights, the
+   ledgers, the namespace. Where something before did not succeed they stay, unless that is forced:
+   quotas would be enforced by nobody. Cluster quotas are: the API server knows none. Each is told
+   by name, and goes with its definition unless that is kept.
+
+Before all that it looks who leads: a controller that runs outside of the cluster would mask again
+what step 3 completes, for as long as it runs.
+
+Each step is done whether or not the others found something to do. None of them needs the webhook
+to answer: nothing that is written here is asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from webhook.install.apply import current, describe, kind_of_object
+from webhook.install.endpoint_probe import PROBE
+from webhook.install.external_leader import CONTROLLER_PODS, leader_in_the_way
+from webhook.install.kustomizations import entries_of
+from webhook.install.place import chosen_namespace
+from webhook.install.readiness import wait_until_gone
+from webhook.install.rendering import MANIFESTS, render
+from webhook.jsonfields.fields import mapping
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    NAMESPACES,
+    PODS,
+    QUOTA_LEDGERS,
+    ApiError,
+    ClusterApi,
+    ForbiddenError,
+    JsonPatch,
+    NotFoundError,
+    Object,
+)
+from webhook.operations.disable import opt_out, opted_in_namespaces
+from webhook.operations.gates import gated_pods
+from webhook.operations.names import MARKS_ENTRY, STAMP_ENTRY
+from webhook.operations.retry import Report, RetryPolicy, silent
+from webhook.operations.together import in_each
+from webhook.state.well_known import GATING_LABEL, LEADER_LEASE, SHADOW_ENTRY
+
+_GUARDS_STAY: Final = (
+    "stopped here: the guards at the bind and the webhook stay, because without them quotas might"
+    " be enforced by nobody. See to the above (a controller that runs outside of the cluster is"
+    " yours to stop), and run this again; or go on all the same with --force"
+)
+_NOTHING_CHANGED: Final = "stopped here: nothing was changed; go on all the same with --force"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What to take out.
+
+    Attributes:
+        namespace: Where it is installed; empty is where the registration says, else the default.
+        removes_labels: Whether namespaces are opted out, too.
+        keeps_ledgers: Whether the definitions of ledgers and of cluster quotas stay, and all of
+            both with them.
+        is_forced: Whether the guards go although quotas may not be enforced without them.
+        dry_run: Only say what would be done.
+        patience: How long to wait for one thing.
+        manifests: Directory of the manifests.
+    """
+
+    namespace: str = ""
+    removes_labels: bool = False
+    keeps_ledgers: bool = False
+    is_forced: bool = False
+    dry_run: bool = False
+    patience: RetryPolicy = RetryPolicy()  # noqa: RUF009 - frozen
+    manifests: Path = MANIFESTS
+
+
+def uninstall(api: ClusterApi, removal: Removal, report: Report) -> tuple[str, ...]:
+    """Take deferred-quota out; return what is not done, and why: run it again.
+
+    Raises:
+        InstallError: The namespace is not that of an installation.
+        ApiError: The API server does not answer, or lets nobody look. What was done stays done.
+    """
+    removal = replace(removal, namespace=chosen_namespace(api, removal.namespace))
+    return _Uninstall(api, removal, report).run()
+
+
+class _Uninstall:
+    def __init__(self, api: ClusterApi, removal: Removal, report: Report) -> None:
+        self._api = api
+        self._removal = removal
+        self._report = report
+        self._problems: list[str] = []
+
+    def run(self) -> tuple[str, ...]:
+        objects = render(
+            namespace=self._removal.namespace,
+            mask="policy",
+            stamps=True,
+            manifests=self._removal.manifests,
+        )
+        concerned = self._concerned()
+        if self._is_undone_outside():
+            return tuple(self._problems)
+        mutating, last, validating = objects.registrations
+        self._delete((PROBE, *reversed(objects.masks), last))
+        self._reduce(mutating, lambda name: name == STAMP_ENTRY)
+        self._reduce(validating, lambda name: name not in {MARKS_ENTRY, SHADOW_ENTRY})
+        self._delete(_called(objects.workloads, "deferred-quota-controller"))
+        self._wait_for_controller()
+        self._give_back(concerned)
+        if self._problems and not self._removal.is_forced:
+            self._problems.append(_GUARDS_STAY)
+            return tuple(self._problems)
+        self._tell_of_cluster_quotas()
+        self._delete((validating, mutating, *reversed(objects.stamps)))
+        self._delete(reversed((*objects.configuration, *objects.workloads)))
+        self._delete(reversed(objects.identities))
+        self._delete(_without(reversed(objects.cluster), self._removal))
+        return tuple(self._problems)
+
+    def _concerned(self) -> list[str]:
+        """Return the namespaces that may have something of ours."""
+        wait = self._removal.patience.begin()
+        found = {*wait.retry(lambda: opted_in_namespaces(self._api))}
+        if self._removal.removes_labels:  # of which one may have stayed when a namespace left
+            paced = wait.retry(lambda: self._api.list(NAMESPACES, label_selector=GATING_LABEL))
+            found.update(map(_name, paced.items))
+        gated, odd = wait.retry(lambda: gated_pods(self._api, None))
+        self._problems += odd
+        found.update(each.namespace for each in gated)
+        try:
+            ledgers = wait.retry(lambda: self._api.list(QUOTA_LEDGERS)).items
+        except NotFoundError:
+            ledgers = ()  # their definition is gone
+        found.update(_namespace(each) for each in ledgers)
+        return sorted(found)
+
+    def _is_undone_outside(self) -> bool:
+        """Look for a controller outside of the cluster, which would mask for ever; and stop then.
+
+        Where labels go it masks no more.
+        """
+        if self._removal.removes_labels or self._removal.is_forced:
+            return False
+        found = leader_in_the_way(self._api, self._removal.namespace, self._removal.patience)
+        if found is None:
+            return False
+        leader, namespaces = found
+        words = (
+            f"Lease {self._removal.namespace}/{LEADER_LEASE}: {leader} leads, and is no pod of"
+            f" {self._removal.namespace}: it would hide again what is completed in the opted-in"
+            f" namespaces {', '.join(namespaces)}. Stop it first, or opt them out with"
+            " --remove-labels"
+        )
+        if self._removal.dry_run:
+            self._report(
+                f"{words}; this would stop here, and do what follows only after that, or with"
+                " --force"
+            )
+            return False
+        self._problems += [words, _NOTHING_CHANGED]
+        return True
+
+    def _tell_of_cluster_quotas(self) -> None:
+        """Name what nobody will enforce, before the guards go."""
+        wait = self._removal.patience.begin()
+        try:
+            found = wait.retry(lambda: self._api.list(CLUSTER_DEFERRED_QUOTAS)).items
+        except NotFoundError:
+            return  # their definition is gone, or was never there
+        except ForbiddenError as err:
+            self._problems.append(f"{CLUSTER_DEFERRED_QUOTAS.kind}: {err.message}")
+            return
+        fate = "stays" if self._removal.keeps_ledgers else "goes with its definition"
+        if self._removal.dry_run:
+            fate = f"would be enforced by nobody; it {fate}"
+        else:
+            fate = f"is enforced by nobody from now on; it {fate}"
+        for name in sorted(map(_name, found)):
+            self._report(f"{CLUSTER_DEFERRED_QUOTAS.kind} {name}: {fate}")
+
+    def _delete(self, objects: Iterable[Object]) -> None:
+        """Delete objects, and wait until they are gone."""
+        deleted = [each for each in objects if self._delete_one(each)]
+        self._problems += wait_until_gone(self._api, deleted, self._removal.patience, self._report)
+
+    def _reduce(self, configuration: Object, keeps: Callable[[str], bool]) -> None:
+        """Take entries out of a webhook configuration."""
+        found = current(self._api, configuration)
+        if found is None:
+            return
+        every = list(entries_of(found))
+        kept = [entry for entry in every if keeps(str(entry.get("name")))]
+        if len(kept) == len(every):
+            return
+        what = ", ".join(str(entry.get("name")) for entry in every if entry not in kept)
+        if self._removal.dry_run:
+            self._report(f"{describe(configuration)}: would be left without {what}")
+            return
+        patch: JsonPatch = [{"op": "replace", "path": "/webhooks", "value": kept}]
+        try:
+            self._removal.patience.begin().retry(
+                lambda: self._api.patch(kind_of_object(configuration), _name(configuration), patch)
+            )
+        except NotFoundError:
+            return
+        except ForbiddenError as err:
+            self._problems.append(f"{describe(configuration)}: {err.message}")
+            return
+        self._report(f"{describe(configuration)}: is left without {what}")
+
+    def _delete_one(self, obj: Object) -> bool:
+        found = current(self._api, obj)
+        if found is None:
+            return False
+        if self._removal.dry_run:
+            self._report(f"{describe(obj)}: would be deleted")
+            return False
+        try:
+            self._removal.patience.begin().retry(
+                lambda: self._api.delete(kind_of_object(obj), _name(obj), namespace=_namespace(obj))
+            )
+        except NotFoundError:
+            return False
+        except ForbiddenError as err:
+            self._problems.append(f"{describe(obj)}: {err.message}")
+            return False
+        self._report(f"{describe(obj)}: deleted")
+        return True
+
+    def _wait_for_controller(self) -> None:
+        """Wait until no controller runs in the cluster that could undo what comes next."""
+        if self._removal.dry_run:
+            return
+        wait = self._removal.patience.begin()
+
+        def pods() -> Sequence[Object]:
+            return self._api.list(
+                PODS, namespace=self._removal.namespace, label_selector=CONTROLLER_PODS
+            ).items
+
+        while left := wait.retry(pods):
+            if not wait.pause():
+                self._problems += [f"Pod {_name(each)}: the controller still runs" for each in left]
+                return
+
+    def _give_back(self, namespaces: Sequence[str]) -> None:
+        """Release pods and complete quotas, in several namespaces at once."""
+        if self._removal.dry_run:
+            for namespace in namespaces:
+                self._report(f"{namespace}: gates would be removed, quotas completed")
+            return
+        done = in_each(
+            namespaces, self._give_one_back, patience=self._removal.patience, report=silent
+        )
+        if done.is_interrupted:
+            raise KeyboardInterrupt
+        found = [one.value or () for one in done.each]
+        problems = [problem for some in found for problem in some]
+        is_sure = not self._problems and not problems  # else something may still mask
+        self._problems += problems
+        for namespace, some in zip(namespaces, found, strict=True):
+            if is_sure:
+                self._report(f"{namespace}: the API server enforces its quotas by itself")
+            elif not some:
+                self._report(f"{namespace}: its quotas are complete now")
+
+    def _give_one_back(self, namespace: str, patience: RetryPolicy) -> Sequence[str]:
+        try:
+            done = opt_out(
+                self._api,
+                namespace,
+                report=self._report,
+                patience=patience,
+                keeps_label=not self._removal.removes_labels,
+                forgets_gating=self._removal.removes_labels,
+            )
+        except ApiError as err:
+            return [f"{namespace}: {err.message}"]
+        return [f"{namespace}: {problem}" for problem in done.problems]
+
+
+def _called(objects: Iterable[Object], name: str) -> list[Object]:
+    return [each for each in objects if each["kind"] == "Deployment" and _name(each) == name]
+
+
+def _without(objects: Iterable[Object], removal: Removal) -> list[Object]:
+    kept = "CustomResourceDefinition" if removal.keeps_ledgers else ""
+    return [each for each in objects if each["kind"] != kept]
+
+
+def _name(obj: Object) -> str:
+    return str(mapping(obj.get("metadata"), "metadata")["name"])
+
+
+def _namespace(obj: Object) -> str:
+    return str(mapping(obj.get("metadata"), "metadata").get("namespace") or "")

@@ -1,0 +1,383 @@
+"""The API server as a port: what the rest of the program asks of a cluster.
+
+Rules of every implementation:
+
+1. Objects are plain decoded JSON. What a call returns belongs to the caller: changing it changes
+   nothing that another caller sees. What a caller passes in is read once and not kept.
+2. Every write gives the object a new, higher `resourceVersion`, comparable as an integer over all
+   kinds; a write that changes nothing writes nothing and keeps the version.
+3. An update that names a `resourceVersion` takes effect only on that very version, or raises
+   `ConflictError`. One that names a `uid` takes effect only on that very object.
+4. A call either takes effect and returns, or raises an `ApiError`. Only `UnavailableError`,
+   `UnreachableError`, `RequestTimeoutError` and `InternalError` leave open whether a write took
+   place; every other error means that nothing was written.
+5. With `dry_run` everything is checked and nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal, Protocol, Self, TypeAlias, cast
+
+from webhook.jsonfields.encoding import decode_json
+from webhook.kube.errors import (
+    AlreadyExistsError,
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    ExpiredError,
+    FieldCause,
+    ForbiddenError,
+    InternalError,
+    InvalidError,
+    MethodNotAllowedError,
+    NotFoundError,
+    RequestTimeoutError,
+    TooLargeError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    UnavailableError,
+    UnreachableError,
+    UnsupportedMediaTypeError,
+)
+from webhook.kube.kinds import (
+    BINDINGS,
+    CLUSTER_DEFERRED_QUOTAS,
+    COMPOSITE_ELASTIC_QUOTAS,
+    CONFIG_MAPS,
+    ELASTIC_QUOTAS,
+    EVENTS,
+    JOBS,
+    KNOWN_KINDS,
+    LEASES,
+    LIMIT_RANGES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+    Kind,
+    kind_of,
+    kind_of_resource,
+    known_kind,
+    object_key,
+    split_key,
+)
+
+__all__ = [
+    "BINDINGS",
+    "CLUSTER_DEFERRED_QUOTAS",
+    "COMPOSITE_ELASTIC_QUOTAS",
+    "CONFIG_MAPS",
+    "ELASTIC_QUOTAS",
+    "EVENTS",
+    "JOBS",
+    "KNOWN_KINDS",
+    "LEASES",
+    "LIMIT_RANGES",
+    "MUTATING_WEBHOOKS",
+    "NAMESPACES",
+    "NODES",
+    "PODS",
+    "PRIORITY_CLASSES",
+    "QUOTA_LEDGERS",
+    "RESOURCE_QUOTAS",
+    "SECRETS",
+    "VALIDATING_WEBHOOKS",
+    "AlreadyExistsError",
+    "ApiError",
+    "BadRequestError",
+    "ClusterApi",
+    "ConflictError",
+    "EventType",
+    "ExpiredError",
+    "FieldCause",
+    "ForbiddenError",
+    "InternalError",
+    "InvalidError",
+    "JsonPatch",
+    "Kind",
+    "MergePatch",
+    "MethodNotAllowedError",
+    "NotFoundError",
+    "Object",
+    "ObjectList",
+    "Page",
+    "RequestTimeoutError",
+    "Revision",
+    "TooLargeError",
+    "TooManyRequestsError",
+    "UnauthorizedError",
+    "UnavailableError",
+    "UnreachableError",
+    "UnsupportedMediaTypeError",
+    "WatchEvent",
+    "WatchStream",
+    "kind_of",
+    "kind_of_resource",
+    "known_kind",
+    "object_key",
+    "split_key",
+]
+
+Object: TypeAlias = Mapping[str, object]
+"""A decoded API object. Numbers that are not integers are `NumberText`, never floats."""
+
+JsonPatch: TypeAlias = Sequence[Mapping[str, object]]
+"""RFC 6902: a list of operations; all take effect or none."""
+
+MergePatch: TypeAlias = Mapping[str, object]
+"""RFC 7386: what is given replaces, null removes."""
+
+EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Revision:
+    """One version of one object: its identity at once, its content when asked for.
+
+    Attributes:
+        key: "namespace/name", or the name for kinds without namespace.
+        uid: The object's uid.
+        resource_version: The version. 0 for what a dry run would have created.
+        data: The object as JSON.
+    """
+
+    key: str
+    uid: str
+    resource_version: int
+    data: bytes = field(repr=False)
+    _decoded: list[Object] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def object(self) -> Object:
+        """Return the object, decoded at the first call and kept; it belongs to the caller."""
+        if not self._decoded:
+            self._decoded.append(cast("Object", decode_json(self.data)))
+        return self._decoded[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WatchEvent(Revision):
+    """One line of a watch.
+
+    BOOKMARK: everything up to `resource_version` has been sent; key and uid are empty.
+    ERROR: the watch ends; `object` is a Status; key and uid are empty, the version is 0.
+    DELETED: `object` is the object as it last was, its version that of the deletion.
+    """
+
+    type: EventType
+
+    def error(self) -> ApiError:
+        """Return the error that an ERROR event stands for."""
+        return ApiError.from_status(self.object)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectList:
+    """The objects of a kind at one moment; a watch from `resource_version` misses nothing."""
+
+    items: tuple[Object, ...]
+    resource_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of the objects of a list that is read in parts.
+
+    Attributes:
+        items: Their revisions, to be decoded one by one.
+        resource_version: The moment of the whole list, the same on all its pages; a watch from
+            it misses nothing.
+    """
+
+    items: tuple[Revision, ...]
+    resource_version: int
+
+
+class WatchStream(Protocol):
+    """A running watch: an iterator of events that ends when the server or `close` ends it."""
+
+    def __iter__(self) -> Iterator[WatchEvent]:
+        """Return the stream itself."""
+
+    def __next__(self) -> WatchEvent:
+        """Wait for the next event.
+
+        Raises:
+            StopIteration: The watch is over: its time is up, it was cut, or it was closed.
+            ApiError: The connection broke.
+        """
+
+    def close(self) -> None:
+        """End the watch; whoever waits in `__next__` on another thread is woken."""
+
+    def __enter__(self) -> Self:
+        """Return the stream; leaving the block closes it."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the stream."""
+
+
+class ClusterApi(Protocol):
+    """A Kubernetes API server, or its fake API server. Safe to use from several threads."""
+
+    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        """Read one object as it is now (a quorum read).
+
+        Raises:
+            NotFoundError: There is none.
+        """
+
+    def list(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> ObjectList:
+        """Read all objects of a kind, sorted by key.
+
+        Args:
+            kind: What to read.
+            namespace: Where; None or empty is everywhere.
+            label_selector: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
+            field_selector: `metadata.name=x`, `metadata.namespace`; for pods also `spec.nodeName`
+                and `status.phase`; operators `=`, `==`, `!=`.
+
+        Raises:
+            BadRequestError: A selector cannot be read, or its field is not served.
+        """
+
+    def pages(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> Iterator[Page]:
+        """Read all objects of a kind as they are at one moment, `limit` at a time, sorted by key.
+
+        The server is asked when the iterator is advanced; there is always a first page. A list
+        of everything, however long, is never in memory as a whole.
+
+        Raises:
+            ExpiredError: The server no longer knows that moment; what was read so far is part of
+                no whole list: begin again.
+            BadRequestError: As in `list`.
+        """
+
+    def watch(
+        self,
+        kind: Kind,
+        *,
+        resource_version: int,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: float | None = None,
+        bookmarks: bool = True,
+    ) -> WatchStream:
+        """Follow the changes after `resource_version`, in order.
+
+        With selectors, an object that begins to match is ADDED and one that ceases is DELETED.
+        A version that is too old is answered by an ERROR event of code 410, or raises
+        `ExpiredError`. Without `timeout_seconds` the server chooses.
+        """
+
+    def create(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
+        """Create an object in the namespace of its metadata, named by `name` or `generateName`.
+
+        Raises:
+            AlreadyExistsError: The name is taken.
+            InvalidError: The object breaks a rule of its kind.
+        """
+
+    def update(
+        self, kind: Kind, obj: Object, *, subresource: str = "", dry_run: bool = False
+    ) -> Revision:
+        """Replace an object, except its status; with subresource "resize" a pod's resources only.
+
+        Raises:
+            NotFoundError: There is no such object.
+            ConflictError: Its `resourceVersion` or `uid` is another one now.
+        """
+
+    def update_status(
+        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
+    ) -> Revision:
+        """Replace an object's status and nothing of its spec; conflicts as in `update`.
+
+        With `is_brief` the answer need not hold more than the object's metadata.
+        """
+
+    def patch(
+        self,
+        kind: Kind,
+        name: str,
+        patch: JsonPatch | MergePatch,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Revision:
+        """Change parts of an object: a sequence is a JSON Patch, a mapping a JSON merge patch.
+
+        The patch is applied to the newest version, and again if that loses a race, unless it
+        names a `metadata.resourceVersion` itself.
+
+        Raises:
+            NotFoundError: There is no such object.
+            InvalidError: An operation of the JSON Patch fails, a `test` among them.
+            ConflictError: The patch names another `resourceVersion` or `uid`.
+        """
+
+    def delete(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: int | None = None,
+        grace_period_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> Revision:
+        """Delete an object, or ask a running pod to end; returns it as it last was.
+
+        A real API server may only name what is gone at once: `data` is a Status then, and the
+        version 0.
+
+        A pod with a node gets a `deletionTimestamp` and stays until it is deleted with grace 0;
+        None takes the grace period of its spec. An object with finalizers stays until they are
+        gone.
+
+        Raises:
+            NotFoundError: There is no such object.
+            ConflictError: It has another uid or version than asked for.
+        """
+
+    def bind(self, binding: Object, *, namespace: str = "", dry_run: bool = False) -> None:
+        """Give the pod that the Binding names its node, through `pods/binding`.
+
+        Labels and annotations of the Binding land on the pod in the same write.
+
+        Raises:
+            NotFoundError: There is no such pod.
+            ConflictError: It has a node, has scheduling gates, is being deleted, or is not of
+                the uid or version that the Binding names.
+        """

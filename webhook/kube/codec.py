@@ -1,0 +1,61 @@
+"""JSON of objects: plain values in, bytes out, and never a float on the way."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from webhook.jsonfields.encoding import InvalidJsonError, decode_json, encode_json
+from webhook.kube.errors import BadRequestError, FieldCause
+from webhook.kube.kinds import Kind
+
+
+def encode(value: object) -> bytes:
+    """Encode plain values as compact JSON; a `NumberText` becomes the number it was read from.
+
+    Raises:
+        BadRequestError: The value cannot be written as JSON, or nests too deep.
+    """
+    try:
+        return encode_json(value)
+    except InvalidJsonError as err:
+        raise BadRequestError(f"the object cannot be written as JSON: {err}") from err
+
+
+def decode_object(data: bytes) -> dict[str, object]:
+    """Decode one JSON object.
+
+    Raises:
+        BadRequestError: The text is not JSON, or not an object.
+    """
+    try:
+        value = decode_json(data)
+    except InvalidJsonError as err:
+        raise BadRequestError(f"the body is not JSON: {err}") from err
+    if not isinstance(value, dict):
+        raise BadRequestError("the body is not a JSON object")
+    return value
+
+
+_PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`")
+
+
+def unreadable(kind: Kind, part: str, error: msgspec.ValidationError | str) -> BadRequestError:
+    """Say that a field of an object has the wrong type; `details.causes` names the field.
+
+    Args:
+        kind: The kind of the object.
+        part: YAML path of what was read.
+        error: What the typed decoder found inside, or a text about the whole part.
+    """
+    place = _PLACE.search(str(error))
+    field = part + (place["path"] if place else "")
+    detail = _PLACE.sub("", str(error))
+    cause = FieldCause("FieldValueTypeInvalid", field, detail)
+    return BadRequestError(
+        f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+        f"{field}: {detail}",
+        details={"causes": [cause.to_json()]},
+    )

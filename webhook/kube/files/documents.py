@@ -1,0 +1,239 @@
+"""Files of YAML or JSON to plain values, strictly, with the place of whatever is wrong.
+
+JSON is read one value after another (JSON lines or simply concatenated), YAML document by
+document. Both refuse repeated keys, and neither makes a float.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+import yaml
+
+from webhook.jsonfields.encoding import NumberText
+from webhook.kube.files.yaml_reader import YamlReader, YamlValueError
+from webhook.kube.files.yaml_scalars import check_length
+
+MAX_DEPTH: Final = 128
+"""How deep a document may nest."""
+
+_DEEPEST_LIST: Final = 8
+
+
+class SnapshotError(ValueError):
+    """A file that cannot be read as Kubernetes objects.
+
+    Attributes:
+        file: Its name.
+        document: The number of the document in it, from 1; 0 if it is about the whole file.
+        line: The line in the file, from 1; None if it is not known.
+        field: YAML path inside the document; may be empty.
+        detail: What is wrong.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        detail: str,
+        *,
+        document: int = 0,
+        line: int | None = None,
+        field: str = "",
+    ) -> None:
+        place = [f"document {document}"] if document else []
+        place += [f"line {line}"] if line is not None else []
+        parts = (file, ", ".join(place), field, detail)
+        super().__init__(": ".join(part for part in parts if part))
+        self.file = file
+        self.document = document
+        self.line = line
+        self.field = field
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a file.
+
+    Attributes:
+        file: The file's name.
+        number: Its place among the documents of the file, from 1; empty documents count.
+        value: Its content; None when it is empty.
+        lines: YAML path → line in the file, for the document itself ("") and its outer values;
+            for paths that are missing the line of what they lie in is the nearest known.
+    """
+
+    file: str
+    number: int
+    value: object
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def error(self, detail: str, *, field: str = "") -> SnapshotError:
+        """Return an error about the value at a YAML path, with the nearest line that is known."""
+        place = field
+        while place and place not in self.lines:
+            place = place[: max(place.rfind("."), place.rfind("["), 0)]
+        line = self.lines.get(place)
+        return SnapshotError(self.file, detail, document=self.number, line=line, field=field)
+
+
+def read_documents(file: str, data: bytes) -> tuple[Document, ...]:
+    """Read all documents of a file.
+
+    Raises:
+        SnapshotError: One cannot be read; nothing is returned of the others.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        line = data.count(b"\n", 0, err.start) + 1
+        raise SnapshotError(file, "not UTF-8 text", line=line) from err
+    if not text.lstrip().startswith(("{", "[")):
+        return tuple(_yaml_documents(file, text))
+    try:
+        return tuple(_json_documents(file, text))
+    except SnapshotError as json_error:
+        if not isinstance(json_error.__cause__, json.JSONDecodeError):
+            raise
+        # what begins like JSON may be YAML in flow style
+        try:
+            return tuple(_yaml_documents(file, text))
+        except SnapshotError:
+            raise json_error from None
+
+
+def flatten_lists(document: Document) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Return the objects of a document with their YAML paths, lists taken apart.
+
+    An item of a typed list, such as a PodList, gets the kind that the list implies.
+
+    Raises:
+        SnapshotError: Something is not an object, or does not say what it is.
+    """
+    if document.value is not None:
+        yield from _without_lists(document, document.value, "", 0)
+
+
+def _without_lists(
+    document: Document, value: object, path: str, depth: int
+) -> Iterator[tuple[str, Mapping[str, object]]]:
+    if not isinstance(value, Mapping):
+        raise document.error(f"must be an object, not {_described(value)}", field=path)
+    api_version, kind = (_text(document, value, name, path) for name in ("apiVersion", "kind"))
+    if not (kind.endswith("List") and "items" in value):
+        yield path, value
+        return
+    if depth >= _DEEPEST_LIST:
+        raise document.error("lists in lists nest too deep", field=path)
+    items = value["items"] if value["items"] is not None else []
+    inner = f"{path}.items" if path else "items"
+    if not isinstance(items, list):
+        raise document.error(f"must be a list, not {_described(items)}", field=inner)
+    implied = {} if kind == "List" else {"apiVersion": api_version, "kind": kind[: -len("List")]}
+    for index, item in enumerate(items):
+        full = {**implied, **item} if isinstance(item, Mapping) else item
+        yield from _without_lists(document, full, f"{inner}[{index}]", depth + 1)
+
+
+def _text(document: Document, value: Mapping[str, object], name: str, path: str) -> str:
+    found = value.get(name)
+    if isinstance(found, str) and found:
+        return found
+    wrong = "required" if found in (None, "") else f"must be a string, not {_described(found)}"
+    raise document.error(wrong, field=f"{path}.{name}" if path else name)
+
+
+def _described(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a truth value"
+    if isinstance(value, int):
+        return "a number"
+    return {"str": "a string", "NumberText": "a number", "dict": "an object", "list": "a list"}.get(
+        type(value).__name__, type(value).__name__
+    )
+
+
+def _yaml_documents(file: str, text: str) -> Iterator[Document]:
+    reader = YamlReader(text, max_depth=MAX_DEPTH)
+    number = 0
+    try:
+        while reader.has_more():
+            number += 1
+            value, lines = reader.read()
+            yield Document(file, number, value, lines)
+    except YamlValueError as err:
+        raise SnapshotError(
+            file, err.detail, document=number, line=err.line, field=err.field
+        ) from err
+    except yaml.MarkedYAMLError as err:
+        mark = err.problem_mark
+        line = None if mark is None else mark.line + 1
+        detail = err.problem or "not YAML"
+        raise SnapshotError(file, detail, document=max(number, 1), line=line) from err
+    except yaml.YAMLError as err:
+        detail = str(err).partition("\n")[0]
+        raise SnapshotError(file, detail, document=max(number, 1)) from err
+    finally:
+        reader.close()
+
+
+def _json_documents(file: str, text: str) -> Iterator[Document]:
+    position, number, line = _skip_space(text, 0), 0, 1
+    line += text.count("\n", 0, position)
+    while position < len(text):
+        number += 1
+        try:
+            value, end = _JSON.raw_decode(text, position)
+        except json.JSONDecodeError as err:
+            raise SnapshotError(file, err.msg, document=number, line=err.lineno) from err
+        except RecursionError as err:
+            raise SnapshotError(file, "nests too deep", document=number, line=line) from err
+        except ValueError as err:
+            raise SnapshotError(file, str(err), document=number, line=line) from err
+        yield Document(file, number, value, {"": line})
+        after = _skip_space(text, end)
+        line += text.count("\n", position, after)
+        position = after
+
+
+def _skip_space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\r\n":
+        position += 1
+    return position
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        repeated = next(key for key, count in counts.items() if count > 1)
+        raise ValueError(f"the key {repeated!r} appears twice in one object")
+    return mapping
+
+
+def _integer(digits: str) -> int:
+    check_length(digits)
+    return int(digits)
+
+
+def _number(text: str) -> NumberText:
+    check_length(text)
+    return NumberText(text)
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+_JSON: Final = json.JSONDecoder(
+    object_pairs_hook=_without_repeats,
+    parse_float=_number,
+    parse_int=_integer,
+    parse_constant=_refuse_constant,
+)

@@ -1,0 +1,244 @@
+"""YAML text to plain values, document by document, from the parser's events.
+
+Built from events and not by a loader's constructors, so that every value knows its line, repeated
+keys are seen, depth is bounded, and aliases cannot multiply: an alias costs as much as what it
+stands for, and the whole text may spend only so much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+)
+
+from webhook.kube.files.yaml_scalars import TAGS, Scalar, key_text, plain_value
+
+ALIAS_BUDGET: Final = 100_000
+"""How many values all aliases of a text may stand for."""
+
+_COLLECTION_TAGS: Final = frozenset({None, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+_LINES_DEPTH: Final = 3
+
+
+class YamlValueError(ValueError):
+    """YAML that parses and does not stand for JSON.
+
+    Attributes:
+        detail: What is wrong.
+        line: Where, from 1.
+        field: YAML path of the value.
+    """
+
+    def __init__(self, detail: str, *, line: int, field: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.line = line
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchored:
+    """What an anchor stands for: its value, how many values are in it, how deep it nests."""
+
+    value: object
+    size: int
+    height: int
+
+
+class YamlReader:
+    """Reads the documents of one text, one after the other."""
+
+    def __init__(self, text: str, *, max_depth: int) -> None:
+        self._parser = yaml.CSafeLoader(text)
+        self._max_depth = max_depth
+        self._budget = ALIAS_BUDGET
+        self._anchors: dict[str, _Anchored] = {}
+        self._path: list[str] = []
+        self._lines: dict[str, int] = {}
+        self._size = 0
+        self._height = 0
+
+    def close(self) -> None:
+        """Release the parser."""
+        self._parser.dispose()
+
+    def has_more(self) -> bool:
+        """Tell whether another document follows.
+
+        Raises:
+            yaml.YAMLError: The text is not YAML.
+        """
+        if self._parser.check_event(StreamStartEvent):
+            self._parser.get_event()
+        return not self._parser.check_event(StreamEndEvent)
+
+    def read(self) -> tuple[object, dict[str, int]]:
+        """Return the next document and the lines of its outermost values.
+
+        Raises:
+            yaml.YAMLError: The text is not YAML.
+            YamlValueError: A value cannot be JSON.
+        """
+        self._expect(DocumentStartEvent)
+        self._anchors, self._lines, self._path = {}, {}, []
+        value = self._value()
+        self._expect(DocumentEndEvent)
+        return value, self._lines
+
+    def _expect(self, kind: type[Event]) -> None:
+        event = self._next()
+        if not isinstance(event, kind):
+            raise self._error("unexpected structure", event)
+
+    def _next(self) -> Event:
+        event = self._peek()
+        self._parser.get_event()
+        return event
+
+    def _peek(self) -> Event:
+        event = self._parser.peek_event()
+        if event is None:
+            raise YamlValueError("ends too early", line=0, field=self._field())
+        return event
+
+    def _error(self, detail: str, event: Event) -> YamlValueError:
+        return YamlValueError(detail, line=_line(event), field=self._field())
+
+    def _field(self) -> str:
+        return "".join(self._path).removeprefix(".")
+
+    def _value(self) -> object:
+        event = self._next()
+        if isinstance(event, AliasEvent):
+            return self._alias(event)
+        if len(self._path) <= _LINES_DEPTH:
+            self._lines.setdefault(self._field(), _line(event))
+        size, height = self._size, self._height
+        self._size, self._height = 1, 1
+        value = self._node(event)
+        if isinstance(event, NodeEvent) and event.anchor:
+            self._anchors[event.anchor] = _Anchored(value, self._size, self._height)
+        self._size += size
+        self._height = max(self._height + 1, height)
+        return value
+
+    def _node(self, event: Event) -> object:
+        if isinstance(event, ScalarEvent):
+            return self._scalar(event)
+        if len(self._path) >= self._max_depth:
+            raise self._error(f"nests deeper than {self._max_depth}", event)
+        if isinstance(event, SequenceStartEvent):
+            self._check_tag(event)
+            return self._sequence()
+        if isinstance(event, MappingStartEvent):
+            self._check_tag(event)
+            return self._mapping()
+        raise self._error("unexpected structure", event)
+
+    def _check_tag(self, event: SequenceStartEvent | MappingStartEvent) -> None:
+        if event.tag not in _COLLECTION_TAGS:
+            raise self._error(f"the tag {event.tag} is not supported", event)
+
+    def _scalar(self, event: ScalarEvent) -> Scalar:
+        is_plain, is_quoted = event.implicit
+        if is_quoted and not is_plain:
+            return str(event.value)
+        read = plain_value if is_plain else TAGS.get(event.tag or "")
+        if read is None:
+            raise self._error(f"the tag {event.tag} is not supported", event)
+        try:
+            return read(event.value)
+        except ValueError as err:
+            raise self._error(str(err), event) from err
+
+    def _sequence(self) -> list[object]:
+        values: list[object] = []
+        while not self._parser.check_event(SequenceEndEvent):
+            self._path.append(f"[{len(values)}]")
+            values.append(self._value())
+            self._path.pop()
+        self._next()
+        return values
+
+    def _mapping(self) -> dict[str, object]:
+        mapping: dict[str, object] = {}
+        merged: list[dict[str, object]] = []
+        while not self._parser.check_event(MappingEndEvent):
+            event = self._peek()
+            key = self._key()
+            if key in mapping:
+                raise self._error(f"the key {key!r} appears twice", event)
+            self._path.append(f".{key}")
+            if key == "<<" and _is_plain(event):
+                merged += self._merged(event)
+            else:
+                mapping[key] = self._value()
+            self._path.pop()
+        self._next()
+        for source in merged:
+            mapping = {**source, **mapping}
+        return mapping
+
+    def _key(self) -> str:
+        event = self._peek()
+        if not isinstance(event, ScalarEvent):
+            raise self._error("a key must be a scalar", event)
+        self._next()
+        try:
+            return key_text(self._scalar(event))
+        except ValueError as err:
+            raise self._error(str(err), event) from err
+
+    def _merged(self, event: Event) -> list[dict[str, object]]:
+        """Return the mappings that a merge key names, the one that yields first."""
+        value = self._value()
+        sources = value if isinstance(value, list) else [value]
+        mappings = [source for source in sources if isinstance(source, dict)]
+        if len(mappings) < len(sources):
+            raise self._error("only mappings can be merged", event)
+        return mappings
+
+    def _alias(self, event: AliasEvent) -> object:
+        anchored = self._anchors.get(event.anchor or "")
+        if anchored is None:
+            raise self._error(f"the alias {event.anchor} stands for nothing", event)
+        self._budget -= anchored.size
+        if self._budget < 0:
+            raise self._error("aliases multiply beyond measure", event)
+        if len(self._path) + anchored.height > self._max_depth:
+            raise self._error(f"nests deeper than {self._max_depth}", event)
+        self._size += anchored.size
+        self._height = max(self._height, anchored.height + 1)
+        return _copied(anchored.value)
+
+
+def _line(event: Event) -> int:
+    mark = event.start_mark
+    return 0 if mark is None else mark.line + 1
+
+
+def _is_plain(event: Event) -> bool:
+    return isinstance(event, ScalarEvent) and bool(event.implicit[0])
+
+
+def _copied(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value

@@ -1,0 +1,360 @@
+"""A local copy of the objects of one kind that follows the cluster.
+
+Rules:
+
+1. The copy only moves forward: `resource_version` never decreases, and everything up to it has
+   been taken in and handed to the handlers.
+2. Whatever happens to the connection, the copy stays readable and the informer tries again, with
+   growing, jittered pauses. When the server has forgotten where it was (410), it lists anew and
+   hands on the differences.
+3. One object that cannot be read stops nothing: its value goes, its error is kept and handed on.
+4. A list is taken in page by page, decoded one object at a time. Single objects may then be newer
+   than `resource_version`; what the list does not show goes when all of it has been seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, TypeAlias, TypeVar
+
+from webhook.kube.api import (
+    ApiError,
+    ClusterApi,
+    ExpiredError,
+    Kind,
+    NotFoundError,
+    Object,
+    Revision,
+    WatchEvent,
+    WatchStream,
+)
+from webhook.kube.cache import BY_NAMESPACE, NOT_INDEXED, Entry, IndexedCache
+from webhook.kube.codec import decode_object
+from webhook.kube.informer_types import Change, Handler, InformerTimings, ListOptions
+from webhook.kube.pager import list_pages
+
+__all__ = ["Change", "Entry", "Handler", "Indexers", "Informer", "InformerTimings", "ListOptions"]
+
+T = TypeVar("T")
+Indexers: TypeAlias = Mapping[str, Callable[[T], Iterable[str]]]
+"""Index name → the values under which an item is found."""
+
+log = logging.getLogger(__name__)
+
+
+class Informer(Generic[T]):
+    """Follows one kind on a thread of its own. Reading it is safe from any thread."""
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        kind: Kind,
+        *,
+        transform: Callable[[Object], T],
+        options: ListOptions | None = None,
+        indexers: Indexers[T] | None = None,
+        timings: InformerTimings | None = None,
+        decode: Callable[[bytes], Object] = decode_object,
+    ) -> None:
+        """Prepare to follow a kind; nothing happens before `start`.
+
+        Args:
+            api: Where to list and watch.
+            kind: What to follow.
+            transform: Makes of each object what the copy shall hold; called once per version.
+                What it raises is kept as the object's error.
+            options: Which objects of the kind; by default all.
+            indexers: Further ways to find items; by namespace there is always one.
+            timings: The clock and the pauses; by default real ones.
+            decode: Makes plain values of an object's JSON; by default of all of it. What it
+                raises is kept as the object's error too.
+        """
+        self._api = api
+        self._kind = kind
+        self._transform = transform
+        self._options = options or ListOptions()
+        self._indexers = indexers or {}
+        self._timings = timings or InformerTimings()
+        self._decode = decode
+        self._cache: IndexedCache[T] = IndexedCache()
+        self._handlers: list[Handler[T]] = []
+        self._moved = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stream: WatchStream | None = None
+        self._version = 0
+        self._listed_version = 0
+        self._last_event: float | None = None
+        self._must_list = True
+        self._synced = False
+        self._relists = 0
+        self._last_error: ApiError | None = None
+        self._fails_again = False  # nothing was heard since the last error
+
+    def add_handler(self, handler: Handler[T]) -> None:
+        """Call `handler` for every change, in order, on the informer's thread.
+
+        Raises:
+            RuntimeError: The informer runs already, so that changes may have been missed.
+        """
+        if self._thread is not None:
+            raise RuntimeError("handlers must be added before the informer starts")
+        self._handlers.append(handler)
+
+    def start(self) -> None:
+        """Begin to follow, on a thread of its own.
+
+        Raises:
+            RuntimeError: It was started before.
+        """
+        if self._thread is not None:
+            raise RuntimeError("an informer starts once")
+        name = f"informer-{self._kind.plural}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self, *, timeout_seconds: float = 5.0) -> None:
+        """End following and wait for the thread; the copy stays as it is."""
+        self._stopping.set()
+        with self._moved:
+            stream = self._stream
+            self._moved.notify_all()
+        if stream is not None:
+            stream.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_seconds)
+
+    @property
+    def has_synced(self) -> bool:
+        """Tell whether a whole list has been taken in since the start."""
+        return self._synced
+
+    @property
+    def resource_version(self) -> int:
+        """Return up to which version everything has been taken in; 0 before the first list."""
+        return self._version
+
+    @property
+    def is_following(self) -> bool:
+        """Tell whether a watch stands, so that changes are shown as they happen."""
+        return self._stream is not None
+
+    @property
+    def relists(self) -> int:
+        """Return how many lists have been taken in, the first one included."""
+        return self._relists
+
+    @property
+    def last_error(self) -> ApiError | None:
+        """Return what the last attempt to list or watch ended with; None when it went well."""
+        return self._last_error
+
+    @property
+    def last_event_age_seconds(self) -> float:
+        """Return how long ago the server was last heard of; infinite before the first list."""
+        return math.inf if self._last_event is None else self._timings.clock() - self._last_event
+
+    def wait_for_sync(self, timeout_seconds: float) -> bool:
+        """Wait until `has_synced`; False if the time is up or the informer stops first."""
+        return self._wait(lambda: self._synced, timeout_seconds)
+
+    def wait_for_version(self, resource_version: int, timeout_seconds: float) -> bool:
+        """Wait until everything up to a version has been taken in; False as above."""
+        return self._wait(lambda: self._version >= resource_version, timeout_seconds)
+
+    def _wait(self, is_so: Callable[[], bool], timeout_seconds: float) -> bool:
+        with self._moved:
+            self._moved.wait_for(lambda: is_so() or self._stopping.is_set(), timeout_seconds)
+            return is_so()
+
+    def __len__(self) -> int:
+        """Return how many objects are known."""
+        return len(self._cache)
+
+    def get(self, key: str) -> T | None:
+        """Return the value of an object; None if it is not there or cannot be read."""
+        entry = self._cache.entry(key)
+        return None if entry is None else entry.value
+
+    def entry(self, key: str) -> Entry[T] | None:
+        """Return the value of an object with its uid, version and error; None if not there."""
+        return self._cache.entry(key)
+
+    def items(self) -> dict[str, T]:
+        """Return all readable values by key, at one moment."""
+        entries = self._cache.entries().items()
+        return {key: entry.value for key, entry in entries if entry.value is not None}
+
+    def in_namespace(self, namespace: str) -> tuple[T, ...]:
+        """Return the readable values of a namespace, sorted by key."""
+        return self._cache.find(BY_NAMESPACE, namespace)
+
+    def find(self, index: str, value: str) -> tuple[T, ...]:
+        """Return the readable values that an indexer put under a value, sorted by key."""
+        return self._cache.find(index, value)
+
+    def errors(self) -> dict[str, Exception]:
+        """Return the objects that cannot be read, by key."""
+        entries = self._cache.entries().items()
+        return {key: entry.error for key, entry in entries if entry.error is not None}
+
+    def _run(self) -> None:
+        attempt = 0
+        while not self._stopping.is_set():
+            began = self._timings.clock()
+            went_well = self._attempt()
+            if went_well or self._timings.clock() - began >= self._timings.healthy_after:
+                attempt = 0
+            if not went_well and not self._stopping.is_set():
+                self._pause(self._timings.pause(attempt))
+                attempt += 1
+
+    def _pause(self, seconds: float) -> None:
+        if self._timings.sleep is None:
+            self._stopping.wait(seconds)
+        else:
+            self._timings.sleep(seconds)
+
+    def _attempt(self) -> bool:
+        """List if that is needed, then follow until the watch ends; tell whether it went well."""
+        try:
+            if self._must_list and not self._list():
+                return False
+            went_well = self._follow()
+        except ApiError as err:
+            # a watch ends now and then on a quiet API server, whose bookmarks are late: it is
+            # opened again at once, and only what fails then is worth a look
+            is_first = self.has_synced and not self._fails_again
+            self._last_error, self._fails_again = err, True
+            # a kind that is not served any more took its objects with it
+            self._must_list = self._must_list or isinstance(err, (ExpiredError, NotFoundError))
+            log.log(
+                logging.INFO if is_first else logging.WARNING,
+                "watch failed",
+                extra={"kind": self._kind.plural, "code": err.code, "error": str(err)},
+            )
+        except Exception:  # the thread's outermost frame: start over from a list
+            self._must_list = True
+            log.exception("informer failed", extra={"kind": self._kind.plural})
+        else:
+            self._last_error = None
+            return went_well
+        return False
+
+    def _list(self) -> bool:
+        """Take in a whole list page by page; False if the informer is stopped meanwhile."""
+        keys: set[str] = set()
+        newest = max(self._version, self._listed_version)
+        for page in list_pages(self._api, self._kind, self._options, newest=newest):
+            self._listed_version = page.resource_version
+            for one in page.items:
+                self._take_in(one)
+            keys.update(one.key for one in page.items)
+            if self._stopping.is_set():
+                return False
+        for key, entry in self._cache.entries().items():
+            if key not in keys:
+                self._forget(key, entry.uid, self._listed_version)
+        self._must_list = False
+        self._relists += 1
+        self._advance(self._listed_version, synced=True)
+        return True
+
+    def _follow(self) -> bool:
+        """Follow one watch to its end; tell whether the server was heard of in it."""
+        heard = False
+        with self._api.watch(
+            self._kind,
+            resource_version=self._version,
+            namespace=self._options.namespace,
+            label_selector=self._options.label_selector,
+            field_selector=self._options.field_selector,
+            timeout_seconds=self._timings.watch_seconds(),
+        ) as stream:
+            self._publish(stream)
+            self._last_error = None  # the server takes the watch: what went wrong is over
+            try:
+                for event in stream:
+                    if self._stopping.is_set():
+                        break
+                    self._take_event(event)
+                    heard = True
+            finally:
+                self._publish(None)
+        return heard
+
+    def _publish(self, stream: WatchStream | None) -> None:
+        """Let `stop` know which watch to close."""
+        with self._moved:
+            self._stream = stream
+        if stream is not None and self._stopping.is_set():
+            stream.close()
+
+    def _take_event(self, event: WatchEvent) -> None:
+        if event.type == "ERROR":
+            raise event.error()
+        if event.type == "DELETED":
+            self._forget(event.key, event.uid, event.resource_version)
+        elif event.type != "BOOKMARK":
+            self._take_in(event)
+        self._advance(event.resource_version)
+
+    def _advance(self, version: int, *, synced: bool = False) -> None:
+        with self._moved:
+            self._version = max(self._version, version)
+            self._last_event = self._timings.clock()
+            self._last_error, self._fails_again = None, False
+            self._synced = self._synced or synced
+            self._moved.notify_all()
+
+    def _take_in(self, revision: Revision) -> None:
+        key, uid, version = revision.key, revision.uid, revision.resource_version
+        known = self._cache.entry(key)
+        if known is not None and known.uid == uid and known.resource_version >= version:
+            return
+        if known is not None and known.uid != uid:
+            self._forget(key, known.uid, version)
+        entry = self._read(revision)
+        if entry.error is not None:
+            log.error("object cannot be read", extra={"key": key, "error": str(entry.error)})
+        old = self._cache.put(key, entry)
+        self._dispatch(
+            Change(
+                type="ADDED" if old is None else "UPDATED",
+                key=key,
+                uid=uid,
+                resource_version=version,
+                old=None if old is None else old.value,
+                new=entry.value,
+                error=entry.error,
+            )
+        )
+
+    def _read(self, revision: Revision) -> Entry[T]:
+        uid, version = revision.uid, revision.resource_version
+        try:
+            value = self._transform(self._decode(revision.data))
+            indexed = self._indexed(value)
+        except Exception as err:  # noqa: BLE001 - whatever reading one object raises is its own
+            return Entry(uid, version, error=err)
+        return Entry(uid, version, value, indexed=indexed)
+
+    def _indexed(self, value: T) -> Mapping[str, tuple[str, ...]]:
+        if not self._indexers:
+            return NOT_INDEXED
+        return {name: tuple(index(value)) for name, index in self._indexers.items()}
+
+    def _forget(self, key: str, uid: str, version: int) -> None:
+        known = self._cache.remove(key)
+        if known is not None:
+            self._dispatch(Change("DELETED", key, uid, version, old=known.value))
+
+    def _dispatch(self, change: Change[T]) -> None:
+        for handler in self._handlers:
+            try:
+                handler(change)
+            except Exception:  # a handler's failure must not keep the copy from moving on
+                log.exception("handler failed", extra={"key": change.key})

@@ -1,0 +1,86 @@
+"""Options, timings and changes of an informer."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+STALE_SECONDS: Final = 90.0
+"""An API server sends a bookmark on every watch about once a minute, if nothing happens.
+
+Source: kubernetes v1.36, apiserver/pkg/storage/cacher/cacher.go defaultBookmarkFrequency.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """Which objects of the kind are followed: by default all."""
+
+    namespace: str | None = None
+    label_selector: str = ""
+    field_selector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InformerTimings:
+    """The clock, the randomness and the pauses of an informer; all times are seconds.
+
+    Attributes:
+        clock: A monotonic clock.
+        rand: Uniform numbers in [0, 1).
+        sleep: Waits between attempts; None waits in real time and ends early on `stop`.
+        first_pause, longest_pause: Before attempt n the pause is a random part of
+            `first_pause * 2**n`, at most `longest_pause`.
+        healthy_after: A connection that lived this long makes the next pause short again.
+        shortest_watch, longest_watch: Between them each watch is asked to last.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    rand: Callable[[], float] = random.random
+    sleep: Callable[[float], None] | None = None
+    first_pause: float = 0.5
+    longest_pause: float = 30.0
+    healthy_after: float = 60.0
+    shortest_watch: float = 240.0
+    longest_watch: float = 480.0
+
+    def pause(self, attempt: int) -> float:
+        """Return how long to wait before an attempt: 0 for the first one after a failure."""
+        return self.rand() * min(self.longest_pause, math.ldexp(self.first_pause, min(attempt, 16)))
+
+    def watch_seconds(self) -> float:
+        """Return how long the next watch shall last."""
+        return self.shortest_watch + self.rand() * (self.longest_watch - self.shortest_watch)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """One change of the copy, as handlers see it.
+
+    Attributes:
+        type: What happened to the object.
+        key: "namespace/name", or the name.
+        uid: Of the new object, on DELETED of the old one.
+        resource_version: The version at which it happened; for what a list no longer shows, the
+            version of the list.
+        old: The value before; None if there was none, or it could not be read.
+        new: The value now; None on DELETED, or if it cannot be read.
+        error: Why it cannot be read.
+    """
+
+    type: Literal["ADDED", "UPDATED", "DELETED"]
+    key: str
+    uid: str
+    resource_version: int
+    old: T | None = None
+    new: T | None = None
+    error: Exception | None = None
+
+
+Handler: TypeAlias = Callable[[Change[T]], None]

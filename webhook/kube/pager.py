@@ -1,0 +1,45 @@
+"""One list of a kind, page by page, of which every page is of the same moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.kube.api import ClusterApi, Kind, Page, UnavailableError
+from webhook.kube.informer_types import ListOptions
+
+
+def list_pages(api: ClusterApi, kind: Kind, options: ListOptions, *, newest: int) -> Iterator[Page]:
+    """Yield the pages of a list.
+
+    Args:
+        api: Where to list.
+        kind: What to list.
+        options: Which objects.
+        newest: The newest version that was seen before, in an unfinished list perhaps.
+
+    Raises:
+        UnavailableError: The list is older than `newest`, its pages do not belong together, or
+            there are none.
+        ApiError: The API server does not answer, or cannot continue the list.
+    """
+    version: int | None = None
+    for page in api.pages(
+        kind,
+        namespace=options.namespace,
+        label_selector=options.label_selector,
+        field_selector=options.field_selector,
+    ):
+        if version not in (None, page.resource_version):
+            raise UnavailableError(
+                f"the list of {kind.plural} is at version {page.resource_version} on one page and "
+                f"at {version} on those before"
+            )
+        version = page.resource_version
+        if version < newest:
+            raise UnavailableError(
+                f"the list of {kind.plural} is at version {version}, older than {newest} which "
+                "has been seen"
+            )
+        yield page
+    if version is None:
+        raise UnavailableError(f"the list of {kind.plural} has no page")

@@ -1,0 +1,364 @@
+"""A real API server as a `ClusterApi`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import webhook
+from webhook.kube.api import (
+    PODS,
+    BadRequestError,
+    ConflictError,
+    JsonPatch,
+    Kind,
+    MergePatch,
+    Object,
+    ObjectList,
+    Page,
+    Revision,
+    UnavailableError,
+    object_key,
+)
+from webhook.kube.codec import encode
+from webhook.kube.rest.config import RestConfig
+from webhook.kube.rest.http1 import BodyTooLongError
+from webhook.kube.rest.response_warnings import WarningHandler, ignore, warnings_of
+from webhook.kube.rest.responses import check, deleted_of, object_of, page_of, revision_of
+from webhook.kube.rest.transport import Request, Response, Transport
+from webhook.kube.rest.urls import collection_path, object_path, with_query
+from webhook.kube.rest.watch import RestWatch
+
+__all__ = ["RestClient"]
+
+_JSON_PATCH: Final = "application/json-patch+json"
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_APPLY_PATCH: Final = "application/apply-patch+yaml"
+_JSON: Final = "application/json"
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+"""What a client asks for that only wants to know which version it has made."""
+
+_PATCH_ATTEMPTS: Final = 4
+"""The API server itself tries five times for each of them."""
+
+PAGE_BYTES: Final = 16 * 2**20
+"""How long the JSON of one part of a list may be; 500 usual pods have about 4 MiB."""
+
+SILENCE_SECONDS: Final = 15.0
+"""How long after the end of a watch its end has to be seen."""
+
+WITH_BOOKMARKS_SECONDS: Final = 90.0
+"""How long a watch may be silent: bookmarks come every minute, on quiet kinds too."""
+
+MAX_WATCH_SECONDS: Final = 3600.0
+"""How long the API server lets a watch last for which no time was asked.
+
+Source: kubernetes v1.36, apiserver/pkg/endpoints/handlers/get.go: up to twice
+--min-request-timeout, which is 1800.
+"""
+
+
+class RestClient:
+    """A client of an API server: a `ClusterApi`. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        config: RestConfig,
+        *,
+        user_agent: str = f"deferred-quota/{webhook.__version__}",
+        timeout_seconds: float = 10.0,
+        on_warning: WarningHandler = ignore,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            config: Where, and as whom; see `load_config`.
+            user_agent: What the API server's audit log calls this client.
+            timeout_seconds: The whole time of a call, and of the beginning of a watch.
+            on_warning: Is told each warning of an answer, also of one that refuses, before the call
+                returns or raises.
+
+        Raises:
+            AccessError: A certificate cannot be used.
+        """
+        self._on_warning = on_warning
+        self._transport = Transport(config, user_agent=user_agent, timeout_seconds=timeout_seconds)
+
+    @property
+    def config(self) -> RestConfig:
+        """Return where and as whom the client asks."""
+        return self._transport.config
+
+    def close(self) -> None:
+        """Close the idle connections; running watches go on."""
+        self._transport.close()
+
+    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        """Read one object as it is now; see `ClusterApi.get`."""
+        return object_of(self._ask(Request("GET", object_path(kind, namespace, name))))
+
+    def list(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> ObjectList:
+        """Read all objects of a kind in one answer; see `ClusterApi.list`."""
+        page, _ = self._page(
+            kind, namespace, {"labelSelector": label_selector, "fieldSelector": field_selector}
+        )
+        return ObjectList(tuple(item.object for item in page.items), page.resource_version)
+
+    def pages(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> Iterator[Page]:
+        """Read all objects of a kind in parts; see `ClusterApi.pages`.
+
+        Objects can be large, and tenants make them so: where a part would have more bytes than
+        `PAGE_BYTES`, fewer objects are asked for at a time.
+        """
+        query = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        asked, more = limit, ""
+        while True:
+            place = {**query, "limit": str(asked), **({"continue": more} if more else {})}
+            try:
+                most_bytes = PAGE_BYTES if asked > 1 else 0
+                page, more = self._page(kind, namespace, place, most_bytes=most_bytes)
+            except BodyTooLongError:
+                asked = max(1, asked // 4)
+                continue
+            yield page
+            if not more:
+                return
+            if 4 * sum(len(item.data) for item in page.items) < PAGE_BYTES:
+                asked = min(limit, 2 * asked)
+
+    def _page(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        query: Mapping[str, str],
+        *,
+        most_bytes: int = 0,
+    ) -> tuple[Page, str]:
+        path = with_query(collection_path(kind, namespace), query)
+        return page_of(self._ask(Request("GET", path, most_bytes=most_bytes)), kind)
+
+    def watch(
+        self,
+        kind: Kind,
+        *,
+        resource_version: int,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: float | None = None,
+        bookmarks: bool = True,
+    ) -> RestWatch:
+        """Follow the changes after a version; see `ClusterApi.watch`.
+
+        `timeout_seconds` is rounded up to whole seconds.
+        """
+        seconds = 0 if timeout_seconds is None else max(1, math.ceil(timeout_seconds))
+        query = {
+            "watch": "true",
+            "resourceVersion": str(resource_version),
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "timeoutSeconds": str(seconds or ""),
+            "allowWatchBookmarks": "true" if bookmarks else "",
+        }
+        request = Request("GET", with_query(collection_path(kind, namespace), query))
+        head, connection = self._transport.stream(request)
+        if head.status != 200:
+            answer = self._transport.rest(request, head, connection)
+            self._checked(answer)
+            raise UnavailableError(f"{request}: answered {head.status} to a watch")
+        return RestWatch(
+            connection,
+            head,
+            silence_seconds=min(
+                (seconds or MAX_WATCH_SECONDS) + SILENCE_SECONDS,
+                WITH_BOOKMARKS_SECONDS if bookmarks else math.inf,
+            ),
+            name=f"watch of {kind.resource}",
+        )
+
+    def create(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
+        """Create an object; see `ClusterApi.create`."""
+        namespace = _text_of(obj, "namespace")
+        if kind.namespaced and not namespace:
+            raise BadRequestError("an empty namespace may not be set during creation")
+        path = with_query(collection_path(kind, namespace), _only(dry_run=dry_run))
+        return revision_of(self._ask(Request("POST", path, encode(obj))))
+
+    def update(
+        self, kind: Kind, obj: Object, *, subresource: str = "", dry_run: bool = False
+    ) -> Revision:
+        """Replace an object or a part of it; see `ClusterApi.update`."""
+        place = object_path(kind, _text_of(obj, "namespace"), _text_of(obj, "name"), subresource)
+        path = with_query(place, _only(dry_run=dry_run))
+        return revision_of(self._ask(Request("PUT", path, encode(obj))))
+
+    def update_status(
+        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
+    ) -> Revision:
+        """Replace an object's status; see `ClusterApi.update_status`."""
+        place = object_path(kind, _text_of(obj, "namespace"), _text_of(obj, "name"), "status")
+        path = with_query(place, _only(dry_run=dry_run))
+        request = Request("PUT", path, encode(obj), accept=_METADATA if is_brief else _JSON)
+        return revision_of(self._ask(request))
+
+    def patch(
+        self,
+        kind: Kind,
+        name: str,
+        patch: JsonPatch | MergePatch,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Revision:
+        """Change parts of an object; see `ClusterApi.patch`."""
+        place = object_path(kind, namespace, name, subresource)
+        path = with_query(place, _only(dry_run=dry_run))
+        media_type = _MERGE_PATCH if isinstance(patch, Mapping) else _JSON_PATCH
+        request = Request("PATCH", path, encode(patch), media_type)
+        for _ in range(0 if _names_identity(patch) else _PATCH_ATTEMPTS - 1):
+            try:
+                return revision_of(self._ask(request))
+            except ConflictError:
+                continue  # it lost its races, and nothing was written
+        return revision_of(self._ask(request))
+
+    def apply(
+        self,
+        kind: Kind,
+        obj: Object,
+        *,
+        field_manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Revision:
+        """Create an object or take over the fields that are given: server-side apply.
+
+        Args:
+            kind: Its kind.
+            obj: The fields that the manager wants; a `resourceVersion` among them has to be the
+                object's.
+            field_manager: In whose name; fields that it applied before and are missing go.
+            force: Take fields over from other managers instead of raising.
+            dry_run: Check everything and write nothing.
+
+        Raises:
+            ConflictError: Another manager holds a field, or the version is another.
+        """
+        options = {"fieldManager": field_manager, "force": "true" if force else ""}
+        place = object_path(kind, _text_of(obj, "namespace"), _text_of(obj, "name"))
+        path = with_query(place, {**options, **_only(dry_run=dry_run)})
+        return revision_of(self._ask(Request("PATCH", path, encode(obj), _APPLY_PATCH)))
+
+    def delete(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: int | None = None,
+        grace_period_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> Revision:
+        """Delete an object; see `ClusterApi.delete`."""
+        options = _delete_options(uid, resource_version, grace_period_seconds, dry_run=dry_run)
+        path = object_path(kind, namespace, name)
+        answer = self._ask(Request("DELETE", path, encode(options)))
+        return deleted_of(answer, object_key(namespace, name))
+
+    def bind(self, binding: Object, *, namespace: str = "", dry_run: bool = False) -> None:
+        """Give a pod its node; see `ClusterApi.bind`."""
+        own = _text_of(binding, "namespace")
+        if namespace and own not in ("", namespace):
+            raise BadRequestError(
+                "the namespace of the provided object does not match the namespace sent on the "
+                "request"
+            )
+        place = object_path(PODS, own or namespace, _text_of(binding, "name"), "binding")
+        self._ask(Request("POST", with_query(place, _only(dry_run=dry_run)), encode(binding)))
+
+    def server_version(self) -> Object:
+        """Return what the server says of its version: `major`, `minor`, `gitVersion` and more."""
+        return self.raw("GET", "/version")
+
+    def raw(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+    ) -> Object:
+        """Send a request to a path of the API and return the object that was answered.
+
+        Raises:
+            ApiError: It was refused, or not answered.
+        """
+        target = with_query(path, query or {})
+        data = b"" if body is None else encode(body)
+        return object_of(self._ask(Request(method, target, data)))
+
+    def _ask(self, request: Request) -> Response:
+        return self._checked(self._transport.send(request))
+
+    def _checked(self, answer: Response) -> Response:
+        for text in warnings_of(answer.head):
+            self._on_warning(text)
+        access = self._transport.config
+        return check(answer, server=access.server, source=access.source)
+
+
+def _only(*, dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All" if dry_run else ""}
+
+
+def _delete_options(
+    uid: str, resource_version: int | None, grace_period_seconds: int | None, *, dry_run: bool
+) -> Object:
+    version = None if resource_version is None else str(resource_version)
+    only = {"uid": uid or None, "resourceVersion": version}
+    options: dict[str, object] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    if any(only.values()):
+        options["preconditions"] = {name: value for name, value in only.items() if value}
+    if grace_period_seconds is not None:
+        options["gracePeriodSeconds"] = grace_period_seconds
+    if dry_run:
+        options["dryRun"] = ["All"]
+    return options
+
+
+def _text_of(obj: Object, name: str) -> str:
+    """Return a text of an object's metadata; empty if there is none."""
+    meta = obj.get("metadata")
+    value = meta.get(name) if isinstance(meta, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+_IDENTITY: Final = ("resourceVersion", "uid")
+
+
+def _names_identity(patch: JsonPatch | MergePatch) -> bool:
+    """Tell whether a patch is meant for one version or one object only."""
+    if isinstance(patch, Mapping):
+        meta = patch.get("metadata")
+        return isinstance(meta, Mapping) and any(name in meta for name in _IDENTITY)
+    places = tuple(f"/metadata/{name}" for name in _IDENTITY)
+    return any(operation.get("path") in places for operation in patch)

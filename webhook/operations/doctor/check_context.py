@@ -1,0 +1,391 @@
+"""What the checks look at: a cluster, read once where that is enough, and how to judge it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final, TypeAlias, TypeVar
+
+from webhook.config import Configuration
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    ApiError,
+    ClusterApi,
+    ForbiddenError,
+    NotFoundError,
+    Object,
+)
+from webhook.kube.kinds import Kind
+from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, read_shared
+from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
+from webhook.operations.findings import Finding, Subject, error, subject_of
+from webhook.operations.names import POLICY_VERSIONS, policy_kinds
+from webhook.operations.reading import read_all, read_pod
+from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.state.object_decoders import decode_pod
+from webhook.state.well_known import (
+    ALWAYS_GATING,
+    DEFAULT_NAMESPACE,
+    DEFERRED_MODE,
+    MODE_LABEL,
+    SHADOW_MODE,
+)
+
+_T = TypeVar("_T")
+
+_EVENTS_OF_CLUSTER: Final = "default"
+"""Where events are kept of objects without namespace."""
+_EVENT_SOURCE: Final = "deferred-quota"
+
+Validity: TypeAlias = tuple[datetime, datetime]
+"""From when to when a certificate is valid."""
+
+
+def _not_tried(_: str) -> bool:
+    return False
+
+
+def _no_certificates(_: bytes) -> Sequence[Validity]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to judge.
+
+    Attributes:
+        deferred_keys: Quota keys that are charged at the bind.
+        holds_terminating: Pods that are stuck terminating are charged until they are gone.
+        exempt: Namespaces that are never touched.
+        system_namespace: Namespace of the installation.
+        rejected: Why the installed configuration cannot be used; empty when it can.
+        gating: `always`, `auto` or `never`, for namespaces that do not say it by a label.
+        trusted_users: Users that the webhook takes for the product's own processes, besides its
+            service accounts.
+        glass_breakers: Groups of users who may do what only the product may.
+        namespaces: Look only at these; empty is all.
+        assumed: Namespaces to be judged as if they had opted in.
+        assumed_mode: What they are taken to have opted in to.
+        expire_seconds: How long the controller keeps a reservation that comes to nothing.
+        is_offline: The cluster is a snapshot: nothing moves, and what is missing may only not be
+            in it.
+        pause_seconds: Between two looks at what may be changing just now.
+        leader_seconds: How long to look at the Lease for a sign of life.
+        read_bundle: Reads PEM certificates; raises ValueError when it cannot.
+        answers_anybody: Says whether what serves at https://HOST:PORT answers a client that shows
+            no certificate; False too where nothing does.
+        now: The time, for certificates only.
+        clock: The monotonic clock.
+        sleep: Waits.
+    """
+
+    deferred_keys: Set[str] = DEFERRED_KEYS
+    holds_terminating: bool = False
+    exempt: Set[str] = field(default_factory=lambda: Configuration().exempt_namespaces)
+    system_namespace: str = DEFAULT_NAMESPACE
+    rejected: str = ""
+    gating: str = ALWAYS_GATING
+    trusted_users: Set[str] = frozenset()
+    glass_breakers: Set[str] = field(default_factory=lambda: Configuration().break_glass_groups)
+    namespaces: tuple[str, ...] = ()
+    assumed: Set[str] = frozenset()
+    assumed_mode: str = DEFERRED_MODE
+    expire_seconds: float = 45.0
+    is_offline: bool = False
+    pause_seconds: float = 3.0
+    leader_seconds: float = 20.0
+    read_bundle: Callable[[bytes], Sequence[Validity]] = _no_certificates
+    answers_anybody: Callable[[str], bool] = _not_tried
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def deferred_of(self, quotas: Iterable[ResourceQuota]) -> NamespaceQuotas:
+        """Choose those of some quotas that are deferred, as the configuration says."""
+        return deferred_quotas(quotas, self.deferred_keys, holds_terminating=self.holds_terminating)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace as the checks see it; `mode` is None without the label."""
+
+    name: str
+    labels: dict[str, str]
+    is_exempt: bool
+    is_ending: bool
+
+    @property
+    def mode(self) -> str | None:
+        """The value of the label that opts in; None without it."""
+        return self.labels.get(MODE_LABEL)
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether its quotas are deferred."""
+        return self.mode == DEFERRED_MODE and not self.is_exempt
+
+    @property
+    def is_shadow(self) -> bool:
+        """Whether it is in shadow mode."""
+        return self.mode == SHADOW_MODE and not self.is_exempt
+
+    @property
+    def subject(self) -> Subject:
+        """What findings say it is."""
+        return Subject("Namespace", self.name)
+
+
+class CheckContext:
+    """The cluster as the checks read it."""
+
+    def __init__(self, api: ClusterApi, settings: Settings) -> None:
+        self.api = api
+        self.settings = settings
+        self._lists: dict[tuple[Kind, str], tuple[Object, ...]] = {}
+        self._pods: dict[str, tuple[Pod | str, ...]] = {}
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def objects(
+        self, kind: Kind, *, namespace: str = "", again: bool = False
+    ) -> tuple[Object, ...]:
+        """Return all objects of a kind, read once; `again` reads them anew.
+
+        Raises:
+            NoRightError: They may not be listed.
+            NotInSnapshotError: A snapshot has none of them.
+            NotFoundError: The API server does not serve the kind.
+        """
+        key = kind, namespace
+        if again or key not in self._lists:
+            found = self._listed(kind, lambda raw: raw, namespace)
+            self._lists[key] = tuple(found)
+        return self._lists[key]
+
+    def find(self, kind: Kind, name: str, *, namespace: str = "") -> Object | None:
+        """Return one object as it is now; None when there is none.
+
+        Raises:
+            NoRightError: It may not be read.
+            NotInSnapshotError: A snapshot has no object of its kind.
+        """
+        if self.settings.is_offline and not self.api.list(kind).items:
+            raise NotInSnapshotError(kind)
+        try:
+            return self.api.get(kind, name, namespace=namespace)
+        except NotFoundError:
+            return None
+        except ForbiddenError as err:
+            raise NoRightError("get", kind, namespace, err.message) from err
+
+    def pods(self, namespace: str, *, again: bool = False) -> tuple[Pod | str, ...]:
+        """Return the pods of a namespace; words in the place of one that cannot be read.
+
+        Raises:
+            NoRightError: They may not be listed.
+        """
+        if again or namespace not in self._pods:
+            self._pods[namespace] = tuple(self._listed(PODS, read_pod, namespace))
+        return self._pods[namespace]
+
+    def unassigned_pods(self, read: Callable[[Object], _T]) -> list[_T]:
+        """Return what `read` makes of every pod without a node.
+
+        Raises:
+            NoRightError: They may not be listed.
+        """
+        namespaces = self.settings.namespaces or ("",)
+        return [
+            found
+            for namespace in namespaces
+            for found in self._listed(PODS, read, namespace, "spec.nodeName=")
+        ]
+
+    def _listed(
+        self, kind: Kind, read: Callable[[Object], _T], namespace: str, fields: str = ""
+    ) -> list[_T]:
+        try:
+            found = read_all(
+                self.api,
+                kind,
+                read,
+                namespace=namespace or None,
+                field_selector=fields,
+                decode=decode_pod if kind == PODS else None,
+            )
+        except ForbiddenError as err:
+            raise NoRightError("list", kind, namespace, err.message) from err
+        if not found and self.settings.is_offline and not self.api.list(kind).items:
+            raise NotInSnapshotError(kind)
+        return found
+
+    def policies(self) -> tuple[Kind, tuple[Object, ...], tuple[Object, ...]] | None:
+        """Return the mutating admission policies and their bindings, of the newest version.
+
+        None where the API server has no such thing, and where a snapshot has none.
+        """
+        for version in POLICY_VERSIONS:
+            policy, binding = policy_kinds(version)
+            try:
+                return policy, self.objects(policy), self.objects(binding)
+            except (NotFoundError, NotInSnapshotError):
+                continue
+        return None
+
+    def namespaces(self) -> list[Namespace]:
+        """Return the namespaces that are looked at and can be read."""
+        return [one for one in map(self._namespace, self.wanted()) if one is not None]
+
+    def every_namespace(self) -> list[Namespace]:
+        """Return all namespaces of the cluster that can be read, looked at or not."""
+        found = map(self._namespace, self.objects(NAMESPACES))
+        return [one for one in found if one is not None]
+
+    def deferred_namespaces(self) -> list[Namespace]:
+        """Return the namespaces whose quotas are deferred."""
+        return [one for one in self.namespaces() if one.is_deferred and not one.is_ending]
+
+    def shadow_namespaces(self) -> list[Namespace]:
+        """Return the namespaces that are only watched."""
+        return [one for one in self.namespaces() if one.is_shadow and not one.is_ending]
+
+    def wanted(self) -> list[Object]:
+        """Return the Namespaces that are looked at as they are, also those that cannot be read."""
+        every = self.objects(NAMESPACES)
+        return [raw for raw in every if self.looks_at(subject_of(NAMESPACES, raw).name)]
+
+    def looks_at(self, namespace: str) -> bool:
+        """Say whether a namespace is one of those that are looked at."""
+        return not self.settings.namespaces or namespace in self.settings.namespaces
+
+    def _namespace(self, raw: Object) -> Namespace | None:
+        try:
+            meta = FieldReader(raw).child("metadata")
+            name = meta.text("name")
+            is_assumed = name in self.settings.assumed
+            opted_in = {MODE_LABEL: self.settings.assumed_mode} if is_assumed else {}
+            return Namespace(
+                name,
+                {**meta.string_map("labels"), **opted_in},
+                is_exempt=name in self.settings.exempt or name == self.settings.system_namespace,
+                is_ending=meta.has("deletionTimestamp"),
+            )
+        except InvalidFieldError:
+            return None
+
+    def quotas(self, namespace: str, *, again: bool = False) -> list[ResourceQuota]:
+        """Return the quotas of a namespace that can be read, sorted by name."""
+        found: list[ResourceQuota] = []
+        for raw in self.objects(RESOURCE_QUOTAS, again=again):
+            if subject_of(RESOURCE_QUOTAS, raw).namespace != namespace:
+                continue
+            try:
+                found.append(ResourceQuota.from_stored(raw))
+            except InvalidFieldError:
+                continue  # `judged` says so
+        return sorted(found, key=lambda quota: quota.name)
+
+    def cluster_quotas(self, *, again: bool = False) -> list[tuple[SharedQuota, Object]]:
+        """Return the quotas that namespaces share, and their objects, sorted by name.
+
+        None where they are not installed, and where a snapshot has none.
+
+        Raises:
+            NoRightError: They may not be listed.
+            InvalidFieldError: Not even the name of one can be read.
+        """
+        try:
+            raws = self.objects(CLUSTER_DEFERRED_QUOTAS, again=again)
+        except (NotFoundError, NotInSnapshotError):
+            return []
+        return sorted(((read_shared(raw), raw) for raw in raws), key=lambda one: one[0].spec.name)
+
+    def shared_by(self, namespace: Namespace) -> list[ResourceQuota]:
+        """Return the quotas that a namespace shares and that can be read, by names in ledgers."""
+        every = [one for one, _ in self.cluster_quotas()]
+        return quotas_of(concerning(every, namespace.name, namespace.labels))
+
+    def explained(self, finding: Finding) -> Finding:
+        """Return a finding that points to a log with the event that says the same, if there is."""
+        if CONTROLLER_LOG not in finding.remedy or finding.subject is None:
+            return finding
+        event = self._newest_warning(finding.subject)
+        if not event:
+            return finding
+        return replace(finding, remedy=finding.remedy.replace(CONTROLLER_LOG, event))
+
+    def _newest_warning(self, subject: Subject) -> str:
+        """Return the text of the last warning that our controller wrote about an object."""
+        last = self.newest_event(subject, lambda event: event.text("type") == "Warning")
+        if last is None:
+            return ""
+        return (
+            f"Its last event, of {last.text('lastTimestamp')}: {last.text('reason')}:"
+            f" {last.text('message')}"
+        )
+
+    def newest_event(
+        self, subject: Subject, matches: Callable[[FieldReader], bool]
+    ) -> FieldReader | None:
+        """Return the newest matching event that our controller wrote about an object.
+
+        None where there is none, or where events may not be read or are not in a snapshot.
+        """
+        namespace = subject.namespace or _EVENTS_OF_CLUSTER
+        try:
+            events = [FieldReader(raw) for raw in self.objects(EVENTS, namespace=namespace)]
+            about = [one for one in events if _is_about(one, subject) and matches(one)]
+        except (ApiError, InvalidFieldError, NoRightError, NotInSnapshotError):
+            return None
+        return max(about, key=lambda one: one.text("lastTimestamp"), default=None)
+
+    # -- judging ---------------------------------------------------------------------------
+
+    def judged(
+        self,
+        kind: Kind,
+        raws: Iterable[Object],
+        judge: Callable[[FieldReader, Subject], Iterable[Finding]],
+    ) -> Iterator[Finding]:
+        """Judge objects one by one; one that cannot be read is a finding and stops no other."""
+        for raw in raws:
+            subject = subject_of(kind, raw)
+            try:
+                yield from judge(FieldReader(raw), subject)
+            except InvalidFieldError as err:
+                yield unreadable(subject, err)
+
+    def pause(self) -> None:
+        """Wait between two looks; a snapshot does not change."""
+        if not self.settings.is_offline:
+            self.settings.sleep(self.settings.pause_seconds)
+
+
+CONTROLLER_LOG: Final = "Look at the log of the controller that leads."
+"""What to do where the controller knows more. An event that it has written is shown instead."""
+
+
+def unreadable(subject: Subject, err: InvalidFieldError) -> Finding:
+    """Say that an object has a field of a type that it should not have."""
+    return error("object.unreadable", subject, f"cannot be read: {err}", "Correct the field.")
+
+
+def quota_subject(quota: ResourceQuota) -> Subject:
+    """Say which quota a finding is about."""
+    return Subject("ResourceQuota", quota.name, quota.namespace)
+
+
+def _is_about(event: FieldReader, subject: Subject) -> bool:
+    about = event.child("involvedObject")
+    is_ours = event.text("reportingComponent").startswith(_EVENT_SOURCE)
+    return is_ours and (about.text("kind"), about.text("name")) == (subject.kind, subject.name)

@@ -1,0 +1,187 @@
+"""Which namespaces a label selector of a registration selects, and which requests a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.operations.findings import Finding, Subject, error, warning
+from webhook.state.webhook_selectors import WebhookSelector
+from webhook.state.well_known import (
+    ALWAYS_GATING,
+    DEFERRED_MODE,
+    GATING_LABEL,
+    GATING_MODES,
+    MODE_LABEL,
+    NEVER_GATING,
+    SHADOW_MODE,
+)
+
+APPLY: Final = "Run scripts/install, or apply the shipped manifests again."
+
+_OF_NO_NAMESPACE: Final = frozenset({"clusterdeferredquotas"})
+"""Resources that rules for namespaces do not cover, and the other way round."""
+
+ANY_NAMESPACE: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a"}
+"""Labels of some namespace that has not opted in."""
+OPTED_IN: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a", MODE_LABEL: DEFERRED_MODE}
+
+
+def selection_findings(
+    selector: WebhookSelector,
+    subject: Subject,
+    field: str,
+    opted_in: Iterable[Mapping[str, str]],
+    *,
+    is_strict: bool,
+    sample: Mapping[str, str] = OPTED_IN,
+    mode: str = DEFERRED_MODE,
+) -> Iterable[Finding]:
+    """Compare what a registration selects with the namespaces that have opted in.
+
+    Args:
+        selector: Its namespace selector.
+        subject: Whose it is.
+        field: Its path.
+        opted_in: Labels of the namespaces that have opted in.
+        is_strict: Whether the registration refuses requests when the webhook does not answer.
+        sample: Labels that it has to select, of whatever namespace.
+        mode: To what they have opted in.
+    """
+    judge = error if is_strict else warning
+    sample = {**sample, MODE_LABEL: mode}
+    left_out = tuple(_name(labels) for labels in opted_in if not selector.matches(labels))
+    if left_out:
+        yield judge(
+            "registration.not-selecting",
+            subject,
+            f"{field} leaves out namespaces that have opted in: {_some(left_out)}",
+            f"Let it select {MODE_LABEL}: {mode}, as the shipped manifests do.",
+            left_out,
+        )
+    elif not selector.matches(sample):
+        yield warning(
+            "registration.not-selecting",
+            subject,
+            f"{field} does not select every namespace with {MODE_LABEL}: {mode}",
+            "Apply the shipped manifests again, unless namespaces are left out on purpose.",
+        )
+    if selector.matches(ANY_NAMESPACE):
+        yield judge(
+            "registration.widened",
+            subject,
+            f"{field} selects namespaces that have not opted in",
+            "Apply the shipped manifests again: an outage of the webhook, or a mask, must concern"
+            " only namespaces that have opted in.",
+        )
+    elif mode == DEFERRED_MODE and selector.matches({**ANY_NAMESPACE, MODE_LABEL: SHADOW_MODE}):
+        yield judge(
+            "registration.widened",
+            subject,
+            f"{field} selects namespaces in shadow mode, where nothing may be refused or changed",
+            APPLY,
+        )
+
+
+def gate_findings(
+    selector: WebhookSelector,
+    subject: Subject,
+    field: str,
+    opted_in: Iterable[Mapping[str, str]],
+    *,
+    gating: str,
+) -> Iterable[Finding]:
+    """Compare which namespaces have their pods gated with those that want it.
+
+    Args:
+        selector: The namespace selector of the entry that gates.
+        subject: Whose it is.
+        field: Its path.
+        opted_in: Labels of the namespaces that have opted in.
+        gating: What the configuration says for those without a label.
+    """
+    known = tuple(opted_in)
+    wanting = [labels for labels in known if wants_gates(labels, gating)]
+    sample = {**OPTED_IN, GATING_LABEL: ALWAYS_GATING}
+    yield from selection_findings(selector, subject, field, wanting, is_strict=False, sample=sample)
+    spared = [labels for labels in known if not wants_gates(labels, gating)]
+    spared.append({**OPTED_IN, NAMESPACE_NAME_LABEL: "", GATING_LABEL: NEVER_GATING})
+    taken = tuple(_name(labels) for labels in spared if selector.matches(labels))
+    if taken:
+        which = _some(tuple(filter(None, taken)))
+        yield warning(
+            "registration.gating",
+            subject,
+            f"{field} selects namespaces whose gating is {NEVER_GATING}" + (which and f": {which}"),
+            APPLY,
+        )
+
+
+def ungated_findings(
+    selector: WebhookSelector,
+    subject: Subject,
+    field: str,
+    opted_in: Iterable[Mapping[str, str]],
+    *,
+    gating: str,
+) -> Iterable[Finding]:
+    """Compare what the entry for namespaces without gates selects with those; see above."""
+    wanting = [labels for labels in opted_in if not wants_gates(labels, gating)]
+    sample = {**OPTED_IN, GATING_LABEL: NEVER_GATING}
+    return selection_findings(selector, subject, field, wanting, is_strict=False, sample=sample)
+
+
+def wants_gates(labels: Mapping[str, str], gating: str) -> bool:
+    """Return whether selectors should choose an opted-in namespace for gates.
+
+    They go by the label of today; the handler itself reads the former one, too.
+    """
+    value = labels.get(GATING_LABEL, gating)
+    return (value if value in GATING_MODES else gating) != NEVER_GATING
+
+
+def _name(labels: Mapping[str, str]) -> str:
+    return labels.get(NAMESPACE_NAME_LABEL, "(unnamed)")
+
+
+def _some(names: tuple[str, ...], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def uncovered(rules: Iterable[FieldReader], wanted: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Return which requests (operation, group, resource) no rule of a registration covers."""
+    read = tuple(rules)
+    return [
+        f"{operation} {resource}"
+        for operation, group, resource in wanted
+        if not any(_sees(rule, operation, group, resource) for rule in read)
+    ]
+
+
+def _sees(rule: FieldReader, operation: str, group: str, resource: str) -> bool:
+    place = "Cluster" if resource in _OF_NO_NAMESPACE else "Namespaced"
+    return (
+        rule.text("scope") in {"", "*", place}
+        and _names(rule.strings("operations"), operation)
+        and _names(rule.strings("apiGroups"), group)
+        and _covers(rule.strings("resources"), resource)
+    )
+
+
+def _names(listed: tuple[str, ...], name: str) -> bool:
+    return "*" in listed or name in listed
+
+
+def _covers(listed: tuple[str, ...], resource: str) -> bool:
+    """Say whether a rule's resources include one.
+
+    Source: kubernetes v1.36, apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go.
+    """
+    wanted, _, wanted_part = resource.partition("/")
+    return any(
+        name in {"*", wanted} and part in {"*", wanted_part}
+        for name, _, part in (each.partition("/") for each in listed)
+    )

@@ -1,0 +1,168 @@
+"""Whether the webhook answers where it has to: at a bind.
+
+A bind of a pod that does not exist is tried by a dry run. The API server asks the webhooks that
+validate before it looks for the pod, and the handler answers as storage would where there is no
+such
+pod: it charges nothing, and keeps nothing. Whose words the refusal is in says how far it came.
+
+Source: kubernetes v1.36, pkg/registry/core/pod/storage/storage.go BindingREST.Create;
+apiserver/pkg/admission/plugin/webhook/errors/statuserror.go ToStatusErr.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Final
+from uuid import uuid4
+
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    BINDINGS,
+    CLUSTER_DEFERRED_QUOTAS,
+    PODS,
+    VALIDATING_WEBHOOKS,
+    ApiError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    Object,
+    RequestTimeoutError,
+    UnavailableError,
+)
+from webhook.operations.deployments import asked_at
+from webhook.operations.doctor.check_context import CheckContext
+from webhook.operations.doctor.errors import NoRightError
+from webhook.operations.findings import Finding, Severity, Subject, error, warning
+from webhook.operations.names import STAMP_ENTRY
+from webhook.state.well_known import BIND_ENTRY, REGISTRATION
+
+_SUBJECT: Final = Subject(VALIDATING_WEBHOOKS.kind, REGISTRATION)
+_PREFIX: Final = "deferred-quota-doctor-"
+_DENIED: Final = f'admission webhook "{BIND_ENTRY}" denied the request: '
+_NOT_CALLED: Final = "failed calling webhook"
+_ASKED: Final = (BIND_ENTRY, STAMP_ENTRY)
+"""The entries that may be asked about a bind. The second one is not, where its condition stands."""
+_NO_RIGHT: Final = 'cannot create resource "pods/binding"'
+
+
+def answers(scene: CheckContext) -> Iterator[Finding]:
+    """Try a bind in a namespace that has opted in, if there is one and the webhook is registered.
+
+    Raises:
+        NoRightError: Whoever looks may not bind pods.
+        UnavailableError: The API server itself does not answer.
+    """
+    if scene.settings.is_offline or not _is_registered(scene):
+        return
+    # one that is only assumed to have opted in has not got the label by which webhooks are asked
+    opted_in = [
+        one for one in scene.deferred_namespaces() if one.name not in scene.settings.assumed
+    ]
+    if not opted_in:
+        yield from _about_cluster_quota(scene)
+        return
+    namespace, pod = opted_in[0].name, f"{_PREFIX}{secrets.token_hex(8)}"
+    try:
+        scene.api.bind(_binding(namespace, pod), namespace=namespace, dry_run=True)
+    except UnavailableError:
+        raise
+    except ApiError as err:
+        yield from _judged(scene, err, namespace, pod)
+
+
+def _about_cluster_quota(scene: CheckContext) -> Iterator[Finding]:
+    """Try a cluster quota that only the webhook refuses: where it does not answer, it passes.
+
+    Raises:
+        NoRightError: Whoever looks may not create cluster quotas.
+        UnavailableError: The API server itself does not answer.
+    """
+    raw = {
+        "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
+        "kind": CLUSTER_DEFERRED_QUOTAS.kind,
+        "metadata": {"name": f"{_PREFIX}{secrets.token_hex(8)}"},
+        "spec": {"namespaceSelector": {"matchLabels": {_PREFIX: "none"}}, "hard": {"pods": "1"}},
+    }
+    try:
+        scene.api.create(CLUSTER_DEFERRED_QUOTAS, raw, dry_run=True)
+    except InvalidError:
+        return  # as it has to be
+    except NotFoundError:
+        return  # their definition is missing, which has a check of its own
+    except ForbiddenError as err:
+        raise NoRightError(
+            "create", CLUSTER_DEFERRED_QUOTAS, "", err.message, severity=Severity.INFO
+        ) from err
+    except RequestTimeoutError as err:
+        yield error("webhooks.silent", _SUBJECT, f"does not answer: {err.message}", _look(scene))
+        return
+    place = asked_at(scene.find(VALIDATING_WEBHOOKS, REGISTRATION) or {}) or "its Service"
+    yield error(
+        "webhooks.silent",
+        _SUBJECT,
+        f"the webhook does not answer at {place}: a cluster quota that it refuses passed a dry run",
+        _look(scene),
+    )
+
+
+def _is_registered(scene: CheckContext) -> bool:
+    raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
+    entries = () if raw is None else FieldReader(raw).children("webhooks")
+    return BIND_ENTRY in [each.text("name") for each in entries]
+
+
+def _binding(namespace: str, pod: str) -> Object:
+    """A Binding like a scheduler's, to a node that is not there either."""
+    return {
+        "apiVersion": BINDINGS.api_version,
+        "kind": BINDINGS.kind,
+        # with a uid nobody has: not even a pod of that name could be bound
+        "metadata": {"name": pod, "namespace": namespace, "uid": str(uuid4())},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": pod},
+    }
+
+
+def _judged(scene: CheckContext, err: ApiError, namespace: str, pod: str) -> Iterator[Finding]:
+    missing = f'pods "{pod}" not found'
+    words = err.message
+    if words == _DENIED + missing:
+        return  # as it has to be
+    silent = [name for name in _ASKED if f'{_NOT_CALLED} "{name}"' in words]
+    if silent or isinstance(err, RequestTimeoutError):
+        message = f"{silent[0] if silent else BIND_ENTRY} does not answer: {words}"
+        yield error("webhooks.silent", _SUBJECT, message, _look(scene))
+    elif _DENIED in words:
+        decided = words.partition(_DENIED)[2]
+        message = f"{BIND_ENTRY} answers, and cannot decide about a bind in {namespace}: {decided}"
+        yield warning("webhooks.undecided", _SUBJECT, message, "Look at the webhook's log.")
+    elif isinstance(err, NotFoundError) and words == missing:
+        yield error(
+            "webhooks.unasked",
+            _SUBJECT,
+            f"{BIND_ENTRY} is not asked about a bind in {namespace}, or lets it pass unseen: the"
+            " API server looked for the pod itself",
+            "See the other findings about it; it may also run with another configuration, which"
+            " exempts the namespace.",
+        )
+    elif isinstance(err, ForbiddenError) and _NO_RIGHT in words:
+        raise NoRightError(
+            "create",
+            PODS,
+            namespace,
+            words,
+            subresource="binding",
+            severity=Severity.INFO,
+            remedy="Run it as an administrator. Do not grant that right for this: whoever has it"
+            " may bind pods.",
+        ) from err
+    else:
+        message = f"whether {BIND_ENTRY} answers cannot be seen, a bind comes to nothing: {words}"
+        yield warning("webhooks.unseen", _SUBJECT, message, "See to whoever says so.")
+
+
+def _look(scene: CheckContext) -> str:
+    return (
+        "Is it running, and can the API server reach it there? kubectl get pods -n"
+        f" {scene.settings.system_namespace}; outside of the cluster, wherever it was started."
+    )

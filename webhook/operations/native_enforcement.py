@@ -1,0 +1,190 @@
+"""Give a namespace back to the API server's own quota check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.kube.api import (
+    RESOURCE_QUOTAS,
+    ApiError,
+    ClusterApi,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    Revision,
+)
+from webhook.operations.reading import Inhabitants, inhabitants
+from webhook.operations.retry import Report, RetryTimer
+from webhook.quota.amounts.resources import ResourceList, exceeding, mask
+from webhook.quota.charging.scopes import ScopeError
+from webhook.quota.charging.status_mask import (
+    Patch,
+    carried_over,
+    incomplete_keys,
+    native_count,
+    restoring_patch,
+)
+from webhook.quota.objects.model import ResourceQuota
+
+_CONFLICTS: Final = 20
+_WORTH_SAYING_SECONDS: Final = 10.0
+"""After how long it is told what keeps quotas incomplete: caches are behind for less."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverQuota:
+    """A quota of which more is used than it allows, as the API server counts."""
+
+    quota: str
+    hard: ResourceList
+    used: ResourceList
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What became of the statuses of a namespace's quotas.
+
+    Attributes:
+        quotas: Names of those that were completed.
+        over: Those of which too much is used now.
+        problems: Why others are not complete.
+    """
+
+    quotas: tuple[str, ...]
+    over: tuple[OverQuota, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Progress:
+    written: dict[str, None] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+    is_refused: bool = False
+    told: set[str] = field(default_factory=set)
+
+    def tell(self, namespace: str, has_lasted: bool, report: Report) -> None:
+        """Report what is going on, each thing once."""
+        lasting = self.unfinished if has_lasted else []
+        for words in ("completing the status of its quotas", *lasting):
+            if words not in self.told:
+                self.told.add(words)
+                report(f"{namespace}: {words}")
+
+
+def restore_statuses(api: ClusterApi, namespace: str, wait: RetryTimer, report: Report) -> Restored:
+    """Complete the status of every quota, so that the API server enforces all of it at once.
+
+    Limits and usage are written together. While they are, pods may be created that the API
+    server has not charged: it is finished when two looks, as far apart as the API server's own
+    caches may be behind, find nothing to say. So it also outlasts whoever still masks.
+
+    Raises:
+        ApiError: Quotas or pods cannot be listed.
+    """
+    progress = _Progress()
+    is_settled = False
+    begun = wait.patience.clock()
+    while True:
+        there = inhabitants(api, namespace, wait.retry)
+        is_complete = _complete(api, namespace, there, wait, progress)
+        if progress.is_refused or (is_complete and is_settled) or wait.is_over:
+            return _outcome(there, progress, is_complete=is_complete)
+        is_settled = is_complete
+        if is_complete:
+            wait.wait_for_caches()
+        else:
+            has_lasted = wait.patience.clock() - begun >= _WORTH_SAYING_SECONDS
+            progress.tell(namespace, has_lasted, report)
+            wait.pause(0)
+
+
+def _complete(
+    api: ClusterApi, namespace: str, there: Inhabitants, wait: RetryTimer, progress: _Progress
+) -> bool:
+    """Write what is missing; return whether nothing was."""
+    progress.problems, progress.unfinished = list(there.unreadable), []
+    is_complete = True
+    for quota in there.quotas:
+        try:
+            counted = native_count(quota, there.pods, now=there.now)
+        except ScopeError as err:
+            progress.problems.append(f"quota {quota.name} cannot be counted: {err}")
+            continue
+        if restoring_patch(quota, counted) is None:
+            continue
+        is_complete = False
+        progress.unfinished.append(_unfinished(quota))
+        try:
+            if _write(api, namespace, quota, counted, wait):
+                progress.written[quota.name] = None
+        except ForbiddenError as err:
+            progress.is_refused = True
+            progress.problems.append(
+                f"quota {quota.name}: its status cannot be completed: {err.message}; the API"
+                " server's quota controller does it within five minutes"
+            )
+        except ApiError as err:
+            progress.problems.append(f"quota {quota.name}: {err.message}")
+    return is_complete
+
+
+def _write(
+    api: ClusterApi, namespace: str, quota: ResourceQuota, counted: ResourceList, wait: RetryTimer
+) -> bool:
+    """Complete one status; return whether it was written.
+
+    Where pods are created all the time the API server writes this status as often, and a list of
+    the pods is never as new as it. So after a conflict the count is carried over to the status
+    as it is now; too little is found at the next look, too much by the quota controller.
+    """
+    newest = quota
+    for _ in range(_CONFLICTS):
+        patch = restoring_patch(newest, counted)
+        if patch is None:
+            return False
+        try:
+            wait.retry(lambda patch=patch: _patch_status(api, namespace, quota.name, patch))  # type: ignore[misc]
+        except ConflictError:
+            raw = wait.retry(lambda: api.get(RESOURCE_QUOTAS, quota.name, namespace=namespace))
+            before, newest = newest, ResourceQuota.from_stored(raw)
+            counted = carried_over(counted, before, newest)
+        except NotFoundError:
+            return False
+        else:
+            return True
+    return False
+
+
+def _patch_status(api: ClusterApi, namespace: str, name: str, patch: Patch) -> Revision:
+    return api.patch(RESOURCE_QUOTAS, name, patch, namespace=namespace, subresource="status")
+
+
+def _outcome(there: Inhabitants, progress: _Progress, *, is_complete: bool) -> Restored:
+    problems = progress.problems
+    if not is_complete and not progress.is_refused:
+        problems = [*problems, *progress.unfinished]
+    return Restored(tuple(progress.written), over_quota(there), tuple(problems))
+
+
+def _unfinished(quota: ResourceQuota) -> str:
+    missing = incomplete_keys(quota)
+    if missing:
+        lacking = ", ".join(missing)
+        return f"quota {quota.name}: status lacks {lacking}: something takes it out again"
+    return f"quota {quota.name}: pods come faster than they can be counted"
+
+
+def over_quota(there: Inhabitants) -> tuple[OverQuota, ...]:
+    """Return the quotas of which the pods that are there use too much, with or without a node."""
+    found: list[OverQuota] = []
+    for quota in there.quotas:
+        try:
+            used = native_count(quota, there.pods, now=there.now)
+        except ScopeError:
+            continue
+        names = exceeding(used, quota.hard)
+        if names:
+            found.append(OverQuota(quota.name, mask(quota.hard, names), mask(used, names)))
+    return tuple(found)

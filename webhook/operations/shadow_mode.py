@@ -1,0 +1,188 @@
+"""Watch a namespace without touching it, and read what was found.
+
+The label is all that is written. Shadow mode ends as opting in does, with `opting_out`; the record
+stays beside the ledger until the namespace defers its quotas, or is taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from webhook.jsonfields.fields import InvalidFieldError, mapping
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    NAMESPACES,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    ClusterApi,
+    NotFoundError,
+    Object,
+)
+from webhook.operations.cluster_quotas import Company, company_of
+from webhook.operations.doctor import Settings
+from webhook.operations.enable import plan_for
+from webhook.operations.enable_plan import Plan
+from webhook.operations.findings import Finding, Severity, Subject, error
+from webhook.operations.reading import parted, read_all, read_quota
+from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.shadow.record import ShadowRecord
+from webhook.quota.shadow.record_codec import SHADOW_FIELD, shadow_from_status
+from webhook.state.ledgers import LEDGER_NAME
+from webhook.state.well_known import MODE_LABEL, SHADOW_MODE
+
+_NEVER = frozenset({"namespace.missing", "namespace.exempt", "namespace.own"})
+_THEN = frozenset({"enable.exceeded", "enable.must-specify", "enable.scopes"})
+"""Findings about what happens at a bind, which is left alone in shadow mode."""
+_IF = "if the namespace opted in: "
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is known of a namespace from shadow mode.
+
+    Attributes:
+        namespace: Which.
+        mode: The value of its label; None without it.
+        record: What was found; None where there is no record.
+        problem: Why there is none, or it cannot be read.
+    """
+
+    namespace: str
+    mode: str | None
+    record: ShadowRecord | None
+    problem: str = ""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether it is in shadow mode now."""
+        return self.mode == SHADOW_MODE
+
+
+def watching_plan(
+    api: ClusterApi,
+    settings: Settings,
+    namespace: str,
+    *,
+    must_specify: bool,
+    company: Company | None = None,
+) -> Plan:
+    """Say what would change if the namespace deferred; what speaks against that is only told.
+
+    Raises:
+        ApiError: The API server does not answer, or the namespace may not be read.
+    """
+    known = company_of(api, (), is_shadow=True) if company is None else company
+    plan = plan_for(api, settings, namespace, must_specify=must_specify, company=known)
+    told = [one if one.id in _NEVER else _if_it_deferred(one) for one in plan.findings]
+    if plan.is_opted_in:
+        told.append(
+            error(
+                "shadow.deferred",
+                Subject("Namespace", namespace),
+                "defers its quotas: watching it would take its pods' gates and guard away",
+                f"Run: deferred-quota disable {namespace}, if that is what you want.",
+            )
+        )
+    return replace(plan, findings=tuple(told))
+
+
+def still_unwatched(api: ClusterApi, settings: Settings, namespace: str) -> tuple[str, ...]:
+    """Say what keeps a namespace in shadow mode from being watched; nothing if it is.
+
+    Raises:
+        ApiError: The API server does not answer, or refuses.
+    """
+    quotas, odd = parted(
+        read_all(api, RESOURCE_QUOTAS, read_quota, namespace=namespace), ResourceQuota
+    )
+    found = read_watched(api, namespace)
+    if found.record is None:
+        return (*odd, found.problem)
+    seen = {use.observed for use in found.record.quotas.values()}
+    wanted = settings.deferred_of(quotas).observed
+    missing = sorted(one.name for one in wanted - seen)
+    return (*odd, *(f"quota {name}: is not watched yet" for name in missing))
+
+
+def read_watched(api: ClusterApi, namespace: str) -> Watched:
+    """Read what was found in one namespace.
+
+    Raises:
+        ApiError: The API server does not answer, or refuses.
+    """
+    try:
+        mode = _mode(api.get(NAMESPACES, namespace))
+    except NotFoundError:
+        return Watched(namespace, None, None, "there is no such namespace")
+    try:
+        return _watched(namespace, mode, api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace))
+    except NotFoundError:
+        return Watched(namespace, mode, None, "nothing is recorded")
+
+
+def all_watched(api: ClusterApi, namespaces: Sequence[str] = ()) -> tuple[Watched, ...]:
+    """Read what was found in namespaces, by default in all that are or were watched.
+
+    Raises:
+        ApiError: The API server does not answer, or refuses.
+    """
+    if namespaces:
+        return tuple(read_watched(api, name) for name in dict.fromkeys(namespaces))
+    modes = {_name(raw): _mode(raw) for raw in api.list(NAMESPACES).items}
+    ledgers = {
+        FieldReader(raw).child("metadata").text("namespace"): raw
+        for raw in _listed(api)
+        if _name(raw) == LEDGER_NAME
+    }
+    found = [
+        _watched(name, mode, ledgers[name])
+        if name in ledgers
+        else Watched(name, mode, None, "nothing is recorded")
+        for name, mode in sorted(modes.items())
+    ]
+    return tuple(one for one in found if one.is_watched or one.record is not None)
+
+
+def begin_anew(api: ClusterApi, namespace: str) -> Watched:
+    """Take the record of a namespace away; return it, or why there is none.
+
+    Raises:
+        ApiError: The API server does not do it.
+    """
+    found = read_watched(api, namespace)
+    if found.record is not None:
+        patch: dict[str, object] = {"status": {SHADOW_FIELD: None}}
+        api.patch(QUOTA_LEDGERS, LEDGER_NAME, patch, namespace=namespace, subresource="status")
+    return found
+
+
+def _listed(api: ClusterApi) -> Iterable[Object]:
+    try:
+        return api.list(QUOTA_LEDGERS).items
+    except NotFoundError:
+        return ()  # their definition is not installed
+
+
+def _watched(namespace: str, mode: str | None, raw: Object) -> Watched:
+    try:
+        status = mapping(raw.get("status"), "status")
+        record = shadow_from_status(status.get(SHADOW_FIELD))
+    except InvalidFieldError as err:
+        return Watched(namespace, mode, None, f"the record cannot be read: {err}")
+    return Watched(namespace, mode, record, "" if record else "nothing is recorded")
+
+
+def _if_it_deferred(finding: Finding) -> Finding:
+    """Put what speaks against opting in as what it is while that is not done."""
+    severity = Severity.WARN if finding.severity is Severity.ERROR else finding.severity
+    words = _IF if finding.id in _THEN else ""
+    return replace(finding, severity=severity, message=words + finding.message)
+
+
+def _mode(raw: Object) -> str | None:
+    return FieldReader(raw).child("metadata").string_map("labels").get(MODE_LABEL)
+
+
+def _name(raw: Object) -> str:
+    return FieldReader(raw).child("metadata").text("name")

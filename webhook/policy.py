@@ -1,0 +1,181 @@
+"""The configuration, compiled once into the rules that handlers and controllers decide by.
+
+The configuration package knows only plain values; what the core has to judge in them, it judges
+here, so that a rule which cannot be evaluated is an error at start and never at a request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.config import (
+    Configuration,
+    Coverage,
+    JobRuleSettings,
+    MirrorPods,
+    MustSpecify,
+    TerminatingPods,
+)
+from webhook.config.settings import PlainObject
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.charging.coverage import CoverageRules
+from webhook.quota.charging.limited_resources import LimitedResource
+from webhook.quota.charging.scope_validation import read_legal_expressions
+from webhook.quota.jobs import JobGate
+from webhook.quota.jobs.operators import label_selector_errors
+from webhook.quota.jobs.policy import Growth, JobRule, Users, Verdict
+from webhook.quota.objects.label_selectors import LabelSelector, read_label_selector
+from webhook.quota.objects.model import ScopeExpression
+from webhook.quota.objects.names import DEFERRED_KEYS, is_pod_quota_key
+from webhook.quota.queue.queued_pods import QueueingStrategy, QueuePolicy
+from webhook.state.well_known import DEFAULT_NAMESPACE, own_users
+
+_REQUESTS: Final = "requests."
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Rules of handlers and controllers; `Policy()` is what an empty configuration means.
+
+    Attributes:
+        deferred_keys: Quota keys that are charged at the bind.
+        must_specify: When containers have to name what a quota limits.
+        enforces_mirror_pods: Whether mirror pods are refused like others.
+        limited_resources: What may be used only where a quota limits it.
+        priority_coverage: Which pods need a quota with a PriorityClass scope.
+        exempt_namespaces: Never touched; the namespace of the installation is one of them.
+        unmasked_namespaces: Where nothing is hidden of quotas: those that are exempt, and those
+            that will be when the API server enforces their quotas and the guard leaves them out.
+        own_users: User names of the processes of this installation.
+        job_gates: Feature gates of the API server that are on, or of which nobody knows.
+        unsure_job_gates: Those of which nobody knows.
+        jobs: What is allowed of which Jobs; the first that is about a Job decides.
+        ledger_seconds: How long one request may try to reserve.
+        holds_terminating: Pods that are stuck terminating are charged until they are gone.
+    """
+
+    deferred_keys: frozenset[str] = DEFERRED_KEYS
+    must_specify: MustSpecify = MustSpecify.CREATE
+    enforces_mirror_pods: bool = False
+    limited_resources: tuple[LimitedResource, ...] = ()
+    priority_coverage: tuple[ScopeExpression, ...] = ()
+    exempt_namespaces: frozenset[str] = field(
+        default_factory=lambda: Configuration().exempt_namespaces | {DEFAULT_NAMESPACE}
+    )
+    unmasked_namespaces: frozenset[str] = field(
+        default_factory=lambda: Configuration().exempt_namespaces | {DEFAULT_NAMESPACE}
+    )
+    own_users: frozenset[str] = own_users(DEFAULT_NAMESPACE)
+    job_gates: frozenset[str] = frozenset(JobGate)
+    unsure_job_gates: frozenset[str] = frozenset()
+    jobs: tuple[JobRule, ...] = ()
+    ledger_seconds: float = 3.0
+    holds_terminating: bool = False
+
+    @property
+    def possible_job_gates(self) -> tuple[frozenset[str], ...]:
+        """Every set of gates that may be on, the largest first."""
+        found = [self.job_gates]
+        for gate in sorted(self.unsure_job_gates):
+            found += [each - {gate} for each in found]
+        return tuple(found)
+
+
+def compile_policy(
+    configuration: Configuration,
+    *,
+    system_namespace: str = DEFAULT_NAMESPACE,
+    unmasked: frozenset[str] = frozenset(),
+    detected_gates: frozenset[str] = frozenset(JobGate),
+    unknown_gates: frozenset[str] = frozenset(),
+) -> Policy:
+    """Read the rules.
+
+    Args:
+        configuration: The settings.
+        system_namespace: Namespace of the installation.
+        unmasked: Namespaces besides those that are exempt of which nothing may be hidden.
+        detected_gates: The feature gates that the API server was found to have on, and those of
+            which nothing could be found out.
+        unknown_gates: The latter.
+
+    Raises:
+        InvalidFieldError: A rule cannot be evaluated; the error has its path.
+    """
+    return Policy(
+        deferred_keys=DEFERRED_KEYS | _extended_keys(configuration.deferred_resources),
+        must_specify=configuration.must_specify,
+        enforces_mirror_pods=configuration.mirror_pods is MirrorPods.ENFORCE,
+        limited_resources=tuple(
+            LimitedResource.from_object(entry, field=f"limitedResources[{index}]", strict=True)
+            for index, entry in enumerate(configuration.limited_resources)
+        ),
+        priority_coverage=read_legal_expressions(
+            configuration.require_quota_for_priority, "requireQuotaForPriority"
+        ),
+        exempt_namespaces=configuration.exempt_namespaces | {system_namespace},
+        unmasked_namespaces=configuration.exempt_namespaces | unmasked | {system_namespace},
+        own_users=own_users(system_namespace),
+        job_gates=configuration.job_gates.enabled_of(detected_gates),
+        unsure_job_gates=configuration.job_gates.unsure_of(unknown_gates),
+        jobs=tuple(
+            _job_rule(rule, f"jobs[{index}]") for index, rule in enumerate(configuration.jobs)
+        ),
+        ledger_seconds=float(configuration.timeouts.ledger_seconds),
+        holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
+    )
+
+
+def _extended_keys(names: tuple[str, ...]) -> frozenset[str]:
+    for index, name in enumerate(names):
+        is_extended = name.startswith(_REQUESTS) and "/" in name and is_pod_quota_key(name)
+        if not is_extended:
+            raise InvalidFieldError(
+                f"deferredResources[{index}]",
+                f"must be the quota key of an extended resource, such as"
+                f" requests.nvidia.com/gpu, not {name}",
+            )
+    return frozenset(names)
+
+
+def _job_rule(settings: JobRuleSettings, field: str) -> JobRule:
+    given = settings.resizers
+    resizers = None
+    if given is not None:
+        resizers = Users(given.users, given.groups, given.service_accounts)
+    return JobRule(
+        namespaces=_selector(settings.namespaces, f"{field}.namespaces"),
+        jobs=_selector(settings.selector, f"{field}.selector"),
+        growth={resource: Growth(word) for resource, word in settings.growth.items()},
+        shrink={resource: Verdict(word) for resource, word in settings.shrink.items()},
+        claims=Verdict(settings.claims),
+        template_metadata=Verdict(settings.template_metadata),
+        resizers=resizers,
+        replacement=Verdict(settings.pod_replacement_policy),
+        terminating=Verdict(settings.terminating),
+        never_fits=Verdict(settings.never_fits),
+        unsuspend=Verdict(settings.unsuspend),
+    )
+
+
+def _selector(raw: PlainObject | None, field: str) -> LabelSelector:
+    for error in label_selector_errors(raw, field):
+        raise InvalidFieldError(error.field, error.detail)
+    return read_label_selector(raw, field) or LabelSelector({})
+
+
+def queue_policy(configuration: Configuration, policy: Policy) -> QueuePolicy:
+    """Return how lines of waiting pods move."""
+    is_platform = configuration.coverage is Coverage.PLATFORM
+    return QueuePolicy(
+        order=QueueingStrategy(configuration.queue.order),
+        max_overtakes=configuration.queue.max_overtakes,
+        max_wait_seconds=configuration.queue.max_wait_seconds,
+        coverage=CoverageRules(
+            policy.limited_resources,
+            policy.priority_coverage,
+            "platform" if is_platform else "matching",
+        ),
+        must_specify=policy.must_specify is not MustSpecify.OFF,
+    )

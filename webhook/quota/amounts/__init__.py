@@ -1,0 +1,1 @@
+"""Exact amounts: quantities, their text, and resource lists."""

@@ -1,0 +1,77 @@
+"""Which compute amounts every container has to state because a quota counts them.
+
+A quota over cpu or memory makes those amounts obligatory in each container, init
+containers and sidecars included; zero is a statement, absence is not. Other keys never
+oblige, nor do ephemeral containers or overhead. A pod that states any amount at pod level
+is excused from all of it, even from the resources it does not name there.
+
+Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go Constraints.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.quota.charging.pod_requests import is_pod_level_resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from webhook.quota.objects.model import Pod
+
+_REQUESTS: Final = {
+    "cpu": "cpu",
+    "memory": "memory",
+    "requests.cpu": "cpu",
+    "requests.memory": "memory",
+}
+_LIMITS: Final = {"limits.cpu": "cpu", "limits.memory": "memory"}
+_NAMES: Final = {**_REQUESTS, **_LIMITS}
+
+MUST_SPECIFY_KEYS: Final = frozenset(_NAMES)
+"""The only quota keys that oblige a container to state an amount."""
+
+_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {}
+
+
+def missing_resources(pod: Pod, required: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    """Name the required keys that some container does not state.
+
+    Args:
+        pod: The pod as the API server would check it, with limits already copied to requests.
+        required: Quota keys, as in `spec.hard`; keys that oblige nobody are passed over.
+
+    Returns:
+        Key → names of the containers without it, keys and names sorted, each name once.
+        Empty when nothing is missing.
+    """
+    obliged = MUST_SPECIFY_KEYS.intersection(required)
+    if not obliged or states_pod_level(pod):
+        return _NOTHING
+    missing: dict[str, set[str]] = {}
+    for container in (*pod.containers, *pod.init_containers):
+        for key in obliged:
+            stated = container.limits if key in _LIMITS else container.requests
+            if _NAMES[key] not in stated:
+                missing.setdefault(key, set()).add(container.name)
+    return {key: tuple(sorted(missing[key])) for key in sorted(missing)}
+
+
+def states_pod_level(pod: Pod) -> bool:
+    """Say whether the pod itself, and not only its containers, states cpu, memory or huge pages.
+
+    Source: kubernetes v1.36, component-helpers/resource/helpers.go IsPodLevelResourcesSet.
+    """
+    if pod.resources is None:
+        return False
+    stated = (*pod.resources.requests, *pod.resources.limits)
+    return any(is_pod_level_resource(name) for name in stated)
+
+
+def constraint_text(missing: Mapping[str, tuple[str, ...]]) -> str:
+    """Say in the API server's words what is missing; empty when nothing is."""
+    if not missing:
+        return ""
+    return "must specify " + "; ".join(
+        f"{key} for: {','.join(missing[key])}" for key in sorted(missing)
+    )

@@ -1,0 +1,276 @@
+"""Which part of a quota is deferred, and what a request claims of it.
+
+Deferred are the compute resources (`names.DEFERRED_KEYS`) and whatever extended resources the
+configuration adds; the rest of a quota stays with the API server. Ceilings are those of
+`spec.hard`, which its owner wrote: `status.hard` has the deferred resources removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Final
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import key as keyed
+from webhook.quota.amounts.quantity import COUNTABLE, UNCOUNTABLE, Quantity
+from webhook.quota.amounts.resources import ResourceList, counted, uncountable_names
+from webhook.quota.charging.pod_usage import MANY_NAMES, charged_to
+from webhook.quota.charging.scopes import ScopeError, is_terminating, matches
+from webhook.quota.ledger.ledger import NEWEST, Claim, QuotaRevision, ReservationSource, excess
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.objects.qos import effective_qos_class
+
+TOO_LARGE: Final = "is too large to be counted"
+
+EXCLUDE_ANNOTATION: Final = "deferredquota.io/exclude"
+"""Set to "true" on a ResourceQuota, it leaves all of that quota to the API server."""
+
+
+class QuotaScopeError(ScopeError):
+    """The scopes of one quota cannot be evaluated.
+
+    Attributes:
+        quota: The quota's name.
+    """
+
+    def __init__(self, quota: str, cause: ScopeError) -> None:
+        super().__init__(cause.expression, cause.detail, field=cause.field)
+        self.quota = quota
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredQuota:
+    """A quota that limits deferred resources.
+
+    Attributes:
+        quota: The whole quota.
+        hard: Its ceilings of deferred resources.
+        observed: Its state, and how usage is counted for it.
+        holds_terminating: A pod that is stuck terminating is charged until it is gone.
+    """
+
+    quota: ResourceQuota
+    hard: ResourceList
+    observed: QuotaRevision
+    holds_terminating: bool = False
+
+    @property
+    def name(self) -> str:
+        """The quota's name."""
+        return self.quota.name
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceQuotas:
+    """The deferred quotas of one namespace, sorted by name.
+
+    Attributes:
+        quotas: The quotas.
+        observed: Their states, and how usage is counted for them.
+        keys: The deferred resources.
+        holds_terminating: As in each of the quotas.
+    """
+
+    quotas: tuple[DeferredQuota, ...]
+    observed: frozenset[QuotaRevision]
+    keys: Set[str] = frozenset()
+    holds_terminating: bool = False
+
+    def applying_to(self, pod: Pod) -> tuple[DeferredQuota, ...]:
+        """Return the quotas whose scopes select `pod`.
+
+        Raises:
+            QuotaScopeError: A quota's scopes cannot be evaluated.
+        """
+        return tuple([each for each in self.quotas if _matches(each.quota, pod)])
+
+
+def is_excluded(quota: ResourceQuota) -> bool:
+    """Say whether the quota's owner leaves it to the API server."""
+    return quota.annotations.get(EXCLUDE_ANNOTATION) == "true"
+
+
+def deferred_part(resources: ResourceList, keys: Set[str]) -> dict[str, Quantity]:
+    """Return the deferred resources of a list, as they are counted (`resources.counted`)."""
+    part = {name: amount for name, amount in resources.items() if name in keys}
+    if MANY_NAMES in resources:
+        part.update(dict.fromkeys(keys - DEFERRED_KEYS, UNCOUNTABLE))
+    return {**counted(part)} if uncountable_names(part) else part
+
+
+def limits_of(quota: ResourceQuota, keys: Set[str]) -> dict[str, Quantity]:
+    """Return the deferred ceilings of a quota; none is above what is counted.
+
+    So that what cannot be counted is above every one of them.
+    """
+    return {name: min(amount, COUNTABLE) for name, amount in quota.hard.items() if name in keys}
+
+
+def uncountable_fields(pod: Pod, keys: Set[str]) -> tuple[str, ...]:
+    """Return where a pod asks for so much of a deferred resource that it cannot be counted.
+
+    Those are YAML paths; only the quota key where it is the sum that is too large, or where the pod
+    names too many resources.
+    """
+    names = uncountable_names(deferred_part(charged_to(pod), keys))
+    found: list[str] = []
+    for name in names:
+        resource = name.removeprefix("requests.").removeprefix("limits.")
+        side = "limits" if name.startswith("limits.") else "requests"
+        found += [path for path in _places(pod, side, resource) if path not in found]
+    return tuple(found or names)
+
+
+def _places(pod: Pod, side: str, resource: str) -> Iterator[str]:
+    """Yield the paths of the amounts of one resource that are too large to be counted."""
+    lists = [
+        (f"spec.{name}[{index}].resources.{side}", one.limits if side == "limits" else one.requests)
+        for name, containers in (
+            ("containers", pod.containers),
+            ("initContainers", pod.init_containers),
+        )
+        for index, one in enumerate(containers)
+        if " " not in one.name  # else it stands for several, see `keeping`
+    ]
+    if pod.resources is not None:
+        whole = pod.resources.limits if side == "limits" else pod.resources.requests
+        lists.append((f"spec.resources.{side}", whole))
+    lists.append(("spec.overhead", pod.overhead))
+    for path, amounts in lists:
+        if resource in uncountable_names(amounts):
+            yield keyed(path, resource)
+
+
+def check_countable(pod: Pod, keys: Set[str]) -> None:
+    """Refuse a pod that asks for more of a deferred resource than can be counted.
+
+    Raises:
+        InvalidFieldError: It does; the error has the path.
+    """
+    for path in uncountable_fields(pod, keys):
+        raise InvalidFieldError(path, TOO_LARGE)
+
+
+def deferred_quotas(
+    quotas: Iterable[ResourceQuota], keys: Set[str], *, holds_terminating: bool = False
+) -> NamespaceQuotas:
+    """Choose the quotas of a namespace that limit resources named in `keys`."""
+    chosen = [
+        DeferredQuota(
+            quota,
+            hard,
+            observed_as(quota, hard, holds_terminating=holds_terminating),
+            holds_terminating,
+        )
+        for quota in sorted(quotas, key=lambda quota: quota.name)
+        if not is_excluded(quota) and (hard := limits_of(quota, keys))
+    ]
+    observed = frozenset(each.observed for each in chosen)
+    return NamespaceQuotas(tuple(chosen), observed, keys, holds_terminating)
+
+
+def observed_as(
+    quota: ResourceQuota, hard: ResourceList, *, holds_terminating: bool = False
+) -> QuotaRevision:
+    """Return what usage is counted for: the object, its spec, and how the configuration counts.
+
+    Replicas whose configurations differ for a while then do not decide by each other's counts.
+
+    Args:
+        quota: The quota.
+        hard: Those of its ceilings that are deferred.
+        holds_terminating: Pods that are stuck terminating are charged until they are gone.
+    """
+    names = sha256(ascii(sorted(hard)).encode()).hexdigest()[:8]
+    held = "-hold" if holds_terminating else ""  # the default keeps the hash that it always had
+    return QuotaRevision(quota.name, quota.uid, f"{quota.spec_hash}-{names}{held}")
+
+
+def claim_for_bind(
+    pod: Pod,
+    quotas: NamespaceQuotas,
+    *,
+    source: ReservationSource,
+    observed_version: int,
+    applying: tuple[DeferredQuota, ...] | None = None,
+) -> Claim | None:
+    """Return what giving `pod` a node claims; None when it takes nothing that is limited.
+
+    Args:
+        pod: The pod as it will run.
+        quotas: The deferred quotas of its namespace.
+        source: BIND or CREATE.
+        observed_version: How far the handler had seen pods when it looked this one up
+            (`Claim.observed_version`).
+        applying: The quotas that apply to the pod, if the caller knows them already.
+
+    Raises:
+        QuotaScopeError: A quota's scopes cannot be evaluated.
+    """
+    usage = deferred_part(charged_to(pod), quotas.keys)
+    if not usage or not quotas.quotas:
+        return None
+    if applying is None:
+        applying = quotas.applying_to(pod)
+    names = tuple([each.name for each in applying])
+    return Claim(pod.uid, pod.name, source, usage, names, observed_version=observed_version)
+
+
+def claim_for_update(
+    old: Pod, new: Pod, quotas: NamespaceQuotas, *, source: ReservationSource
+) -> Claim | None:
+    """Return what changing a stored pod claims; None when it grows in no quota.
+
+    Growth is what the API server counts on an update: per resource the new usage above the old
+    one where the quota applied to the pod before, and all of it where it did not.
+
+    Raises:
+        QuotaScopeError: A quota's scopes cannot be evaluated.
+    """
+    # a verdict that a former resize cannot be granted says nothing of this one
+    usage = deferred_part(charged_to(replace(new, resize_infeasible=False)), quotas.keys)
+    before = deferred_part(charged_to(old), quotas.keys)
+    applied = {each.name for each in quotas.applying_to(old)}
+    applying = tuple([each.name for each in quotas.applying_to(new)])
+    # a deadline moves the pod into quotas that may come while the update is on its way
+    moves = is_terminating(old) != is_terminating(new)
+    grows = excess(usage, before) or not applied.issuperset(applying)
+    if not usage or not quotas.quotas or not (grows or moves):
+        return None
+    counted: Mapping[str, ResourceList] = {}
+    if old.is_assigned:
+        counted = dict.fromkeys(applied.intersection(applying), before)
+    return Claim(
+        uid=old.uid,
+        pod=old.name,
+        source=source,
+        usage=usage,
+        quotas=applying,
+        counted=counted,
+        base_version=int(old.resource_version) if old.resource_version.isdecimal() else 0,
+        observed_version=NEWEST,
+        is_intent=not old.is_assigned,
+    )
+
+
+def may_increase_usage(old: Pod, new: Pod) -> bool:
+    """Say whether some quota could charge a change of a stored pod, whatever is deferred.
+
+    For one that takes no more of any resource and stays within its scopes no quota can.
+    """
+    usage = charged_to(replace(new, resize_infeasible=False))
+    return (
+        bool(excess(usage, charged_to(old)))
+        or is_terminating(old) != is_terminating(new)
+        or effective_qos_class(old) != effective_qos_class(new)
+    )
+
+
+def _matches(quota: ResourceQuota, pod: Pod) -> bool:
+    try:
+        return matches(quota, pod)
+    except ScopeError as err:
+        raise QuotaScopeError(quota.name, err) from err

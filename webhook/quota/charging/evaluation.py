@@ -1,0 +1,383 @@
+"""Does a pod fit its quotas: the API server's own algorithm, and the pieces it is made of.
+
+`evaluate` answers as the API server's quota check does. The other functions are that check
+taken apart, for those who charge at another moment and keep their own `used`.
+
+Rules of the check, in this order; the first that fails is the answer:
+
+1. An entry of `limited` that cannot be evaluated switches the whole check off.
+2. For each quota, by name: its scopes can be evaluated; if it matches the pod, containers
+   state what it counts, and its use has been counted.
+3. The pod uses nothing negative. Nothing used, or nothing more than before, always fits.
+4. Keys and scopes that need a covering quota have one.
+5. For each matching quota, by name: what the request adds stays within the ceiling, key by
+   key. Equal fits. A key that the request adds nothing to is not looked at, even above its
+   ceiling.
+
+Ceilings and use are those of the status; of the spec only the scopes count. The platform takes
+quotas in random order; by name, the same request gets the same answer.
+
+Source: kubernetes v1.36, apiserver/pkg/admission/plugin/resourcequota/controller.go
+CheckRequest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from operator import attrgetter
+from typing import TypeAlias, TypeVar
+
+from webhook.jsonfields.fields import InvalidFieldError, json_type_of
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.resources import ResourceList, add, mask, remove_zeros, subtract
+from webhook.quota.charging.constraints import MUST_SPECIFY_KEYS, missing_resources
+from webhook.quota.charging.denials import (
+    InsufficientQuota,
+    MustSpecify,
+    NegativeUsage,
+    PreviousUnknown,
+    QuotaExceeded,
+    Refusal,
+    ScopeFailure,
+    StatusUnknown,
+    UncoveredScopes,
+    full_message,
+)
+from webhook.quota.charging.limited_resources import (
+    LimitedResource,
+    limited_keys,
+    limited_scopes,
+    uncovered,
+)
+from webhook.quota.charging.pod_usage import as_time, usage_of
+from webhook.quota.charging.scopes import (
+    ScopeError,
+    is_terminating,
+    matches,
+    quota_matching_expressions,
+)
+from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
+from webhook.quota.objects.names import is_pod_quota_key
+
+_T = TypeVar("_T")
+
+Charge: TypeAlias = tuple[ResourceQuota, ResourceList]
+"""A matching quota, and what a request adds; keys that the quota does not limit may be in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The answer to one request."""
+
+    allowed: bool
+    message: str
+    """Why not, as the API server says it to its client; empty when allowed."""
+    used_after: Mapping[str, ResourceList]
+    """Quota name → its use afterwards, of all quotas given; empty when refused."""
+    denial: Refusal | None
+    """The same reason as data; None when allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequest:
+    """A pod to be created or changed, and what it is charged."""
+
+    pod: Pod
+    usage: ResourceList
+    """All it is charged afterwards."""
+    growth: ResourceList | None
+    """What it is charged more than before, without zeros; None if before is not known."""
+    old: Pod | None = None
+    """What it was before, where that is stored."""
+
+    @classmethod
+    def create(cls, pod: Pod, usage: ResourceList) -> PodRequest:
+        """Return the request to create a pod that is charged `usage`."""
+        return cls(pod, usage, remove_zeros(usage))
+
+    @classmethod
+    def update(
+        cls, pod: Pod, old: Pod | None, *, usage: ResourceList, old_usage: ResourceList
+    ) -> PodRequest:
+        """Return the request to change a pod that is charged `old_usage` already.
+
+        An old pod without a resourceVersion was never stored and has not been charged.
+        """
+        if old is None:
+            return cls(pod, usage, None)
+        if not old.resource_version:
+            return cls.create(pod, usage)
+        return cls(pod, usage, delta(usage, old_usage), old)
+
+
+def evaluate(
+    pod: Pod | Mapping[str, object],
+    quotas: Iterable[ResourceQuota | Mapping[str, object]] | None,
+    limited: _Limited = (),
+    now: datetime | str | None = None,
+) -> Evaluation:
+    """Answer as the API server's quota check does when a pod is created.
+
+    Args:
+        pod: The API object, defaulted and with its priority resolved, as that check sees it.
+        quotas: The ResourceQuotas of the pod's namespace, with their status, in any order.
+            None is none.
+        limited: Entries of the check's configuration, `limitedResources`, as objects in its
+            shape or read; one alone may stand without a list. None is none.
+        now: The present time, as in `pods.pod_usage`.
+
+    Raises:
+        InvalidFieldError: A field of an object cannot be read; the path of a quota starts
+            with `quotas[0]`, that of an entry with `limited[0]`.
+    """
+    subject = _pod(pod, "")
+    request = PodRequest.create(subject, usage_of(subject, now=as_time(now)))
+    return _answer(request, _read_quotas(quotas), _read_limited(limited))
+
+
+def evaluate_update(
+    pod: Pod | Mapping[str, object],
+    old: Pod | Mapping[str, object] | None,
+    quotas: Iterable[ResourceQuota | Mapping[str, object]] | None,
+    limited: _Limited = (),
+    now: datetime | str | None = None,
+) -> Evaluation:
+    """Answer as the API server's quota check does when a pod is changed.
+
+    A quota that matched the old pod is charged what the pod grows by, one that it moves into
+    is charged all of it. Nothing is given back. Only some changes are checked at all: see
+    `is_checked_update`.
+
+    Args:
+        pod: The pod as it is to be stored.
+        old: The pod as it is stored; None, which the API server never sends, is refused.
+        quotas: As in `evaluate`.
+        limited: As in `evaluate`.
+        now: As in `evaluate`.
+
+    Raises:
+        InvalidFieldError: As `evaluate`; the path of the old pod starts with `old`.
+    """
+    moment = as_time(now)
+    subject = _pod(pod, "")
+    before = None if old is None else _pod(old, "old")
+    old_usage = {} if before is None else usage_of(before, now=moment)
+    request = PodRequest.update(
+        subject, before, usage=usage_of(subject, now=moment), old_usage=old_usage
+    )
+    return _answer(request, _read_quotas(quotas), _read_limited(limited))
+
+
+def is_checked_update(pod: Pod, old: Pod, *, subresource: str = "") -> bool:
+    """Say whether the API server's quota check looks at a change of a pod.
+
+    It looks at every resize, and at a change of the pod itself only where that moves the pod
+    between the Terminating and the NotTerminating scope.
+
+    Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go Handles.
+    """
+    if subresource:
+        return subresource == "resize"
+    return is_terminating(pod) != is_terminating(old)
+
+
+def assess(
+    request: PodRequest, quotas: Sequence[ResourceQuota], limited: Sequence[LimitedResource] = ()
+) -> Refusal | tuple[Charge, ...]:
+    """Check a request as the API server does.
+
+    Args:
+        request: What is to be created or changed.
+        quotas: The quotas of the namespace in the order in which they are to be asked.
+        limited: Entries of the check's configuration.
+
+    Returns:
+        Why the request is refused, or what each quota that it concerns is to be charged.
+    """
+    try:
+        needed = limited_scopes(limited, request.pod)
+    except ScopeError:  # the platform then lets the request pass unchecked
+        return ()
+    if not quotas and not limited:
+        return ()
+    concerned = _matching_quotas(request.pod, quotas)
+    if not isinstance(concerned, tuple):
+        return concerned
+    charges = _charges(request, concerned)
+    if not isinstance(charges, tuple):
+        return charges
+    if not (any(charge for _, charge in charges) if charges else request.growth):
+        return ()
+    uncovered_part = _uncovered(request, needed, limited, concerned, quotas)
+    return uncovered_part or _first_exceeded(charges) or charges
+
+
+def over_hard(
+    quota: str, requested: ResourceList, used: ResourceList, hard: ResourceList
+) -> QuotaExceeded | None:
+    """Compare what a request would make of a quota's use with its ceilings.
+
+    Only keys that are requested, not zero, and limited are looked at; equal fits.
+
+    Args:
+        quota: Name of the quota.
+        requested: What the request adds; zeros and keys that are not limited may be in it.
+        used: Use so far; a key that is missing is not used.
+        hard: Ceilings.
+
+    Returns:
+        The keys that would be above their ceiling, with their amounts; None if all fits.
+    """
+    over = [
+        key
+        for key, limit in hard.items()
+        if (amount := requested.get(key)) is not None
+        and amount.nano
+        and used.get(key, ZERO).nano + amount.nano > limit.nano
+    ]
+    if not over:
+        return None
+    return QuotaExceeded(
+        quota,
+        requested={key: requested[key] for key in over},
+        used={key: used.get(key, ZERO) for key in over},
+        limited={key: hard[key] for key in over},
+    )
+
+
+def delta(new: ResourceList, old: ResourceList) -> ResourceList:
+    """Return what `new` has more than `old`, key by key; what it has less is left out."""
+    return {key: more for key, more in subtract(new, old).items() if more.sign > 0}
+
+
+_Limited: TypeAlias = (
+    Iterable[LimitedResource | Mapping[str, object]] | LimitedResource | Mapping[str, object] | None
+)
+
+
+def _answer(
+    request: PodRequest, quotas: Sequence[ResourceQuota], limited: Sequence[LimitedResource]
+) -> Evaluation:
+    outcome = assess(request, quotas, limited)
+    if not isinstance(outcome, tuple):
+        name = request.pod.name or request.pod.generate_name or "Unknown"
+        return Evaluation(False, full_message(outcome, name), {}, outcome)
+    used = {quota.name: quota.status_used for quota in quotas}
+    for quota, charge in outcome:
+        used[quota.name] = add(quota.status_used, mask(charge, quota.status_hard))
+    return Evaluation(True, "", used, None)
+
+
+def _matching_quotas(
+    pod: Pod, quotas: Iterable[ResourceQuota]
+) -> tuple[ResourceQuota, ...] | Refusal:
+    """Return the quotas that match a pod and limit something of it, all fit to be compared."""
+    missing = missing_resources(pod, MUST_SPECIFY_KEYS)
+    found = []
+    for quota in quotas:
+        matched = _matches(quota, pod)
+        if isinstance(matched, ScopeFailure):
+            return matched
+        keys = _pod_keys(tuple(quota.status_hard))
+        if not matched or not keys:
+            continue
+        if missing and not keys.isdisjoint(missing):
+            return MustSpecify(quota.name, {key: missing[key] for key in missing if key in keys})
+        if not keys <= quota.status_used.keys():
+            return StatusUnknown(quota.name, tuple(sorted(keys)))
+        found.append(quota)
+    return tuple(found)
+
+
+def _matches(quota: ResourceQuota, pod: Pod) -> bool | ScopeFailure:
+    try:
+        return matches(quota, pod)
+    except ScopeError as err:
+        return ScopeFailure(quota.name, err.expression, err.detail)
+
+
+def _charges(
+    request: PodRequest, concerned: Iterable[ResourceQuota]
+) -> tuple[Charge, ...] | Refusal:
+    negative = tuple([key for key, amount in request.usage.items() if amount.nano < 0])
+    if negative:
+        return NegativeUsage(tuple(sorted(negative)))
+    if request.growth is None:
+        return PreviousUnknown()
+    growth, old = request.growth, request.old
+    if old is None:
+        return tuple([(quota, growth) for quota in concerned])
+    return tuple(
+        (quota, growth if matches(quota, old) else remove_zeros(request.usage))
+        for quota in concerned
+    )
+
+
+def _uncovered(
+    request: PodRequest,
+    needed: tuple[ScopeExpression, ...],
+    limited: Sequence[LimitedResource],
+    concerned: Iterable[ResourceQuota],
+    quotas: Iterable[ResourceQuota],
+) -> Refusal | None:
+    """Look for keys and scopes that only a covering quota allows."""
+    if not limited:
+        return None
+    covered = {key for quota in concerned for key in _pod_keys(tuple(quota.status_hard))}
+    keys = limited_keys(limited, request.usage) - covered
+    if keys:
+        return InsufficientQuota(tuple(sorted(keys)))
+    matched = [each for quota in quotas for each in quota_matching_expressions(quota, request.pod)]
+    missing = uncovered(needed, [each.scope_name for each in matched])
+    return UncoveredScopes(missing) if missing else None
+
+
+def _first_exceeded(charges: Iterable[Charge]) -> QuotaExceeded | None:
+    for quota, charge in charges:
+        exceeded = over_hard(quota.name, charge, quota.status_used, quota.status_hard)
+        if exceeded is not None:
+            return exceeded
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _pod_keys(keys: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(filter(is_pod_quota_key, keys))
+
+
+def _pod(pod: Pod | Mapping[str, object], field: str) -> Pod:
+    return pod if isinstance(pod, Pod) else Pod.from_object(pod, field=field)
+
+
+def _read_quotas(
+    quotas: Iterable[ResourceQuota | Mapping[str, object]] | None,
+) -> tuple[ResourceQuota, ...]:
+    read = [
+        each
+        if isinstance(each, ResourceQuota)
+        else ResourceQuota.from_object(each, field=f"quotas[{index}]")
+        for index, each in enumerate(_items(quotas, "quotas"))
+    ]
+    return tuple(sorted(read, key=attrgetter("name")))
+
+
+def _read_limited(limited: _Limited) -> tuple[LimitedResource, ...]:
+    if isinstance(limited, (LimitedResource, Mapping)):
+        limited = (limited,)
+    return tuple(
+        each
+        if isinstance(each, LimitedResource)
+        else LimitedResource.from_object(each, field=f"limited[{index}]")
+        for index, each in enumerate(_items(limited, "limited"))
+    )
+
+
+def _items(given: Iterable[_T] | None, field: str) -> Iterable[_T]:
+    if given is None:
+        return ()
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+        raise InvalidFieldError(field, f"must be a list, not {json_type_of(given)}")
+    return given

@@ -1,0 +1,181 @@
+"""What a quota is charged for one pod.
+
+Rule 1: every stored pod counts under `count/pods`, whatever its state.
+Rule 2: everything else, `pods` included, is charged only while the pod is eligible: it has not
+        ended and is not stuck terminating.
+Rule 3: an amount of zero is charged as zero, which is not the same as a missing key.
+Rule 4: where the time is not known, a pod that is being deleted stays charged.
+
+Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go PodUsageFunc, QuotaV1Pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Final
+
+from webhook.jsonfields.fields import InvalidFieldError, timestamp
+from webhook.quota.amounts.quantity import UNCOUNTABLE, Quantity
+from webhook.quota.amounts.resources import ResourceList, mask, max_of
+from webhook.quota.charging.pod_requests import pod_limits, pod_requests
+from webhook.quota.objects.model import Pod, PodResources
+from webhook.quota.objects.names import (
+    POD_COUNT_KEY,
+    cached_by_name,
+    is_device_class,
+    is_extended_resource,
+    is_hugepages,
+)
+
+MANY_NAMES: Final = "*"
+"""Stands in what a pod is charged for every extended resource; no resource has this name."""
+
+_ONE: Final = Quantity.parse("1")
+_ENDED_USAGE: Final[ResourceList] = MappingProxyType({POD_COUNT_KEY: _ONE})
+_ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
+_LIMIT_KEYS: Final = {
+    "cpu": "limits.cpu",
+    "memory": "limits.memory",
+    "ephemeral-storage": "limits.ephemeral-storage",
+}
+
+
+def pod_usage(pod: Mapping[str, object], now: datetime | str | None = None) -> dict[str, Quantity]:
+    """Return what a pod is charged: every key that the API server's own evaluator reports.
+
+    Args:
+        pod: The API object, defaulted as the API server does it; see `defaults.default_pod`
+            for a manifest.
+        now: The present time, with its zone, or as RFC 3339 text. It matters only for pods
+            that are being deleted, which are released when their grace period is long over.
+            None means not known: they are charged. The clock is never read.
+
+    Returns:
+        Quota key → amount in base units: cores, bytes, counts. A key that is missing is not
+        charged.
+
+    Raises:
+        InvalidFieldError: A field of the pod has the wrong type, or `now` is not a time with
+            a zone. The `field` is the YAML path, or `now`.
+        InvalidQuantityError: An amount in the pod is not a quantity.
+    """
+    return dict(usage_of(Pod.from_object(pod), now=as_time(now)))
+
+
+def as_time(now: datetime | str | None) -> datetime | None:
+    """Read a present time as callers of the library give it; None stays None: not known.
+
+    Raises:
+        InvalidFieldError: Not RFC 3339 text, or a time without a zone; its `field` is `now`.
+    """
+    if not isinstance(now, datetime):
+        return timestamp(now, "now")
+    if now.utcoffset() is None:
+        raise InvalidFieldError("now", "must be a time with a zone")
+    return now
+
+
+def usage_of(pod: Pod, *, now: datetime | None) -> ResourceList:
+    """Return what a pod is charged at the time `now`; the result must not be changed.
+
+    Args:
+        pod: A pod, already defaulted.
+        now: The present time, with its zone; None if it is not known (see `pod_usage`).
+    """
+    if not is_quota_eligible(pod, now=now):
+        return _ENDED_USAGE
+    usage = pod._usage  # noqa: SLF001 - the slot is there for this function
+    if usage is None:
+        usage = MappingProxyType(_eligible_usage(pod))
+        object.__setattr__(pod, "_usage", usage)
+    return usage
+
+
+def charged_to(pod: Pod) -> ResourceList:
+    """Return what a ledger charges a pod: `usage_of`, and what its node has not given back yet.
+
+    A pod-level resize downwards takes effect when the node has carried it out. The API server's
+    own evaluator reads that of containers only (`status.resources` of the pod is not consulted,
+    kubernetes v1.36.3), and so gives the rest away before.
+
+    A pod with too many names (`Pod.has_many_names`) is charged more of every extended resource
+    than can be counted: caches do not keep all that it asks for, and no node runs it.
+    """
+    usage = _held_by(pod)
+    return {**usage, MANY_NAMES: UNCOUNTABLE} if pod.has_many_names else usage
+
+
+def _held_by(pod: Pod) -> ResourceList:
+    if pod.reported is None or pod.resources is None or is_terminal(pod):
+        return usage_of(pod, now=None)
+    wanted, reported = pod.resources, pod.reported
+    requests = max_of(reported.requests, reported.allocated)
+    held = PodResources(  # an amount that the pod does not name stays that of its containers
+        max_of(mask(requests, wanted.requests), wanted.requests),
+        max_of(mask(reported.limits, wanted.limits), wanted.limits),
+    )
+    return usage_of(replace(pod, resources=held), now=None)
+
+
+def is_terminal(pod: Pod) -> bool:
+    """Say whether all containers have ended and will not run again."""
+    return pod.phase in _ENDED_PHASES
+
+
+def stuck_terminating_at(pod: Pod) -> datetime | None:
+    """Return the last moment at which a pod that is being deleted is still charged.
+
+    That is a whole grace period after `deletionTimestamp`, which is itself the end of the grace
+    period. None if the pod is not being deleted, has no grace period on record, or has one
+    beyond the calendar: it then stays charged until it is gone.
+    """
+    if pod.deletion_timestamp is None or pod.deletion_grace_period_seconds is None:
+        return None
+    try:
+        return pod.deletion_timestamp + timedelta(seconds=pod.deletion_grace_period_seconds)
+    except OverflowError:
+        return None
+
+
+def is_stuck_terminating(pod: Pod, *, now: datetime | None) -> bool:
+    """Say whether the pod should have been gone by now; at the very moment it is still charged."""
+    if now is None:
+        return False
+    charged_until = stuck_terminating_at(pod)
+    return charged_until is not None and now > charged_until
+
+
+def is_quota_eligible(pod: Pod, *, now: datetime | None) -> bool:
+    """Say whether the pod is charged for more than its existence.
+
+    Time alone can make a pod ineligible, at `stuck_terminating_at`; nothing else tells.
+    """
+    return not is_terminal(pod) and not is_stuck_terminating(pod, now=now)
+
+
+def _eligible_usage(pod: Pod) -> dict[str, Quantity]:
+    usage = {POD_COUNT_KEY: _ONE, "pods": _ONE}
+    for name, amount in pod_requests(pod).items():
+        for key in _request_keys(name):
+            usage[key] = amount
+    for name, amount in pod_limits(pod).items():
+        limit_key = _LIMIT_KEYS.get(name)
+        if limit_key is not None:
+            usage[limit_key] = amount
+    return usage
+
+
+@cached_by_name
+def _request_keys(name: str) -> tuple[str, ...]:
+    """Return the quota keys that a request is charged under; none for what quota ignores.
+
+    Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go podComputeUsageHelper.
+    """
+    if name in _LIMIT_KEYS or is_hugepages(name):
+        return (name, f"requests.{name}")
+    if is_extended_resource(name) or is_device_class(name):
+        return (f"requests.{name}",)
+    return ()

@@ -1,0 +1,224 @@
+"""Whether the pods of a Job fit the quotas of their namespace: one of them, and all at a time.
+
+Ceilings are those of `spec.hard`. Usage of other pods is no part of this, except where what is
+free is asked for: pods wait for quota, so a Job that does not fit now is not wrong.
+
+The pods are those of the template. What is added to them when they are created (defaults of a
+LimitRange, overhead of a RuntimeClass, the cluster's default PriorityClass) is not known here. It
+is not counted; where a default class could take pods out of a quota, that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList, add, max_of
+from webhook.quota.charging.denials import QuotaExceeded
+from webhook.quota.charging.evaluation import over_hard
+from webhook.quota.charging.pod_usage import usage_of
+from webhook.quota.charging.scopes import PRIORITY_CLASS, ScopeError, is_terminating, matches
+from webhook.quota.charging.workload_pods import PodSet, times
+from webhook.quota.objects.defaults import default_pod
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.qos import effective_qos_class
+
+_NONE: Final[ResourceList] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Pods of one template, and what one of them uses.
+
+    Attributes:
+        count: How many run at a time.
+        pod: One of them, defaulted.
+        usage: What it is charged.
+        field: YAML path of the pod template.
+    """
+
+    count: int
+    pod: Pod
+    usage: ResourceList
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A resource of a quota of which there is less than pods ask for at a time.
+
+    Attributes:
+        field: YAML path of the number of pods.
+        quota: Name of the quota.
+        key: The quota key of which most pods are missing.
+        count: How many pods run at a time.
+        asked: What they ask of it.
+        available: What there is of it.
+        fitting: How many of the pods have room; None where they are not alike.
+        keys: All keys of the quota of which there is too little.
+    """
+
+    field: str
+    quota: str
+    key: str
+    count: int
+    asked: Quantity
+    available: Quantity
+    fitting: int | None
+    keys: frozenset[str]
+
+
+def shares_of(pods: Iterable[PodSet]) -> tuple[Share, ...]:
+    """Read what pods use.
+
+    Raises:
+        InvalidFieldError: A field of a pod that quota reads has the wrong type.
+        InvalidQuantityError: An amount is not a quantity.
+    """
+    return tuple(map(_share_of, pods))
+
+
+def never_fitting(share: Share, quotas: Iterable[ResourceQuota]) -> tuple[QuotaExceeded, ...]:
+    """Return for each quota that is too small for a single pod what is too large.
+
+    How many pods run does not matter, so one that is scaled to zero is judged alike. Quotas that
+    a default PriorityClass could take the pods out of are left out: see `perhaps_never_fitting`.
+    """
+    return _too_small(share, (each for each in quotas if not _hangs_on_default(each, share.pod)))
+
+
+def perhaps_never_fitting(
+    share: Share, quotas: Iterable[ResourceQuota]
+) -> tuple[QuotaExceeded, ...]:
+    """Return the same of the quotas that select by PriorityClass, for pods that name no class.
+
+    The API server writes the cluster's default class, if there is one, into such pods when they
+    are created, and they may be none of the quota's then.
+    """
+    return _too_small(share, (each for each in quotas if _hangs_on_default(each, share.pod)))
+
+
+def requested_by(
+    quota: ResourceQuota, shares: Iterable[Share], *, each: bool = False
+) -> ResourceList:
+    """Return what pods ask of a quota: all at a time, or with `each` the largest of them."""
+    asked: ResourceList = _NONE
+    for share in shares:
+        if _selects(quota, share.pod):
+            asked = (
+                max_of(asked, share.usage) if each else add(asked, times(share.usage, share.count))
+            )
+    return asked
+
+
+def requests_same(some: Iterable[Share], others: Iterable[Share]) -> bool:
+    """Say whether two lists of pods mean the same for every quota."""
+    return list(map(_meaning, some)) == list(map(_meaning, others))
+
+
+def shortfalls(
+    shares: Iterable[Share],
+    quotas: Iterable[ResourceQuota],
+    free: Mapping[str, ResourceList] | None = None,
+) -> tuple[Shortfall, ...]:
+    """Return one entry for each quota in which the pods do not all fit at a time.
+
+    Args:
+        shares: The pods.
+        quotas: The quotas of their namespace, in the order of the answer.
+        free: Quota name → what is free of it now; quotas and resources that are missing there
+            are not looked at. None: what is free when nothing else runs.
+    """
+    wanted = [share for share in shares if share.count]
+    found = []
+    for quota in quotas:
+        inside = [share for share in wanted if _selects(quota, share.pod)]
+        available = quota.hard if free is None else free.get(quota.name, _NONE)
+        short = _shortfall(quota.name, inside, available)
+        if short is not None:
+            found.append(short)
+    return tuple(found)
+
+
+def _too_small(share: Share, quotas: Iterable[ResourceQuota]) -> tuple[QuotaExceeded, ...]:
+    found = (
+        over_hard(quota.name, share.usage, _NONE, quota.hard)
+        for quota in quotas
+        if _selects(quota, share.pod)
+    )
+    return tuple(each for each in found if each is not None)
+
+
+def _hangs_on_default(quota: ResourceQuota, pod: Pod) -> bool:
+    scopes = (*quota.scopes, *(each.scope_name for each in quota.expressions))
+    return PRIORITY_CLASS in scopes and not pod.priority_class_name
+
+
+def _meaning(share: Share) -> object:
+    """Return all of some pods that quotas look at: how many, how large, of which scopes."""
+    pod = share.pod
+    return (
+        share.count,
+        share.usage,
+        pod.priority_class_name,
+        is_terminating(pod),
+        effective_qos_class(pod),
+        pod.cross_namespace_affinity,
+    )
+
+
+def _shortfall(quota: str, shares: list[Share], available: ResourceList) -> Shortfall | None:
+    asked: ResourceList = _NONE
+    for share in shares:
+        asked = add(asked, times(share.usage, share.count))
+    over = [
+        key
+        for key, amount in asked.items()
+        if key in available and amount.nano and amount.nano > available[key].nano
+    ]
+    if not over:
+        return None
+    count = sum(share.count for share in shares)
+    # the share of what is asked that there is; integers, so products are compared
+    worst = over[0]
+    for key in over[1:]:
+        if available[key].nano * asked[worst].nano < available[worst].nano * asked[key].nano:
+            worst = key
+    return Shortfall(
+        field=_number_field(shares),
+        quota=quota,
+        key=worst,
+        count=count,
+        asked=asked[worst],
+        available=max(available[worst], ZERO),
+        fitting=_fitting(shares[0], available, over) if len(shares) == 1 else None,
+        keys=frozenset(over),
+    )
+
+
+def _number_field(shares: list[Share]) -> str:
+    if len(shares) == 1:
+        return f"{shares[0].field.removesuffix('.template')}.parallelism"
+    return "spec.replicatedJobs"
+
+
+def _fitting(share: Share, available: ResourceList, over: list[str]) -> int:
+    return max(0, min(available[key].nano // share.usage[key].nano for key in over))
+
+
+def _share_of(pods: PodSet) -> Share:
+    pod = Pod.from_object(default_pod(pods.pod, field=pods.field), field=pods.field)
+    return Share(pods.count, pod, usage_of(pod, now=None), pods.field)
+
+
+def _selects(quota: ResourceQuota, pod: Pod) -> bool:
+    """Say whether a quota is about a pod; one whose scopes cannot be evaluated is not looked at.
+
+    The handlers that charge say what is wrong with it.
+    """
+    try:
+        return matches(quota, pod)
+    except ScopeError:
+        return False

@@ -1,0 +1,223 @@
+"""Which updates of a Job the API server accepts, and its errors for the others.
+
+The template of a suspended Job can change while no pod runs from it. What may change hangs on
+the *stored* Job alone, so that one update may both change and resume it, and none can both
+suspend and change it:
+
+1. A Job is *open* when it is suspended, has no active pod, and either never started or has the
+   condition Suspended. Pods that are still terminating do not count.
+2. `resources` of containers may change in an open Job, by feature gate.
+3. Scheduling directives may change in an open Job; with that gate off, in a suspended Job that
+   never started, active pods or not.
+4. Everything else of the template is immutable, and so are the selector, the completions and
+   the policies, whatever the state.
+
+Source: kubernetes v1.36, pkg/registry/batch/job/strategy.go validationOptionsForJob and
+ValidateUpdate; pkg/apis/batch/validation/validation.go ValidateJobUpdate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from typing import Final, TypeAlias
+
+from webhook.jsonfields.fields import (
+    FieldError,
+    InvalidFieldError,
+    boolean,
+    integer,
+    mapping,
+    sequence,
+    text,
+    timestamp,
+)
+from webhook.quota.jobs.templates import (
+    TEMPLATE,
+    immutable_errors,
+    read_job_template,
+    template_errors,
+)
+from webhook.quota.jobs.validation import INDEXED, job_errors, uses_torn_pages
+
+_Members: TypeAlias = Mapping[str, object]
+
+_OLD: Final = "old"
+_FINISHED: Final = frozenset({"Complete", "Failed"})
+_IMMUTABLE_AFTER_TEMPLATE: Final = (
+    "completionMode",
+    "podFailurePolicy",
+    "backoffLimitPerIndex",
+    "managedBy",
+    "successPolicy",
+)
+
+
+@unique
+class JobGate(StrEnum):
+    """Feature gates of the API server; both are on by default since 1.36."""
+
+    MUTABLE_RESOURCES = "MutablePodResourcesForSuspendedJobs"
+    MUTABLE_SCHEDULING = "MutableSchedulingDirectivesForSuspendedJobs"
+
+
+ALL_GATES: Final[frozenset[str]] = frozenset(JobGate)
+Gates: TypeAlias = Collection[str] | Mapping[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What the stored Job says about its pods."""
+
+    suspended: bool
+    started: bool
+    """Whether `status.startTime` is set; suspending a running Job clears it after a while."""
+    marked_suspended: bool
+    """Whether the condition Suspended is True: the controller has seen the suspension."""
+    active: int
+    finished: bool = False
+    """Whether the condition Complete or Failed is True: there will be no more pods."""
+    terminating: int = 0
+    """Pods that are being deleted; they do not keep a Job from being open."""
+    ran: bool = False
+    """Whether something in the status says that there were pods."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the template can change: suspended, and nothing runs from it."""
+        at_rest = self.marked_suspended or not self.started
+        return self.suspended and at_rest and self.active == 0
+
+    def may_change_resources(self, gates: Collection[str]) -> bool:
+        """Say whether `resources` of containers may change."""
+        return self.is_open and JobGate.MUTABLE_RESOURCES in gates
+
+    def may_change_scheduling(self, gates: Collection[str]) -> bool:
+        """Say whether scheduling directives may change."""
+        if JobGate.MUTABLE_SCHEDULING in gates:
+            return self.is_open
+        return self.suspended and not self.started
+
+
+def job_update_errors(old: _Members, new: _Members, gates: Gates = ALL_GATES) -> list[FieldError]:
+    """Return the errors that the API server has for an update of a Job; none if it passes.
+
+    The API server validates the new Job twice, so its own faults are listed twice before what
+    is immutable. The values, which it prints as its internal structures, are left out.
+
+    Args:
+        old: The stored Job, as an API object.
+        new: The Job of the update.
+        gates: The feature gates of `JobGate` that are on; or a mapping from gate to whether it
+            is on, in which a missing one has its default.
+
+    Raises:
+        InvalidFieldError: A field of a Job that is read has the wrong type, or the template is
+            missing, or a gate is unknown. Paths of the stored Job begin with `old.`.
+        InvalidQuantityError: An amount of a template is not a quantity.
+    """
+    enabled = enabled_gates(gates)
+    before = mapping(mapping(old, _OLD).get("spec"), f"{_OLD}.spec")
+    after = mapping(mapping(new, "").get("spec"), "spec")
+    old_template = read_job_template(before.get("template"), f"{_OLD}.{TEMPLATE}")
+    new_template = read_job_template(after.get("template"), TEMPLATE)
+    own = job_errors(
+        after,
+        selects=before.get("selector") is not None,
+        allow_torn_pages=_uses_torn_pages(before),
+    )
+    state = job_state(old, field=_OLD)
+    return [
+        *own,
+        *own,
+        *_completions_errors(before, after),
+        *immutable_errors(before, after, ("selector",), "spec"),
+        *template_errors(
+            old_template,
+            new_template,
+            resources=state.may_change_resources(enabled),
+            scheduling=state.may_change_scheduling(enabled),
+        ),
+        *immutable_errors(before, after, _IMMUTABLE_AFTER_TEMPLATE, "spec"),
+    ]
+
+
+def job_state(job: _Members, *, field: str = "") -> JobState:
+    """Read from a Job what decides which of its fields may change.
+
+    Args:
+        job: The Job, as an API object.
+        field: YAML path of the Job, for messages.
+
+    Raises:
+        InvalidFieldError: A field has the wrong type.
+    """
+    prefix = f"{field}." if field else ""
+    members = mapping(job, field)
+    spec = mapping(members.get("spec"), f"{prefix}spec")
+    status = mapping(members.get("status"), f"{prefix}status")
+    started = timestamp(status.get("startTime"), f"{prefix}status.startTime")
+    true_conditions = _true_conditions(status, f"{prefix}status.conditions")
+    counts = {
+        name: integer(status.get(name), f"{prefix}status.{name}") or 0
+        for name in ("active", "terminating", "succeeded", "failed")
+    }
+    return JobState(
+        suspended=boolean(spec.get("suspend"), f"{prefix}spec.suspend"),
+        started=started is not None,
+        marked_suspended="Suspended" in true_conditions,
+        active=counts["active"],
+        finished=not true_conditions.isdisjoint(_FINISHED),
+        terminating=counts["terminating"],
+        ran=started is not None or any(counts.values()),
+    )
+
+
+def enabled_gates(gates: Gates) -> frozenset[str]:
+    """Return the gates that are on; the argument is as in `job_update_errors`.
+
+    Raises:
+        InvalidFieldError: A gate is unknown.
+    """
+    unknown = sorted(set(gates) - ALL_GATES)
+    if unknown:
+        raise InvalidFieldError("gates", f"{unknown[0]!r} is not a gate of Job updates")
+    if isinstance(gates, Mapping):
+        return ALL_GATES - {gate for gate, is_on in gates.items() if not is_on}
+    return frozenset(gates)
+
+
+def _true_conditions(status: _Members, field: str) -> frozenset[str]:
+    found = set()
+    for index, item in enumerate(sequence(status.get("conditions"), field)):
+        condition = mapping(item, f"{field}[{index}]")
+        name = text(condition.get("type"), f"{field}[{index}].type")
+        if text(condition.get("status"), f"{field}[{index}].status") == "True":
+            found.add(name)
+    return frozenset(found)
+
+
+def _uses_torn_pages(spec: _Members) -> bool:
+    template = mapping(spec.get("template"), f"{_OLD}.{TEMPLATE}")
+    field = f"{_OLD}.{TEMPLATE}.spec"
+    return uses_torn_pages(mapping(template.get("spec"), field), field)
+
+
+def _completions_errors(old: _Members, new: _Members) -> list[FieldError]:
+    """Return the error of changed completions; an Indexed Job may scale them.
+
+    Absent parallelism is 1, as API defaulting has it.
+    """
+    changed = immutable_errors(old, new, ("completions",), "spec")
+    mode = text(new.get("completionMode"), "spec.completionMode")
+    completions = integer(new.get("completions"), "spec.completions")
+    if not changed or mode != INDEXED:
+        return changed
+    if completions is None:  # already refused as missing
+        return []
+    parallelism = integer(new.get("parallelism"), "spec.parallelism")
+    if completions == (1 if parallelism is None else parallelism):
+        return []
+    detail = "can only be modified in tandem with spec.parallelism"
+    return [FieldError("FieldValueInvalid", "spec.completions", detail)]

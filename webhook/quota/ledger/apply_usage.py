@@ -1,0 +1,337 @@
+"""Settle the ledger with what the controller has seen of the pods (laws 4, 5, 6, 10 of the ledger).
+
+The controller counts the pods of a namespace from its cache, and this module turns the count into
+the next ledger: `used` replaced, reservations folded, kept or dropped. Whether a reservation may
+expire is watched outside, because it takes time and a look at the API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.resources import ResourceList, add, mask, max_of, subtract
+from webhook.quota.ledger.ledger import (
+    EMPTY,
+    Account,
+    Ledger,
+    QuotaRevision,
+    Reservation,
+    excess,
+    reserved_by,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Proof that no request can be using a reservation any more.
+
+    It was watched with one `serial` for longer than a request can last; after that the API
+    server, asked for its newest state, showed the pod absent, or just as the count shows it.
+
+    Attributes:
+        sequence: The reservation that was watched.
+        pod_resource_version: The pod's version in that answer; 0 when it was absent.
+    """
+
+    sequence: int
+    pod_resource_version: int
+
+
+_NONE_EXPIRED: Mapping[str, Expiry] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class CountedQuota:
+    """A quota as the controller counted it.
+
+    Attributes:
+        observed: The quota object and its spec.
+        hard: Its ceilings of deferred resources.
+        used: Usage of assigned, live pods that it applies to.
+        pending: Usage of unassigned, live pods that it applies to, with their number as `pods`.
+    """
+
+    observed: QuotaRevision
+    hard: ResourceList
+    used: ResourceList
+    pending: ResourceList = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """A pod as the controller's cache shows it.
+
+    Attributes:
+        resource_version: The pod's own version.
+        is_assigned: It has a node.
+        is_live: Its usage counts: neither finished nor stuck terminating.
+        usage: What it is charged, deferred resources only.
+        quotas: Names of the quotas that apply to it.
+    """
+
+    resource_version: int
+    is_assigned: bool
+    is_live: bool
+    usage: ResourceList
+    quotas: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageCount:
+    """All that the controller knows of a namespace at one state of its pods.
+
+    Attributes:
+        pods_resource_version: The state of the pods that was counted.
+        quotas: Quota name → what was counted for it.
+        pods: Pod uid → the pod; at least those with a reservation that the cache holds.
+        gone: Uids of pods that the controller has seen deleted.
+    """
+
+    pods_resource_version: int
+    quotas: Mapping[str, CountedQuota]
+    pods: Mapping[str, ObservedPod]
+    gone: Collection[str] = ()
+
+
+def apply_usage(
+    ledger: Ledger | None,
+    count: UsageCount,
+    *,
+    expired: Mapping[str, Expiry] = _NONE_EXPIRED,
+    is_from_before: bool = False,
+) -> Ledger | None:
+    """Return the ledger that follows from `count`, or None when it cannot be used yet.
+
+    A count that is older than the ledger is never used. One with a resource that the ledger has
+    not counted so far (another configuration, another quota) waits for the reservations of pods,
+    and of updates of pods, that it does not show: what they take of that resource, the handler that
+    wrote them may not have known. They are seen, or expire, within the time of a request.
+
+    Args:
+        ledger: The present ledger; None when there is none yet.
+        count: What the controller has counted.
+        expired: Pod uid → proof that its reservation is unused. A reservation that has been
+            written again since then is kept.
+        is_from_before: The ledger may have been counted before the namespace opted in, and nobody
+            asked about what happened since: no account of it counts as unchanged, and no handler
+            judges by a view of a pod that is older than this count.
+    """
+    if ledger is None:
+        # what waiting pods meant to become was in the ledger that may have been here before
+        return _ledger(count, {}, Ledger({}, {}), barrier=count.pods_resource_version)
+    if count.pods_resource_version < ledger.pods_resource_version:
+        return None
+    unchanged = {
+        name
+        for name, quota in count.quotas.items()
+        if not is_from_before
+        and name in ledger.accounts
+        and ledger.accounts[name].observed == quota.observed
+    }
+    kept: dict[str, Reservation] = {}
+    barrier = ledger.min_pod_version
+    for uid, reservation in ledger.reservations.items():
+        if uid in count.gone:
+            continue
+        expiry = expired.get(uid)
+        if expiry is not None and expiry.sequence == reservation.sequence:
+            barrier = max(barrier, expiry.pod_resource_version)
+            continue
+        following = _follow(reservation, count, unchanged)
+        if following is not None:
+            kept[uid] = following
+    counts_more = _counts_more(ledger, count)
+    if counts_more and any(_may_hide(one, count.pods.get(uid)) for uid, one in kept.items()):
+        return None
+    if counts_more or is_from_before:
+        # changes of waiting pods were not claimed for what was not deferred
+        barrier = max(barrier, count.pods_resource_version)
+    within = _within_hard(kept, ledger, count, unchanged)
+    return _ledger(count, within, ledger, barrier=barrier)
+
+
+def seconds_until_new(*, lost_since: float | None, now: float, expire_seconds: float) -> float:
+    """Return how long no ledger may be made where one was lost; 0 when there was none.
+
+    What was reserved in it can be on its way to storage for as long as a request lasts. Without a
+    ledger nothing more is admitted, so when that time is over, a count of the pods has it all.
+
+    Args:
+        lost_since: When it was first seen to be gone, on the clock of whoever asks.
+        now: The time on that clock.
+        expire_seconds: Longer than any request lasts.
+    """
+    if lost_since is None:
+        return 0.0
+    return max(0.0, lost_since + expire_seconds - now)
+
+
+def _may_hide(reservation: Reservation, pod: ObservedPod | None) -> bool:
+    """Say whether a pod may take what neither its reservation nor the count shows."""
+    return pod is None or pod.resource_version <= reservation.base_version
+
+
+def _counts_more(ledger: Ledger, count: UsageCount) -> bool:
+    """Say whether some resource is counted that no account of the ledger has.
+
+    Whoever decided by an account knew all of its resources, so what one account has, every
+    reservation has.
+    """
+    known = {name for account in ledger.accounts.values() for name in account.hard}
+    return any(not quota.hard.keys() <= known for quota in count.quotas.values())
+
+
+def _follow(
+    reservation: Reservation, count: UsageCount, unchanged: Collection[str]
+) -> Reservation | None:
+    """What becomes of one reservation; None when nothing of it is left to hold."""
+    pod = count.pods.get(reservation.uid)
+    if pod is None:
+        return _held(reservation, count, count.quotas, unchanged)
+    if not pod.is_live:
+        return None
+    if len(unchanged) < len(count.quotas):
+        # more resources may be deferred than when the pod reserved
+        reservation = replace(reservation, usage=max_of(reservation.usage, pod.usage))
+    if not pod.is_assigned:
+        # an update that is not stored yet can move the pod into quotas that do not select it now
+        is_as_seen = pod.resource_version > reservation.base_version
+        return _held(reservation, count, pod.quotas if is_as_seen else count.quotas, unchanged)
+    return _beside_used(reservation, count, pod, unchanged)
+
+
+def _held(
+    reservation: Reservation,
+    count: UsageCount,
+    applying: Collection[str],
+    unchanged: Collection[str],
+) -> Reservation:
+    """Keep the reservation of a pod that `used` does not contain.
+
+    A quota that was not there, or had another spec, when the pod reserved is charged with all of
+    the pod's usage if it applies to it or might (`applying`).
+    """
+    claimed = {name for name in reservation.quotas if name in count.quotas}
+    quotas = claimed | {name for name in applying if name in count.quotas} - set(unchanged)
+    kept = replace(reservation, quotas=tuple(sorted(quotas)))
+    if reservation.is_intent:
+        return kept
+    was_compared = unchanged if not reservation.is_capped else ()
+    charges = {
+        name: reservation.charges.get(name, reservation.usage)
+        if name in was_compared
+        else reservation.usage
+        for name in kept.quotas
+    }
+    return replace(kept, charges=charges)
+
+
+def _beside_used(
+    reservation: Reservation, count: UsageCount, pod: ObservedPod, unchanged: Collection[str]
+) -> Reservation | None:
+    """Keep what `used` may lack of an assigned pod; None when it lacks nothing (law 4).
+
+    Only an update that has not been stored yet can add to what is seen. A quota that the seen pod
+    is outside of may apply after it, and so is charged with everything.
+    """
+    if reservation.is_intent or pod.resource_version > reservation.base_version:
+        return None
+    changed = {name for name in count.quotas if name not in unchanged}
+    quotas = {name for name in reservation.quotas if name in count.quotas} | changed
+    growth = excess(reservation.usage, pod.usage)
+    charges = {name: growth if name in pod.quotas else reservation.usage for name in sorted(quotas)}
+    return replace(reservation, quotas=tuple(charges), charges=charges)
+
+
+def _within_hard(
+    kept: Mapping[str, Reservation], former: Ledger, count: UsageCount, unchanged: Collection[str]
+) -> Mapping[str, Reservation]:
+    """Charge what only a request has said no further than to `hard` (law 10).
+
+    What a quota held before was compared with it, and what a stored pod asks for that claimed as
+    any other is true. The rest gets what is left, the oldest claim first.
+    """
+    sure: dict[str, dict[str, ResourceList]] = {}
+    for uid, one in kept.items():
+        held = former.reservations[uid].charges
+        known = {name: held[name] for name in one.charges if name in unchanged and name in held}
+        if known != one.charges:
+            pod = None if one.is_capped else count.pods.get(uid)
+            seen = EMPTY if pod is None or pod.is_assigned else pod.usage
+            sure[uid] = {
+                name: _at_most(charge, max_of(known.get(name, EMPTY), seen))
+                for name, charge in one.charges.items()
+            }
+    if not sure:
+        return kept
+    certain = [replace(one, charges=sure.get(uid, one.charges)) for uid, one in kept.items()]
+    reserved = reserved_by(certain)
+    left = {
+        name: mask(subtract(quota.hard, add(quota.used, reserved.get(name, EMPTY))), quota.hard)
+        for name, quota in count.quotas.items()
+    }
+    filled = {
+        uid: _filled(kept[uid], sure[uid], left)
+        for uid in sorted(sure, key=lambda uid: kept[uid].sequence)
+    }
+    return {**kept, **filled}
+
+
+def _filled(
+    wanted: Reservation, sure: Mapping[str, ResourceList], left: dict[str, ResourceList]
+) -> Reservation:
+    """Return a reservation that holds what is sure and takes of what is left; `left` shrinks."""
+    charges: dict[str, ResourceList] = {}
+    for name, charge in wanted.charges.items():
+        missing = excess(charge, sure[name])
+        # what is not limited is not left either, and cannot be too much
+        room = {
+            resource: max(ZERO, left[name][resource]) if resource in left[name] else amount
+            for resource, amount in missing.items()
+        }
+        more = _at_most(missing, room)
+        left[name] = subtract(left[name], mask(more, left[name]))
+        charges[name] = add(sure[name], more)
+    is_capped = any(excess(charge, charges[name]) for name, charge in wanted.charges.items())
+    return replace(wanted, charges=charges, is_capped=is_capped)
+
+
+def _at_most(amounts: ResourceList, most: ResourceList) -> ResourceList:
+    """Return amounts cut to `most`; what `most` does not name is cut to nothing."""
+    return {name: min(amount, most.get(name, ZERO)) for name, amount in amounts.items()}
+
+
+def _ledger(
+    count: UsageCount, reservations: Mapping[str, Reservation], former: Ledger, *, barrier: int
+) -> Ledger:
+    reserved = reserved_by(reservations.values())
+    accounts = {
+        name: Account(
+            observed=quota.observed,
+            hard=quota.hard,
+            used=quota.used,
+            reserved=reserved.get(name, EMPTY),
+            pending=quota.pending,
+            granted=_granted(quota.observed, former),
+        )
+        for name, quota in sorted(count.quotas.items())
+    }
+    return Ledger(
+        accounts,
+        reservations,
+        pods_resource_version=count.pods_resource_version,
+        sequence=former.sequence,
+        min_pod_version=barrier,
+        conditions=former.conditions,
+        unknown_fields=former.unknown_fields,
+    )
+
+
+def _granted(observed: QuotaRevision, former: Ledger) -> ResourceList:
+    """What the namespace holds of a shared quota, as long as it is the same object."""
+    account = former.accounts.get(observed.name)
+    is_same = account is not None and account.observed.uid == observed.uid
+    return account.granted if account is not None and is_same else EMPTY

@@ -1,0 +1,383 @@
+"""The ledger of one namespace: what its quotas have given away, and to whom.
+
+`used` is what the controller has counted of assigned pods. A *reservation* is what a handler has
+promised to one pod and the controller has not counted yet. Both live in one object, so that one
+compare-and-swap covers every quota of the namespace. The laws:
+
+1. Safety. Per quota and resource, used + reserved >= usage of all assigned, live, matching pods,
+   or >= hard, where nothing more is admitted anyway.
+2. Admit. A handler admits only what fits beside used + reserved, decided on the very version of the
+   ledger that its write replaces, and only while the ledger has counted the quotas as the handler
+   knows them. Whatever prevents that leaves the request undecided: never an allow.
+3. Once. There is one reservation per pod uid; a repeated request is not charged again.
+4. Fold. A reservation becomes part of `used` in one write (`settlement`).
+5. Expire. A reservation whose pod is not assigned is dropped only after the controller has watched
+   it, unchanged, for longer than any request can last, and the API server says so (`settlement`).
+6. Monotonic. `used` is never counted from an older state of the pods than before (`settlement`).
+7. All or none. All quotas of a request are charged in one write or none is.
+8. Final. A refusal stands for its request, whatever later writes do.
+9. Bias. Every doubt counts as more usage, never as less.
+10. Evidence. What only a request has said is never charged beyond hard. `used` may be, because it
+   is counted from stored pods.
+
+A repeated request writes its reservation again, with a new serial number. Without that trace,
+law 5 could drop a reservation while the repeated request is still on its way to storage.
+
+Two requests change what a pod will be charged while it is not assigned yet: a resize, and a
+deadline that moves it between scopes. They leave a reservation that charges nothing, an
+*intent*; a bind that overtakes them is then charged for the larger pod, and where the bind was
+first, they are charged themselves. When such a reservation expires, the ledger's *barrier* rises
+to the version of the pod that made it superfluous, so that no handler judges by an older one.
+
+A handler claims for every pod that takes deferred resources, also when no quota applies to it: a
+quota that is created or edited while the request is on its way then finds the pod in the ledger.
+
+A claim that may not be refused (a mirror pod: its kubelet runs it whatever is answered) reserves
+what is left, up to all that it takes. Is that less, the quota is full, and the controller fills the
+reservation up with what others give back, in the write that would make room for anybody else.
+
+A quota that several namespaces share is one account in the ledger of each; `escrow` has the laws of
+how they share it.
+
+A pod behind our scheduling gate is claimed for before the gate is removed (`line_pass`), so that
+what was freed for it goes to nobody else; one that was created without a gate, because there was
+room (`passage`), is claimed for while others wait behind it. No request is on its way for such a
+reservation: it is a promise, and the bind claims again. Law 5 is the least that it is kept for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList, add, max_of
+from webhook.quota.charging.denials import QuotaExceeded
+from webhook.quota.ledger.ledger_values import (
+    EMPTY,
+    NEWEST,
+    OPTED_OUT,
+    Account,
+    Claim,
+    Condition,
+    Ledger,
+    QuotaRevision,
+    Reservation,
+    ReservationSource,
+    excess,
+    reserved_by,
+)
+
+__all__ = [
+    "EMPTY",
+    "JUST_OPTED_IN",
+    "NEWEST",
+    "NO_LEDGER",
+    "OPTED_OUT",
+    "Account",
+    "Admitted",
+    "Claim",
+    "Condition",
+    "Denied",
+    "Ledger",
+    "QuotaRevision",
+    "Reservation",
+    "ReservationSource",
+    "Undecided",
+    "Verdict",
+    "admit",
+    "admit_all",
+    "check_observed",
+    "exceeded_quotas",
+    "excess",
+    "final_verdicts",
+    "reserved_by",
+]
+
+_NO_CHARGES: Mapping[str, ResourceList] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The claim fits and the ledger holds `reservation` for it."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The claim does not fit.
+
+    Attributes:
+        denial: Quota and numbers.
+        provisional: It would fit without the claims decided before it in the same batch, so it
+            is final only once their write has succeeded.
+    """
+
+    denial: QuotaExceeded
+    provisional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The ledger cannot answer now; asking again later can help.
+
+    Attributes:
+        message: Why.
+        is_view_old: The pod has to be looked up again, at the API server, before asking again.
+    """
+
+    message: str
+    is_view_old: bool = False
+
+
+Verdict: TypeAlias = Admitted | Denied | Undecided
+
+
+NO_LEDGER: Final = Undecided("the quota ledger of this namespace is not there yet")
+JUST_OPTED_IN: Final = Undecided("the namespace has opted in and its usage is being counted")
+
+
+def check_observed(
+    ledger: Ledger | None, observed: frozenset[QuotaRevision], *, since: int = 0
+) -> Undecided | None:
+    """Say why `ledger` cannot decide for a handler that knows the quotas as `observed`, if so.
+
+    Args:
+        ledger: The ledger as it is known.
+        observed: The quotas as the handler knows them.
+        since: The version of the Namespace by which it opted in. What ran there before was not
+            asked about, so pods have to have been counted up to then.
+    """
+    if ledger is None:
+        return NO_LEDGER
+    if ledger.observed != observed:
+        differing = {one.name for one in ledger.observed ^ observed}
+        return Undecided(f"usage is being counted for quota: {', '.join(sorted(differing))}")
+    return JUST_OPTED_IN if ledger.pods_resource_version < since else None
+
+
+def admit(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
+    """Reserve what `claim` asks, or say which quota it exceeds.
+
+    Quotas are checked in the order of their names and the first that is exceeded is reported.
+    Resources of which the claim asks nothing are not compared: a quota that is over its limit
+    does not block a request that leaves that resource alone. A repeated claim is compared with
+    the quotas as they are now, its own reservation counted once.
+
+    Returns:
+        The ledger to write and the verdict; unless admitted, the ledger as it was given.
+    """
+    if claim.observed_version < ledger.min_pod_version:
+        return ledger, Undecided(
+            "the pod may have changed since it was looked up", is_view_old=True
+        )
+    before = ledger.reservations.get(claim.uid)
+    after = _merge(before, claim, ledger)
+    held = _NO_CHARGES if before is None else before.charges
+    if claim.skip_limits:
+        after = _within_hard(ledger, held, after)
+    else:
+        for name in after.charges:  # in the order of the names
+            refusal = _exceeded(ledger.accounts[name], claim, held, after)
+            if refusal is not None:
+                return ledger, Denied(refusal)
+    return _with_reservation(ledger, held, after), Admitted(after)
+
+
+def exceeded_quotas(ledger: Ledger, claim: Claim) -> tuple[QuotaExceeded, ...]:
+    """Return every quota that `claim` would exceed, in the order of their names.
+
+    It is empty exactly where `admit` admits a claim that is not forced and sees enough.
+    """
+    before = ledger.reservations.get(claim.uid)
+    after = _merge(before, claim, ledger)
+    held = _NO_CHARGES if before is None else before.charges
+    found = [_exceeded(ledger.accounts[name], claim, held, after) for name in after.charges]
+    return tuple([refusal for refusal in found if refusal is not None])
+
+
+def admit_all(ledger: Ledger, claims: Sequence[Claim]) -> tuple[Ledger, list[Verdict]]:
+    """Decide claims in order on one running ledger, so that one write can cover them all."""
+    verdicts: list[Verdict] = []
+    running = ledger
+    for claim in claims:
+        running, verdict = admit(running, claim)
+        if isinstance(verdict, Denied) and running is not ledger:
+            _, alone = admit(ledger, claim)
+            verdict = replace(verdict, provisional=isinstance(alone, Admitted))
+        verdicts.append(verdict)
+    return running, verdicts
+
+
+def final_verdicts(verdicts: Sequence[Verdict], *, is_written: bool) -> list[Verdict | None]:
+    """Tell which verdicts of a batch stand, and which have to be decided again (None).
+
+    Once the batch's ledger is written, all stand. When the write was refused, admissions do not,
+    nor refusals that rested on them; every other refusal does (law 8).
+    """
+    if is_written:
+        return list(verdicts)
+    return [
+        None
+        if isinstance(verdict, Admitted) or (isinstance(verdict, Denied) and verdict.provisional)
+        else verdict
+        for verdict in verdicts
+    ]
+
+
+def _merge(before: Reservation | None, claim: Claim, ledger: Ledger) -> Reservation:
+    """Combine a pod's reservation with a further claim; nothing ever shrinks (law 9)."""
+    usage, applying, after, is_intent = (
+        claim.usage,
+        {*claim.quotas},
+        claim.base_version,
+        claim.is_intent,
+    )
+    if before is not None:
+        usage = max_of(before.usage, usage)
+        applying.update(name for name in before.quotas if name in ledger.accounts)
+        after = max(before.base_version, after)
+        is_intent = before.is_intent and is_intent
+    quotas = tuple(sorted(applying))
+    charges = {} if is_intent else {name: _charge(name, before, claim, usage) for name in quotas}
+    return Reservation(
+        uid=claim.uid,
+        pod=claim.pod,
+        source=_door(before, claim),
+        usage=usage,
+        charges=charges,
+        quotas=quotas,
+        sequence=ledger.sequence + 1,
+        base_version=after,
+        is_intent=is_intent,
+        is_capped=before is not None
+        and before.is_capped
+        and any(excess(usage, charge) for charge in charges.values()),
+    )
+
+
+def _door(before: Reservation | None, claim: Claim) -> ReservationSource:
+    """A change of a pod that waits does not take the promise away that the pod was given."""
+    is_promised = before is not None and before.source is ReservationSource.RELEASE
+    return ReservationSource.RELEASE if is_promised and claim.is_intent else claim.source
+
+
+def _charge(
+    quota: str, before: Reservation | None, claim: Claim, usage: ResourceList
+) -> ResourceList:
+    """What a quota must hold so that, with its `used`, all of `usage` is covered.
+
+    `used` contains what the stored pod was charged (law 1), and the rest is due. Where a charge is
+    held already, it and `used` cover the usage reserved before, and growth is added, but only if
+    that claim knew the stored pod: an API server asks about an update of an older, larger pod
+    first, finds out that it is older, and asks again.
+    """
+    due = excess(usage, claim.counted.get(quota, EMPTY))
+    if before is None or quota not in before.charges:
+        return due
+    held = before.charges[quota]
+    growth = excess(usage, before.usage)
+    return max_of(add(held, growth) if growth else held, due)
+
+
+def _exceeded(
+    account: Account, claim: Claim, held: Mapping[str, ResourceList], after: Reservation
+) -> QuotaExceeded | None:
+    """Compare one quota; report only the resources that are exceeded."""
+    name = account.observed.name
+    charge, own = after.charges[name], held.get(name, EMPTY)
+    counted = claim.counted.get(name, EMPTY)
+    over: dict[str, Quantity] = {}
+    for resource, amount in charge.items():
+        hard = account.hard.get(resource)
+        if hard is None or not (
+            amount > own.get(resource, ZERO)
+            or claim.usage.get(resource, ZERO) > counted.get(resource, ZERO)
+        ):
+            continue
+        others = _used_by_others(account, resource, own)
+        if others + amount > hard:
+            over[resource] = others
+    if not over:
+        return None
+    return QuotaExceeded(
+        quota=name,
+        requested={resource: charge[resource] for resource in over},
+        used=over,
+        limited={resource: account.hard[resource] for resource in over},
+    )
+
+
+def _within_hard(
+    ledger: Ledger, held: Mapping[str, ResourceList], after: Reservation
+) -> Reservation:
+    """Return a reservation that holds what its quotas have left, and no less than before."""
+    charges = {
+        name: _left_of(ledger.accounts[name], charge, held.get(name, EMPTY))
+        for name, charge in after.charges.items()
+    }
+    is_capped = any(excess(charge, charges[name]) for name, charge in after.charges.items())
+    return replace(after, charges=charges, is_capped=is_capped or after.is_capped)
+
+
+def _left_of(account: Account, charge: ResourceList, own: ResourceList) -> ResourceList:
+    """Return as much of a charge as a quota has left, at least what is held already (`own`)."""
+    left = dict(charge)
+    for resource, amount in charge.items():
+        hard = account.hard.get(resource)
+        if hard is not None:
+            room = hard - _used_by_others(account, resource, own)
+            left[resource] = max(own.get(resource, ZERO), min(amount, room))
+    return left
+
+
+def _used_by_others(account: Account, resource: str, own: ResourceList) -> Quantity:
+    """Used and reserved, also elsewhere, without what the pod's own reservation holds."""
+    taken = account.used.get(resource, ZERO)
+    reserved = account.reserved.get(resource)
+    if reserved:
+        taken = taken + reserved
+    if account.used_elsewhere and resource in account.used_elsewhere:
+        taken = taken + account.used_elsewhere[resource]
+    return taken - own[resource] if resource in own else taken
+
+
+def _with_reservation(
+    ledger: Ledger, held: Mapping[str, ResourceList], after: Reservation
+) -> Ledger:
+    """Return a ledger with the reservation `after` in the place of the pod's former one."""
+    accounts = dict(ledger.accounts)
+    for name, charge in after.charges.items():
+        own = held.get(name)
+        growth = excess(charge, own) if own else charge
+        if growth:
+            accounts[name] = _with_reserved(accounts[name], growth)
+    following = Ledger(
+        accounts,
+        {**ledger.reservations, after.uid: after},
+        pods_resource_version=ledger.pods_resource_version,
+        sequence=after.sequence,
+        min_pod_version=ledger.min_pod_version,
+        conditions=ledger.conditions,
+        unknown_fields=ledger.unknown_fields,
+    )
+    object.__setattr__(following, "_observed", ledger.observed)  # accounts of the same quotas
+    return following
+
+
+def _with_reserved(account: Account, growth: ResourceList) -> Account:
+    reserved = add(account.reserved, growth) if account.reserved else growth
+    following = Account(
+        account.observed,
+        account.hard,
+        account.used,
+        reserved,
+        account.pending,
+        account.granted,
+        account.used_elsewhere,
+    )
+    object.__setattr__(following, "_written", account._written)  # noqa: SLF001 - the rest is alike
+    return following

@@ -1,0 +1,270 @@
+"""The ledger as the status of a `QuotaLedger` object, and back.
+
+```yaml
+status:
+  quotas:
+  - name: p1
+    observed: {uid: ..., specHash: ...}
+    hard: {requests.cpu: "2"}
+    used: {requests.cpu: 1500m}
+    reserved: {requests.cpu: 500m}
+    pending: {pods: "12", requests.cpu: "48"}
+  - name: cdq/both              # of a quota that several namespaces share
+    granted: {requests.cpu: "2"}
+    ...
+  reservations: |-
+    6f8d5f0e-... web-1 Bind 7 p1 requests.cpu=500m
+  podsResourceVersion: "41234"
+  podsBarrier: "40017"
+  serial: 7
+  summary: p1 requests.cpu 1500m+500m/2
+  conditions:
+  - {type: Counted, status: "True", reason: AllCounted, message: "", lastTransitionTime: ...}
+```
+
+`reservation_text` has the form of a reservation's line. What is derived (`reserved`, `summary`) is
+written for people and computed again when read.
+
+Every write replaces the whole status, and handlers write far more often than the controller. What
+only the controller says (`conditions`), and fields that a newer version of the program has added,
+are therefore read and written back by everybody. Conditions decide nothing: one that cannot be read
+is dropped, and the controller says it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
+
+from webhook.jsonfields.encoding import encode_json
+from webhook.jsonfields.fields import (
+    InvalidFieldError,
+    integer,
+    mapping,
+    sequence,
+    text,
+)
+from webhook.quota.amounts.resources import ResourceList, mask
+from webhook.quota.ledger.ledger import (
+    EMPTY,
+    OPTED_OUT,
+    Account,
+    Condition,
+    Ledger,
+    QuotaRevision,
+    Reservation,
+    reserved_by,
+)
+from webhook.quota.ledger.reservation_codec import amounts_in, amounts_out, line_of, reservation_of
+
+SHADOW_FIELD: Final = "shadow"
+"""What was found in shadow mode stands here while nothing is guarded (`shadow_codec`)."""
+_FIELDS: Final = frozenset(
+    {
+        "quotas", "reservations", "podsResourceVersion", "podsBarrier", "serial", "summary",
+        "conditions",
+    }
+)  # fmt: skip
+
+
+ReservationReader: TypeAlias = Callable[[str, str], Reservation]
+"""Makes a reservation of a line of `reservations`, and the path of the line."""
+
+
+def ledger_status(ledger: Ledger) -> dict[str, object]:
+    """Write `ledger` as the status of a QuotaLedger, for `encoding.encode_json`.
+
+    A ledger that guards something is written at every bind, so it drops what was found before.
+    """
+    others = dict(ledger.unknown_fields)
+    if ledger.accounts:
+        others.pop(SHADOW_FIELD, None)
+    return {
+        **others,
+        "quotas": [_account_out(account) for account in ledger.accounts.values()],
+        "reservations": "\n".join(map(line_of, ledger.reservations.values())),
+        "podsResourceVersion": str(ledger.pods_resource_version),
+        "podsBarrier": str(ledger.min_pod_version),
+        "serial": ledger.sequence,
+        "summary": summary(ledger),
+        **conditions_out(ledger.conditions),
+    }
+
+
+def written_bytes(ledger: Ledger) -> int:
+    """Return how long the status is as JSON."""
+    return len(encode_json(ledger_status(ledger)))
+
+
+def written_bytes_of(one: Reservation) -> int:
+    """Return how long a reservation is as JSON, with the end of its line."""
+    return len(encode_json(line_of(one)))
+
+
+def ledger_from_status(
+    raw: object, *, field: str = "status", reader: ReservationReader | None = None
+) -> Ledger | None:
+    """Read the status of a QuotaLedger; None when nothing has been counted yet.
+
+    Args:
+        raw: The decoded status.
+        field: Its YAML path, for messages.
+        reader: Reads one reservation at a path; by default `reservation_of`.
+
+    Raises:
+        InvalidFieldError: Something in it cannot be read; the error has the path.
+    """
+    status = mapping(raw, field)
+    if "podsResourceVersion" not in status:
+        return None
+    read = reader or reservation_of
+    reservations: dict[str, Reservation] = {}
+    for index, line in enumerate(_lines(status, f"{field}.reservations")):
+        one = read(line, f"{field}.reservations[{index}]")
+        if reservations.setdefault(one.uid, one) is not one:
+            raise InvalidFieldError(f"{field}.reservations[{index}]", "is the second of its pod")
+    reserved = reserved_by(reservations.values())
+    accounts: dict[str, Account] = {}
+    for index, item in enumerate(sequence(status.get("quotas"), f"{field}.quotas")):
+        account = _account_in(item, reserved, f"{field}.quotas[{index}]")
+        if accounts.setdefault(account.observed.name, account) is not account:
+            raise InvalidFieldError(f"{field}.quotas[{index}].name", "is there twice")
+    return Ledger(
+        accounts,
+        reservations,
+        pods_resource_version=_version(status, "podsResourceVersion", field),
+        sequence=counter(status, "serial", field),
+        min_pod_version=_version(status, "podsBarrier", field),
+        conditions=conditions_in(status.get("conditions")),
+        unknown_fields={name: value for name, value in status.items() if name not in _FIELDS},
+    )
+
+
+def _lines(status: Mapping[str, object], field: str) -> list[str]:
+    if "reservations" not in status:
+        raise InvalidFieldError(field, "must be given")
+    return [line for line in text(status["reservations"], field).split("\n") if line]
+
+
+def summary(ledger: Ledger) -> str:
+    """Return the printed column: each quota's deferred resources as used+reserved/hard."""
+    if not ledger.accounts:
+        has_left = any(condition.reason == OPTED_OUT for condition in ledger.conditions)
+        return "opted out" if has_left else "no deferred quota"
+    return "; ".join(
+        f"{account.observed.name} {_amounts(account)}"
+        for account in ledger.accounts.values()
+        if account.hard
+    )
+
+
+def _amounts(account: Account) -> str:
+    parts: list[str] = []
+    for name, hard in sorted(account.hard.items()):
+        used = account.used.get(name, 0)
+        reserved = account.reserved.get(name)
+        held = f"+{reserved}" if reserved else ""
+        parts.append(f"{name} {used}{held}/{hard}")
+    return ", ".join(parts)
+
+
+def _account_out(account: Account) -> dict[str, object]:
+    rest = account._written or _write_account(account)  # noqa: SLF001 - kept for this module
+    assert isinstance(rest, dict)  # noqa: S101 - only this module sets it
+    return {**rest, "reserved": amounts_out(mask(account.reserved, account.hard))}
+
+
+def _write_account(account: Account) -> dict[str, object]:
+    observed = account.observed
+    written: dict[str, object] = {
+        "name": observed.name,
+        "observed": {"uid": observed.uid, "specHash": observed.spec_hash},
+        "hard": amounts_out(account.hard),
+        "used": amounts_out(account.used),
+        "reserved": {},
+        "pending": amounts_out(account.pending),
+    }
+    if account.granted:
+        written["granted"] = amounts_out(account.granted)
+    object.__setattr__(account, "_written", written)
+    return written
+
+
+def _account_in(item: object, reserved: Mapping[str, ResourceList], field: str) -> Account:
+    raw = mapping(item, field)
+    for needed in ("hard", "used"):
+        if needed not in raw:
+            raise InvalidFieldError(f"{field}.{needed}", "must be given")
+    observed = mapping(raw.get("observed"), f"{field}.observed")
+    name = text(raw.get("name"), f"{field}.name")
+    return Account(
+        observed=QuotaRevision(
+            name=name,
+            uid=text(observed.get("uid"), f"{field}.observed.uid"),
+            spec_hash=text(observed.get("specHash"), f"{field}.observed.specHash"),
+        ),
+        hard=amounts_in(raw.get("hard"), field=f"{field}.hard"),
+        used=amounts_in(raw.get("used"), field=f"{field}.used"),
+        reserved=reserved.get(name, EMPTY),
+        pending=amounts_in(raw.get("pending"), field=f"{field}.pending"),
+        granted=amounts_in(raw.get("granted"), field=f"{field}.granted"),
+    )
+
+
+def conditions_out(conditions: Iterable[Condition]) -> dict[str, object]:
+    """Write conditions as a field of a status; none are no field."""
+    written = [{"type": one.type, "status": one.status, **_given(one)} for one in conditions]
+    return {"conditions": written} if written else {}
+
+
+def _given(one: Condition) -> dict[str, object]:
+    """Return what is not empty: an empty time is none to the API server."""
+    known = {"reason": one.reason, "message": one.message, "lastTransitionTime": one.since}
+    return {name: value for name, value in known.items() if value}
+
+
+def conditions_in(raw: object) -> tuple[Condition, ...]:
+    """Read conditions; what cannot be read must not keep anybody from deciding."""
+    if not isinstance(raw, list | tuple):
+        return ()
+    return tuple([found for item in raw if (found := _condition_in(item)) is not None])
+
+
+def _condition_in(item: object) -> Condition | None:
+    try:
+        raw = mapping(item, "")
+        return Condition(
+            type=_required(raw, "type", ""),
+            status=_required(raw, "status", ""),
+            reason=text(raw.get("reason"), "reason"),
+            message=text(raw.get("message"), "message"),
+            since=text(raw.get("lastTransitionTime"), "lastTransitionTime"),
+        )
+    except InvalidFieldError:
+        return None
+
+
+def counter(raw: Mapping[str, object], name: str, field: str) -> int:
+    """Read a number that only grows; absent is 0.
+
+    Raises:
+        InvalidFieldError: It is no whole number, or negative.
+    """
+    value = integer(raw.get(name), f"{field}.{name}") or 0
+    if value < 0:
+        raise InvalidFieldError(f"{field}.{name}", "must not be negative")
+    return value
+
+
+def _version(raw: Mapping[str, object], name: str, field: str) -> int:
+    value = text(raw.get(name), f"{field}.{name}") or "0"
+    if not (value.isascii() and value.isdecimal() and len(value) <= 20):
+        raise InvalidFieldError(f"{field}.{name}", "must be a resource version")
+    return int(value)
+
+
+def _required(raw: Mapping[str, object], name: str, field: str) -> str:
+    value = text(raw.get(name), f"{field}.{name}")
+    if not value:
+        raise InvalidFieldError(f"{field}.{name}", "must be given")
+    return value

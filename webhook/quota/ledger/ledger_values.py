@@ -1,0 +1,220 @@
+"""What a ledger is made of: its accounts, its reservations, and what is claimed of it.
+
+The laws stand in `webhook.quota.ledger.ledger`, which is also where these names are imported from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList
+
+NEWEST: Final = 2**64
+"""`Claim.observed_version` of a pod that came with the request itself: storage writes it as it came
+or not at all, so no view of it can be too old."""
+
+EMPTY: ResourceList = MappingProxyType({})
+
+
+class ReservationSource(StrEnum):
+    """The request by which a pod takes resources."""
+
+    CREATE = "Create"
+    BIND = "Bind"
+    RESIZE = "Resize"
+    UPDATE = "Update"
+    RELEASE = "Release"
+    """No request: our scheduling gate is removed, so that the pod may be bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRevision:
+    """Which state of a quota object is meant: its identity and the hash of its spec."""
+
+    name: str
+    uid: str
+    spec_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One quota in the ledger.
+
+    Attributes:
+        observed: The quota object that `used` was counted for.
+        hard: Ceilings of the deferred resources only.
+        used: Usage of assigned pods, as far as the controller has counted them.
+        reserved: Sum of what the ledger's reservations hold in this quota.
+        pending: What unassigned pods ask for; shown, never enforced.
+        granted: Of a quota that namespaces share, what this one holds of it (`escrow`).
+        used_elsewhere: Of such a quota, what the other namespaces hold, as far as it was known when
+            the ledger was decided by. It is not written.
+    """
+
+    observed: QuotaRevision
+    hard: ResourceList
+    used: ResourceList
+    reserved: ResourceList = field(default_factory=dict)
+    pending: ResourceList = field(default_factory=dict)
+    granted: ResourceList = field(default_factory=dict)
+    used_elsewhere: ResourceList = field(default_factory=dict, repr=False, compare=False)
+    _written: object = field(default=None, init=False, repr=False, compare=False)
+    """The written form of all but `reserved`, kept by `ledger_codec`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What one pod has been promised and `used` may not contain yet.
+
+    Attributes:
+        uid: The pod's uid.
+        pod: The pod's name, for people.
+        source: The last request that changed it.
+        usage: All that the pod takes once its requests are stored, deferred resources only.
+        charges: Quota name → what is held there beyond what its `used` contains of the pod.
+        quotas: Every quota that `usage` may concern; at least the keys of `charges`.
+        sequence: The ledger's number of the claim that wrote it last; never used twice.
+        base_version: The pod's version that an update is conditional on. Once the pod has a later
+            one, the update has been stored or has to be decided again. 0: no update.
+        is_intent: The pod is not being assigned; nothing is held.
+        is_capped: Less is held than the pod takes, because `hard` has no more. The controller fills
+            it up with whatever is given back, before anything else is admitted.
+    """
+
+    uid: str
+    pod: str
+    source: ReservationSource
+    usage: ResourceList
+    charges: Mapping[str, ResourceList]
+    quotas: tuple[str, ...]
+    sequence: int
+    base_version: int = 0
+    is_intent: bool = False
+    is_capped: bool = False
+    _written: object = field(default=None, init=False, repr=False, compare=False)
+    """Its written form, kept by `ledger_codec`: a ledger is written far more often than changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a handler asks of the ledger for one pod.
+
+    Attributes:
+        uid: The pod's uid.
+        pod: The pod's name.
+        source: The kind of request.
+        usage: All that the pod takes once the request is stored, deferred resources only.
+        quotas: Names of the quotas that then apply to the pod.
+        counted: Quota name → what that quota has been charged for the stored pod already.
+            A quota that did not apply before is absent.
+        base_version: For an update of a pod, the pod's version that it is conditional on; else 0.
+        observed_version: How far the handler had seen pods when it looked this one up; `NEWEST`
+            when it did not have to. A handler that asked the API server may put the barrier of the
+            ledger that it knew before it asked.
+        is_intent: The pod is not assigned and this request does not assign it.
+        skip_limits: The pod runs whatever is decided, so it is not refused: what its quotas have
+            left is reserved for it, up to all that it takes.
+    """
+
+    uid: str
+    pod: str
+    source: ReservationSource
+    usage: ResourceList
+    quotas: tuple[str, ...]
+    counted: Mapping[str, ResourceList] = field(default_factory=dict)
+    base_version: int = 0
+    observed_version: int = 0
+    is_intent: bool = False
+    skip_limits: bool = False
+
+
+OPTED_OUT: Final = "OptedOut"
+"""Reason of the condition `Counted` of a ledger whose namespace has opted out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something to know about the ledger, for people and monitoring; nothing is decided by it.
+
+    Attributes:
+        type: What is said, such as `Counted`.
+        status: True, False or Unknown.
+        reason: Why, as one word.
+        message: Why, as a sentence.
+        since: When `status` last changed, RFC 3339.
+    """
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Every account and reservation of a namespace at one version.
+
+    Attributes:
+        accounts: Quota name → account.
+        reservations: Pod uid → reservation.
+        pods_resource_version: How far the controller had seen pods when it last counted.
+        sequence: How many claims have been written so far.
+        min_pod_version: A handler whose view of the pods is older than this resource version may
+            not have seen a change whose reservation is dropped by now; it has to ask the API
+            server.
+        conditions: What the controller says of it; handlers hand them on as they are.
+        unknown_fields: Fields of the status that this version of the program does not know. A newer
+            one wrote them, and runs beside this one.
+    """
+
+    accounts: Mapping[str, Account]
+    reservations: Mapping[str, Reservation]
+    pods_resource_version: int = 0
+    sequence: int = 0
+    min_pod_version: int = 0
+    conditions: tuple[Condition, ...] = ()
+    unknown_fields: Mapping[str, object] = field(default_factory=dict)
+    _observed: frozenset[QuotaRevision] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+
+    @property
+    def observed(self) -> frozenset[QuotaRevision]:
+        """The quota objects that were counted."""
+        if self._observed is None:
+            observed = frozenset(account.observed for account in self.accounts.values())
+            object.__setattr__(self, "_observed", observed)
+            return observed
+        return self._observed
+
+
+def reserved_by(reservations: Iterable[Reservation]) -> dict[str, ResourceList]:
+    """Sum what reservations hold: quota name → amounts."""
+    sums: dict[str, dict[str, Quantity]] = {}
+    for reservation in reservations:
+        for name, charge in reservation.charges.items():
+            total = sums.get(name)
+            if total is None:
+                sums[name] = dict(charge)
+                continue
+            for resource, amount in charge.items():
+                before = total.get(resource)
+                total[resource] = amount if before is None else before + amount
+    return {**sums}
+
+
+def excess(left: ResourceList, right: ResourceList) -> ResourceList:
+    """Return by how much `left` is above `right`; resources that are not above are absent."""
+    if not right:
+        return {name: amount for name, amount in left.items() if amount > ZERO}
+    return {
+        name: amount - right.get(name, ZERO)
+        for name, amount in left.items()
+        if amount > right.get(name, ZERO)
+    }

@@ -1,0 +1,88 @@
+"""Label selectors: which sets of labels one selects.
+
+Source: kubernetes v1.36, apimachinery/pkg/apis/meta/v1/helpers.go LabelSelectorAsSelector and
+apimachinery/pkg/labels/selector.go Requirement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from webhook.jsonfields.fields import child, mapping, sequence, string_map, text
+
+_Test: TypeAlias = Callable[[str | None, tuple[str, ...]], bool]
+
+# What an operator asks of the label's value, None if there is no such label.
+_TESTS: Final[Mapping[str, _Test]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+}
+_WITH_VALUES: Final = frozenset({"In", "NotIn"})
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression of a selector."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the operator is known and has values exactly where it needs some."""
+        return self.operator in _TESTS and bool(self.values) == (self.operator in _WITH_VALUES)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Say whether the labels meet the expression; an invalid one is never met."""
+        return self.is_valid and _TESTS[self.operator](labels.get(self.key), self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """A selector; an empty one selects everything."""
+
+    labels: Mapping[str, str]
+    requirements: tuple[Requirement, ...] = ()
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether all its expressions are."""
+        return all(requirement.is_valid for requirement in self.requirements)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Say whether the labels meet all that the selector asks for."""
+        wanted = all(labels.get(key) == value for key, value in self.labels.items())
+        return wanted and all(requirement.matches(labels) for requirement in self.requirements)
+
+
+def read_label_selector(raw: object, field: str) -> LabelSelector | None:
+    """Read a selector; null is None, which selects nothing.
+
+    Raises:
+        InvalidFieldError: A field has the wrong type.
+    """
+    if raw is None:
+        return None
+    members = mapping(raw, field)
+    path = child(field, "matchExpressions")
+    expressions = enumerate(sequence(members.get("matchExpressions"), path))
+    return LabelSelector(
+        string_map(members.get("matchLabels"), child(field, "matchLabels")),
+        tuple(_requirement(item, f"{path}[{index}]") for index, item in expressions),
+    )
+
+
+def _requirement(raw: object, field: str) -> Requirement:
+    members = mapping(raw, field)
+    path = child(field, "values")
+    values = enumerate(sequence(members.get("values"), path))
+    return Requirement(
+        text(members.get("key"), child(field, "key")),
+        text(members.get("operator"), child(field, "operator")),
+        tuple(text(value, f"{path}[{index}]") for index, value in values),
+    )

@@ -1,0 +1,1 @@
+"""The queue of gated pods: order, cycles, conditions, and pods to requeue."""

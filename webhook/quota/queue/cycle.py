@@ -1,0 +1,270 @@
+"""One cycle of a namespace's queue: which gated pods are released, and why the others are not.
+
+A cycle takes the pods in order (priority, age) and decides on one running ledger. For a pod that
+fits, a reservation is made (`ledger.admit`); its gate may be removed once that ledger is written.
+Ungated pods in flight have their own position in the queue, so that their room is not given away.
+
+Laws:
+
+1. Order. Of two pods that both fit, the earlier one gets its reservation first.
+2. Strict. With `StrictFIFO` a pod that does not fit blocks every later pod that shares one of its
+   failing quotas, whatever fits. Two pods share a quota that selects both and limits a resource
+   of both.
+3. Bound. With `BestEffortFIFO` later pods overtake it, until `max_overtakes` have or it has waited
+   for `max_wait_seconds`; then it blocks them as in law 2.
+4. No pod waits for the impossible. A pod that cannot be released whatever the others do (it
+   requests more than a limit, lacks a quota that it needs, has gates of others) blocks none.
+5. Once. A pod with a reservation gets no second one: its gate may be removed.
+
+The bind decides again, as for any pod: a release that was decided by an old view of its pod has at
+worst reserved too little. So the ledger's `min_pod_version` does not matter here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Set
+from types import MappingProxyType
+from typing import Final
+
+from webhook.quota.ledger.ledger import Admitted, Claim, Ledger, admit, exceeded_quotas
+from webhook.quota.queue.queued_pods import (
+    Blocker,
+    CycleResult,
+    PendingReason,
+    PendingStatus,
+    QueuedPod,
+    QueueingStrategy,
+    QueuePolicy,
+    SortKey,
+    WaitHistory,
+)
+
+_NOBODY: Final[Mapping[str, WaitHistory]] = MappingProxyType({})
+
+
+def run_cycle(
+    ledger: Ledger | None,
+    line: Iterable[QueuedPod],
+    rules: QueuePolicy,
+    *,
+    room: int,
+    history: Mapping[str, WaitHistory] = _NOBODY,
+) -> CycleResult:
+    """Decide which queued pods are released.
+
+    Args:
+        ledger: The ledger that is about to be written, for the quotas the pods were judged by;
+            None when there is none.
+        line: The pods in their order.
+        rules: The policy of the queue.
+        room: How many more reservations may be made.
+        history: Overtakes and waiting time of pods in former cycles, by uid.
+    """
+    one = _Cycle(ledger, rules, room, history)
+    for waiter in line:
+        one.take(waiter)
+    return one.outcome()
+
+
+class _Cycle:
+    """State of one cycle."""
+
+    def __init__(
+        self,
+        ledger: Ledger | None,
+        rules: QueuePolicy,
+        room: int,
+        history: Mapping[str, WaitHistory],
+    ) -> None:
+        self._before = ledger
+        self._running = ledger
+        self._rules = rules
+        self._room = room
+        self._history = history
+        self._released: list[QueuedPod] = []
+        self._reserved: list[QueuedPod] = []
+        self._free: list[QueuedPod] = []
+        self._waiting: list[tuple[QueuedPod, Blocker, QueuedPod | None]] = []
+        self._holders: dict[str, QueuedPod] = {}
+        self._overtaking = _Overtaking()
+        self._fails: dict[object, frozenset[str]] = {}
+        """What a claim that asks for the same fails, while nothing more is reserved."""
+
+    def take(self, waiter: QueuedPod) -> None:
+        """Decide on the next pod of the queue."""
+        if self._is_reserved(waiter):
+            self._reserved.append(waiter)
+        elif waiter.needs_no_quota:
+            self._free.append(waiter)
+        elif waiter.blocker is not None:
+            self._wait(waiter, waiter.blocker)
+        elif waiter.claim is not None:
+            self._decide(waiter, waiter.claim)
+
+    def _is_reserved(self, waiter: QueuedPod) -> bool:
+        if self._before is None:
+            return False
+        found = self._before.reservations.get(waiter.uid)
+        return found is not None and not found.is_intent
+
+    def _wait(self, waiter: QueuedPod, why: Blocker, holder: QueuedPod | None = None) -> None:
+        self._waiting.append((waiter, why, holder))
+
+    def _decide(self, waiter: QueuedPod, claim: Claim) -> None:
+        if self._running is None:
+            self._wait(waiter, Blocker(PendingReason.NOT_COUNTED, "usage is being counted"))
+            return
+        held_in = next((name for name in waiter.quotas if name in self._holders), "")
+        failing = self._failing(self._running, waiter, claim)
+        if not held_in and not failing and self._room > 0:
+            self._running, verdict = admit(self._running, claim)
+            if isinstance(verdict, Admitted):
+                self._release(waiter)
+                return
+        if held_in:
+            self._wait(waiter, Blocker(PendingReason.BEHIND, quota=held_in), self._holders[held_in])
+        elif failing:
+            self._wait(waiter, Blocker(PendingReason.QUOTA_EXCEEDED, quota=min(failing)))
+        else:
+            self._wait(
+                waiter,
+                Blocker(PendingReason.LEDGER_FULL, "the quota ledger has no room for more now"),
+            )
+            failing = frozenset(waiter.quotas)  # nobody behind it may take its room
+        self._hold(waiter, failing)
+
+    def _release(self, waiter: QueuedPod) -> None:
+        self._released.append(waiter)
+        self._room -= 1
+        self._fails.clear()
+        for starved, failing in self._overtaking.passed_by(waiter.quotas):
+            self._hold_all(starved, failing)
+
+    def _failing(self, running: Ledger, waiter: QueuedPod, claim: Claim) -> frozenset[str]:
+        """Return the quotas that it does not fit; those that are held already do not matter."""
+        if all(name in self._holders for name in waiter.quotas):
+            return frozenset()
+        if claim.uid in running.reservations:
+            return _failed(running, claim)
+        asked = (claim.quotas, tuple(claim.usage.items()))
+        if asked not in self._fails:
+            self._fails[asked] = _failed(running, claim)
+        return self._fails[asked]
+
+    def _hold(self, waiter: QueuedPod, failing: frozenset[str]) -> None:
+        """Let a pod that does not fit hold those behind it, now or once too many have passed."""
+        if not failing:
+            return
+        waited = self._history.get(waiter.uid, WaitHistory())
+        left = self._rules.max_overtakes - waited.overtaken
+        is_starved = left <= 0 or waited.seconds >= self._rules.max_wait_seconds
+        if self._rules.order is QueueingStrategy.STRICT or is_starved:
+            self._hold_all(waiter, failing)
+            left = 0
+        self._overtaking.add(waiter, failing, left)
+
+    def _hold_all(self, waiter: QueuedPod, failing: Set[str]) -> None:
+        for name in failing:
+            self._holders.setdefault(name, waiter)
+
+    def outcome(self) -> CycleResult:
+        """Return what was decided."""
+        passed_now = self._overtaking.counts()
+        return CycleResult(
+            ledger=self._running,
+            released=tuple(self._released),
+            reserved=tuple(self._reserved),
+            free=tuple(self._free),
+            pending=self._held(),
+            blocking={name: one.sort_key for name, one in self._holders.items()},
+            overtaken={
+                waiter.uid: total
+                for waiter, _, _ in self._waiting
+                if (total := self._overtaken(waiter) + passed_now.get(waiter.uid, 0))
+            },
+        )
+
+    def _overtaken(self, waiter: QueuedPod) -> int:
+        return self._history.get(waiter.uid, WaitHistory()).overtaken
+
+    def _held(self) -> dict[str, PendingStatus]:
+        holding = {one.uid for one in self._holders.values()}
+        held: dict[str, PendingStatus] = {}
+        place = 0
+        for waiter, why, holder in self._waiting:
+            is_in_line = why.reason in _IN_LINE
+            place += is_in_line
+            held[waiter.uid] = PendingStatus(
+                why.reason,
+                place if is_in_line else 0,
+                "" if holder is None else holder.pod.name,
+                why.quota,
+                why.detail,
+                is_blocking=waiter.uid in holding,
+                _claim=waiter.claim if why.reason is not PendingReason.NOT_COUNTED else None,
+                _ledger=self._running,
+            )
+        return held
+
+
+def _failed(running: Ledger, claim: Claim) -> frozenset[str]:
+    return frozenset([one.quota for one in exceeded_quotas(running, claim)])
+
+
+_IN_LINE: Final = frozenset(
+    {PendingReason.QUOTA_EXCEEDED, PendingReason.BEHIND, PendingReason.LEDGER_FULL}
+)
+
+
+class _Overtaking:
+    """Counts by how many each pod is passed that does not fit and holds nobody yet.
+
+    Pods with the same failing quotas are passed by the same ones, so they share a count.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[frozenset[str], _Group] = {}
+
+    def add(self, waiter: QueuedPod, failing: frozenset[str], left: int) -> None:
+        """Count for a pod from now on; it may be passed `left` more times."""
+        self._groups.setdefault(failing, _Group()).add(waiter, left)
+
+    def passed_by(self, quotas: Iterable[str]) -> list[tuple[QueuedPod, frozenset[str]]]:
+        """Note that a pod of these quotas goes; return who has now been passed too often."""
+        named = frozenset(quotas)
+        return [
+            (waiter, failing)
+            for failing, group in self._groups.items()
+            if failing & named
+            for waiter in group.passed()
+        ]
+
+    def counts(self) -> dict[str, int]:
+        """Return by how many each was passed, by uid."""
+        return {
+            uid: group.count - entered
+            for group in self._groups.values()
+            for uid, entered in group.entered.items()
+        }
+
+
+class _Group:
+    """Pods with the same failing quotas."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.entered: dict[str, int] = {}
+        self._limits: list[tuple[int, SortKey, QueuedPod]] = []
+
+    def add(self, waiter: QueuedPod, left: int) -> None:
+        self.entered[waiter.uid] = self.count
+        if left > 0:
+            heapq.heappush(self._limits, (self.count + left, waiter.sort_key, waiter))
+
+    def passed(self) -> list[QueuedPod]:
+        self.count += 1
+        starved: list[QueuedPod] = []
+        while self._limits and self._limits[0][0] <= self.count:
+            starved.append(heapq.heappop(self._limits)[2])
+        return starved

@@ -1,0 +1,207 @@
+"""The condition `deferredquota.io/QuotaReserved` of a pod: why it waits for quota, in words.
+
+False with a reason and the numbers while the pod is queued, True once quota is reserved
+for it. Here is what it says, how it is found on a pod, and the patch that writes it. The patch
+touches no other condition: those of the scheduler and the kubelet are in the same list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
+
+QUOTA_RESERVED: Final = "deferredquota.io/QuotaReserved"
+"""The condition's type."""
+
+LONGEST_TEXT: Final = 2000
+"""Characters of a message, its position in the queue not counted; more is cut."""
+
+Status: TypeAlias = Literal["True", "False"]
+Patch: TypeAlias = Sequence[Mapping[str, object]]
+
+_WITH_PLACE: Final = re.compile(
+    r"(?:(?P<text>.*); )?place (?P<place>\d+) of (?P<total>\d+)", re.ASCII | re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaCondition:
+    """What the condition says.
+
+    Attributes:
+        status: Whether quota is reserved for the pod.
+        reason: Why or why not, in one word.
+        text: The same as a sentence.
+        place: The pod's position in the queue, from 1; 0 where it has none.
+        total: How many have a place.
+    """
+
+    status: Status
+    reason: str
+    text: str
+    place: int = 0
+    total: int = 0
+
+    @property
+    def message(self) -> str:
+        """The condition's message."""
+        if not self.place:
+            return self.text
+        place = f"place {self.place} of {self.total}"
+        return f"{self.text}; {place}" if self.text else place
+
+    def differs_in_place_only(self, other: QuotaCondition) -> bool:
+        """Return whether the other one differs in the position in the queue at most."""
+        return self != other and self._without_place == other._without_place
+
+    @property
+    def _without_place(self) -> tuple[Status, str, str]:
+        return self.status, self.reason, self.text
+
+
+RESERVED: Final = QuotaCondition(
+    "True", "Reserved", "quota is reserved for the pod, as far as it needs any"
+)
+
+EVENT_REASONS: Final[Mapping[str, str]] = {
+    PendingReason.QUOTA_EXCEEDED: "QuotaExceeded",
+    PendingReason.BEHIND: "QuotaExceeded",
+    PendingReason.LEDGER_FULL: "QuotaExceeded",
+    PendingReason.NEVER_FITS: "QuotaExceeded",
+    PendingReason.NOT_COVERED: "NotCovered",
+    PendingReason.MUST_SPECIFY: "MustSpecify",
+    PendingReason.FORGED_QOS_CLASS: "ForgedQOSClass",
+}
+"""Reason of a condition → reason of the event that goes with it, where one does."""
+
+
+def pending_condition(held: PendingStatus, total: int) -> QuotaCondition:
+    """Say why a pod waits.
+
+    The numbers are worked out here, from the ledger as it was in the cycle.
+
+    Args:
+        held: Why it does.
+        total: How many pods have a position in the queue.
+    """
+    text = held.message
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT]}..."
+    return QuotaCondition(
+        "False", held.reason.value, text, held.position, total if held.position else 0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedCondition:
+    """The condition as a pod has it.
+
+    Attributes:
+        uid: The pod's uid.
+        resource_version: The pod's version.
+        condition: What the condition says; None where the pod has none.
+        since: Its `lastTransitionTime`; empty if there is none.
+        index: Its index in the list; that of a further one where the pod has none.
+        parts: How much is there of `status` and its `conditions`: 0, 1 or 2.
+    """
+
+    uid: str
+    resource_version: str = ""
+    condition: QuotaCondition | None = None
+    since: str = ""
+    index: int = 0
+    parts: int = 2
+
+
+def observed_condition(pod: Mapping[str, object]) -> ObservedCondition:
+    """Find the condition on a pod; what cannot be read as one is not it."""
+    metadata, status = pod.get("metadata"), pod.get("status")
+    uid = _text(metadata, "uid")
+    version = _text(metadata, "resourceVersion")
+    if not isinstance(status, Mapping):
+        return ObservedCondition(uid, version, parts=0)
+    conditions = status.get("conditions")
+    if not isinstance(conditions, Sequence):
+        return ObservedCondition(uid, version, parts=1)
+    for index, one in enumerate(conditions):
+        if _text(one, "type") == QUOTA_RESERVED:
+            return ObservedCondition(
+                uid, version, _said(one), _text(one, "lastTransitionTime"), index
+            )
+    return ObservedCondition(uid, version, index=len(conditions))
+
+
+def _said(condition: object) -> QuotaCondition:
+    status: Status = "True" if _text(condition, "status") == "True" else "False"
+    reason, message = _text(condition, "reason"), _text(condition, "message")
+    match = _WITH_PLACE.fullmatch(message)
+    if match is None:
+        return QuotaCondition(status, reason, message)
+    return QuotaCondition(
+        status, reason, match["text"] or "", int(match["place"]), int(match["total"])
+    )
+
+
+def _text(holder: object, name: str) -> str:
+    value = holder.get(name) if isinstance(holder, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+def since(found: ObservedCondition, wanted: QuotaCondition, now: str) -> str:
+    """Return the `lastTransitionTime` to write: it changes with the status only."""
+    is_same = found.condition is not None and found.condition.status == wanted.status
+    return found.since if is_same and found.since else now
+
+
+def condition_patch(found: ObservedCondition, wanted: QuotaCondition | None, now: str) -> Patch:
+    """Return the JSON Patch that lets the condition say `wanted`; None takes it away.
+
+    It fails on another pod of the name. It fails too if the condition is elsewhere by then, and,
+    where the pod had none, on any other version of the pod: it may have one by then.
+
+    Args:
+        found: The condition as the pod has it.
+        wanted: What it is to say.
+        now: The time of day, as objects have it.
+    """
+    uid = {"op": "test", "path": "/metadata/uid", "value": found.uid}
+    place = f"/status/conditions/{found.index}"
+    if found.condition is not None:
+        ours = {"op": "test", "path": f"{place}/type", "value": QUOTA_RESERVED}
+        if wanted is None:
+            return [uid, ours, {"op": "remove", "path": place}]
+        return [uid, ours, {"op": "replace", "path": place, "value": _object(found, wanted, now)}]
+    if wanted is None:
+        return []
+    version = {"op": "test", "path": "/metadata/resourceVersion", "value": found.resource_version}
+    return [uid, version, _added(found, _object(found, wanted, now))]
+
+
+def with_condition(
+    found: ObservedCondition, wanted: QuotaCondition | None, now: str
+) -> ObservedCondition:
+    """Return the condition as the pod has it once `operations` are done; its version is unknown."""
+    began = "" if wanted is None else since(found, wanted, now)
+    return ObservedCondition(found.uid, "", wanted, began, found.index)
+
+
+def _added(found: ObservedCondition, condition: Mapping[str, object]) -> Mapping[str, object]:
+    if found.parts == 0:
+        return {"op": "add", "path": "/status", "value": {"conditions": [condition]}}
+    if found.parts == 1:
+        return {"op": "add", "path": "/status/conditions", "value": [condition]}
+    return {"op": "add", "path": "/status/conditions/-", "value": condition}
+
+
+def _object(found: ObservedCondition, wanted: QuotaCondition, now: str) -> Mapping[str, object]:
+    return {
+        "type": QUOTA_RESERVED,
+        "status": wanted.status,
+        "lastTransitionTime": since(found, wanted, now),
+        "reason": wanted.reason,
+        "message": wanted.message,
+    }

@@ -1,0 +1,385 @@
+"""Pods that wait behind our scheduling gate, and the reasons why.
+
+A pod is judged here by everything but the usage of others; `cycle` decides which pods are released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.charging.constraints import missing_resources
+from webhook.quota.charging.coverage import CoverageRules, Uncovered, uncovered_assignment
+from webhook.quota.charging.deferral import (
+    TOO_LARGE,
+    DeferredQuota,
+    NamespaceQuotas,
+    claim_for_bind,
+    uncountable_fields,
+)
+from webhook.quota.charging.denials import MustSpecify, QuotaExceeded
+from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.charging.scopes import ScopeError
+from webhook.quota.ledger.ledger import NEWEST, Claim, Ledger, ReservationSource, exceeded_quotas
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.qos import forged_qos_class
+
+_MOST_NAMED: Final = 8
+_AGELESS: Final = datetime.max.replace(tzinfo=UTC)
+
+LONGEST_NUMBERS: Final = 1200
+"""Characters of a message after which no further quota is named: what else there is to say follows,
+and the whole has a bound (`pod_conditions.LONGEST_TEXT`)."""
+
+SortKey: TypeAlias = tuple[int, datetime, int, str]
+"""Order of queued pods: priority, age, arrival, uid; less is earlier."""
+
+
+class QueueingStrategy(StrEnum):
+    """Effect of a pod that does not fit on the pods behind it."""
+
+    STRICT = "StrictFIFO"
+    BEST_EFFORT = "BestEffortFIFO"
+
+
+class PendingReason(StrEnum):
+    """Reason why a pod is queued."""
+
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    """It does not fit beside what is used and reserved."""
+    BEHIND = "Behind"
+    """An earlier pod does not fit a quota that both share."""
+    NEVER_FITS = "NeverFits"
+    """It requests more than a quota's limit."""
+    NOT_COVERED = "NotCovered"
+    """It needs a quota that does not exist."""
+    MUST_SPECIFY = "MustSpecify"
+    """Its containers do not say how much they take of what a quota limits."""
+    FORGED_QOS_CLASS = "ForgedQOSClass"
+    """Its status has a QoS class that it does not earn, and by which quotas choose."""
+    OTHER_GATES = "OtherGates"
+    """It has scheduling gates of others; quota is reserved when ours is the last."""
+    LEDGER_FULL = "LedgerFull"
+    """As many pods are reserved for as may be at the same time."""
+    NOT_COUNTED = "NotCounted"
+    """What is used is not known now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePolicy:
+    """Policy of the queue.
+
+    Attributes:
+        order: What a pod that does not fit means for others.
+        max_overtakes: How many pods may pass one that does not fit, if any may.
+        max_wait_seconds: For how long they may.
+        coverage: What needs a quota.
+        must_specify: Whether containers have to name what a quota limits.
+    """
+
+    order: QueueingStrategy = QueueingStrategy.STRICT
+    max_overtakes: int = 100
+    max_wait_seconds: float = 300.0
+    coverage: CoverageRules = field(default_factory=CoverageRules)
+    must_specify: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCriteria:
+    """What a namespace's pods are judged by.
+
+    Attributes:
+        quotas: Its deferred quotas, as they are counted.
+        all_quotas: All its quotas.
+        unreadable: Why some of them cannot be read: nobody knows then what they limit.
+        rules: The policy of the queue.
+    """
+
+    quotas: NamespaceQuotas
+    all_quotas: tuple[ResourceQuota, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    rules: QueuePolicy = field(default_factory=QueuePolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """Why a pod cannot be released whatever the other pods do.
+
+    Attributes:
+        reason: Why.
+        detail: The same as a sentence; empty where the numbers say it.
+        quota: Which quota it is about, if it is about one.
+    """
+
+    reason: PendingReason
+    detail: str = ""
+    quota: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPod:
+    """A pod of the queue.
+
+    Attributes:
+        pod: The pod.
+        sort_key: Its order.
+        claim: What is reserved for it; None when it takes nothing that is deferred.
+        quotas: Those that are about it: they select it and limit some of what it takes.
+        blocker: Why it cannot be released now, if so.
+        is_gated: Whether it waits behind our gate. One that does not was let through: what it
+            takes is reserved for it in its turn, so that it is not given to those behind it.
+    """
+
+    pod: Pod
+    sort_key: SortKey
+    claim: Claim | None
+    quotas: tuple[str, ...] = ()
+    blocker: Blocker | None = None
+    is_gated: bool = True
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return self.pod.uid
+
+    @property
+    def needs_no_quota(self) -> bool:
+        """Whether it takes nothing of any quota, so that nothing has to be reserved."""
+        return self.blocker is None and not self.quotas
+
+    @property
+    def is_waiting_for_quota(self) -> bool:
+        """Whether nothing but what others take can keep it waiting."""
+        return self.blocker is None and not self.needs_no_quota
+
+    @property
+    def needs_gate(self) -> bool:
+        """Whether a scheduler may try in vain to bind it, and evict other pods for it.
+
+        That it cannot be bound as long as it has gates of others concerns no scheduler.
+        """
+        is_refused = (
+            self.blocker is not None and self.blocker.reason is not PendingReason.OTHER_GATES
+        )
+        return is_refused or bool(self.quotas)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitHistory:
+    """What a pod has been through: how many passed it, and how long it did not fit."""
+
+    overtaken: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PendingStatus:
+    """Why a pod waits.
+
+    Attributes:
+        reason: Why.
+        position: Its place from 1 among those that wait for room; 0 when it waits for something
+            else.
+        blocked_by: Name of the pod that holds it, if one does.
+        quota: The quota that it fails, or is held in; empty where none matters.
+        detail: What else there is to say.
+        is_blocking: Whether it holds pods behind it.
+    """
+
+    reason: PendingReason
+    position: int = 0
+    blocked_by: str = ""
+    quota: str = ""
+    detail: str = ""
+    is_blocking: bool = False
+    _claim: Claim | None = field(default=None, repr=False, compare=False)
+    _ledger: Ledger | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def denials(self) -> tuple[QuotaExceeded, ...]:
+        """The quotas that the pod exceeds and the numbers, as they were after the pass.
+
+        The one that it fails, or is held in, comes first; the others in the order of their names.
+        Worked out when asked for: few are ever read.
+        """
+        if self._claim is None or self._ledger is None:
+            return ()
+        refusals = exceeded_quotas(self._ledger, self._claim)
+        return tuple(sorted(refusals, key=lambda refusal: refusal.quota != self.quota))
+
+    @property
+    def message(self) -> str:
+        """All of it in one sentence, in the API server's words where it has some."""
+        refusals = self.denials
+        parts = _numbers(refusals)
+        if self.reason is PendingReason.NEVER_FITS:
+            is_one_of_many = self.quota and len(refusals) > 1
+            limit = f"the limit of quota {self.quota}" if is_one_of_many else "the quota's limit"
+            parts.append(f"the pod asks for more than {limit} and can never fit")
+        if self.reason is PendingReason.BEHIND:
+            parts.append(f"waits behind pod {self.blocked_by}, which needs quota {self.quota}")
+        return "; ".join([*parts, *([self.detail] if self.detail else [])])
+
+
+def _numbers(refusals: Sequence[QuotaExceeded]) -> list[str]:
+    """Return one sentence per quota, and how many more there are if they become too long."""
+    parts: list[str] = []
+    size = 0
+    for refusal in refusals:
+        message = refusal.message
+        size += len(message)
+        if parts and size > LONGEST_NUMBERS:
+            left = len(refusals) - len(parts)
+            more = "quota is" if left == 1 else "quotas are"
+            return [*parts, f"and {left} more {more} exceeded"]
+        parts.append(message)
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class CycleResult:
+    """What a pass has decided.
+
+    Attributes:
+        ledger: The ledger with the reservations of `released`; None where there is none.
+        released: Those that are reserved for by this pass, in order.
+        reserved: Those that had been before.
+        free: Those that need no reservation.
+        pending: Pod uid → why it waits, in order.
+        blocking: Quota → where the pod stands that holds all behind it.
+        overtaken: Pod uid → how many have passed it so far, where any has.
+    """
+
+    ledger: Ledger | None
+    released: tuple[QueuedPod, ...] = ()
+    reserved: tuple[QueuedPod, ...] = ()
+    free: tuple[QueuedPod, ...] = ()
+    pending: Mapping[str, PendingStatus] = field(default_factory=dict)
+    blocking: Mapping[str, SortKey] = field(default_factory=dict)
+    overtaken: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def releasable(self) -> tuple[QueuedPod, ...]:
+        """Those whose gate may be removed once the ledger is written."""
+        every = (*self.free, *self.reserved, *self.released)
+        return tuple([one for one in every if one.is_gated])
+
+
+def is_queued(pod: Pod, gate: str) -> bool:
+    """Return whether a pod is queued: it has our gate, no node, and is meant to run."""
+    return gate in pod.scheduling_gates and _is_meant_to_run(pod)
+
+
+def is_in_flight(pod: Pod) -> bool:
+    """Say whether a pod may get a node at any moment: it has no gate, no node, and is to run."""
+    return not pod.is_gated and _is_meant_to_run(pod)
+
+
+def _is_meant_to_run(pod: Pod) -> bool:
+    return not (pod.is_assigned or pod.is_deleting or is_terminal(pod))
+
+
+def to_queued_pod(pod: Pod, gate: str, *, since: int, terms: QueueCriteria) -> QueuedPod:
+    """Judge a queued pod by everything but the usage of others.
+
+    Args:
+        pod: The pod.
+        gate: Our gate.
+        since: The version in which it was first seen: times of creation are whole seconds.
+        terms: What its namespace's pods are judged by.
+    """
+    priority = 0 if pod.priority is None else pod.priority
+    is_gated = gate in pod.scheduling_gates
+    place = (-priority, pod.created or _AGELESS, since, pod.uid)
+    try:
+        applying = terms.quotas.applying_to(pod)
+        claim = claim_for_bind(
+            pod,
+            terms.quotas,
+            source=ReservationSource.RELEASE,
+            observed_version=NEWEST,
+            applying=applying,
+        )
+        hindrance = _hindrance(pod, gate, applying, claim, terms)
+    except ScopeError as err:
+        unknown = Blocker(PendingReason.NOT_COUNTED, str(err))
+        return QueuedPod(pod, place, None, blocker=unknown, is_gated=is_gated)
+    about = () if claim is None else _about(claim, applying)
+    return QueuedPod(pod, place, claim, about, hindrance, is_gated)
+
+
+def _about(claim: Claim, applying: Sequence[DeferredQuota]) -> tuple[str, ...]:
+    taken = {name for name, amount in claim.usage.items() if amount > ZERO}
+    return tuple([quota.name for quota in applying if not taken.isdisjoint(quota.hard)])
+
+
+def _hindrance(
+    pod: Pod,
+    gate: str,
+    applying: Sequence[DeferredQuota],
+    claim: Claim | None,
+    terms: QueueCriteria,
+) -> Blocker | None:
+    if terms.unreadable:
+        return Blocker(PendingReason.NOT_COUNTED, terms.unreadable[0])
+    against_rules = _against_rules(pod, applying, terms)
+    if against_rules is not None:
+        return against_rules
+    too_much = None if claim is None else _never_fits(pod, claim, applying, terms)
+    if too_much is not None:
+        return too_much
+    others = [name for name in pod.scheduling_gates if name != gate]
+    if others and applying:  # what is reserved would wait for them
+        return Blocker(
+            PendingReason.OTHER_GATES,
+            f"waits for other scheduling gates first: {', '.join(others)}",
+        )
+    return None
+
+
+def _against_rules(
+    pod: Pod, applying: Sequence[DeferredQuota], terms: QueueCriteria
+) -> Blocker | None:
+    """Return why the bind is refused whatever is used and limited."""
+    forged = forged_qos_class(pod)
+    if forged:
+        return Blocker(PendingReason.FORGED_QOS_CLASS, forged)
+    missing = _uncovered(pod, terms)
+    if missing is not None:
+        return Blocker(PendingReason.NOT_COVERED, missing.message)
+    for quota in applying if terms.rules.must_specify else ():
+        unsaid = missing_resources(pod, quota.hard)
+        if unsaid:
+            return Blocker(PendingReason.MUST_SPECIFY, MustSpecify(quota.name, unsaid).message)
+    return None
+
+
+def _uncovered(pod: Pod, terms: QueueCriteria) -> Uncovered | None:
+    rules = terms.rules.coverage
+    if not (rules.limited or rules.required):
+        return None
+    return uncovered_assignment(pod, terms.all_quotas, rules)
+
+
+def _never_fits(
+    pod: Pod, claim: Claim, applying: Sequence[DeferredQuota], terms: QueueCriteria
+) -> Blocker | None:
+    fields = uncountable_fields(pod, terms.quotas.keys)
+    detail = f"{', '.join(fields[:_MOST_NAMED])} {TOO_LARGE}" if fields else ""
+    for quota in applying:
+        if _is_beyond(claim, quota):
+            return Blocker(PendingReason.NEVER_FITS, detail, quota=quota.name)
+    # no bind of such a pod is admitted, whatever its quotas limit
+    return Blocker(PendingReason.NEVER_FITS, detail) if fields else None
+
+
+def _is_beyond(claim: Claim, quota: DeferredQuota) -> bool:
+    return any(
+        amount > quota.hard[name] and amount > ZERO
+        for name, amount in claim.usage.items()
+        if name in quota.hard
+    )

@@ -1,0 +1,56 @@
+"""What a pod says of its quota when a scheduler that asked us has found no node for it.
+
+A scheduler prints the reason that it was given behind a count of nodes: `0/3 nodes are available:
+3 quota exceeded: p1, requested: cpu=1, used: cpu=2, limited: cpu=2. ...`
+
+Source: kubernetes v1.36, pkg/scheduler/framework/types.go FitError.Error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+_EXCEEDED: Final = "quota exceeded: "
+_NAME: Final = r"(?:cdq/)?[a-z0-9][a-z0-9.-]*"
+_KEY: Final = r"[A-Za-z0-9][A-Za-z0-9._/-]*"
+_FORMS: Final = (
+    rf"{_EXCEEDED}{_NAME}, requested: {_KEY}=\S*(?:, used: |.{{0,8}}\.\.\.)",
+    rf"failed quota: {_NAME}: must specify {_KEY} for: ",
+    rf"insufficient quota to consume: {_KEY}",
+    r"insufficient quota to match these scopes: \[\{",
+)
+"""All that a scheduler is told when quota forbids a pod, as far as what follows can be cut off.
+
+The first is ours, the others are the API server's own.
+"""
+_OURS: Final = re.compile(rf"[:,] \d+ (?:{'|'.join(_FORMS)})", flags=re.ASCII)
+"""Source: kubernetes v1.36, pkg/scheduler/framework/types.go FitError.Error: reasons are sorted,
+separated by commas, each behind the number of its nodes.
+"""
+
+
+def exceeded_text(*, quota: str, requested: str, used: str, limited: str) -> str:
+    """Word a refusal as a plugin of the scheduler would."""
+    return f"{_EXCEEDED}{quota}, requested: {requested}, used: {used}, limited: {limited}"
+
+
+def is_denied_by_quota(pod: Mapping[str, object]) -> bool:
+    """Say whether a pod was found no node for because we told the scheduler that quota forbids it.
+
+    Args:
+        pod: The object; what cannot be read as such a pod is not one.
+    """
+    status = pod.get("status")
+    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+    if not isinstance(conditions, Sequence):
+        return False
+    return any(_is_refusal(one) for one in conditions if isinstance(one, Mapping))
+
+
+def _is_refusal(condition: Mapping[str, object]) -> bool:
+    said = tuple(condition.get(name) for name in ("type", "status", "reason"))
+    message = condition.get("message")
+    is_unplaced = said == ("PodScheduled", "False", "Unschedulable")
+    return is_unplaced and isinstance(message, str) and _OURS.search(message) is not None

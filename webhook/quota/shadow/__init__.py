@@ -1,0 +1,1 @@
+"""The record of shadow mode: outcomes with and without deferral, and its stored form."""

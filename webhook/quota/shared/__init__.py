@@ -1,0 +1,1 @@
+"""Quotas of several namespaces: their definition, grants, and the escrow between ledgers."""

@@ -1,0 +1,156 @@
+"""A quota that several namespaces share: a ClusterDeferredQuota as its owner wrote it.
+
+```yaml
+kind: ClusterDeferredQuota
+metadata: {name: both}
+spec:
+  namespaceSelector: {matchLabels: {team: web}}   # {} selects every namespace
+  hard: {requests.cpu: "20"}
+  scopes: [NotTerminating]                        # and scopeSelector, as in a ResourceQuota
+```
+
+In the ledger of each namespace it is one more quota, by a name that no ResourceQuota can have
+(`cdq/both`). What its status says is in `grants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Final
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.quota.objects.label_selectors import LabelSelector, read_label_selector
+from webhook.quota.objects.model import ResourceQuota
+
+PREFIX: Final = "cdq/"
+"""Before the names of shared quotas, wherever quotas of a namespace are named."""
+
+_SELECTOR: Final = "spec.namespaceSelector"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQuota:
+    """A shared quota whose spec can be read.
+
+    Attributes:
+        name: The object's own name.
+        uid: The object's uid.
+        selector: Which namespaces share it, of those that have opted in.
+        quota: Its ceilings and scopes, under the name that it has in ledgers. Which namespaces it
+            selects is part of its hash: what is counted for it depends on that too.
+    """
+
+    name: str
+    uid: str
+    selector: LabelSelector
+    quota: ResourceQuota
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Say whether a namespace with these labels shares it."""
+        return self.selector.matches(labels)
+
+    def is_same(self, other: object) -> bool:
+        """Say whether both are one object with one spec."""
+        return (
+            isinstance(other, ClusterQuota)
+            and self.uid == other.uid
+            and self.quota.spec_hash == other.quota.spec_hash
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableClusterQuota:
+    """A shared quota whose spec cannot be read: nobody knows what it limits.
+
+    Attributes:
+        name: The object's own name.
+        uid: The object's uid.
+        selector: Which namespaces share it; None when that cannot be read either.
+        fault: Why.
+    """
+
+    name: str
+    uid: str
+    selector: LabelSelector | None
+    fault: str
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Say whether a namespace with these labels may share it."""
+        return self.selector is None or self.selector.matches(labels)
+
+    def is_same(self, other: object) -> bool:
+        """Say whether both are the same."""
+        return self == other
+
+
+def ledger_name(name: str) -> str:
+    """Return the name in ledgers of the shared quota `name`."""
+    return PREFIX + name
+
+
+def own_name(name: str) -> str:
+    """Return the object's name of a shared quota that ledgers know as `name`."""
+    return name.removeprefix(PREFIX)
+
+
+def cluster_quota(raw: Mapping[str, object]) -> ClusterQuota:
+    """Read a ClusterDeferredQuota from its API object, all but its status.
+
+    Raises:
+        InvalidFieldError: A field is missing, has the wrong type, or is no selector.
+        InvalidQuantityError: An amount is not a quantity.
+    """
+    selector = _selector(raw)
+    read = ResourceQuota.from_object({**raw, "status": None})
+    quota = replace(read, namespace="", name=ledger_name(read.name), annotations={})
+    object.__setattr__(quota, "_spec_hash", _spec_hash(read, selector))
+    return ClusterQuota(read.name, read.uid, selector, quota)
+
+
+def cluster_quota_or_fault(raw: Mapping[str, object]) -> ClusterQuota | UnreadableClusterQuota:
+    """Read a ClusterDeferredQuota, or as much as tells whom it concerns, and why not the rest.
+
+    Raises:
+        InvalidFieldError: Not even its name can be read.
+    """
+    try:
+        return cluster_quota(raw)
+    except InvalidFieldError as err:
+        metadata = FieldReader(raw).child("metadata")
+        return UnreadableClusterQuota(
+            metadata.text("name"), metadata.text("uid"), _selector_if_readable(raw), str(err)
+        )
+
+
+def _selector(raw: Mapping[str, object]) -> LabelSelector:
+    spec = FieldReader(raw).child("spec")
+    spec.child("namespaceSelector")  # has to be an object
+    given = raw.get("spec")
+    found = given.get("namespaceSelector") if isinstance(given, Mapping) else None
+    selector = read_label_selector(found, _SELECTOR)
+    if selector is None:
+        raise InvalidFieldError(_SELECTOR, "must be given; {} selects every namespace")
+    for index, one in enumerate(selector.requirements):
+        if not one.is_valid:
+            field = f"{_SELECTOR}.matchExpressions[{index}]"
+            raise InvalidFieldError(field, "is no valid label selector requirement")
+    return selector
+
+
+def _selector_if_readable(raw: Mapping[str, object]) -> LabelSelector | None:
+    try:
+        return _selector(raw)
+    except InvalidFieldError:
+        return None
+
+
+def _spec_hash(read: ResourceQuota, selector: LabelSelector) -> str:
+    meaning = (
+        read.spec_hash,
+        sorted(selector.labels.items()),
+        [(one.key, one.operator, one.values) for one in selector.requirements],
+    )
+    return sha256(ascii(meaning).encode()).hexdigest()[:32]

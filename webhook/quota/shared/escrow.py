@@ -1,0 +1,161 @@
+"""How namespaces share a quota: each holds a part of it, and only gives away what it holds.
+
+In the ledger of each namespace a shared quota is one more account. Its `granted` says what the
+namespace holds; the status of the ClusterDeferredQuota (`grants`) says so of all of them. Two
+objects, each written by compare-and-swap, and nothing else keeps this true:
+
+A. Own. In a ledger that a handler wrote, used + reserved <= granted, for all that the handler added
+to. B. Covered. A ledger's `granted` never exceeds what the quota's status says of the namespace.
+C. Total. No admission makes the sum over all namespaces exceed `hard`. What runs already is
+   counted by force; only that can make it.
+
+D. Complete. The quota's status says that all are counted only while that is true of the very spec
+   that it names: before a ledger begins to count another spec, or begins again, that is taken
+   back. Nothing is lowered, and nobody dropped, but for the spec and the labels as they are in
+   storage.
+
+Together: what all of them use and have reserved stays within the sum of what is granted.
+
+Raising, for handlers, lines and the controller: (1) have the ledger at a version; (2) decide on it
+by the quota at a version, which says what others hold (`elsewhere`); (3) where that needs more than
+is granted, write the quota in the place of that version, even if it shows as much already; (4)
+write the ledger in the place of the version of (1). Whoever admits does so only where the quota is
+`open_to` the namespace; who counts what runs already does it by force, and thereby lets the
+namespace take part.
+
+Lowering, for the leader: (1) have the quota at a version; (2) write the ledger with the smaller
+`granted`, or see that there is no ledger, or none that counts the quota; (3) write the quota in the
+place of the version of (1). The write of (2) must change something, because an update that does not
+is none to the API server.
+
+Why B holds: of a ledger's raise and any lowering, either the lowering has read the quota before the
+raise wrote it, and its (3) fails; or its (2) comes after the raise had read the ledger, and makes
+the raise's (4) fail, or comes after that and is what the ledger says from then on. A crash between
+two writes leaves the quota's status too high, which is too much usage, never too little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.resources import ResourceList, max_of
+from webhook.quota.charging.deferral import deferred_part, observed_as
+from webhook.quota.ledger.ledger_values import EMPTY, Account, Ledger
+from webhook.quota.shared.cluster_quotas import PREFIX, ClusterQuota
+from webhook.quota.shared.grants import Grants
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A shared quota at one version.
+
+    Attributes:
+        quota: What its owner wrote.
+        grants: What the namespaces hold.
+    """
+
+    quota: ClusterQuota
+    grants: Grants
+
+
+def shared_names(ledger: Ledger | None) -> tuple[str, ...]:
+    """Return the accounts of shared quotas, sorted."""
+    if ledger is None:
+        return ()
+    return tuple(sorted([name for name in ledger.accounts if name.startswith(PREFIX)]))
+
+
+def open_to(namespace: str, account: Account, shared: Shared | None) -> bool:
+    """Say whether a namespace may be granted more by a shared quota.
+
+    It may once the leader has said that all namespaces are named that take part, the namespace
+    is one of them, and all of that for the very spec that the ledger has counted.
+    """
+    return (
+        shared is not None
+        and is_counted_as(account, shared)
+        and account.observed == shared.grants.observed
+        and namespace in shared.grants.namespaces
+    )
+
+
+def is_counted_as(account: Account, shared: Shared) -> bool:
+    """Say whether a ledger has counted the very spec that the quota has at this version."""
+    quota = shared.quota.quota
+    hard = deferred_part(quota.hard, account.hard.keys())
+    return account.observed in (
+        observed_as(quota, hard),
+        observed_as(quota, hard, holds_terminating=True),
+    )
+
+
+def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:
+    """Return the ledger with what other namespaces hold, to be decided by."""
+    accounts = {
+        name: replace(
+            ledger.accounts[name],
+            used_elsewhere=EMPTY if found is None else found.grants.held_elsewhere(namespace),
+        )
+        for name, found in shared.items()
+        if name in ledger.accounts
+    }
+    return replace(ledger, accounts={**ledger.accounts, **accounts}) if accounts else ledger
+
+
+def need(account: Account) -> ResourceList:
+    """Return what a namespace has to hold: used and reserved, of all that is limited."""
+    return {
+        name: account.used.get(name, ZERO) + account.reserved.get(name, ZERO)
+        for name in account.hard
+    }
+
+
+def growth(before: Ledger, following: Ledger, names: Iterable[str]) -> dict[str, ResourceList]:
+    """Return what has to be granted so that `following` may be written in the place of `before`.
+
+    Only what has grown is looked at: what was too much before is nobody's fault who adds nothing.
+
+    Returns:
+        Quota name → what the namespace has to hold; absent where it holds enough.
+    """
+    found: dict[str, ResourceList] = {}
+    for name in names:
+        former, account = before.accounts[name], following.accounts[name]
+        if account.reserved is former.reserved and account.used is former.used:
+            continue
+        had, wanted = need(former), need(account)
+        more = {
+            resource: amount
+            for resource, amount in wanted.items()
+            if amount > had.get(resource, ZERO) and amount > account.granted.get(resource, ZERO)
+        }
+        if more:
+            found[name] = more
+    return found
+
+
+def granting(ledger: Ledger, granted: Mapping[str, ResourceList]) -> Ledger:
+    """Return the ledger in which the namespace holds at least what is granted."""
+    accounts = dict(ledger.accounts)
+    for name, amounts in granted.items():
+        account = accounts[name]
+        accounts[name] = replace(account, granted=max_of(account.granted, amounts))
+    return replace(ledger, accounts=accounts)
+
+
+def holding_only(ledger: Ledger, name: str, granted: ResourceList) -> Ledger:
+    """Return the ledger in which the namespace holds `granted` of a quota and no more."""
+    account = replace(ledger.accounts[name], granted=granted)
+    return replace(ledger, accounts={**ledger.accounts, name: account})
+
+
+def is_within(need: ResourceList, granted: ResourceList) -> bool:
+    """Say whether all of `need` is granted."""
+    return all(amount <= granted.get(name, ZERO) for name, amount in need.items())
+
+
+def rewritten(ledger: Ledger) -> Ledger:
+    """Return the ledger in a form that is a change, whatever else it says."""
+    return replace(ledger, sequence=ledger.sequence + 1)

@@ -1,0 +1,279 @@
+"""The controller's parts in one process, and which of several such processes writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import uuid4
+
+from webhook.config import Configuration
+from webhook.controllers.conditions.controller import ConditionLimits, PodConditionController
+from webhook.controllers.label_validation import LabelValidator
+from webhook.controllers.ledger.controller import LedgerController
+from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.controllers.mask.controller import StatusMaskController
+from webhook.controllers.mask.webhook_registration import RegistrationReader, assume_registered
+from webhook.controllers.queue.controller import ReleaseOptions
+from webhook.controllers.requeue.controller import RequeueOptions, Requeuer
+from webhook.controllers.runtime.election import Election
+from webhook.controllers.runtime.events import EventLimits, EventRecorder, ObjectReference
+from webhook.controllers.runtime.leadership import always_leader
+from webhook.controllers.shadow.controller import ShadowController, ShadowTimings
+from webhook.kube.api import CONFIG_MAPS, ClusterApi
+from webhook.kube.informer import Informer
+from webhook.policy import Policy, queue_policy
+from webhook.quota.objects.model import Pod
+from webhook.quota.queue.queued_pods import PendingStatus, QueuePolicy
+from webhook.state.lazy_ledger import LazyLedger
+from webhook.state.ledgers import LedgerStore
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.quota_cache import QuotaCache
+from webhook.state.shared_quotas import SharedQuotaStore
+from webhook.state.well_known import (
+    AUTO_GATING,
+    CONFIG_MAP,
+    IN_FORCE,
+    LEADER_LEASE,
+    NOT_IN_FORCE,
+    gating_of,
+)
+from webhook.telemetry.metrics import Metrics
+
+_POD_EVENTS: Final = EventLimits(per_second=1000.0, burst=1000)
+"""Whoever reports on pods paces it; what is said of ledgers and quotas does not wait for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElectionConfig:
+    """How a process stands for election.
+
+    Attributes:
+        api: A client of its own, with short timeouts: a call that hangs must not cost the lease.
+        namespace: The Lease's namespace.
+        identity: The name in the Lease, unlike that of any other process.
+    """
+
+    api: ClusterApi
+    namespace: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """How the controller is built.
+
+    Attributes:
+        candidate: How it stands for election; None where this process is the only one.
+        timings: When the ledger controller acts, except for when reservations expire.
+        expire_seconds: When they do; None is what the configuration says.
+        gate_workers: How many scheduling gates are removed at the same time.
+        shadow_timings: When the records of namespaces in shadow mode are written.
+    """
+
+    candidate: LeaderElectionConfig | None = None
+    timings: ControllerTimings = field(default_factory=ControllerTimings)
+    expire_seconds: float | None = None
+    gate_workers: int = 16
+    shadow_timings: ShadowTimings = field(default_factory=ShadowTimings)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveConfig:
+    """The configuration as it is now, and what the handlers make of it."""
+
+    configuration: Callable[[], Configuration]
+    policy: Callable[[], Policy]
+
+    def queue_policy(self) -> QueuePolicy:
+        """Return the queueing policy."""
+        return queue_policy(self.configuration(), self.policy())
+
+    def may_admit_ungated(self, labels: Mapping[str, str] | None) -> bool:
+        """Return whether pods of a namespace with these labels may be admitted ungated."""
+        return gating_of(labels or {}, self.configuration().gating) == AUTO_GATING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedCaches:
+    """Caches that handlers and controllers of one process share; the engine starts them."""
+
+    api: ClusterApi
+    ledgers: LedgerStore
+    quotas: QuotaCache
+    namespaces: NamespaceCache
+    shared: SharedQuotaStore
+    ledger_informer: Informer[LazyLedger] | None
+
+
+class ControllerManager:
+    """Counts pods, writes ledgers, keeps quotas masked, and says what people should know."""
+
+    def __init__(
+        self, caches: SharedCaches, config: LiveConfig, metrics: Metrics, options: ControllerOptions
+    ) -> None:
+        self._metrics = metrics
+        candidate = options.candidate
+        self._election = None if candidate is None else _election(candidate)
+        leader_epoch = always_leader if self._election is None else self._election.epoch
+        instance = "" if candidate is None else candidate.identity
+        managed = ManagedNamespaces(
+            quotas=caches.quotas,
+            namespaces=caches.namespaces,
+            exempt=lambda: config.policy().exempt_namespaces,
+            unmasked=lambda: config.policy().unmasked_namespaces,
+        )
+        self._events = EventRecorder(caches.api, instance=instance, metrics=metrics)
+        self._pod_events = EventRecorder(
+            caches.api, instance=instance, limits=_POD_EVENTS, metrics=metrics
+        )
+        self._pod_conditions = PodConditionController(
+            caches.api,
+            lambda: self.ledger_controller.pods,
+            leader_epoch=leader_epoch,
+            limits=ConditionLimits(
+                per_second=lambda: config.configuration().limits.reasons_per_second
+            ),
+            events=self._pod_events,
+            metrics=metrics,
+        )
+        self._requeuer = Requeuer(
+            caches.api,
+            lambda: self.ledger_controller.pods,
+            RequeueOptions(
+                is_enabled=lambda: config.configuration().extender.enabled,
+                ledgers=caches.ledgers,
+                managed=managed,
+                policy=config.queue_policy,
+            ),
+            leader_epoch=leader_epoch,
+        )
+        expire = options.expire_seconds
+        if expire is None:
+            expire = float(config.configuration().timeouts.expire_reservation_seconds)
+        self.ledger_controller: Final = LedgerController(
+            caches.api,
+            caches.ledgers,
+            managed,
+            timings=replace(options.timings, expire_seconds=expire),
+            leader_epoch=leader_epoch,
+            events=self._events,
+            metrics=metrics,
+            ledger_informer=caches.ledger_informer,
+            shared=caches.shared,
+            options=ReleaseOptions(
+                policy=config.queue_policy,
+                max_reservations=lambda: config.configuration().limits.reservations_per_namespace,
+                gate_release_seconds=lambda: config.configuration().timeouts.gate_release_seconds,
+                may_admit_ungated=lambda name: config.may_admit_ungated(
+                    caches.namespaces.labels(name)
+                ),
+                workers=options.gate_workers,
+                on_queue=self._on_queue,
+                on_reservations_lost=self._pod_conditions.on_reservations_lost,
+            ),
+        )
+        self.ledger_controller.pods.add_handler(self._requeuer.on_pod)
+        self._status_mask = StatusMaskController(
+            caches.api,
+            managed,
+            registration=assume_registered if candidate is None else RegistrationReader(caches.api),
+            leader_epoch=leader_epoch,
+            events=self._events,
+            metrics=metrics,
+        )
+        self._label_validator = LabelValidator(
+            caches.api,
+            self._events,
+            gating=lambda: config.configuration().gating,
+            exempt=lambda: config.policy().exempt_namespaces,
+            leader_epoch=leader_epoch,
+            timing=options.timings.informer,
+        )
+
+        self._shadow = ShadowController(
+            caches.api,
+            self.ledger_controller.pods,
+            caches.quotas,
+            name=f"controller-{uuid4().hex[:8]}",
+            exempt=managed.exempt,
+            leader_epoch=leader_epoch,
+            metrics=metrics,
+            timings=replace(options.shadow_timings, informer=options.timings.informer),
+        )
+
+    @property
+    def informers(self) -> dict[str, Informer[Pod]]:
+        """The caches that are the controller's own, by what they hold."""
+        return {"pods of the controller": self.ledger_controller.pods}
+
+    def start(self) -> None:
+        """Begin to count, and to stand for election."""
+        self._events.start()
+        self._pod_events.start()
+        self.ledger_controller.start()
+        self._pod_conditions.start()
+        self._requeuer.start()
+        self._status_mask.start()
+        self._label_validator.start()
+        self._shadow.start()
+        if self._election is not None:
+            self._election.start()
+
+    def stop(self) -> None:
+        """Stop writing, and let another process lead."""
+        self._shadow.stop()
+        self._label_validator.stop()
+        self._status_mask.stop()
+        self._requeuer.stop()
+        self._pod_conditions.stop()
+        self.ledger_controller.stop()
+        if self._election is not None:
+            self._election.stop()
+        self._pod_events.stop()
+        self._events.stop()
+
+    def apply_configuration(self) -> None:
+        """Count everything again: other resources are deferred, or other namespaces exempt."""
+        self.ledger_controller.recount()
+        self._status_mask.requeue_all()
+
+    def report_configuration(self, namespace: str, faults: Sequence[str]) -> bool:
+        """Report by an event what is not in force of a configuration, or that all is.
+
+        Return whether this process leads; without, nothing is reported.
+        """
+        if not self.ledger_controller.is_leader():
+            return False
+        regarding = ObjectReference(CONFIG_MAPS, CONFIG_MAP, namespace)
+        if faults:
+            self._events.warning(regarding, NOT_IN_FORCE, "; ".join(faults))
+        else:
+            self._events.normal(regarding, IN_FORCE, "the configuration is in force")
+        return True
+
+    def requeue_waiting(self) -> None:
+        """Look again at the pods that wait: other rules may let them go."""
+        self.ledger_controller.requeue_waiting()
+
+    def _on_queue(
+        self, namespace: str, pending: Mapping[str, PendingStatus], releasable: Collection[str]
+    ) -> None:
+        """Hand on who waits behind our gate, see `QueueListener`."""
+        self._pod_conditions.on_queue(namespace, pending, releasable)
+        self._requeuer.on_queue(namespace, pending, releasable)
+
+    def readiness_problems(self) -> list[str]:
+        """Return what keeps the ledgers from being true; nothing when they are."""
+        return self.ledger_controller.readiness_problems()
+
+    def pending_shared_quotas(self) -> list[str]:
+        """Return which shared quotas are still being counted; nothing when none is."""
+        return self.ledger_controller.pending_shared_quotas()
+
+
+def _election(candidate: LeaderElectionConfig) -> Election:
+    return Election(
+        candidate.api, namespace=candidate.namespace, name=LEADER_LEASE, identity=candidate.identity
+    )

@@ -1,0 +1,134 @@
+"""Which parts of a configuration are in force, beside the registrations that are in force.
+
+Two fields stand in the registrations as well, which `scripts/install` writes and a change of the
+file alone does not: `exemptNamespaces` as names that selectors leave out, `deferredResources` as
+what the mask hides. The order between both must never leave quota enforced by nobody:
+
+1. A namespace is exempt only while the guard at the bind leaves it out. While the API server asks,
+   pods of the namespace are charged. Nothing is hidden of its quotas any more, so that they are
+   enforced by the API server before the guard goes (`installing.exempting`).
+2. A resource that is no longer deferred is charged for as long as an annotation of the guard's
+   registration names it, which is until the mask has become narrower (`install.installation`).
+   So it is for every process, also one that starts meanwhile: those that count otherwise do not
+   decide by each other's ledgers. Where nothing is annotated, it is until the process is replaced.
+
+What goes the other way needs no care: the API server enforces what it is not asked about and what
+nothing hides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from webhook.config import Configuration
+from webhook.controllers.mask.webhook_registration import RegistrationState, parse_registration
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    VALIDATING_WEBHOOKS,
+    ApiError,
+    ClusterApi,
+    NotFoundError,
+    Object,
+)
+from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.quota.objects.names import is_deferrable
+from webhook.state.well_known import (
+    DEFERRED_MODE,
+    DEFERRED_RESOURCES_ANNOTATION,
+    MODE_LABEL,
+    REGISTRATION,
+)
+
+_log = logging.getLogger(__name__)
+
+_NOT_REGISTERED = RegistrationState("it is not there")
+
+
+class EffectiveConfiguration:
+    """The configuration in force of one process. For use by one thread, but for `pending_fields`.
+
+    Args:
+        api: The API server whose registrations count.
+        clock: A monotonic clock.
+        pause_seconds: Between two looks at the registration.
+    """
+
+    def __init__(
+        self, api: ClusterApi, clock: Callable[[], float], *, pause_seconds: float = 2.0
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._pause_seconds = pause_seconds
+        self._next_refresh = clock()
+        self._registration: RegistrationState | None = None
+        self._registered: tuple[str, ...] | None = None
+        self._resources: tuple[str, ...] = ()
+        self._pending_fields: tuple[str, ...] = ()
+
+    @property
+    def pending_fields(self) -> tuple[str, ...]:
+        """The fields of the configuration that wait for the registrations, in words."""
+        return self._pending_fields
+
+    def refresh(self) -> bool:
+        """Read the registration again, if it is time; return whether it changed.
+
+        What cannot be read counts as unchanged.
+        """
+        if self._clock() < self._next_refresh:
+            return False
+        self._next_refresh = self._clock() + self._pause_seconds
+        registered = None
+        try:
+            found = self._api.get(VALIDATING_WEBHOOKS, REGISTRATION)
+            registration, registered = parse_registration(found), _registered_resources(found)
+        except NotFoundError:
+            registration = _NOT_REGISTERED
+        except (ApiError, InvalidFieldError) as err:
+            _log.warning("registration not read", extra={"error": str(err)})
+            return False
+        before = (self._registration, self._registered)
+        self._registration, self._registered = registration, registered
+        return (registration, registered) != before
+
+    def apply(self, configuration: Configuration) -> Configuration:
+        """Return what is in force of a configuration, and keep in mind what is held back."""
+        exempt = frozenset(filter(self._is_left_out, configuration.exempt_namespaces))
+        former = self._resources if self._registered is None else self._registered
+        until = "a restart" if self._registered is None else "the mask does not hide it any more"
+        dropped = [name for name in former if name not in configuration.deferred_resources]
+        self._resources = (*configuration.deferred_resources, *dropped)
+        waiting = sorted(configuration.exempt_namespaces - exempt) if self._registration else []
+        caches = self._registered
+        added = [name for name in configuration.deferred_resources if caches and name not in caches]
+        messages = (
+            *(f"exemptNamespaces: {name}: the webhook is still asked about it" for name in waiting),
+            *(f"deferredResources: {name}: is charged until {until}" for name in dropped),
+            *(f"deferredResources: {name}: is still enforced at creation, too" for name in added),
+        )
+        if messages and messages != self._pending_fields:
+            _log.warning(
+                "configuration held back, run scripts/install --config FILE",
+                extra={"fields": list(messages)},
+            )
+        self._pending_fields = messages
+        return replace(configuration, exempt_namespaces=exempt, deferred_resources=self._resources)
+
+    def _is_left_out(self, namespace: str) -> bool:
+        """Return whether the guard is known not to be asked about an opted-in namespace."""
+        labels = {NAMESPACE_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
+        return self._registration is not None and bool(self._registration.gap(labels))
+
+
+def _registered_resources(configuration: Object) -> tuple[str, ...] | None:
+    """Return the resources that a registration names as deferred; None where nothing is annotated.
+
+    Raises:
+        InvalidFieldError: It has a field of the wrong type.
+    """
+    annotations = FieldReader(configuration).child("metadata").string_map("annotations")
+    names = annotations.get(DEFERRED_RESOURCES_ANNOTATION)
+    return None if names is None else tuple(filter(is_deferrable, names.split(",")))

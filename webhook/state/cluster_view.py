@@ -1,0 +1,132 @@
+"""Cached view of the cluster for handlers: opted-in namespaces, quotas, pods without a node.
+
+Everything comes from caches that follow the API server (`cluster.informer`), so that the common
+decision asks nobody. What a cache cannot answer is asked of the API server; so is everything once
+a cache has not heard of the API server for longer than `STALE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.kube.api import PODS, ClusterApi, NotFoundError, object_key
+from webhook.kube.informer import Informer, InformerTimings, ListOptions
+from webhook.kube.informer_types import STALE_SECONDS
+from webhook.quota.objects.compact import compact_pod
+from webhook.quota.objects.model import Pod
+from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.object_decoders import decode_pod
+from webhook.state.quota_cache import NamespaceQuotaView, QuotaCache
+
+WAITING_PODS: Final = ListOptions(field_selector="spec.nodeName=")
+
+
+@dataclass(frozen=True, slots=True)
+class PodLookup:
+    """A pod that was looked up; None when there is none.
+
+    Attributes:
+        pod: The pod.
+        observed_version: How far pods had been seen at the look-up (`Claim.observed_version`).
+        is_live: The API server was asked, so this is how the pod is now.
+    """
+
+    pod: Pod | None
+    observed_version: int
+    is_live: bool
+
+
+class CachedView:
+    """All that the handlers look at. Safe to use from several threads.
+
+    A pod in the cache has no labels, and of its annotations only those that something is decided
+    by (`quota.keeping`): tenants decide how large the others are. One that is read live is whole.
+
+    Args:
+        api: The API server.
+        ledgers: Where ledgers are known.
+        quotas: The cached quotas.
+        namespaces: The cached namespaces.
+        timing: Clock and pauses of the informer of waiting pods.
+        stale_seconds: How long that is believed without a word of the API server.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        ledgers: LedgerStore,
+        quotas: QuotaCache,
+        namespaces: NamespaceCache,
+        *,
+        timing: InformerTimings = InformerTimings(),
+        stale_seconds: float = STALE_SECONDS,
+    ) -> None:
+        self._api = api
+        self._stale_seconds = stale_seconds
+        self._ledgers = ledgers
+        self._quotas = quotas
+        self._namespaces = namespaces
+        self.pods: Final = Informer(
+            api,
+            PODS,
+            transform=compact_pod,
+            options=WAITING_PODS,
+            timings=timing,
+            decode=decode_pod,
+        )
+
+    def is_opted_in(self, namespace: str) -> bool:
+        """Say whether the namespace defers its quotas."""
+        return self._namespaces.is_opted_in(namespace)
+
+    def labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace that has opted in, as last seen; None if never."""
+        return self._namespaces.labels(namespace)
+
+    def quotas(self, namespace: str) -> NamespaceQuotaView:
+        """Return the quotas of a namespace as last seen."""
+        return self._quotas.up_to_date(namespace)
+
+    def live_quotas(self, namespace: str) -> NamespaceQuotaView:
+        """Ask the API server for the quotas of a namespace.
+
+        Raises:
+            ApiError: It does not answer.
+        """
+        return self._quotas.live(namespace)
+
+    def pod(self, namespace: str, name: str) -> PodLookup:
+        """Return a waiting pod as last seen, or live if the cache is too old or lacks some of it.
+
+        Raises:
+            ApiError: The API server had to be asked and does not answer.
+            InvalidFieldError: The pod cannot be read.
+        """
+        seen = self.pods.resource_version  # before the pod: it is at least as new
+        pod = self.pods.get(object_key(namespace, name))
+        is_stale = self.pods.last_event_age_seconds > self._stale_seconds
+        if pod is None or pod.has_many_names or is_stale:
+            return self.live_pod(namespace, name)
+        return PodLookup(pod, seen, is_live=False)
+
+    def live_pod(self, namespace: str, name: str) -> PodLookup:
+        """Ask the API server for a pod.
+
+        Raises:
+            ApiError: It does not answer.
+            InvalidFieldError: The pod cannot be read.
+        """
+        known = self._ledgers.known(namespace)
+        barrier = 0 if known is None else known.min_pod_version
+        try:
+            raw = self._api.get(PODS, name, namespace=namespace)
+        except NotFoundError:
+            return PodLookup(None, barrier, is_live=True)
+        return PodLookup(Pod.from_stored(raw), barrier, is_live=True)
+
+    def ledger(self, namespace: str) -> LedgerVersion | None:
+        """Return the namespace's ledger as last known; None when none is."""
+        return self._ledgers.known(namespace)

@@ -1,0 +1,165 @@
+"""Decoders that make only those fields of an object that quota reads.
+
+A pod as the API server sends it is thousands of bytes, of which quota reads a few hundred: the
+rest (environment, volumes, probes, managedFields) is skipped without becoming Python values.
+What is read is decoded as `codec.decode_object` decodes it: numbers are never floats, and leaves
+are whatever was written, so that `webhook.quota` says in its own words what is wrong with one.
+An object whose structure is not that of its kind is decoded as a whole, for the same reason.
+
+A field that `webhook.quota.objects.model` newly reads has to be added here; the tests compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, TypedDict
+
+import msgspec
+
+from webhook.jsonfields.encoding import NumberText
+from webhook.kube.api import Object
+from webhook.kube.codec import decode_object
+
+Decode: TypeAlias = Callable[[bytes], Object]
+
+
+class _Metadata(TypedDict, total=False):
+    namespace: Any
+    name: Any
+    generateName: Any
+    uid: Any
+    resourceVersion: Any
+    creationTimestamp: Any
+    generation: Any
+    labels: dict[str, Any] | None
+    annotations: dict[str, Any] | None
+    deletionTimestamp: Any
+    deletionGracePeriodSeconds: Any
+
+
+class _Resources(TypedDict, total=False):
+    requests: dict[str, Any] | None
+    limits: dict[str, Any] | None
+
+
+class _Container(TypedDict, total=False):
+    name: Any
+    restartPolicy: Any
+    resources: _Resources | None
+
+
+class _Gate(TypedDict, total=False):
+    name: Any
+
+
+class _AffinityTerm(TypedDict, total=False):
+    namespaces: list[Any] | None
+    namespaceSelector: dict[str, Any] | None
+
+
+class _WeightedTerm(TypedDict, total=False):
+    podAffinityTerm: _AffinityTerm | None
+
+
+class _PodAffinity(TypedDict, total=False):
+    requiredDuringSchedulingIgnoredDuringExecution: list[_AffinityTerm | None] | None
+    preferredDuringSchedulingIgnoredDuringExecution: list[_WeightedTerm | None] | None
+
+
+class _Affinity(TypedDict, total=False):
+    podAffinity: _PodAffinity | None
+    podAntiAffinity: _PodAffinity | None
+
+
+class _PodSpec(TypedDict, total=False):
+    nodeName: Any
+    priority: Any
+    priorityClassName: Any
+    activeDeadlineSeconds: Any
+    containers: list[_Container | None] | None
+    initContainers: list[_Container | None] | None
+    overhead: dict[str, Any] | None
+    resources: _Resources | None
+    schedulingGates: list[_Gate | None] | None
+    affinity: _Affinity | None
+
+
+class _ContainerStatus(TypedDict, total=False):
+    name: Any
+    resources: _Resources | None
+    allocatedResources: dict[str, Any] | None
+
+
+class _Condition(TypedDict, total=False):
+    type: Any
+    status: Any
+    reason: Any
+    observedGeneration: Any
+
+
+class _PodStatus(TypedDict, total=False):
+    phase: Any
+    qosClass: Any
+    nominatedNodeName: Any
+    resources: _Resources | None
+    allocatedResources: dict[str, Any] | None
+    containerStatuses: list[_ContainerStatus | None] | None
+    initContainerStatuses: list[_ContainerStatus | None] | None
+    conditions: list[_Condition | None] | None
+
+
+class _Pod(TypedDict, total=False):
+    metadata: _Metadata | None
+    spec: _PodSpec | None
+    status: _PodStatus | None
+
+
+class _ScopeSelector(TypedDict, total=False):
+    matchExpressions: list[Any] | None
+
+
+class _QuotaSpec(TypedDict, total=False):
+    hard: dict[str, Any] | None
+    scopes: list[Any] | None
+    scopeSelector: _ScopeSelector | None
+
+
+class _QuotaStatus(TypedDict, total=False):
+    hard: dict[str, Any] | None
+    used: dict[str, Any] | None
+
+
+class _Quota(TypedDict, total=False):
+    metadata: _Metadata | None
+    spec: _QuotaSpec | None
+    status: _QuotaStatus | None
+
+
+class _Namespace(TypedDict, total=False):
+    metadata: _Metadata | None
+
+
+def _decoder(shape: type[Mapping[str, object]]) -> Decode:
+    decoder: Final = msgspec.json.Decoder(shape, float_hook=NumberText)
+
+    def decode(data: bytes) -> Object:
+        try:
+            return decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return decode_object(data)
+
+    return decode
+
+
+decode_pod: Final = _decoder(_Pod)
+"""Decode what `Pod.from_object` reads of a pod.
+
+Raises:
+    BadRequestError: The text is not a JSON object.
+"""
+
+decode_quota: Final = _decoder(_Quota)
+"""Decode what `ResourceQuota.from_object` reads of a quota; raises as `decode_pod`."""
+
+decode_namespace: Final = _decoder(_Namespace)
+"""Decode the metadata of a namespace; raises as `decode_pod`."""

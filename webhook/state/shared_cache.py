@@ -1,0 +1,181 @@
+"""Cache of shared quotas, and which of them concern a namespace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, ApiError, ClusterApi, NotFoundError
+from webhook.kube.informer import Change, Informer, InformerTimings
+from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
+from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion, read_shared_quota
+
+_TTL_SECONDS: Final = 5.0
+
+Specs: TypeAlias = tuple[ClusterQuota | UnreadableClusterQuota, ...]
+"""What the owners of shared quotas wrote, sorted by name; the same object while nobody changes it,
+however often what is granted changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedQuotaView:
+    """The shared quotas that concern one namespace.
+
+    Attributes:
+        quotas: Those that can be read, by their names in ledgers.
+        errors: Why the others cannot, one sentence each.
+    """
+
+    quotas: tuple[ResourceQuota, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+NONE_SELECTED: Final = SharedQuotaView()
+
+
+class SharedQuotaCache:
+    """The shared quotas of a cluster. Safe to use from several threads.
+
+    Where the kind is not installed there are none.
+
+    Args:
+        api: The API server, to ask when nothing is heard of it.
+        store: Where what is heard is kept aside too.
+        timing: Clock and pauses of the informer.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        store: SharedQuotaStore,
+        *,
+        timing: InformerTimings = InformerTimings(),
+    ) -> None:
+        self._api = api
+        self._clock = timing.clock
+        self._lock = threading.Lock()
+        self._by_key: dict[str, ClusterQuota | UnreadableClusterQuota] = {}
+        self._specs: Specs = ()
+        self._listed: tuple[float, Specs] | None = None
+        self._on_specs: list[Callable[[], None]] = []
+        self.informer: Final[Informer[SharedQuotaVersion]] = store.follow(timing)
+        self.informer.add_handler(self._note)
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the kind is not installed, as far as was heard last."""
+        return isinstance(self.informer.last_error, NotFoundError)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known which there are."""
+        return self.informer.has_synced or self.is_absent
+
+    @property
+    def specs(self) -> Specs:
+        """What their owners wrote, as it was last seen."""
+        return self._specs
+
+    def on_specs(self, handler: Callable[[], None]) -> None:
+        """Call `handler`, on the informer's thread, when an owner has changed something."""
+        self._on_specs.append(handler)
+
+    def staleness_errors(self, stale_seconds: float) -> tuple[str, ...]:
+        """Say why it is not known which there are, though the cache may have some.
+
+        One that has not heard of the API server for so long is compared with a list that is asked
+        for now: whoever finds them different decides nothing.
+        """
+        if not self.informer.has_synced:
+            return () if self.is_absent else ("the shared quotas have not been listed yet",)
+        age = self.informer.last_event_age_seconds
+        if self.is_absent or (self.informer.is_following and age <= stale_seconds):
+            return ()
+        try:
+            is_current = self._is_as(self._live())
+        except ApiError as err:
+            return (f"the shared quotas cannot be listed: {err.message}",)
+        except InvalidFieldError as err:
+            return (f"the shared quotas cannot be listed: {err}",)
+        return () if is_current else ("the shared quotas have changed",)
+
+    def newest(self) -> Specs:
+        """Ask the API server for all that there are now.
+
+        Raises:
+            ApiError: It does not answer.
+            InvalidFieldError: One cannot be read, not even its name.
+        """
+        try:
+            found = self._api.list(CLUSTER_DEFERRED_QUOTAS).items
+        except NotFoundError:
+            return ()
+        return _sorted([read_shared_quota(raw).quota for raw in found])
+
+    def is_current(self) -> bool:
+        """Ask the API server whether the cache shows what there is now.
+
+        Raises:
+            ApiError: It does not answer.
+            InvalidFieldError: One cannot be read, not even its name.
+        """
+        return self._is_as(self.newest())
+
+    def _is_as(self, listed: Specs) -> bool:
+        known = self._specs
+        return len(listed) == len(known) and all(
+            one.is_same(other) for one, other in zip(listed, known, strict=True)
+        )
+
+    def selected(self, labels: Mapping[str, str]) -> SharedQuotaView:
+        """Return those that concern a namespace with these labels."""
+        return selected(self._specs, labels)
+
+    def _live(self) -> Specs:
+        now = self._clock()
+        known = self._listed
+        if known is not None and now - known[0] <= _TTL_SECONDS:
+            return known[1]
+        specs = self.newest()
+        self._listed = (now, specs)
+        return specs
+
+    def _note(self, change: Change[SharedQuotaVersion]) -> None:
+        with self._lock:
+            former = self._by_key.pop(change.key, None)
+            if change.new is not None:
+                self._by_key[change.key] = change.new.quota
+            elif change.type != "DELETED":
+                self._by_key[change.key] = UnreadableClusterQuota(
+                    change.key, change.uid, None, str(change.error)
+                )
+            present = self._by_key.get(change.key)
+            if present is not None and former is not None and former.is_same(present):
+                self._by_key[change.key] = former
+                return
+            self._specs = _sorted(list(self._by_key.values()))
+        for handler in self._on_specs:
+            handler()
+
+
+def selected(specs: Specs, labels: Mapping[str, str]) -> SharedQuotaView:
+    """Return those that concern a namespace with these labels."""
+    concerned = [one for one in specs if one.selects(labels)]
+    if not concerned:
+        return NONE_SELECTED
+    return SharedQuotaView(
+        tuple(one.quota for one in concerned if isinstance(one, ClusterQuota)),
+        tuple(_error_text(one) for one in concerned if isinstance(one, UnreadableClusterQuota)),
+    )
+
+
+def _sorted(specs: list[ClusterQuota | UnreadableClusterQuota]) -> Specs:
+    return tuple(sorted(specs, key=lambda one: one.name))
+
+
+def _error_text(one: UnreadableClusterQuota) -> str:
+    return f"ClusterDeferredQuota {one.name} cannot be read: {one.fault}"
