@@ -618,6 +618,14 @@ def opt_in(api: FakeClient, name: str) -> None:
     api.patch(NAMESPACES, name, {"metadata": {"labels": _DEFERRED}})
 
 
+def want_no_gates(harness: AdmissionHarness) -> None:
+    """Give the namespace `gating: never`: the bind of a pod that does not fit is denied."""
+    label = {"metadata": {"labels": {"deferredquota.io/gating": "never"}}}
+    harness.client.patch(NAMESPACES, NAMESPACE, label)
+    harness.catch_up()
+    harness.wait_until_settled()
+
+
 def opt_out(api: FakeClient, name: str) -> None:
     """Take the label away."""
     api.patch(NAMESPACES, name, {"metadata": {"labels": {"deferredquota.io/mode": None}}})

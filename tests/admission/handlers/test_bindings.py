@@ -16,6 +16,7 @@ from tests.admission.handlers.harness import (
     a_bind_review,
     a_review,
     eventually,
+    want_no_gates,
 )
 from tests.builders import a_binding, a_container, a_pod, a_quota, an_expression
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, ConflictError
@@ -425,6 +426,7 @@ def test_a_pod_that_cannot_be_looked_up_is_undecided(
 def test_a_resize_before_the_bind_is_charged_though_the_cache_has_not_seen_it(
     harness: AdmissionHarness,
 ) -> None:
+    want_no_gates(harness)
     uid = waiting(harness, cpu="1")
     harness.wait_until_settled()
     old = harness.stored(PODS, "web-1")

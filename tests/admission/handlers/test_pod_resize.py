@@ -7,7 +7,14 @@ from typing import cast
 import pytest
 
 from tests.admission.handlers.conftest import OpenHarness
-from tests.admission.handlers.harness import NAMESPACE, WAITING, AdmissionHarness, Reply, a_review
+from tests.admission.handlers.harness import (
+    NAMESPACE,
+    WAITING,
+    AdmissionHarness,
+    Reply,
+    a_review,
+    want_no_gates,
+)
 from tests.builders import a_container, a_container_status, a_pod, a_quota, an_expression
 from webhook.kube.api import PODS, RESOURCE_QUOTAS
 
@@ -144,6 +151,7 @@ def test_only_what_grows_is_compared(open_harness: OpenHarness) -> None:
 def test_a_pod_that_waits_may_grow_beyond_the_quota_and_is_charged_at_its_bind(
     harness: AdmissionHarness,
 ) -> None:
+    want_no_gates(harness)
     old = running(harness, "1", node="")
     assert resize_in_fact(harness, old, "3").allowed
     assert harness.reserved() == {}
@@ -176,6 +184,7 @@ def test_a_resize_that_overtakes_the_bind_of_its_pod_is_charged(harness: Admissi
 def test_a_dry_run_tells_the_truth_and_writes_nothing(
     harness: AdmissionHarness, cpu: str, fits: bool, node: str
 ) -> None:
+    want_no_gates(harness)
     old = running(harness, "1", node=node)
     before = harness.cluster.resource_version
     reply = resize(harness, old, cpu, dry_run=True)

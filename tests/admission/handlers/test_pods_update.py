@@ -7,7 +7,13 @@ from typing import cast
 import pytest
 
 from tests.admission.handlers.conftest import OpenHarness
-from tests.admission.handlers.harness import NAMESPACE, AdmissionHarness, Reply, a_review
+from tests.admission.handlers.harness import (
+    NAMESPACE,
+    AdmissionHarness,
+    Reply,
+    a_review,
+    want_no_gates,
+)
 from tests.builders import a_quota
 from webhook.admission.review import Phase
 from webhook.jsonfields.encoding import encode_json
@@ -125,12 +131,23 @@ def test_a_deadline_is_remembered_for_a_quota_that_comes_while_it_is_on_its_way(
 def test_a_pod_that_waits_may_get_any_deadline_and_is_charged_at_its_bind(
     scoped: AdmissionHarness,
 ) -> None:
+    want_no_gates(scoped)
     old = a_stored(scoped, "3", node="")
     assert flip_in_fact(scoped, old, 60).allowed
     assert scoped.reserved("short") == {}
     scoped.catch_up()
     reply = scoped.bind("web-1", uid="uid-web-1")
     assert str(reply.message).startswith("exceeded quota: short, requested: requests.cpu=3")
+
+
+def test_an_ungated_pod_is_reserved_for_what_its_deadline_makes_it_take(
+    scoped: AdmissionHarness,
+) -> None:
+    reply = flip(scoped, a_stored(scoped, "3", node=""), 60)
+    assert str(reply.message).startswith("exceeded quota: short, requested: requests.cpu=3")
+    assert flip(scoped, a_stored(scoped, "2", name="web-2", node=""), 60).allowed
+    assert scoped.reserved("short") == {"requests.cpu": "2"}
+    assert scoped.reservations()["web-2"]["door"] == "Release"
 
 
 def test_a_bind_that_overtakes_a_deadline_is_charged_in_both_quotas(
@@ -148,6 +165,7 @@ def test_a_bind_that_overtakes_a_deadline_is_charged_in_both_quotas(
 def test_a_dry_run_tells_the_truth_and_writes_nothing(
     scoped: AdmissionHarness, cpu: str, node: str
 ) -> None:
+    want_no_gates(scoped)
     old = a_stored(scoped, cpu, node=node)
     before = scoped.cluster.resource_version
     reply = flip(scoped, old, 60, dry_run=True)

@@ -161,3 +161,18 @@ def test_one_that_needs_a_quota_waits_for_it(
             neighbour.delete(name)
         team.quota(hard={"requests.cpu": WHOLE_NODE})
         eventually(lambda: team.node_of("web"), "it runs, now that there is a quota")
+
+
+def test_one_that_was_let_through_changes_only_within_its_quotas(
+    own_plane: ControlPlane, team: Tenant
+) -> None:
+    """It waits for a claim that its owner makes when the change is done, and would evict then."""
+    team.quota(hard={"requests.cpu": "10"}, scopes=["NotTerminating"])
+    team.quota("p2", hard={"requests.cpu": "0"}, scopes=["Terminating"])
+    lacks = {"name": "data", "persistentVolumeClaim": {"claimName": "comes-later"}}
+    asked_by_alice(own_plane, team, volumes=[lacks])
+    eventually(
+        lambda: not team.seen("web").body["spec"].get("schedulingGates"), "it is let through"
+    )
+    moved, grown = team.set_deadline("web", 5000), team.resize("web", "11")
+    assert [moved.code, grown.code] == [403, 403], f"{moved}, {grown}"

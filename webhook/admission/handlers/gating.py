@@ -43,7 +43,6 @@ from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, to_queued_
 from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.well_known import (
     AUTO_GATING,
-    NEVER_GATING,
     SCHEDULING_GATE,
     UNEVALUATED,
     UNEVALUATED_LABEL,
@@ -132,7 +131,9 @@ def _decide(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> _Ga
     waiters = [
         to_queued_pod(form, SCHEDULING_GATE, since=0, terms=terms) for form in _storable_forms(pod)
     ]
-    needs_gate = any(waiter.needs_gate for waiter in waiters) and not _is_spared(context, request)
+    needs_gate = any(waiter.needs_gate for waiter in waiters) and not pods.wants_no_gates(
+        context, request
+    )
     said = _evaluate(context, request, pod, quotas)
     if said is None:
         decision, gate = _with_gate(raw, pod) if needs_gate else (NOT_GATED.decision, ())
@@ -147,16 +148,6 @@ def _decide(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> _Ga
         return _GatingDecision("ungated", patch, frozenset({UNGATED_ANNOTATION}))
     decision, gate = _with_gate(raw, pod)
     return _GatingDecision(decision, gate, warnings=said.warnings)
-
-
-def _is_spared(context: HandlerContext, request: AdmissionRequest) -> bool:
-    """Return whether the namespace wants no gates.
-
-    The registration leaves such namespaces out, but by the label's name of today only.
-    """
-    labels = context.view.labels(request.namespace)
-    configured = context.current_configuration().gating
-    return labels is not None and gating_of(labels, configured) == NEVER_GATING
 
 
 def _queue_criteria(context: HandlerContext, quotas: NamespaceQuotaView) -> QueueCriteria:

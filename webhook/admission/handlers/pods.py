@@ -42,6 +42,7 @@ from webhook.quota.objects.names import is_uid, object_name_errors
 from webhook.quota.objects.qos import forged_qos_class
 from webhook.quota.shared.cluster_quotas import PREFIX
 from webhook.state.quota_cache import NamespaceQuotaView
+from webhook.state.well_known import NEVER_GATING, gating_of
 
 NODES_GROUP: Final = "system:nodes"
 """The group of kubelets."""
@@ -195,7 +196,29 @@ def charge_update(
     claim = claim_for_update(old, new, quotas.deferred, source=source)
     if claim is None and not may_increase_usage(old, new):
         return charging.NOTHING_CHARGED
+    if claim is not None and claim.is_intent and _is_ungated(context, request, old):
+        claim = replace(claim, source=ReservationSource.RELEASE, is_intent=False)
     return charging.charge(context, request, claim, quotas, deadline)
+
+
+def wants_no_gates(context: HandlerContext, request: AdmissionRequest) -> bool:
+    """Return whether the namespace wants no gates.
+
+    The registration of the gating handler leaves such namespaces out, but by the label's name of
+    today only.
+    """
+    labels = context.view.labels(request.namespace)
+    configured = context.current_configuration().gating
+    return labels is not None and gating_of(labels, configured) == NEVER_GATING
+
+
+def _is_ungated(context: HandlerContext, request: AdmissionRequest, waiting: Pod) -> bool:
+    """Return whether a scheduler may have a pod without a node because it fits its quotas.
+
+    For a change that does not fit, the scheduler would evict other pods, and the bind would be
+    denied. So the change is reserved for, as a release is, or denied.
+    """
+    return not managed_metadata.is_gated(waiting) and not wants_no_gates(context, request)
 
 
 def _require_identity(pod: Pod, field: str) -> None:
