@@ -475,3 +475,10 @@ def test_nothing_is_put_into_what_is_being_deleted(wish: dict[str, Any], words: 
     with pytest.raises(InstallError, match=re.escape(f"Namespace {SYSTEM}: {words}")):
         run(twin, **wish)
     assert twin.written == []
+
+
+def test_a_dry_run_counts_every_object_once() -> None:
+    twin = Twin()
+    changes, lines = run(twin, dry_run=True)
+    assert changes == len([line for line in lines if line.endswith("would be created")])
+    assert len(set(lines)) == len(lines)

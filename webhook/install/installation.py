@@ -161,7 +161,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
     redirection = Redirection(api, applier, report, parts.registrations)
     try:
         left_out_now = replace(settings, exempt_namespaces=_exempt_now(api, parts, settings))
-        early = _render(wish, mask, left_out_now).identities
+        early = parts.identities if wish.dry_run else _render(wish, mask, left_out_now).identities
         _prepare(api, applier, wish, replace(parts, identities=early), report)
         if wish.url:
             redirection.trust(wish.ca_pem or b"")
@@ -176,7 +176,8 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
         _redirect(api, wish, redirection, parts.registrations)
         before = applier.changes
         applier.apply_all((*parts.stamps, *parts.registrations))
-        apply_identities(api, parts.identities, applier, report)
+        if early != parts.identities:
+            apply_identities(api, parts.identities, applier, report)
         if applier.changes > before and not wish.dry_run:
             wish.patience.begin().wait_for_caches()  # the guards, until every API server knows them
         if not wish.waits and (narrowed or installed not in {None, configuration}):
