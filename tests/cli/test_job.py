@@ -24,7 +24,7 @@ from tests.operations.test_job_usage import a_pod_of_the_job, a_sample
 from webhook.cli import ExitCode, cli
 from webhook.cli.exit_codes import CommandError
 from webhook.cli.job import resize_on, rules_for, wanted_of
-from webhook.cli.job_reports import interruptible
+from webhook.cli.printing.job_report import interruptible
 from webhook.fakecluster.rest.apiserver import ApiServer
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import (
@@ -36,7 +36,7 @@ from webhook.kube.api import (
     UnreachableError,
 )
 from webhook.kube.kinds import Kind
-from webhook.operations.job_usage import POD_METRICS, NoUsageError
+from webhook.operations.jobs.usage import POD_METRICS, NoUsageError
 from webhook.quota.amounts.resources import to_text
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from webhook.fakecluster.storage.admission_hook import WriteRequest
 from webhook.kube.api import JOBS, ClusterApi, InvalidError
 from webhook.kube.api import Object as ApiObject
 from webhook.kube.errors import FieldCause
-from webhook.operations.job_planning import Order
+from webhook.operations.jobs.planning import Order
 from webhook.operations.retry import RetryPolicy
 from webhook.quota.amounts.resources import parse_resource_list
 from webhook.quota.jobs import job_update_errors

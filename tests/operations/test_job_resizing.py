@@ -24,13 +24,13 @@ from webhook.kube.api import (
     UnavailableError,
 )
 from webhook.kube.kinds import Kind
-from webhook.operations.job_planning import (
+from webhook.operations.jobs.planning import (
     Order,
     ResizeRefusedError,
     check_on_server,
     plan_resize,
 )
-from webhook.operations.job_resizing import Resized, ResizeFailedError, resize
+from webhook.operations.jobs.resizing import Resized, ResizeFailedError, resize
 from webhook.operations.retry import silent
 
 

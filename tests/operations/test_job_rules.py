@@ -23,9 +23,9 @@ from webhook.kube.api import (
     Revision,
     UnavailableError,
 )
-from webhook.operations.job_planning import Order, Plan, ResizeRefusedError, plan_resize
-from webhook.operations.job_resizing import resize
-from webhook.operations.job_rules import ClusterRules
+from webhook.operations.jobs.planning import Order, Plan, ResizeRefusedError, plan_resize
+from webhook.operations.jobs.resizing import resize
+from webhook.operations.jobs.rules import ClusterRules
 from webhook.policy import compile_policy
 
 HEAD = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"

@@ -16,8 +16,8 @@ from tests.operations.jobs import STARTED, World, wanted
 from tests.operations.scenes import NAMESPACE, load
 from webhook.admission.review import Phase
 from webhook.config import load_configuration
-from webhook.operations.job_planning import Order, ResizeRefusedError, plan_resize
-from webhook.operations.job_rules import ClusterRules
+from webhook.operations.jobs.planning import Order, ResizeRefusedError, plan_resize
+from webhook.operations.jobs.rules import ClusterRules
 from webhook.policy import compile_policy
 from webhook.quota.jobs.resize_plan import with_changes
 

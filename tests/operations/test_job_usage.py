@@ -13,7 +13,7 @@ from webhook.kube.api import (
     NotFoundError,
     UnavailableError,
 )
-from webhook.operations.job_usage import (
+from webhook.operations.jobs.usage import (
     POD_METRICS,
     NoUsageError,
     percentile,

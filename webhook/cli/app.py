@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "job": ("webhook.cli.commands.jobs:job", "Change the resources of Jobs."),
     "doctor": ("webhook.cli.commands.namespaces:doctor", "Look a cluster over."),
     "certs": ("webhook.cli.commands.files:certs", "Make and show serving certificates."),
-    "version": ("webhook.cli.version:version", "Show the version."),
+    "version": ("webhook.cli.commands.version:version", "Show the version."),
 }
 """Name → where the command is, and its line in the help."""
 

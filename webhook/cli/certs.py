@@ -11,7 +11,7 @@ import click
 from cryptography.hazmat.primitives import hashes
 
 from webhook.cli.exit_codes import ExitCode, InputError, printable
-from webhook.cli.output import print_json
+from webhook.cli.printing.output import print_json
 from webhook.tls.bootstrap import (
     CertificateDirectory,
     CertificateSpec,

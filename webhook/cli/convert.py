@@ -11,7 +11,7 @@ import yaml
 
 from webhook.cli.exit_codes import InputError, printable, shortened
 from webhook.cli.inputs import manifest_files, read_input
-from webhook.cli.output import print_json
+from webhook.cli.printing.output import print_json
 from webhook.jsonfields.encoding import InvalidJsonError, NumberText, encode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents

@@ -10,7 +10,7 @@ import click
 
 from webhook.cli.cluster_options import live_cluster, progress, raise_unless_ended
 from webhook.cli.exit_codes import ExitCode, confirm, printable
-from webhook.cli.reports import print_structured
+from webhook.cli.printing.output import print_structured
 from webhook.kube.api import ApiError, ClusterApi, UnauthorizedError, UnavailableError
 from webhook.operations.disable import OptedOut, Released, opt_out, preview, to_be_released
 from webhook.operations.retry import RetryPolicy

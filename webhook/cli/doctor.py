@@ -20,7 +20,7 @@ from webhook.cli.cluster_options import (
     snapshot_cluster,
 )
 from webhook.cli.exit_codes import ExitCode, InputError
-from webhook.cli.reports import print_structured
+from webhook.cli.printing.output import print_structured
 from webhook.config import Configuration, TerminatingPods
 from webhook.kube.api import ClusterApi
 from webhook.operations.deployments import system_namespace_of

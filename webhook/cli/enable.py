@@ -18,9 +18,9 @@ from webhook.cli.cluster_options import (
     raise_unless_ended,
     snapshot_cluster,
 )
-from webhook.cli.enable_reports import Outcome, print_text, report_of
 from webhook.cli.exit_codes import ExitCode
-from webhook.cli.reports import print_structured
+from webhook.cli.printing.enable_report import Outcome, print_text, report_of
+from webhook.cli.printing.output import print_structured
 from webhook.config import Configuration, MustSpecify, TerminatingPods
 from webhook.kube.api import ClusterApi, ForbiddenError, UnauthorizedError
 from webhook.operations.cluster_quotas import Company, company_of

@@ -10,14 +10,20 @@ import click
 from webhook.cli.cluster_context import configuration_of
 from webhook.cli.cluster_options import RefusedError, live_cluster, progress
 from webhook.cli.exit_codes import ExitCode, InputError, printable
-from webhook.cli.job_reports import Warnings, ending_of, interruptible, print_plan, print_resized
+from webhook.cli.printing.job_report import (
+    Warnings,
+    ending_of,
+    interruptible,
+    print_plan,
+    print_resized,
+)
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import CONFIG_MAPS, JOBS, ClusterApi, ForbiddenError, NotFoundError
 from webhook.operations.deployments import system_namespace_of
-from webhook.operations.job_planning import Order, ResizeRefusedError, check_on_server, plan_resize
-from webhook.operations.job_resizing import ResizeFailedError, resize
-from webhook.operations.job_rules import ClusterRules
-from webhook.operations.job_usage import NoUsageError, usage_of_job, wanted_by_usage
+from webhook.operations.jobs.planning import Order, ResizeRefusedError, check_on_server, plan_resize
+from webhook.operations.jobs.resizing import ResizeFailedError, resize
+from webhook.operations.jobs.rules import ClusterRules
+from webhook.operations.jobs.usage import NoUsageError, usage_of_job, wanted_by_usage
 from webhook.operations.retry import RetryPolicy
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.jobs.resize_plan import DesiredResources, container_names

@@ -8,8 +8,8 @@ import click
 
 from webhook.cli.cluster_options import live_cluster, snapshot_cluster
 from webhook.cli.exit_codes import ExitCode, printable
-from webhook.cli.reports import print_structured
-from webhook.cli.shadow_reports import entry_of, print_text
+from webhook.cli.printing.output import print_structured
+from webhook.cli.printing.shadow_report import entry_of, print_text
 from webhook.kube.api import ClusterApi
 from webhook.operations.shadow_mode import all_watched, begin_anew
 

@@ -23,7 +23,7 @@ from tests.operations.jobs import an_order
 from webhook.cli import ExitCode, cli
 from webhook.kube.api import JOBS, ConflictError
 from webhook.kube.rest import RestClient, load_config
-from webhook.operations.job_planning import Order, check_on_server, plan_resize
+from webhook.operations.jobs.planning import Order, check_on_server, plan_resize
 from webhook.state.well_known import GATING_LABEL, NEVER_GATING
 
 pytestmark = pytest.mark.timeout(240)

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from webhook.cli.exit_codes import printable
-from webhook.cli.output import print_table
+from webhook.cli.printing.output import print_table
 from webhook.jsonfields.fields import InvalidFieldError, timestamp
 from webhook.operations.shadow_mode import Watched
 from webhook.quota.amounts.quantity import Quantity

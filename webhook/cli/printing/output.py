@@ -1,4 +1,4 @@
-"""Results on standard output: JSON for programs, aligned tables for people."""
+"""Results on standard output: JSON and YAML for programs, aligned tables for people."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 import msgspec
+import yaml
 
 from webhook.cli.exit_codes import printable
 from webhook.jsonfields.encoding import encode_json
@@ -14,6 +15,14 @@ from webhook.jsonfields.encoding import encode_json
 def print_json(value: object) -> None:
     """Print plain values as indented JSON."""
     click.echo(msgspec.json.format(encode_json(value), indent=2))
+
+
+def print_structured(value: object, output: str) -> None:
+    """Print plain values as JSON or as YAML."""
+    if output == "json":
+        print_json(value)
+    else:
+        click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def print_table(

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import click
 
 from webhook.cli.exit_codes import CommandError, ExitCode, printable
-from webhook.cli.reports import print_structured
+from webhook.cli.printing.output import print_structured
 from webhook.kube.api import ApiError, RequestTimeoutError, UnavailableError
-from webhook.operations.job_planning import Plan, ResizeRefusedError
-from webhook.operations.job_resizing import Resized, ResizeFailedError
+from webhook.operations.jobs.planning import Plan, ResizeRefusedError
+from webhook.operations.jobs.resizing import Resized, ResizeFailedError
 from webhook.quota.jobs.resize_plan import AmountChange, ContainerChange
 
 

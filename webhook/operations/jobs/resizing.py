@@ -23,7 +23,7 @@ from webhook.kube.api import (
     Revision,
     UnavailableError,
 )
-from webhook.operations.job_planning import (
+from webhook.operations.jobs.planning import (
     Order,
     Plan,
     ResizeRefusedError,
@@ -31,7 +31,7 @@ from webhook.operations.job_planning import (
     plan_resize,
     refuse,
 )
-from webhook.operations.job_undoing import Undone, undo
+from webhook.operations.jobs.rollback import Undone, undo
 from webhook.operations.retry import Report, RetryPolicy, RetryTimer, silent
 from webhook.quota.jobs.resize_plan import (
     ContainerChange,

@@ -13,7 +13,7 @@ from webhook.kube.api import (
     Object,
     Revision,
 )
-from webhook.operations.job_rules import ClusterRules, Judgement, judge
+from webhook.operations.jobs.rules import ClusterRules, Judgement, judge
 from webhook.quota.jobs.resize_plan import (
     ContainerChange,
     DesiredResources,

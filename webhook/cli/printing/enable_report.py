@@ -9,7 +9,7 @@ import click
 
 from webhook.cli.cluster_context import finding_entry, finding_lines
 from webhook.cli.exit_codes import printable
-from webhook.cli.output import print_table
+from webhook.cli.printing.output import print_table
 from webhook.operations.enable_plan import Plan, QuotaPlan
 from webhook.operations.findings import Finding, Severity
 from webhook.state.well_known import DEFERRED_MODE

@@ -30,7 +30,7 @@ def version(output: str) -> None:
         "kubernetesRules": KUBERNETES_RULES,
     }
     if output == "json":
-        from webhook.cli.output import print_json  # noqa: PLC0415 - help must not wait for it
+        from webhook.cli.printing.output import print_json  # noqa: PLC0415 - help must not wait for it
 
         print_json({"schemaVersion": 1, **facts})
     else:

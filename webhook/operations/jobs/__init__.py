@@ -1,0 +1,1 @@
+"""Guarded changes of the resources of suspended Jobs."""
