@@ -15,6 +15,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, cast
 
 from webhook.fakecluster.storage import FakeClient, FakeCluster
@@ -34,6 +35,7 @@ from webhook.kube.api import (
     TooManyRequestsError,
     UnavailableError,
     UnreachableError,
+    WatchEvent,
     object_key,
 )
 
@@ -116,6 +118,36 @@ class Reactor:
         )
 
 
+class PausedWatch:
+    """A watch whose events wait until `flows` is set."""
+
+    def __init__(self, inner: FakeWatch, flows: threading.Event) -> None:
+        self._inner = inner
+        self._flows = flows
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> WatchEvent:
+        event = next(self._inner)
+        self._flows.wait()
+        return event
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
 class ReactiveClient(FakeClient):
     """A `FakeClient` that records its calls and passes them through reactions.
 
@@ -131,6 +163,7 @@ class ReactiveClient(FakeClient):
         self._lock = threading.Lock()
         self._number = 0
         self._reactors: tuple[Reactor, ...] = ()
+        self._flows: dict[tuple[Kind, str], threading.Event] = {}
 
     def on(
         self,
@@ -163,6 +196,15 @@ class ReactiveClient(FakeClient):
         like = Reactor(self, verb, kind, lambda _call, proceed: proceed(), subresource, None)
         return [call for call in tuple(self.calls) if like.matches(call)]
 
+    def pause(self, kind: Kind, field_selector: str = "") -> None:
+        """Let no further event of the watches of a kind through."""
+        self._flow(kind, field_selector).clear()
+
+    def resume(self) -> None:
+        """Let all events through again, in their order."""
+        for flow in tuple(self._flows.values()):
+            flow.set()
+
     def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
         call = Call(verb="get", kind=kind, name=name, namespace=namespace)
         act = super().get
@@ -183,7 +225,9 @@ class ReactiveClient(FakeClient):
     def watch(self, kind: Kind, **options: Any) -> FakeWatch:
         call = _of_many("watch", kind, options)
         act = super().watch
-        return self._send(call, lambda sent: act(kind, **sent.options))
+        inner = self._send(call, lambda sent: act(kind, **sent.options))
+        flow = self._flow(kind, options.get("field_selector", ""))
+        return cast("FakeWatch", PausedWatch(inner, flow))
 
     def create(self, kind: Kind, obj: Object, **options: Any) -> Revision:
         act = super().create
@@ -230,6 +274,14 @@ class ReactiveClient(FakeClient):
         call = _of_object("create", BINDINGS, binding, options)
         self._send(call, lambda sent: act(sent.body, namespace=namespace, **sent.options))
 
+    def _flow(self, kind: Kind, field_selector: str) -> threading.Event:
+        with self._lock:
+            flow = self._flows.get((kind, field_selector))
+            if flow is None:
+                flow = self._flows[kind, field_selector] = threading.Event()
+                flow.set()
+            return flow
+
     def _send(self, call: Call, act: Callable[[Call], T]) -> T:
         with self._lock:
             self._number += 1
@@ -271,7 +323,7 @@ def fail(error: Callable[[], BaseException] | BaseException) -> Reaction:
 
 def unreachable(call: Call, _proceed: Proceed) -> None:
     """Let the call not get to the server."""
-    raise UnreachableError(f"no route for {call}")
+    raise UnreachableError(f"no route to the {call.kind.plural}")
 
 
 def unavailable(call: Call, _proceed: Proceed) -> None:

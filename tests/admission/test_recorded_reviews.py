@@ -11,11 +11,11 @@ import pytest
 from tests.admission.handlers.harness import (
     AdmissionHarness,
     Reply,
-    ScriptedClient,
     a_namespace,
     new_cluster,
 )
 from tests.admission.reviews import phase_of, recorded, recorded_names
+from tests.reactions import ReactiveClient
 from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS
 from webhook.kube.kinds import Kind
 from webhook.runtime import Engine
@@ -87,7 +87,7 @@ def stored() -> list[tuple[Kind, Object]]:
 def harness() -> Iterator[AdmissionHarness]:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace(NAMESPACE)), *stored()])
-    line = ScriptedClient(cluster)
+    line = ReactiveClient(cluster)
     engine = Engine(line, Metrics())
     engine.start()
     try:

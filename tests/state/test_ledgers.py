@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.admission.handlers.harness import ScriptedClient, a_namespace, new_cluster
+from tests.admission.handlers.harness import a_namespace, new_cluster
+from tests.reactions import ReactiveClient
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS, ConflictError, NotFoundError
 from webhook.quota.amounts.quantity import Quantity
@@ -23,10 +24,10 @@ def counted(used: str) -> Ledger:
 
 
 @pytest.fixture
-def line() -> ScriptedClient:
+def line() -> ReactiveClient:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace())])
-    return ScriptedClient(cluster)
+    return ReactiveClient(cluster)
 
 
 def made(store: LedgerStore) -> LedgerVersion:
@@ -35,25 +36,25 @@ def made(store: LedgerStore) -> LedgerVersion:
     return version
 
 
-def test_nothing_is_known_before_anything_was_read(line: ScriptedClient) -> None:
+def test_nothing_is_known_before_anything_was_read(line: ReactiveClient) -> None:
     store = LedgerStore(line)
     assert (store.known(NS), store.fetch(NS)) == (None, None)
 
 
-def test_a_new_ledger_has_nothing_counted(line: ScriptedClient) -> None:
+def test_a_new_ledger_has_nothing_counted(line: ReactiveClient) -> None:
     store = LedgerStore(line)
     version = made(store)
     assert (version.ledger, version.min_pod_version) == (None, 0)
     assert store.known(NS) == version == store.fetch(NS)
 
 
-def test_creating_what_somebody_else_created_reads_it(line: ScriptedClient) -> None:
+def test_creating_what_somebody_else_created_reads_it(line: ReactiveClient) -> None:
     first = LedgerStore(line)
     written = first.write(NS, made(first), counted("1"))
     assert made(LedgerStore(line)) == written
 
 
-def test_what_is_written_is_read_and_known_without_asking(line: ScriptedClient) -> None:
+def test_what_is_written_is_read_and_known_without_asking(line: ReactiveClient) -> None:
     store = LedgerStore(line)
     written = store.write(NS, made(store), counted("1"))
     line.calls.clear()
@@ -63,7 +64,7 @@ def test_what_is_written_is_read_and_known_without_asking(line: ScriptedClient) 
     assert written.ledger == counted("1")
 
 
-def test_a_write_over_another_version_changes_nothing(line: ScriptedClient) -> None:
+def test_a_write_over_another_version_changes_nothing(line: ReactiveClient) -> None:
     store, other = LedgerStore(line), LedgerStore(line)
     old = made(store)
     newest = other.write(NS, old, counted("1"))
@@ -72,7 +73,7 @@ def test_a_write_over_another_version_changes_nothing(line: ScriptedClient) -> N
     assert store.fetch(NS) == newest
 
 
-def test_an_older_read_does_not_replace_what_is_known(line: ScriptedClient) -> None:
+def test_an_older_read_does_not_replace_what_is_known(line: ReactiveClient) -> None:
     store = LedgerStore(line)
     old = made(store)
     newest = store.write(NS, old, counted("1"))
@@ -80,7 +81,7 @@ def test_an_older_read_does_not_replace_what_is_known(line: ScriptedClient) -> N
     assert store.known(NS) == newest
 
 
-def test_a_deleted_ledger_is_forgotten_and_a_new_one_is_another(line: ScriptedClient) -> None:
+def test_a_deleted_ledger_is_forgotten_and_a_new_one_is_another(line: ReactiveClient) -> None:
     store = LedgerStore(line)
     old = store.write(NS, made(store), counted("1"))
     line.delete(QUOTA_LEDGERS, "ledger", namespace=NS)
@@ -94,7 +95,7 @@ def test_a_deleted_ledger_is_forgotten_and_a_new_one_is_another(line: ScriptedCl
         store.write(NS, old, counted("1"))
 
 
-def test_namespaces_have_ledgers_of_their_own(line: ScriptedClient) -> None:
+def test_namespaces_have_ledgers_of_their_own(line: ReactiveClient) -> None:
     store = LedgerStore(line)
     version = made(store)
     line.create(NAMESPACES, a_namespace("team-b"))

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.admission.handlers.harness import ScriptedClient, a_namespace, new_cluster
+from tests.admission.handlers.harness import a_namespace, new_cluster
+from tests.reactions import ReactiveClient
 from tests.state.test_ledgers import NS, counted, made
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.jsonfields.encoding import encode_json
@@ -31,14 +32,14 @@ CPU = {"requests.cpu": Quantity.parse("250m")}
 
 
 @pytest.fixture
-def line() -> ScriptedClient:
+def line() -> ReactiveClient:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace())])
-    return ScriptedClient(cluster)
+    return ReactiveClient(cluster)
 
 
 @pytest.fixture
-def store(line: ScriptedClient) -> LedgerStore:
+def store(line: ReactiveClient) -> LedgerStore:
     return LedgerStore(line)
 
 
@@ -87,7 +88,7 @@ def deletion(*, uid: str = "a", version: int) -> Change[LazyLedger]:
 
 class TestOnTheCluster:
     def test_what_another_process_writes_is_known_without_asking(
-        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         other = LedgerStore(line)
         written = other.write(NS, made(other), holding("p1", "p2"))
@@ -99,7 +100,7 @@ class TestOnTheCluster:
         assert other.fetch(NS) == following
 
     def test_what_was_there_before_is_known_from_the_list(
-        self, line: ScriptedClient, store: LedgerStore
+        self, line: ReactiveClient, store: LedgerStore
     ) -> None:
         other = LedgerStore(line)
         written = other.write(NS, made(other), counted("1"))
@@ -110,7 +111,7 @@ class TestOnTheCluster:
         follower.stop()
 
     def test_an_own_write_is_known_until_something_newer_comes(
-        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         line.pause(QUOTA_LEDGERS, "metadata.name=ledger")
         own = store.write(NS, made(store), counted("1"))
@@ -123,7 +124,7 @@ class TestOnTheCluster:
         assert store.known(NS) == newer
 
     def test_a_deleted_ledger_is_forgotten(
-        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         store.write(NS, made(store), counted("1"))
         gone = line.delete(QUOTA_LEDGERS, "ledger", namespace=NS)
@@ -133,7 +134,7 @@ class TestOnTheCluster:
         assert store.known(NS) == new
 
     def test_a_ledger_that_cannot_be_read_is_not_known_and_reported_by_reading_it(
-        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         old = store.write(NS, made(store), counted("1"))
         broken = line.patch(
@@ -153,7 +154,7 @@ class TestOnTheCluster:
         assert store.known(NS) is not None
 
     def test_what_is_known_need_not_be_read_again_when_it_is_fetched(
-        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         other = LedgerStore(line)
         written = other.write(NS, made(other), holding("p1"))
@@ -162,7 +163,7 @@ class TestOnTheCluster:
         assert store.fetch(NS) is known
 
     def test_objects_of_other_names_are_no_ledgers(
-        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         own = made(store)
         odd = line.create(QUOTA_LEDGERS, {"metadata": {"name": "odd", "namespace": NS}})
@@ -172,7 +173,7 @@ class TestOnTheCluster:
         assert store.known(NS) == newer
 
     def test_writers_in_two_processes_lose_no_write(
-        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         other = LedgerStore(line)
         version = made(other)
@@ -185,7 +186,7 @@ class TestOnTheCluster:
         assert store.fetch(NS) == version
 
     def test_a_bind_after_a_fold_elsewhere_reads_nothing_and_loses_no_write(
-        self, line: ScriptedClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         other, conflicts = LedgerStore(line), list[None]()
         version = other.write(NS, made(other), holding("p1", "p2"))
@@ -201,7 +202,7 @@ class TestOnTheCluster:
             deadline = time.monotonic() + SOON
             outcome = reserver.reserve(NS, claim, folded.observed, deadline=deadline)
             assert isinstance(outcome, Reserved)
-            assert line.calls == []
+            assert [call.verb for call in line.calls] == ["update"]
             found = other.fetch(NS)
             assert found is not None
             version = found
@@ -249,7 +250,7 @@ class TestOrder:
         assert store.known(NS) is made_later
 
     def test_nothing_found_does_not_undo_what_was_heard_meanwhile(
-        self, line: ScriptedClient, store: LedgerStore
+        self, line: ReactiveClient, store: LedgerStore
     ) -> None:
         store._keep(NS, LedgerVersion(50, "a", None))
         ask = line.get

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.admission.handlers.harness import (
-    ScriptedClient,
     a_namespace,
     eventually,
     new_cluster,
     opt_in,
     opt_out,
 )
+from tests.reactions import ReactiveClient, unreachable
 from webhook.kube.api import NAMESPACES, ApiError
 from webhook.kube.informer import Change, InformerTimings
 from webhook.state.namespace_cache import NamespaceCache
@@ -22,15 +22,15 @@ NS = "team-a"
 
 
 @pytest.fixture
-def line() -> Iterator[ScriptedClient]:
-    made = ScriptedClient(new_cluster())
+def line() -> Iterator[ReactiveClient]:
+    made = ReactiveClient(new_cluster())
     made.cluster.load([(NAMESPACES, a_namespace())])
     yield made
     made.resume()
 
 
 @pytest.fixture
-def cache(line: ScriptedClient) -> Iterator[NamespaceCache]:
+def cache(line: ReactiveClient) -> Iterator[NamespaceCache]:
     made = NamespaceCache(line, timing=InformerTimings(first_pause=0.01, longest_pause=0.05))
     made.informer.start()
     assert made.informer.wait_for_sync(30)
@@ -39,49 +39,49 @@ def cache(line: ScriptedClient) -> Iterator[NamespaceCache]:
     made.informer.stop()
 
 
-def version(line: ScriptedClient) -> int:
+def version(line: ReactiveClient) -> int:
     """Return the version of the Namespace as it is stored."""
     metadata = line.get(NAMESPACES, NS)["metadata"]
     assert isinstance(metadata, dict)
     return int(metadata["resourceVersion"])
 
 
-def annotate(line: ScriptedClient, value: str) -> None:
+def annotate(line: ReactiveClient, value: str) -> None:
     line.patch(NAMESPACES, NS, {"metadata": {"annotations": {"note": value}}})
 
 
-def caught_up(line: ScriptedClient, cache: NamespaceCache) -> NamespaceCache:
+def caught_up(line: ReactiveClient, cache: NamespaceCache) -> NamespaceCache:
     assert cache.informer.wait_for_version(version(line), 30)
     return cache
 
 
 def test_a_namespace_that_is_not_in_the_cache_is_looked_up(
-    line: ScriptedClient, cache: NamespaceCache
+    line: ReactiveClient, cache: NamespaceCache
 ) -> None:
     assert cache.is_opted_in(NS)
     assert not cache.is_opted_in("nowhere")
     line.pause(NAMESPACES)
     line.create(NAMESPACES, a_namespace("fresh"))
     assert cache.is_opted_in("fresh")
-    line.broken.add(("get", "namespaces"))
+    line.on("get", NAMESPACES, unreachable)
     with pytest.raises(ApiError):
         cache.is_opted_in("unheard-of")
 
 
-def test_opting_out_is_seen(line: ScriptedClient, cache: NamespaceCache) -> None:
+def test_opting_out_is_seen(line: ReactiveClient, cache: NamespaceCache) -> None:
     opt_out(line, NS)
     assert not caught_up(line, cache).is_opted_in(NS)
 
 
 def test_the_first_list_shows_no_more_than_the_present_version(
-    line: ScriptedClient, cache: NamespaceCache
+    line: ReactiveClient, cache: NamespaceCache
 ) -> None:
     assert cache.opted_in_at(NS) == version(line)
     assert cache.opted_in_at("team-b") == 0
 
 
 def test_the_watch_shows_the_version_that_brought_the_label(
-    line: ScriptedClient, cache: NamespaceCache
+    line: ReactiveClient, cache: NamespaceCache
 ) -> None:
     annotate(line, "one")
     assert caught_up(line, cache).opted_in_at(NS) < version(line)
@@ -93,7 +93,7 @@ def test_the_watch_shows_the_version_that_brought_the_label(
 
 
 def test_what_changed_unwatched_may_have_opted_out_and_in(
-    line: ScriptedClient, cache: NamespaceCache
+    line: ReactiveClient, cache: NamespaceCache
 ) -> None:
     line.pause(NAMESPACES)
     annotate(line, "unseen")
@@ -105,7 +105,7 @@ def test_what_changed_unwatched_may_have_opted_out_and_in(
 
 
 def test_while_nothing_is_watched_the_api_server_is_asked(
-    line: ScriptedClient, cache: NamespaceCache
+    line: ReactiveClient, cache: NamespaceCache
 ) -> None:
     cache.informer.stop()
     opt_out(line, NS)
@@ -116,7 +116,7 @@ def test_while_nothing_is_watched_the_api_server_is_asked(
 
 
 def test_what_the_api_server_said_is_not_taken_back_by_older_news(
-    line: ScriptedClient, cache: NamespaceCache
+    line: ReactiveClient, cache: NamespaceCache
 ) -> None:
     opt_out(line, NS)
     caught_up(line, cache)
@@ -128,14 +128,14 @@ def test_what_the_api_server_said_is_not_taken_back_by_older_news(
     assert caught_up(line, cache).opted_in_at(NS) == version(line)
 
 
-def test_a_deleted_namespace_is_forgotten(line: ScriptedClient, cache: NamespaceCache) -> None:
+def test_a_deleted_namespace_is_forgotten(line: ReactiveClient, cache: NamespaceCache) -> None:
     line.delete(NAMESPACES, NS)
     eventually(lambda: cache.informer.entry(NS) is None, "the namespace is gone")
     eventually(lambda: cache.opted_in_at(NS) == 0, "it is forgotten")
 
 
 def test_a_change_counts_as_soon_as_it_is_in_the_cache(
-    line: ScriptedClient, cache: NamespaceCache, monkeypatch: pytest.MonkeyPatch
+    line: ReactiveClient, cache: NamespaceCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Handlers are told afterwards, and a request may come in between."""
     hand_on, before = cache.informer._dispatch, []

@@ -11,12 +11,12 @@ import pytest
 
 from tests.admission.handlers.harness import (
     AdmissionHarness,
-    ScriptedClient,
     a_namespace,
     eventually,
     new_cluster,
 )
 from tests.kube.faults import Call, Fault, FaultyClient
+from tests.reactions import ReactiveClient
 from tests.state.load import REQUEST_SECONDS, Load, Replicas, ResponseLog, quotas
 from tests.state.replay import Recorder, Replay
 from webhook.controllers.ledger.namespace_state import ControllerTimings
@@ -91,7 +91,7 @@ def test_pods_never_take_more_than_their_quotas_allow(seed: int, controllers: in
         crowd.stop()
         replay = Replay(journal.admissions)
         try:
-            harness = AdmissionHarness(cluster, ScriptedClient(cluster), first)
+            harness = AdmissionHarness(cluster, ReactiveClient(cluster), first)
             eventually(
                 lambda: harness.is_settled() and not harness.reservations(),
                 "the ledger is quiet and exact",
@@ -127,7 +127,7 @@ def test_neither_do_those_that_waited_behind_our_gate(seed: int) -> None:
         crowd.delete_waiting()
         replay = Replay(journal.admissions)
         try:
-            harness = AdmissionHarness(cluster, ScriptedClient(cluster), first)
+            harness = AdmissionHarness(cluster, ReactiveClient(cluster), first)
             eventually(
                 lambda: harness.is_settled() and not harness.reservations(),
                 "the ledger is quiet and exact",

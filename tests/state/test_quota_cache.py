@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.admission.handlers.harness import ScriptedClient, eventually, new_cluster
+from tests.admission.handlers.harness import eventually, new_cluster
 from tests.builders import a_quota
+from tests.reactions import ReactiveClient
 from webhook.kube.api import RESOURCE_QUOTAS
 from webhook.kube.informer import InformerTimings
 from webhook.quota.objects.names import DEFERRED_KEYS
@@ -17,15 +18,15 @@ NS = "team-a"
 
 
 @pytest.fixture
-def line() -> Iterator[ScriptedClient]:
-    made = ScriptedClient(new_cluster())
+def line() -> Iterator[ReactiveClient]:
+    made = ReactiveClient(new_cluster())
     made.create(RESOURCE_QUOTAS, a_quota("p1", uid=""))
     yield made
     made.resume()
 
 
 @pytest.fixture
-def cache(line: ScriptedClient) -> Iterator[QuotaCache]:
+def cache(line: ReactiveClient) -> Iterator[QuotaCache]:
     made = QuotaCache(
         line, lambda: DEFERRED_KEYS, timing=InformerTimings(first_pause=0.01, longest_pause=0.05)
     )
@@ -37,17 +38,17 @@ def cache(line: ScriptedClient) -> Iterator[QuotaCache]:
 
 
 def create(
-    line: ScriptedClient, name: str, *, namespace: str = NS, hard: dict[str, str] | None = None
+    line: ReactiveClient, name: str, *, namespace: str = NS, hard: dict[str, str] | None = None
 ) -> None:
     line.create(RESOURCE_QUOTAS, a_quota(name, uid="", namespace=namespace, hard=hard))
 
 
-def caught_up(line: ScriptedClient, cache: QuotaCache) -> QuotaCache:
+def caught_up(line: ReactiveClient, cache: QuotaCache) -> QuotaCache:
     assert cache.informer.wait_for_version(line.cluster.resource_version, 30)
     return cache
 
 
-def test_quotas_are_derived_once_until_they_change(line: ScriptedClient, cache: QuotaCache) -> None:
+def test_quotas_are_derived_once_until_they_change(line: ReactiveClient, cache: QuotaCache) -> None:
     before = cache.up_to_date(NS)
     assert cache.up_to_date(NS) is before
     create(line, "p2", hard={"pods": "1"})
@@ -57,7 +58,7 @@ def test_quotas_are_derived_once_until_they_change(line: ScriptedClient, cache: 
     assert [quota.name for quota in after.deferred.quotas] == ["p1"]
 
 
-def test_whether_terminating_pods_are_held_is_taken_up_at_once(line: ScriptedClient) -> None:
+def test_whether_terminating_pods_are_held_is_taken_up_at_once(line: ReactiveClient) -> None:
     holds = False
     quick = InformerTimings(first_pause=0.01, longest_pause=0.05)
     cache = QuotaCache(line, lambda: DEFERRED_KEYS, holds_terminating=lambda: holds, timing=quick)
@@ -74,7 +75,7 @@ def test_whether_terminating_pods_are_held_is_taken_up_at_once(line: ScriptedCli
 
 
 def test_a_quota_that_cannot_be_read_is_told_until_it_can_or_is_gone(
-    line: ScriptedClient, cache: QuotaCache
+    line: ReactiveClient, cache: QuotaCache
 ) -> None:
     for name in ("b", "c"):
         create(line, name, hard={"requests.cpu": "much"})
@@ -98,7 +99,7 @@ def test_a_namespace_without_quotas_has_none(cache: QuotaCache) -> None:
 
 
 def test_live_quotas_are_those_that_the_api_server_has(
-    line: ScriptedClient, cache: QuotaCache
+    line: ReactiveClient, cache: QuotaCache
 ) -> None:
     line.pause(RESOURCE_QUOTAS)
     create(line, "late")
@@ -110,7 +111,7 @@ def test_live_quotas_are_those_that_the_api_server_has(
 
 
 def test_a_live_look_that_showed_no_deferred_quota_is_not_believed_twice(
-    line: ScriptedClient, cache: QuotaCache
+    line: ReactiveClient, cache: QuotaCache
 ) -> None:
     assert cache.live("fresh").deferred.quotas == ()
     create(line, "first", namespace="fresh")

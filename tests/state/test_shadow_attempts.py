@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from tests.admission.handlers.harness import NAMESPACE, ScriptedClient, eventually, new_cluster
+from tests.admission.handlers.harness import NAMESPACE, eventually, new_cluster
 from tests.builders import a_pod, a_quota
+from tests.reactions import ReactiveClient, unreachable
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, UnreachableError
 from webhook.kube.informer import Informer, InformerTimings, ListOptions
@@ -32,7 +33,7 @@ class Scenario:
     def __init__(self, most: int = 100) -> None:
         self.cluster = new_cluster()
         self.api = FakeClient(self.cluster)
-        self.line = ScriptedClient(self.cluster)
+        self.line = ReactiveClient(self.cluster)
         self.clock = 100.0
         self.cluster.load([(RESOURCE_QUOTAS, a_quota("q", hard=HARD, used={"requests.cpu": "4"}))])
         self.quotas = QuotaCache(self.line, lambda: DEFERRED_KEYS, timing=QUICK)
@@ -205,8 +206,8 @@ def test_one_of_the_same_name_is_another(scenario: Scenario) -> None:
 
 
 def test_while_no_watch_shows_pods_they_are_asked_for(scenario: Scenario) -> None:
-    scenario.line.broken.add(("list", "pods"))
-    scenario.line.broken.add(("watch", "pods"))
+    scenario.line.on("list", PODS, unreachable)
+    scenario.line.on("watch", PODS, unreachable)
     scenario.cluster.cut_watches()
     eventually(lambda: not scenario.pods.is_following, "no watch stands")
     scenario.attempt("web")
@@ -219,7 +220,7 @@ def test_an_api_server_that_does_not_answer_is_asked_again_and_not_for_ever(
     scenario: Scenario,
 ) -> None:
     scenario.attempt("web", node="n")
-    scenario.line.broken.add(("get", "pods"))
+    scenario.line.on("get", PODS, unreachable)
     scenario.clock += 30
     for _ in range(70):
         scenario.creations.step()
@@ -249,11 +250,10 @@ def test_while_nothing_can_be_written_it_is_kept_and_then_counted_once(
     scenario: Scenario,
 ) -> None:
     scenario.attempt("one")
-    scenario.line.broken.add(("update_status", QUOTA_LEDGERS.plural))
-    scenario.after()
-    scenario.attempt("two")
-    scenario.after()
-    scenario.line.broken.clear()
+    with scenario.line.on("update", QUOTA_LEDGERS, unreachable):
+        scenario.after()
+        scenario.attempt("two")
+        scenario.after()
     assert scenario.after() == {"attempts": 2, "refused": 2, "wouldRun": 2}
 
 

@@ -23,8 +23,9 @@ from tests.admission.extender.calls import (
 )
 from tests.admission.handlers.harness import AdmissionHarness, admission_harness, opt_in
 from tests.builders import a_quota, an_expression
+from tests.reactions import unreachable
 from webhook.admission.serving.app import create_app
-from webhook.kube.api import RESOURCE_QUOTAS
+from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, Kind
 
 OpenHarness = Callable[..., tuple[AdmissionHarness, FlaskClient]]
 EVERYBODY = {"NodeNameToMetaVictims": CANDIDATES}
@@ -179,26 +180,24 @@ def test_who_has_just_opted_in_evicts_by_the_new_rules_at_once(opened: OpenHarne
 
 
 BROKEN = {
-    "the ledger cannot be read": ("get", "quotaledgers"),
-    "the pod cannot be looked up": ("get", "pods"),
-    "the namespace cannot be looked up": ("get", "namespaces"),
+    "the ledger cannot be read": QUOTA_LEDGERS,
+    "the pod cannot be looked up": PODS,
+    "the namespace cannot be looked up": NAMESPACES,
 }
 
 
-@pytest.mark.parametrize("call", BROKEN.values(), ids=BROKEN.keys())
-def test_what_cannot_be_decided_passes_and_evicts_nobody(
-    opened: OpenHarness, call: tuple[str, str]
-) -> None:
+@pytest.mark.parametrize("kind", BROKEN.values(), ids=BROKEN.keys())
+def test_what_cannot_be_decided_passes_and_evicts_nobody(opened: OpenHarness, kind: Kind) -> None:
     harness, client = opened(a_quota("p1"))
     filled(harness)
     pod = a_pod_at(harness)
     harness.wait_until_settled()
     # of the one that is asked about, no cache knows anything
-    metadata = {**pod["metadata"], "name": "unseen"} if call[1] == "pods" else pod["metadata"]
-    if call[1] == "namespaces":
+    metadata = {**pod["metadata"], "name": "unseen"} if kind == PODS else pod["metadata"]
+    if kind == NAMESPACES:
         metadata = {**metadata, "namespace": "team-b"}
     pod = {**pod, "metadata": metadata}
-    harness.client.broken.add(call)
+    harness.client.on("get", kind, unreachable)
     assert passed(ask(client, "filter", filter_call(pod))) == list(NODES)
     assert ask(client, "preempt", preempt_call(pod)) == NOBODY
 

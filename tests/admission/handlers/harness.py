@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self, cast
+from typing import cast
 
 from tests.admission.validity import operations_of, patched, response_of
 from tests.builders import a_binding, a_pod
+from tests.reactions import PausedWatch, ReactiveClient
 from tests.reservations import reservations_in
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import Phase, decode_review, encode_review
@@ -37,7 +37,6 @@ from webhook.kube.api import (
     ObjectList,
     Revision,
     UnreachableError,
-    WatchEvent,
     known_kind,
 )
 from webhook.kube.api import Object as ApiObject
@@ -89,36 +88,6 @@ def qos_of(pod: ApiObject) -> str:
 def new_cluster() -> FakeCluster:
     """An empty cluster that knows QoS classes."""
     return FakeCluster(qos=qos_of)
-
-
-class PausedWatch:
-    """A watch whose events wait until `flows` is set."""
-
-    def __init__(self, inner: FakeWatch, flows: threading.Event) -> None:
-        self._inner = inner
-        self._flows = flows
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> WatchEvent:
-        event = next(self._inner)
-        self._flows.wait()
-        return event
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class ScriptedClient(FakeClient):
@@ -280,7 +249,7 @@ class AdmissionHarness:
     """
 
     cluster: FakeCluster
-    client: ScriptedClient
+    client: ReactiveClient
     engine: Engine
     api: FakeClient = field(init=False)
 
@@ -587,7 +556,7 @@ def admission_harness(
         with_controller: Whether the engine counts and writes ledgers.
     """
     cluster = new_cluster()
-    line = ScriptedClient(cluster)
+    line = ReactiveClient(cluster)
     stored = [a_namespace(mode=mode), *objects]
     loaded = [(known_kind(str(one["apiVersion"]), str(one["kind"])), one) for one in stored]
     cluster.load([(kind, one) for kind, one in loaded if kind is not None])

@@ -19,6 +19,7 @@ from tests.admission.handlers.harness import (
     want_no_gates,
 )
 from tests.builders import a_binding, a_container, a_pod, a_quota, an_expression
+from tests.reactions import unreachable
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, ConflictError
 
 LEGACY = pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
@@ -46,7 +47,7 @@ def is_exceeded(reply: Reply) -> bool:
 def test_a_name_that_no_pod_can_have_is_asked_of_nobody(
     harness: AdmissionHarness, legacy: bool
 ) -> None:
-    harness.client.broken.add(("get", "pods"))
+    harness.client.on("get", PODS, unreachable)
     for name in ("x" * 1_000_000, "Web_1", "a b"):
         reply = harness.bind(name, uid="uid-web", legacy=legacy)
         assert reply.code == 404
@@ -355,7 +356,7 @@ def test_a_waiting_pod_in_the_cache_costs_no_question(harness: AdmissionHarness)
     harness.wait_until_settled()
     harness.client.calls.clear()
     assert harness.bind("web-1", uid=uid).allowed
-    assert [call for call in harness.client.calls if call[1] == "pods"] == []
+    assert harness.client.calls_of("get", PODS) == []
 
 
 def test_a_pod_that_the_cache_has_not_seen_yet_is_looked_up(harness: AdmissionHarness) -> None:
@@ -415,7 +416,7 @@ def test_a_pod_that_was_assigned_since_it_was_seen_stays_charged_once(
 def test_a_pod_that_cannot_be_looked_up_is_undecided(
     harness: AdmissionHarness, phase: str, uid: str
 ) -> None:
-    harness.client.broken.add(("get", "pods"))
+    harness.client.on("get", PODS, unreachable)
     review = a_bind_review("unseen", uid=uid)
     reply = harness.mutate(review) if phase == "mutate" else harness.validate(review)
     assert (reply.code, reply.reason) == (429, "TooManyRequests")
@@ -475,7 +476,7 @@ def test_a_binding_without_uid_is_pinned_to_the_pod(
 def test_a_uid_that_is_there_is_left_alone_and_no_pod_is_looked_up(
     harness: AdmissionHarness,
 ) -> None:
-    harness.client.broken.add(("get", "pods"))
+    harness.client.on("get", PODS, unreachable)
     reply, metadata = stamped(harness, a_bind_review("web-1", uid="as-sent"))
     assert metadata["uid"] == "as-sent"
     assert [operation["path"] for operation in reply.patch] == ["/metadata/annotations"]
@@ -839,7 +840,7 @@ def test_a_request_that_is_out_of_time_is_told_so(harness: AdmissionHarness) -> 
 
 def test_a_ledger_that_cannot_be_reached_is_no_permission(harness: AdmissionHarness) -> None:
     uid = waiting(harness, cpu="3")
-    harness.client.broken.add(("get", "quotaledgers"))
+    harness.client.on("get", QUOTA_LEDGERS, unreachable)
     reply = harness.bind("web-1", uid=uid)
     assert is_undecided(reply, "the quota ledger cannot be reached: no route to the quotaledgers")
 

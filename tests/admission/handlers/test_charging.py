@@ -16,15 +16,15 @@ from tests.admission.handlers.harness import (
     TIMEOUT_SECONDS,
     AdmissionHarness,
     Reply,
-    ScriptedClient,
     admission_harness,
     eventually,
     opt_out,
 )
 from tests.builders import a_container, a_pod, a_quota
+from tests.reactions import ReactiveClient, unreachable
 from webhook.config import ConfigurationFile
 from webhook.controllers.ledger.namespace_state import ControllerTimings
-from webhook.kube.api import PODS, RESOURCE_QUOTAS
+from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.runtime import ControllerOptions, Engine, EngineOptions, check_configuration
 from webhook.telemetry.metrics import Metrics
 
@@ -85,9 +85,9 @@ in_fact_and_dry = pytest.mark.parametrize("dry_run", [False, True], ids=["in fac
 @contextmanager
 def counting(
     harness: AdmissionHarness, configuration: ConfigurationFile | None = None
-) -> Iterator[ScriptedClient]:
+) -> Iterator[ReactiveClient]:
     """Run a second replica on the harness's cluster, which counts; hand out its line."""
-    line = ScriptedClient(harness.cluster)
+    line = ReactiveClient(harness.cluster)
     options = EngineOptions(
         configuration=configuration,
         controller=ControllerOptions(timings=ControllerTimings(write_interval_seconds=0.005)),
@@ -254,7 +254,7 @@ def test_a_ledger_that_cannot_be_asked_is_no_permission(
     harness = open_harness(with_controller=False)
     pod = harness.pod(node=node, requests={"cpu": "1"})
     harness.catch_up()
-    harness.client.broken.add(("get", "quotaledgers"))
+    harness.client.on("get", QUOTA_LEDGERS, unreachable)
     assert is_undecided(ask(harness, pod, False), "the quota ledger cannot be reached: ")
 
 
@@ -265,7 +265,7 @@ def test_nor_are_quotas_that_cannot_be_listed_or_read(open_harness: OpenHarness)
     harness.client.pause(RESOURCE_QUOTAS)
     harness.create(a_quota("odd", hard={"requests.cpu": "many"}))
     assert is_undecided(bind(harness, pod, False), "quota odd cannot be read: ")
-    harness.client.broken.add(("list", "resourcequotas"))
+    harness.client.on("list", RESOURCE_QUOTAS, unreachable)
     assert is_undecided(bind(harness, pod, False), "the API server does not answer: ")
 
 
@@ -276,11 +276,11 @@ def test_a_change_that_takes_no_more_of_anything_asks_nobody(open_harness: OpenH
     harness.client.calls.clear()
     new = {**old, "spec": a_pod(node="node-1", requests={"cpu": "1"})["spec"]}
     assert passes(harness.change_pod(old, new, subresource="resize"))
-    assert [call for call in harness.client.calls if call[0] == "get"] == []
+    assert harness.client.calls_of("get") == []
 
 
 def test_a_pod_that_only_waits_asks_for_no_ledger(open_harness: OpenHarness) -> None:
     harness = open_harness(with_controller=False)
-    harness.client.broken.add(("get", "quotaledgers"))
+    harness.client.on("get", QUOTA_LEDGERS, unreachable)
     assert harness.create_pod(requests={"cpu": "1"}).decision == "not-assigned"
     assert harness.api.list(PODS, namespace=NAMESPACE).items == ()

@@ -10,6 +10,7 @@ import pytest
 from tests.admission.handlers.conftest import OpenHarness
 from tests.admission.handlers.harness import WAITING, AdmissionHarness, Reply
 from tests.builders import a_container, a_quota, an_expression
+from tests.reactions import unreachable
 from webhook.kube.api import PODS, RESOURCE_QUOTAS
 
 Object = dict[str, object]
@@ -283,7 +284,7 @@ def test_nothing_is_refused_for_want_of_a_quota_while_nobody_can_say_which_there
 ) -> None:
     harness = open_harness(settings=REQUIRED)
     harness.catch_up()
-    harness.client.broken.add(("list", "resourcequotas"))
+    harness.client.on("list", RESOURCE_QUOTAS, unreachable)
     reply = ask(harness, False)
     assert (reply.code, reply.reason) == (429, "TooManyRequests")
     assert reply.message == "the API server does not answer: no route to the resourcequotas"
@@ -294,7 +295,7 @@ def test_a_covered_pod_asks_the_api_server_nothing(open_harness: OpenHarness) ->
         a_quota("gold", hard={"pods": "9"}, expressions=[GOLD]), settings=REQUIRED
     )
     harness.catch_up()
-    harness.client.broken.add(("list", "resourcequotas"))
+    harness.client.on("list", RESOURCE_QUOTAS, unreachable)
     assert harness.create_pod(**POD).allowed
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.admission.handlers.conftest import OpenHarness
 from tests.admission.handlers.harness import (
     NAMESPACE,
     AdmissionHarness,
-    ScriptedClient,
     a_bind_review,
     a_namespace,
     a_review,
@@ -18,17 +15,14 @@ from tests.admission.handlers.harness import (
     new_cluster,
 )
 from tests.builders import a_job, a_pod, a_quota
+from tests.reactions import ReactiveClient, unreachable
 from webhook.admission.deadline import Deadline
 from webhook.admission.handlers.dispatch import HANDLERS
 from webhook.admission.review import Denied, Phase, decode_review
-from webhook.fakecluster.storage import FakeCluster
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.api import (
     NAMESPACES,
     RESOURCE_QUOTAS,
-    Kind,
-    Page,
-    UnreachableError,
 )
 from webhook.runtime import Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
@@ -157,45 +151,16 @@ def test_a_namespace_that_the_cache_has_not_seen_is_asked_for(harness: Admission
     assert reply.decision == "nothing-charged"  # it is ours, and has no quota yet
 
 
-class UnlistableClient(ScriptedClient):
-    """A line on which one kind cannot be listed."""
-
-    def __init__(self, cluster: FakeCluster, kind: Kind) -> None:
-        super().__init__(cluster)
-        self._kind = kind
-
-    def pages(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 500,
-    ) -> Iterator[Page]:
-        if kind == self._kind:
-            raise UnreachableError("not now")
-        return super().pages(
-            kind,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            limit=limit,
-        )
-
-
 def test_before_the_quotas_are_listed_nothing_is_allowed_by_accident() -> None:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace()), (RESOURCE_QUOTAS, a_quota("p1"))])
-    engine = Engine(
-        UnlistableClient(cluster, RESOURCE_QUOTAS), Metrics(), EngineOptions(controller=None)
-    )
+    client = ReactiveClient(cluster)
+    client.on("list", RESOURCE_QUOTAS, unreachable)
+    engine = Engine(client, Metrics(), EngineOptions(controller=None))
     engine.start()
     try:
-        eventually(
-            lambda: "resourcequotas cannot be listed: not now" in engine.readiness_problems(),
-            "the reason is told",
-        )
+        problem = "resourcequotas cannot be listed: no route to the resourcequotas"
+        eventually(lambda: problem in engine.readiness_problems(), "the reason is reported")
         pod = a_pod(node="n", requests={"cpu": "9"})
         review = a_review("CREATE", "pods", pod)
         answer = engine.decide(

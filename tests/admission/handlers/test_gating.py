@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -14,18 +13,18 @@ from tests.admission.handlers.harness import (
     NAMESPACE,
     AdmissionHarness,
     Reply,
-    ScriptedClient,
     a_namespace,
     a_review,
     eventually,
     new_cluster,
 )
 from tests.builders import a_pod, a_quota, an_expression
+from tests.reactions import ReactiveClient, unreachable
 from webhook.admission.handlers import gating
 from webhook.admission.patch_builder import append, set_keys
 from webhook.admission.review import Allowed, Phase, decode_review
 from webhook.jsonfields.encoding import encode_json
-from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS, Kind, Page, UnreachableError
+from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS
 from webhook.runtime import Engine, EngineOptions
 from webhook.state.well_known import (
     GUARDED_ANNOTATION,
@@ -257,32 +256,24 @@ def test_a_quota_whose_scopes_cannot_be_evaluated_gates(open_harness: OpenHarnes
     assert gates_of(asked(open_harness(a_quota("odd", expressions=[odd])))) == [OURS]
 
 
-class UnlistableClient(ScriptedClient):
-    """A line on which quotas cannot be listed."""
-
-    def pages(self, kind: Kind, **options: Any) -> Iterator[Page]:
-        if kind == RESOURCE_QUOTAS:
-            raise UnreachableError("not now")
-        return super().pages(kind, **options)
-
-
 def test_quotas_that_were_never_listed_gate() -> None:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace())])
-    line = UnlistableClient(cluster)
-    engine = Engine(line, Metrics(), EngineOptions(controller=None))
+    client = ReactiveClient(cluster)
+    client.on("list", RESOURCE_QUOTAS, unreachable)
+    engine = Engine(client, Metrics(), EngineOptions(controller=None))
     engine.start()
     try:
-        told = "resourcequotas cannot be listed: not now"
-        eventually(lambda: told in engine.readiness_problems(), "the reason is told")
-        assert gates_of(asked(AdmissionHarness(cluster, line, engine))) == [OURS]
+        problem = "resourcequotas cannot be listed: no route to the resourcequotas"
+        eventually(lambda: problem in engine.readiness_problems(), "the reason is reported")
+        assert gates_of(asked(AdmissionHarness(cluster, client, engine))) == [OURS]
     finally:
         engine.stop()
 
 
 def test_a_namespace_that_cannot_be_asked_about_gates(open_harness: OpenHarness) -> None:
     harness = open_harness(mode="", with_controller=False)
-    harness.client.broken.add(("get", "namespaces"))
+    harness.client.on("get", NAMESPACES, unreachable)
     assert gates_of(asked(harness)) == [OURS]
     assert gates_of(asked(harness, node="node-1")) is None
 

@@ -7,7 +7,9 @@ import pytest
 from tests.admission.handlers.conftest import OpenHarness
 from tests.admission.handlers.harness import AdmissionHarness, Reply, a_review
 from tests.builders import a_container, a_job, a_quota
+from tests.reactions import unreachable
 from webhook.admission.review import Phase
+from webhook.kube.api import NAMESPACES
 
 Object = dict[str, object]
 
@@ -289,7 +291,7 @@ def test_where_the_labels_of_the_namespace_are_not_known_nothing_is_decided(
     open_harness: OpenHarness,
 ) -> None:
     harness = ruled(open_harness, {"namespaces": {"matchLabels": {"a": "b"}}})
-    harness.client.broken.add(("get", "namespaces"))
+    harness.client.on("get", NAMESPACES, unreachable)
     assert change(harness, sized("1"), sized("2")).code == 429
 
 

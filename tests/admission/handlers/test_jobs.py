@@ -11,11 +11,11 @@ from tests.admission.handlers.harness import (
     NAMESPACE,
     AdmissionHarness,
     Reply,
-    ScriptedClient,
     a_review,
     eventually,
 )
 from tests.builders import a_container, a_job, a_quota
+from tests.reactions import ReactiveClient
 from webhook.admission.review import Phase
 
 Object = dict[str, object]
@@ -216,7 +216,7 @@ def test_gates_are_those_of_the_api_servers_version_unless_they_are_told(
     open_harness: OpenHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {"major": "1", "minor": "34"}
-    monkeypatch.setattr(ScriptedClient, "server_version", lambda _: said, raising=False)
+    monkeypatch.setattr(ReactiveClient, "server_version", lambda _: said, raising=False)
     old, new = sized("1", status=SUSPENDED), sized("2", status=SUSPENDED)
     found = open_harness()
     eventually(lambda: change(found, old, new).code == 422, "the version is known")

@@ -7,9 +7,10 @@ import itertools
 import pytest
 
 from tests.admission.handlers.conftest import OpenHarness
-from tests.admission.handlers.harness import ScriptedClient, a_review
+from tests.admission.handlers.harness import a_review
 from tests.builders import a_container, a_job
 from tests.quota.job_strategies import STATUSES
+from tests.reactions import ReactiveClient
 from webhook.admission.review import Phase
 from webhook.config import Configuration, JobFeatureGates
 from webhook.kube.api import ForbiddenError
@@ -39,7 +40,7 @@ def test_what_one_setting_lets_pass_is_not_refused(
     def refuse(_: object) -> Object:
         raise ForbiddenError("nobody may ask")
 
-    monkeypatch.setattr(ScriptedClient, "server_version", refuse, raising=False)
+    monkeypatch.setattr(ReactiveClient, "server_version", refuse, raising=False)
     harness = open_harness()
     for status in STATUSES:
         old = job(suspend=suspend, status=status)

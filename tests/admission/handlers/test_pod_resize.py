@@ -16,6 +16,7 @@ from tests.admission.handlers.harness import (
     want_no_gates,
 )
 from tests.builders import a_container, a_container_status, a_pod, a_quota, an_expression
+from tests.reactions import unreachable
 from webhook.kube.api import PODS, RESOURCE_QUOTAS
 
 Object = dict[str, object]
@@ -326,7 +327,7 @@ def test_the_pods_come_with_the_request_so_no_cache_can_be_too_old(
     harness: AdmissionHarness,
 ) -> None:
     harness.client.pause(PODS, WAITING)
-    harness.client.broken.add(("get", "pods"))
+    harness.client.on("get", PODS, unreachable)
     old = harness.pod(node="node-1", requests={"cpu": "1"})
     assert resize(harness, old, "2").allowed
 

@@ -15,7 +15,9 @@ from tests.admission.handlers.harness import (
     eventually,
 )
 from tests.builders import a_container, a_pod, a_quota, an_expression
+from tests.reactions import unreachable
 from webhook.admission.review import Phase
+from webhook.kube.api import NAMESPACES
 
 KUBELET = "system:node:node-1"
 MIRROR = {"annotations": {"kubernetes.io/config.mirror": "abc"}}
@@ -421,14 +423,14 @@ def test_a_namespace_that_nobody_knows_is_asked_for_and_not_touched(
     pod = a_pod(namespace="elsewhere", node="node-1", requests={"cpu": "9"})
     review = a_review("CREATE", "pods", pod, namespace="elsewhere")
     assert harness.validate(review).decision == "not-opted-in"
-    assert ("get", "namespaces", "elsewhere") in harness.client.calls
+    assert [call.name for call in harness.client.calls_of("get", NAMESPACES)] == ["elsewhere"]
 
 
 @pytest.mark.parametrize("phase", [Phase.MUTATING, Phase.VALIDATING])
 def test_a_namespace_that_cannot_be_asked_for_is_undecided(
     harness: AdmissionHarness, phase: Phase
 ) -> None:
-    harness.client.broken.add(("get", "namespaces"))
+    harness.client.on("get", NAMESPACES, unreachable)
     resource, subresource = ("pods", "") if phase is Phase.VALIDATING else ("pods", "binding")
     pod = a_pod(namespace="elsewhere", node="node-1", requests={"cpu": "9"})
     review = a_review("CREATE", resource, pod, subresource=subresource, namespace="elsewhere")

@@ -9,6 +9,8 @@ import pytest
 from tests.admission.handlers.conftest import OpenHarness
 from tests.admission.handlers.harness import NAMESPACE, AdmissionHarness, Reply, a_review
 from tests.builders import a_quota
+from tests.reactions import unreachable
+from webhook.kube.api import NAMESPACES
 from webhook.quota.objects.names import DEFERRED_KEYS
 
 Object = dict[str, object]
@@ -143,7 +145,7 @@ def test_a_review_without_one_of_its_objects_is_never_refused(
 
 
 def test_a_namespace_that_cannot_be_asked_for_is_never_refused(harness: AdmissionHarness) -> None:
-    harness.client.broken.add(("get", "namespaces"))
+    harness.client.on("get", NAMESPACES, unreachable)
     review = a_review(
         "UPDATE",
         "resourcequotas",

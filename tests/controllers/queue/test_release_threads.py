@@ -11,13 +11,13 @@ from typing import cast
 
 from tests.admission.handlers.harness import (
     AdmissionHarness,
-    ScriptedClient,
     a_namespace,
     admission_harness,
     eventually,
     new_cluster,
 )
 from tests.builders import a_binding, a_pod, a_quota
+from tests.reactions import ReactiveClient
 from webhook.controllers.ledger.namespace_state import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS
@@ -60,7 +60,7 @@ def an_engine(cluster: FakeCluster) -> Iterator[Engine]:
         follow_ledgers=True,
         informer=_QUICK,
     )
-    engine = Engine(ScriptedClient(cluster), Metrics(), options)
+    engine = Engine(ReactiveClient(cluster), Metrics(), options)
     engine.start()
     try:
         assert engine.wait_until_ready(10) == []
@@ -89,7 +89,7 @@ def test_a_controller_that_ends_in_the_middle_leaves_nothing_to_be_lost() -> Non
             api.patch(PODS, name, patch, namespace=NS, subresource="status")
         eventually(lambda: len(open_pods(cluster)) == 250, "the next ones follow")
         assert open_pods(cluster) == set(names[:250])
-        harness = AdmissionHarness(cluster, ScriptedClient(cluster), second)
+        harness = AdmissionHarness(cluster, ReactiveClient(cluster), second)
         eventually(harness.is_settled, "the ledger is exact")
     assert not [one for one in threading.enumerate() if one.name.startswith("gates-")]
 
