@@ -33,6 +33,7 @@ from webhook.quota.ledger.ledger import NEWEST, Ledger, Reservation, Reservation
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.queue.queued_pods import PendingStatus, QueuePolicy
+from webhook.state.batch_decision import BatchDecider
 from webhook.state.lazy_ledger import LazyLedger
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.namespace_cache import NamespaceCache
@@ -323,7 +324,7 @@ class ControllerHarness:
         api = FakeClient(self.cluster)
         return Reserver(
             LedgerStore(api),
-            opted_in_at=self.namespaces.opted_in_at,
+            decider=BatchDecider(opted_in_at=self.namespaces.opted_in_at),
             shared=SharedQuotaStore(api),
         )
 

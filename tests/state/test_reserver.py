@@ -33,6 +33,7 @@ from webhook.quota.ledger.ledger import (
     ReservationSource,
     Undecided,
 )
+from webhook.state.batch_decision import BatchDecider
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.reserver import Outcome, Reserved, Reserver, ReserverStats
 
@@ -279,7 +280,7 @@ def test_a_quota_in_another_state_than_counted_holds_decisions_up(
 
 
 def test_a_full_ledger_takes_no_new_pod_and_still_knows_the_old(client: FaultyStatusClient) -> None:
-    reserver = Reserver(counted(client, hard="9"), capacity=lambda: 1)
+    reserver = Reserver(counted(client, hard="9"), decider=BatchDecider(capacity=lambda: 1))
     assert isinstance(ask(reserver, "a"), Reserved)
     assert isinstance(ask(reserver, "b"), Undecided)
     assert isinstance(ask(reserver, "a"), Reserved)
@@ -371,7 +372,7 @@ def test_a_ledger_from_before_the_namespace_opted_in_decides_nothing(
     assert version is not None
     assert version.ledger is not None
     store.write(NS, version, replace(version.ledger, pods_resource_version=7))
-    reserver = Reserver(store, opted_in_at=lambda _namespace: opted_in_at)
+    reserver = Reserver(store, decider=BatchDecider(opted_in_at=lambda _namespace: opted_in_at))
     fitting, other = ask(reserver, "a"), ask(reserver, "b", "2")
     tried = reserver.dry_run(NS, claim("c", "2"), SEEN)
     if is_decided:

@@ -1,12 +1,11 @@
-"""The lead of a lane is handed over once, also to a request that runs out of time just then."""
+"""Requests that run out of time keep no other from its outcome."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 
 import pytest
 
@@ -20,8 +19,8 @@ from webhook.quota.ledger.ledger import (
     Ledger,
     QuotaRevision,
     ReservationSource,
-    Undecided,
 )
+from webhook.state.group_commit import DEADLINE_EXCEEDED
 from webhook.state.ledgers import LedgerStore
 from webhook.state.reserver import Outcome, Reserved, Reserver
 
@@ -44,26 +43,6 @@ class BlockingClient(FakeClient):
         self.writes.release()
         assert self.may_write.wait(10)
         return super().update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
-
-
-class NotifyingLock:
-    """A lock that calls `left` after each release, on the thread that released it."""
-
-    def __init__(self, lock: threading.Lock, left: Callable[[], None]) -> None:
-        self._lock = lock
-        self._left = left
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._lock.release()
-        self._left()
 
 
 @pytest.fixture
@@ -90,48 +69,22 @@ def ask(reserver: Reserver, uid: str, seconds: float = 10) -> Outcome:
     return reserver.reserve(NS, claim, frozenset({OBSERVED}), deadline=deadline)
 
 
-def test_a_request_that_times_out_while_it_gets_the_lead_breaks_nothing(
+def test_a_request_that_is_out_of_time_decides_for_those_that_wait_behind_it(
     client: BlockingClient,
 ) -> None:
-    store = LedgerStore(client)
-    store.fetch(NS)
-    reserver = Reserver(store)
-    lane = reserver._queues.of(NS)
-    late_is_done = threading.Event()
-    first_thread = threading.Event()
-
-    def left() -> None:
-        is_handing_over = bool(lane.pending) and lane.pending[0].is_leader
-        if is_handing_over and threading.current_thread().name.startswith("first"):
-            # the one that waits is told that it leads, but not woken yet: its time runs out now
-            first_thread.set()
-            late_is_done.wait(0.3)
-
-    lane.lock = NotifyingLock(threading.Lock(), left)  # type: ignore[assignment]
-
-    def ask_late() -> Outcome:
-        try:
-            return ask(reserver, "late", 0.15)
-        finally:
-            late_is_done.set()
-
-    with (
-        ThreadPoolExecutor(1, "first") as first_pool,
-        ThreadPoolExecutor(1, "late") as late_pool,
-    ):
-        first = first_pool.submit(ask, reserver, "first")
+    reserver = Reserver(LedgerStore(client))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, reserver, "first")
         assert client.writes.acquire(timeout=10)
-        late = late_pool.submit(ask_late)
-        while not lane.pending:
-            time.sleep(0.001)
+        late = pool.submit(ask, reserver, "late", 0.15)
+        assert late.result(10) == DEADLINE_EXCEEDED
         client.may_write.set()
         assert isinstance(first.result(10), Reserved)
-        assert isinstance(late.result(10), Undecided)
-    assert first_thread.is_set()
+    assert ask(reserver, "too late", seconds=-1) == DEADLINE_EXCEEDED
     assert isinstance(ask(reserver, "next"), Reserved)
 
 
-def test_many_requests_with_short_deadlines_leave_the_lane_idle(client: BlockingClient) -> None:
+def test_requests_with_short_deadlines_leave_nothing_pending(client: BlockingClient) -> None:
     client.may_write.set()
     reserver = Reserver(LedgerStore(client))
     with ThreadPoolExecutor(8) as pool:
@@ -140,6 +93,7 @@ def test_many_requests_with_short_deadlines_leave_the_lane_idle(client: Blocking
                 lambda number: ask(reserver, f"pod-{number % 5}", number % 7 / 4000), range(400)
             )
         )
-    assert all(isinstance(one, (Reserved, Undecided)) for one in outcomes)
-    assert len(reserver._queues) == 0
+    reserved = [one for one in outcomes if isinstance(one, Reserved)]
+    assert {*outcomes} - {*reserved} <= {DEADLINE_EXCEEDED}
+    assert reserver.busy_namespaces == 0
     assert isinstance(ask(reserver, "last"), Reserved)

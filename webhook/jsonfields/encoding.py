@@ -61,10 +61,6 @@ def encode_json(value: object) -> bytes:
         raise InvalidJsonError(str(err)) from err
 
 
-def encode_part(value: object) -> object:
-    """Encode once what is to be a part of many values; `encode_json` copies it as it is.
-
-    Raises:
-        InvalidJsonError: As `encode_json`.
-    """
-    return msgspec.Raw(encode_json(value))
+def encoded_part(data: bytes) -> object:
+    """Return JSON text as a part of a larger value; `encode_json` copies it as it is."""
+    return msgspec.Raw(data)

@@ -35,6 +35,7 @@ from webhook.runtime.controller_manager import (
     SharedCaches,
 )
 from webhook.runtime.effective_configuration import EffectiveConfiguration
+from webhook.state.batch_decision import BatchDecider
 from webhook.state.cluster_view import CachedView
 from webhook.state.feature_gates import FeatureGateProbe
 from webhook.state.in_flight import InFlightPods
@@ -281,8 +282,7 @@ class Engine:
     def _handler_context(self, caches: SharedCaches, view: CachedView) -> HandlerContext:
         reserver = Reserver(
             caches.ledgers,
-            capacity=self._capacity,
-            opted_in_at=caches.namespaces.opted_in_at,
+            decider=BatchDecider(self._capacity, opted_in_at=caches.namespaces.opted_in_at),
             stats=_stats(self._metrics),
             shared=caches.shared,
         )

@@ -8,13 +8,13 @@ nothing may be granted now, or for which the ledger has no room.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError
 from webhook.quota.ledger.ledger import (
-    NO_LEDGER,
     Admitted,
     Claim,
     Denied,
@@ -25,68 +25,104 @@ from webhook.quota.ledger.ledger import (
     admit_all,
     check_observed,
 )
-from webhook.quota.ledger.ledger_codec import written_bytes, written_bytes_of
-from webhook.state.group_commit import Outcome, PendingClaim, Reserved
+from webhook.quota.ledger.ledger_codec import EncodedStatus, encode_status, written_bytes_of
+from webhook.state.group_commit import DEADLINE_EXCEEDED, Outcome, PendingClaim, Reserved
 from webhook.state.shared_claims import SharedLookups, blocking_reason, unavailable
 
 LEDGER_BUSY: Final = Undecided("the quota ledger is busy")
 LEDGER_FULL: Final = Undecided("the quota ledger holds as many reservations as it can")
-DEADLINE_EXCEEDED: Final = Undecided(
-    "the request's time ran out before its quota could be reserved"
-)
+MAX_LEDGER_BYTES: Final = 1_280 * 1024
+"""Of a ledger's status as JSON. etcd takes 1.5 MiB by default, metadata included."""
 
 
+class Batch:
+    """Claims that are decided together, and the outcomes so far."""
+
+    def __init__(self, claims: Sequence[PendingClaim]) -> None:
+        self.claims: Final = claims
+        self._outcomes: dict[PendingClaim, Outcome] = {}
+
+    def undecided(self) -> list[PendingClaim]:
+        """Return the claims without outcome; those past their deadline get theirs."""
+        now = time.monotonic()
+        for pending in self.claims:
+            if pending.deadline <= now:
+                self._outcomes.setdefault(pending, DEADLINE_EXCEEDED)
+        return [pending for pending in self.claims if pending not in self._outcomes]
+
+    def settle(self, claims: Iterable[PendingClaim], outcome: Outcome) -> None:
+        """Give claims their outcome; one that a claim has already stands."""
+        for pending in claims:
+            self._outcomes.setdefault(pending, outcome)
+
+    def outcome(self, claim: PendingClaim) -> Outcome:
+        """Return the claim's outcome; without one the ledger was too busy to decide it."""
+        return self._outcomes.get(claim, LEDGER_BUSY)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Verdicts on claims by one version of a ledger, and the ledger that follows from them."""
+
+    verdicts: Sequence[Verdict]
+    """One for each claim, in their order."""
+    following: Ledger
+    status: EncodedStatus | None
+    """`following` as it is to be written; None where no claim is admitted."""
+
+    @property
+    def is_admission_only(self) -> bool:
+        """Whether every claim is admitted, so that the write alone proves the version current."""
+        return all(isinstance(one, Admitted) for one in self.verdicts)
+
+    def with_following(self, ledger: Ledger) -> Decision:
+        """Return the decision with another ledger to write: the same, with more granted to it."""
+        if ledger is self.following:
+            return self
+        return replace(self, following=ledger, status=encode_status(ledger))
+
+
+@dataclass(frozen=True, slots=True)
 class BatchDecider:
-    """Decides claims. Safe to use from many threads.
+    """Decides claims. Safe to use from many threads."""
 
-    Args:
-        capacity: Says how many reservations a namespace may have; further claims are undecided.
-        max_bytes: How large a ledger may become; what makes it larger is undecided.
-        opted_in_at: Says by which version of a Namespace it opted in, as far as is known; a ledger
-            that was counted before decides nothing.
-    """
+    capacity: Callable[[], int] = lambda: 4000
+    """Returns how many reservations a namespace may have; further claims are undecided."""
+    max_bytes: int = MAX_LEDGER_BYTES
+    """How large a ledger's status may become; what makes it larger is undecided."""
+    opted_in_at: Callable[[str], int] = lambda _namespace: 0
+    """Returns the version of a Namespace by which it opted in, as far as it is known; a ledger
+    that was counted before decides nothing."""
 
-    def __init__(
-        self, capacity: Callable[[], int], max_bytes: int, opted_in_at: Callable[[str], int]
-    ) -> None:
-        self._capacity = capacity
-        self._max_bytes = max_bytes
-        self._opted_in_at = opted_in_at
-
-    def verdicts(
+    def decide(
         self,
         namespace: str,
-        ledger: Ledger | None,
+        ledger: Ledger,
         claims: Sequence[PendingClaim],
         lookups: SharedLookups,
-    ) -> tuple[Ledger | None, list[Verdict]]:
+    ) -> Decision:
         """Decide the claims in their order on one running ledger.
 
         Args:
             namespace: The namespace.
-            ledger: Its ledger, with what other namespaces hold; None where there is none.
+            ledger: Its ledger, with what other namespaces hold.
             claims: What is asked.
             lookups: The shared quotas that the ledger counts, as they were looked up.
-
-        Returns:
-            The ledger that follows, and a verdict for each claim.
         """
-        if ledger is None:
-            return None, [NO_LEDGER for _ in claims]
         kept_out = self._undecidable(namespace, ledger, claims, lookups)
-        following, verdicts = _decided(ledger, claims, kept_out)
-        if written_bytes(following) > self._max_bytes:
+        decision = _decided(ledger, claims, kept_out)
+        if decision.status is not None and len(decision.status) > self.max_bytes:
             kept_out = self._oversized(namespace, ledger, claims, kept_out)
-            following, verdicts = _decided(ledger, claims, kept_out)
-        return following, verdicts
+            decision = _decided(ledger, claims, kept_out)
+        return decision
 
     def _undecidable(
         self, namespace: str, known: Ledger, claims: Sequence[PendingClaim], lookups: SharedLookups
     ) -> list[Undecided | None]:
-        """Say of each claim why it cannot be decided; None where it can."""
-        since = self._opted_in_at(namespace)
+        """Return of each claim why it cannot be decided; None where it can."""
+        since = self.opted_in_at(namespace)
         unavailable_quotas = unavailable(namespace, known, lookups) if lookups else {}
-        is_full = len(known.reservations) >= self._capacity()
+        is_full = len(known.reservations) >= self.capacity()
         return [
             LEDGER_FULL
             if is_full and pending.claim.uid not in known.reservations
@@ -103,7 +139,7 @@ class BatchDecider:
         kept_out: Sequence[Undecided | None],
     ) -> list[Undecided | None]:
         """Keep the newest claims out that would make the ledger larger than an object can be."""
-        room = max(0, self._max_bytes - written_bytes(known))
+        room = max(0, self.max_bytes - len(encode_status(known)))
         out: list[Undecided | None] = []
         for pending, reason in zip(claims, kept_out, strict=True):
             growth = 0 if reason is not None else _growth_of(known, pending.claim)
@@ -114,14 +150,16 @@ class BatchDecider:
 
 def _decided(
     known: Ledger, claims: Sequence[PendingClaim], kept_out: Sequence[Undecided | None]
-) -> tuple[Ledger, list[Verdict]]:
+) -> Decision:
     """Decide the claims for which there is no reason not to."""
     pairs = list(zip(claims, kept_out, strict=True))
-    following, verdicts = admit_all(
+    following, decided = admit_all(
         known, [pending.claim for pending, reason in pairs if reason is None]
     )
-    rest = iter(verdicts)
-    return following, [next(rest) if reason is None else reason for reason in kept_out]
+    rest = iter(decided)
+    verdicts = [next(rest) if reason is None else reason for reason in kept_out]
+    is_admitting = any(isinstance(one, Admitted) for one in verdicts)
+    return Decision(verdicts, following, encode_status(following) if is_admitting else None)
 
 
 def _growth_of(known: Ledger, claim: Claim) -> int:
@@ -134,37 +172,24 @@ def _growth_of(known: Ledger, claim: Claim) -> int:
     return max(0, grown - (0 if before is None else written_bytes_of(before)))
 
 
-def unresolved(batch: Sequence[PendingClaim]) -> list[PendingClaim]:
-    """Return the claims without outcome; those that are out of time get theirs."""
-    now = time.monotonic()
-    for pending in batch:
-        if pending.outcome is None and pending.deadline <= now:
-            pending.outcome = DEADLINE_EXCEEDED
-    return [pending for pending in batch if pending.outcome is None]
-
-
-def resolve(claims: Sequence[PendingClaim], outcome: Outcome) -> None:
-    """Give claims their outcome."""
-    for pending in claims:
-        pending.outcome = outcome
-
-
 def outcome_of(verdict: Verdict, ledger_version: int) -> Outcome:
-    """Return what a verdict is to who asked; a refusal or a doubt is its own outcome."""
-    if isinstance(verdict, Admitted):
-        return Reserved(ledger_version)
-    if isinstance(verdict, Denied):
-        return verdict.denial
-    return verdict
+    """Return the outcome that a verdict is, once it is final."""
+    match verdict:
+        case Admitted():
+            return Reserved(ledger_version)
+        case Denied():
+            return verdict.denial
+        case Undecided():
+            return verdict
 
 
 def unreachable(err: ApiError | InvalidFieldError) -> Undecided:
-    """Say that the ledger cannot be had."""
+    """Return the outcome of a ledger that cannot be read."""
     if isinstance(err, InvalidFieldError):
         return Undecided(f"the quota ledger cannot be read: {err}")
     return Undecided(f"the quota ledger cannot be reached: {err.message}")
 
 
 def too_large(namespace: str) -> Undecided:
-    """Say that a ledger cannot become larger."""
+    """Return the outcome of a claim for which a ledger would become too large."""
     return Undecided(f"the quota ledger of namespace {namespace} holds as much as one object can")

@@ -1,15 +1,18 @@
-"""Group commit: queues of claims, one for each namespace, each with a leader.
+"""Group commit: queues of claims, one for each namespace, each with at most one leader.
 
-A queue has at most one leader at a time: a thread that decides all that waits. Who comes while it
-is at work waits; when it is done, the one that has waited longest leads. A queue without claims is
-closed and dropped, so that namespaces that come and go leave nothing behind.
+The leader is a thread that decides all claims that are pending. Claims that arrive meanwhile are
+followers: they wait for an outcome, or for the lead, which the leader hands to the oldest of them
+when its own batch is done. A queue without claims is closed and dropped, so that namespaces that
+come and go leave nothing behind.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Claim, QuotaRevision, Undecided
@@ -24,41 +27,42 @@ class Reserved:
 
 Outcome: TypeAlias = Reserved | QuotaExceeded | Undecided
 
+DEADLINE_EXCEEDED: Final = Undecided(
+    "the request's time ran out before its quota could be reserved"
+)
 
-@dataclass(slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The claim's thread decides for all claims that are pending."""
+
+
+LEAD: Final = Lead()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PendingClaim:
-    """A claim that waits for its outcome.
-
-    Attributes:
-        claim: What is asked.
-        observed: The quotas that it was made for.
-        deadline: When to give up, on the monotonic clock.
-        wake_lock: Released once: there is an outcome, or the claim leads.
-        outcome: The answer; None while there is none.
-        is_leader: Whether its thread has to decide for all.
-    """
+    """A claim without outcome."""
 
     claim: Claim
     observed: frozenset[QuotaRevision]
+    """The quotas that it was made for."""
     deadline: float
-    wake_lock: threading.Lock = field(default_factory=threading.Lock)
-    outcome: Outcome | None = None
-    is_leader: bool = False
-
-    def __post_init__(self) -> None:
-        self.wake_lock.acquire()
+    """When to give up, on the monotonic clock."""
+    signal: Future[Outcome | Lead] = field(default_factory=Future)
+    """Set once by the leader: the outcome, or the lead."""
 
 
 @dataclass(slots=True, eq=False)
 class CommitQueue:
-    """The claims of one namespace: those that wait, and whether a thread is at work."""
+    """The pending claims of one namespace, and whether a thread leads."""
 
     namespace: str
     lock: threading.Lock = field(default_factory=threading.Lock)
     pending: list[PendingClaim] = field(default_factory=list)
     has_leader: bool = False
     is_closed: bool = False
-    """It was dropped: whoever still has it in hand has to ask for the namespace's queue again."""
+    """It was dropped: a thread that still holds it has to ask for the namespace's queue again."""
 
 
 class CommitQueues:
@@ -84,47 +88,53 @@ class CommitQueues:
             return queue
 
     def join(self, namespace: str, claim: PendingClaim) -> CommitQueue:
-        """Let a claim wait in its queue; it leads if nobody is at work there."""
+        """Add a claim to its queue; it has the lead at once where no thread has it."""
         while True:
             queue = self.of(namespace)
             with queue.lock:
                 if queue.is_closed:
                     continue
                 queue.pending.append(claim)
-                claim.is_leader = not queue.has_leader
-                queue.has_leader = True
+                if not queue.has_leader:
+                    queue.has_leader = True
+                    claim.signal.set_result(LEAD)
                 return queue
 
     @staticmethod
+    def wait(queue: CommitQueue, claim: PendingClaim) -> Outcome | Lead:
+        """Wait for the claim's outcome, or for the lead, until the claim's deadline."""
+        try:
+            return claim.signal.result(max(0.0, claim.deadline - time.monotonic()))
+        except TimeoutError:
+            with queue.lock:
+                # The lead is handed over under this lock. One that came together with the
+                # deadline has to be taken: no other thread would decide what is pending.
+                if claim.signal.done():
+                    return claim.signal.result()
+                if claim in queue.pending:
+                    queue.pending.remove(claim)
+            return DEADLINE_EXCEEDED
+
+    @staticmethod
     def take_batch(queue: CommitQueue) -> list[PendingClaim]:
-        """Return all that waits, for the one that leads, and leave nothing waiting."""
+        """Return all pending claims, for the leader to decide, and leave none pending."""
         with queue.lock:
             batch, queue.pending = queue.pending, []
             return batch
 
     @staticmethod
     def is_crowded(queue: CommitQueue) -> bool:
-        """Tell whether several claims wait."""
+        """Return whether several claims are pending."""
         return len(queue.pending) > 1
 
-    @staticmethod
-    def leave(queue: CommitQueue, claim: PendingClaim) -> bool:
-        """Leave the queue because time is up, unless the lead was handed over meanwhile."""
-        with queue.lock:
-            if claim in queue.pending and not claim.is_leader:
-                queue.pending.remove(claim)
-            return claim.is_leader
-
     def pass_leadership(self, queue: CommitQueue) -> None:
-        """End one's lead: the next that waits gets it, or the queue is dropped."""
+        """End a thread's lead: the oldest pending claim gets it, or the queue is dropped."""
         with queue.lock:
-            if not queue.pending:
-                queue.has_leader = False
-                queue.is_closed = True
-                with self._lock:
-                    if self._queues.get(queue.namespace) is queue:
-                        del self._queues[queue.namespace]
+            if queue.pending:
+                queue.pending[0].signal.set_result(LEAD)
                 return
-            following = queue.pending[0]
-            following.is_leader = True
-        following.wake_lock.release()
+            queue.has_leader = False
+            queue.is_closed = True
+            with self._lock:
+                if self._queues.get(queue.namespace) is queue:
+                    del self._queues[queue.namespace]

@@ -13,10 +13,10 @@ watch or from an answer that took its time, therefore never replaces what is new
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from webhook.jsonfields.encoding import encoded_part
 from webhook.kube.api import (
     QUOTA_LEDGERS,
     AlreadyExistsError,
@@ -30,7 +30,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.informer import Change, Informer, InformerTimings, ListOptions
 from webhook.quota.ledger.ledger import Ledger, Reservation
-from webhook.quota.ledger.ledger_codec import ledger_status
+from webhook.quota.ledger.ledger_codec import EncodedStatus, encode_status
 from webhook.state.lazy_ledger import LazyLedger, LedgerVersion, identity_of, read_ledger
 
 __all__ = ["LEDGER_NAME", "LedgerStore", "LedgerVersion", "empty_ledger", "read_ledger"]
@@ -133,15 +133,28 @@ class LedgerStore:
         with self._lock:
             self._places.pop(namespace, None)
 
-    def write(self, namespace: str, version: LedgerVersion, ledger: Ledger) -> LedgerVersion:
+    def write(
+        self,
+        namespace: str,
+        version: LedgerVersion,
+        ledger: Ledger,
+        *,
+        status: EncodedStatus | None = None,
+    ) -> LedgerVersion:
         """Write `ledger` in the place of `version`.
+
+        Args:
+            namespace: The namespace.
+            version: What is replaced.
+            ledger: What is written.
+            status: `ledger` as JSON, where it is encoded already.
 
         Raises:
             ConflictError: The object is at another version; nothing was written.
             TooLargeError: It would be larger than what is stored; nothing was written.
             ApiError: Unavailable and the like leave open whether it was written.
         """
-        obj = _ledger_object(namespace, version, ledger_status(ledger))
+        obj = _ledger_object(namespace, version, status or encode_status(ledger))
         try:
             written = self._api.update_status(QUOTA_LEDGERS, obj, is_brief=True)
         except InternalError as err:
@@ -236,7 +249,7 @@ def _version_of(revision: Revision, ledger: Ledger | None) -> LedgerVersion:
 
 
 def _ledger_object(
-    namespace: str, version: LedgerVersion, status: Mapping[str, object]
+    namespace: str, version: LedgerVersion, status: EncodedStatus
 ) -> dict[str, object]:
     return {
         "apiVersion": QUOTA_LEDGERS.api_version,
@@ -247,5 +260,5 @@ def _ledger_object(
             "uid": version.uid,
             "resourceVersion": str(version.resource_version),
         },
-        "status": status,
+        "status": encoded_part(status),
     }

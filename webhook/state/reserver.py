@@ -1,19 +1,20 @@
-"""Decide claims on the ledger of a namespace, together and with one write.
+"""Decide claims on the ledger of a namespace, together and with one write (group commit).
 
-Requests of a namespace that arrive while a write is on its way wait for it and are then decided
-as one batch. The thread of one of them does the work for all; when it is done with its own batch
-and others wait, it hands the work over.
+Requests of a namespace that arrive while a write is on its way are decided afterwards as one
+batch. The thread of one of them leads: it does the work for all, and hands the lead over when its
+batch is done and others are pending.
 
-Every answer is one of three: reserved, refused, undecided. A refusal rests on a ledger that was
+Every outcome is one of three: reserved, denied, undecided. A denial rests on a ledger that was
 read after the request arrived. An admission rests on the ledger that its write replaced. An
 answer of the API server that got lost leaves everything undecided; reading again shows what
 became of the write, and a reservation that is there is not made twice.
 
-Who finds nothing to claim asks too (`verify_uncharged`): the ledger may know better.
+A request that claims nothing is compared with the ledger too (`verify_uncharged`): it may count
+quotas that are not seen here yet.
 
-Where a quota is shared with other namespaces, what is admitted is first written there
-(`shared_claims`); whoever does so keeps others of this process waiting, so that they do not make
-each other begin again. A refusal then rests on both objects.
+Where a quota is shared with other namespaces, admissions are first written there
+(`shared_claims`), under a lock of this process, so that its threads do not make each other begin
+again. A denial then rests on both objects.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError, ConflictError, NotFoundError, TooLargeError
@@ -34,22 +35,26 @@ from webhook.quota.ledger.ledger import (
     Ledger,
     QuotaRevision,
     Undecided,
-    Verdict,
     check_observed,
     final_verdicts,
 )
 from webhook.quota.shared.escrow import shared_names
 from webhook.state.batch_decision import (
-    DEADLINE_EXCEEDED,
-    LEDGER_BUSY,
+    Batch,
     BatchDecider,
+    Decision,
     outcome_of,
-    resolve,
     too_large,
     unreachable,
-    unresolved,
 )
-from webhook.state.group_commit import CommitQueue, CommitQueues, Outcome, PendingClaim, Reserved
+from webhook.state.group_commit import (
+    CommitQueue,
+    CommitQueues,
+    Lead,
+    Outcome,
+    PendingClaim,
+    Reserved,
+)
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.shared_claims import (
     NO_SHARED_QUOTAS,
@@ -65,14 +70,12 @@ __all__ = ["Outcome", "Reserved", "Reserver", "ReserverStats"]
 _log = logging.getLogger(__name__)
 
 _BATCH_SECONDS: Final = 0.01
-"""How long a crowd may grow before it is decided: each write costs the API server as much as the
+"""How long a batch may grow before it is decided: each write costs the API server as much as the
 decisions of many, and leaves the controller a moment for its own."""
 _MAX_SHARED_ATTEMPTS: Final = 6
 """How often a version of a ledger is decided on while others write a quota that it shares."""
 _WRITE_SECONDS: Final = 0.5
-"""What is left of a request's time for the writes, when it has waited for a shared quota."""
-MAX_LEDGER_BYTES: Final = 1_280 * 1024
-"""Of a ledger's status as JSON. etcd takes 1.5 MiB by default, metadata included."""
+"""The part of a request's time that is kept for the writes, when it waits for a shared quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,46 +86,74 @@ class ReserverStats:
     conflicted: Callable[[], None] = lambda: None
 
 
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    """A version of a namespace's ledger that claims are decided by."""
+
+    namespace: str
+    version: LedgerVersion
+    is_fresh: bool
+    """It was read after the claims arrived, so it may deny them; a cached one may be outdated."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """All that this version of the ledger can decide has its outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stale:
+    """The cached version does not admit all claims, and only one that is read now may deny."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Contended:
+    """A shared quota was written by another process first; the version of the ledger stands."""
+
+
+_Attempt: TypeAlias = _Settled | _Stale | _Contended
+
+
 class Reserver:
-    """The handlers' way to the ledger. Safe to use from many threads.
+    """Reservations in the ledgers, on behalf of the handlers. Safe to use from many threads.
 
     Args:
         ledgers: Where ledgers are read and written.
+        decider: Decides a batch by one version of a ledger.
         attempts: How often a batch is decided before it is given up as busy.
-        capacity: Says how many reservations a namespace may have; further claims are undecided.
-        max_bytes: How large a ledger may become; what makes it larger is undecided.
-        opted_in_at: Says by which version of a Namespace it opted in, as far as is known; a ledger
-            that was counted before decides nothing.
-        stats: Told about batches and conflicts.
-        shared: Where quotas that namespaces share are read and written; without it, what such a
-            quota is about stays undecided.
+        stats: Receives batches and conflicts.
+        shared: Where quotas that namespaces share are read and written; without it, claims that
+            concern such a quota stay undecided.
         sleep: Waits some seconds between attempts.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
+    def __init__(
         self,
         ledgers: LedgerStore,
         *,
+        decider: BatchDecider | None = None,
         attempts: int = 6,
-        capacity: Callable[[], int] = lambda: 4000,
-        max_bytes: int = MAX_LEDGER_BYTES,
-        opted_in_at: Callable[[str], int] = lambda _namespace: 0,
         stats: ReserverStats | None = None,
         shared: SharedQuotaStore | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._ledgers = ledgers
         self._attempts = attempts
-        self._decider = BatchDecider(capacity, max_bytes, opted_in_at)
+        self._decider = decider or BatchDecider()
         self._stats = stats or ReserverStats()
         self._shared = shared
         self._sleep = sleep
         self._queues = CommitQueues()
 
+    @property
+    def busy_namespaces(self) -> int:
+        """In how many namespaces claims are being decided."""
+        return len(self._queues)
+
     def reserve(
         self, namespace: str, claim: Claim, observed: frozenset[QuotaRevision], *, deadline: float
     ) -> Outcome:
-        """Reserve what `claim` asks, or say why not.
+        """Reserve what `claim` asks, or return why not.
 
         Args:
             namespace: The pod's namespace.
@@ -131,19 +162,17 @@ class Reserver:
                 for these.
             deadline: When to give up, on the monotonic clock.
         """
-        pending = PendingClaim(claim, observed, deadline)
-        queue = self._queues.join(namespace, pending)
-        if not pending.is_leader:
-            is_woken = pending.wake_lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
-            if pending.outcome is not None:
-                return pending.outcome
-            if not self._queues.leave(queue, pending):
-                return DEADLINE_EXCEEDED
-            if not is_woken:
-                pending.wake_lock.acquire()  # who handed the lead over is about to wake it
-            if self._queues.is_crowded(queue):
-                self._sleep(_BATCH_SECONDS)
-        return self._commit_batch(queue, pending)
+        own = PendingClaim(claim, observed, deadline)
+        queue = self._queues.join(namespace, own)
+        is_first = own.signal.done()
+        match self._queues.wait(queue, own):
+            case Lead():
+                # claims that came during a write come in a crowd: a moment more, fewer writes
+                if not is_first and self._queues.is_crowded(queue):
+                    self._sleep(_BATCH_SECONDS)
+                return self._commit_batch(queue, own)
+            case outcome:
+                return outcome
 
     def dry_run(self, namespace: str, claim: Claim, observed: frozenset[QuotaRevision]) -> Outcome:
         """Decide as `reserve` would, on the ledger as it is now, and write nothing."""
@@ -151,20 +180,20 @@ class Reserver:
             version = self._ledgers.fetch(namespace)
         except (ApiError, InvalidFieldError) as err:
             return unreachable(err)
+        if version is None or version.ledger is None:
+            return NO_LEDGER
+        lookups = self._look_up(shared_names(version.ledger), is_fresh=True)
+        known = with_other_namespaces(version.ledger, namespace, lookups)
         pending = PendingClaim(claim, observed, deadline=0.0)
-        known, number = (version.ledger, version.resource_version) if version else (None, 0)
-        lookups = self._look_up(shared_names(known), is_fresh=True)
-        if known is not None:
-            known = with_other_namespaces(known, namespace, lookups)
-        _, verdicts = self._decider.verdicts(namespace, known, [pending], lookups)
-        return outcome_of(verdicts[0], number)
+        decision = self._decider.decide(namespace, known, [pending], lookups)
+        return outcome_of(decision.verdicts[0], version.resource_version)
 
     def verify_uncharged(
         self, namespace: str, observed: frozenset[QuotaRevision]
     ) -> Undecided | None:
-        """Say why nothing may pass uncharged, if the ledger as it is now says so.
+        """Return why nothing may pass uncharged by the ledger as it is now; None if it may.
 
-        It does where it counts other quotas than the caller knows: those might charge what is
+        The ledger may count other quotas than the caller knows, and those might charge what is
         asked. Where neither has any, there is nothing to count.
         """
         try:
@@ -175,68 +204,78 @@ class Reserver:
         return check_observed(known, observed) if known or observed else None
 
     def _commit_batch(self, queue: CommitQueue, own: PendingClaim) -> Outcome:
-        """Decide everything that waits, then hand over to the next or leave the queue."""
-        batch = self._queues.take_batch(queue)
+        """Decide all pending claims as their leader, then hand the lead over."""
+        batch = Batch(self._queues.take_batch(queue))
         try:
             self._decide(queue.namespace, batch)
         except Exception:
             _log.exception("deciding a batch failed", extra={"namespace": queue.namespace})
             raise
         finally:
+            # The lead first: its next holder reads and decides while this thread wakes the others.
             self._queues.pass_leadership(queue)
-            for pending in batch:
-                if pending.outcome is None:
-                    pending.outcome = LEDGER_BUSY
-                pending.wake_lock.release()
-        return own.outcome or LEDGER_BUSY
+            for pending in batch.claims:
+                if pending is not own:
+                    pending.signal.set_result(batch.outcome(pending))
+        return batch.outcome(own)
 
-    def _decide(self, namespace: str, batch: Sequence[PendingClaim]) -> None:
-        """Give every claim of the batch its outcome."""
-        version = self._ledgers.known(namespace)
-        is_fresh = False
-        for attempt in range(self._attempts):
-            waiting = unresolved(batch)
-            if not waiting:
+    def _decide(self, namespace: str, batch: Batch) -> None:
+        """Give every claim of the batch its outcome, as far as attempts and time go.
+
+        The first attempt is made by the cached version, which most often is the newest: then a
+        bind costs one write and no read. An outdated one is found out by the write's conflict,
+        or does not admit all; the next attempt reads.
+        """
+        cached = self._ledgers.known(namespace)
+        ledger = None if cached is None else _Ledger(namespace, cached, is_fresh=False)
+        for number in range(self._attempts):
+            claims = batch.undecided()
+            if not claims:
                 return
-            if version is None:
-                version, is_fresh = self._fetch(namespace, waiting), True
-                if version is None:
-                    return
-            is_done = self._attempt(namespace, version, waiting, is_fresh=is_fresh)
-            version = None
-            if not is_done:
-                continue  # only what is read now may refuse or hold back
-            is_fresh = False
-            if attempt and unresolved(batch):
-                self._sleep(random.uniform(0, 0.002 * 2**attempt))  # noqa: S311 - jitter
+            if ledger is None:
+                ledger = self._read(namespace, batch)
+            if ledger is None:
+                return
+            match self._attempt(ledger, batch, claims):
+                case _Stale():
+                    pass  # nobody else wrote meanwhile, as far as is known: read at once
+                case _Settled() | _Contended():
+                    if number and batch.undecided():
+                        self._back_off(number)
+            ledger = None
 
-    def _attempt(
-        self,
-        namespace: str,
-        version: LedgerVersion,
-        claims: Sequence[PendingClaim],
-        *,
-        is_fresh: bool,
-    ) -> bool:
-        """Decide the claims by one version of the ledger; False when it has to be read first."""
-        names = shared_names(version.ledger)
+    def _read(self, namespace: str, batch: Batch) -> _Ledger | None:
+        """Read the ledger; where there is none to decide by, the batch is settled."""
+        try:
+            version = self._ledgers.fetch(namespace)
+        except (ApiError, InvalidFieldError) as err:
+            batch.settle(batch.claims, unreachable(err))
+            return None
+        if version is None:
+            batch.settle(batch.claims, NO_LEDGER)
+            return None
+        return _Ledger(namespace, version, is_fresh=True)
+
+    def _attempt(self, ledger: _Ledger, batch: Batch, claims: Sequence[PendingClaim]) -> _Attempt:
+        """Decide claims by one version of the ledger, however often a shared quota changes."""
+        names = shared_names(ledger.version.ledger)
         if not names or self._shared is None:
             lookups = self._look_up(names, is_fresh=False)
-            return (
-                self._decide_on(namespace, version, lookups, claims, is_fresh=is_fresh) is not False
-            )
+            return self._decide_by(ledger, lookups, batch, claims)
         until = max(pending.deadline for pending in claims) - _WRITE_SECONDS
         with self._shared.locked(names, until=until) as is_held:
-            for turn in range(_MAX_SHARED_ATTEMPTS if is_held else 0):
-                lookups = self._look_up(names, is_fresh=is_fresh or turn > 0)
-                is_done = self._decide_on(namespace, version, lookups, claims, is_fresh=is_fresh)
-                if is_done is not None:
-                    return is_done
-                self._sleep(random.uniform(0, 0.002 * 2**turn))  # noqa: S311 - jitter
-                claims = unresolved(claims)
-                if not claims:
-                    return True
-        return True
+            for number in range(_MAX_SHARED_ATTEMPTS if is_held else 0):
+                # the first that fails shows that the cached shared quota is outdated
+                lookups = self._look_up(names, is_fresh=ledger.is_fresh or number > 0)
+                match self._decide_by(ledger, lookups, batch, claims):
+                    case _Contended():
+                        self._back_off(number)
+                        claims = batch.undecided()
+                        if not claims:
+                            return _Settled()
+                    case answer:
+                        return answer
+        return _Contended()
 
     def _look_up(self, names: Sequence[str], *, is_fresh: bool) -> SharedLookups:
         if not names:
@@ -245,33 +284,44 @@ class Reserver:
             return dict.fromkeys(names, SharedQuotaLookup(None))
         return look_up(self._shared, names, is_fresh=is_fresh)
 
-    def _decide_on(
+    def _decide_by(
         self,
-        namespace: str,
-        version: LedgerVersion,
+        ledger: _Ledger,
         lookups: SharedLookups,
+        batch: Batch,
         claims: Sequence[PendingClaim],
-        *,
-        is_fresh: bool,
-    ) -> bool | None:
-        """Decide as `_attempt`; None when a shared quota was written by somebody else first.
-
-        The ledger's version stands then, and may be decided on again with what was written.
-        """
-        known = version.ledger
-        if known is not None:
-            known = with_other_namespaces(known, namespace, lookups)
-        following, verdicts = self._decider.verdicts(namespace, known, claims, lookups)
-        if not is_fresh and not all(isinstance(one, Admitted) for one in verdicts):
-            return False
-        is_admitting = any(isinstance(one, Admitted) for one in verdicts)
-        if lookups and is_admitting and known is not None and following is not None:
-            following = self._raise_grants(namespace, known, following, lookups)
-            if following is None:
-                self._resolve_final(claims, verdicts, None, is_written=False)
-                return None
-        self._write_and_resolve(namespace, version, following, claims, verdicts)
-        return True
+    ) -> _Attempt:
+        """Decide claims by one version of the ledger and of every shared quota, and write."""
+        known = ledger.version.ledger
+        if known is None:
+            if not ledger.is_fresh:
+                return _Stale()
+            batch.settle(claims, NO_LEDGER)
+            return _Settled()
+        known = with_other_namespaces(known, ledger.namespace, lookups)
+        decision = self._decider.decide(ledger.namespace, known, claims, lookups)
+        if not ledger.is_fresh and not decision.is_admission_only:
+            return _Stale()
+        if decision.status is None:
+            _settle_final(batch, claims, decision, ledger.version)
+            return _Settled()
+        if lookups:
+            granted = self._raise_grants(ledger.namespace, known, decision.following, lookups)
+            if granted is None:
+                _settle_final(batch, claims, decision, None)
+                return _Contended()
+            decision = decision.with_following(granted)
+        try:
+            written = self._write(ledger, decision)
+        except TooLargeError:
+            admitted = zip(claims, decision.verdicts, strict=True)
+            batch.settle(
+                [pending for pending, verdict in admitted if isinstance(verdict, Admitted)],
+                too_large(ledger.namespace),
+            )
+            written = None
+        _settle_final(batch, claims, decision, written)
+        return _Settled()
 
     def _raise_grants(
         self, namespace: str, known: Ledger, following: Ledger, lookups: SharedLookups
@@ -283,74 +333,48 @@ class Reserver:
             self._stats.conflicted()
         return granted
 
-    def _fetch(self, namespace: str, claims: Sequence[PendingClaim]) -> LedgerVersion | None:
-        """Read the ledger; when that fails, nothing can be decided."""
-        try:
-            version = self._ledgers.fetch(namespace)
-        except (ApiError, InvalidFieldError) as err:
-            resolve(claims, unreachable(err))
-            return None
-        if version is None:
-            resolve(claims, NO_LEDGER)
-        return version
-
-    def _write_and_resolve(
-        self,
-        namespace: str,
-        version: LedgerVersion,
-        following: Ledger | None,
-        claims: Sequence[PendingClaim],
-        verdicts: Sequence[Verdict],
-    ) -> None:
-        """Write if there is something to write, and close what is final."""
-        written: LedgerVersion | None = version
-        if following is not None and any(isinstance(one, Admitted) for one in verdicts):
-            try:
-                written = self._write(namespace, version, following)
-            except TooLargeError:
-                admitted = zip(claims, verdicts, strict=True)
-                resolve(
-                    [pending for pending, verdict in admitted if isinstance(verdict, Admitted)],
-                    too_large(namespace),
-                )
-                written = None
-        self._resolve_final(claims, verdicts, written, is_written=written is not None)
-
-    @staticmethod
-    def _resolve_final(
-        claims: Sequence[PendingClaim],
-        verdicts: Sequence[Verdict],
-        written: LedgerVersion | None,
-        *,
-        is_written: bool,
-    ) -> None:
-        """Give the claims their outcome whose verdict stands."""
-        standing = final_verdicts(verdicts, is_written=is_written)
-        for pending, verdict in zip(claims, standing, strict=True):
-            if verdict is not None and pending.outcome is None:
-                number = 0 if written is None else written.resource_version
-                pending.outcome = outcome_of(verdict, number)
-
-    def _write(
-        self, namespace: str, version: LedgerVersion, following: Ledger
-    ) -> LedgerVersion | None:
-        """Write by compare-and-swap; None when it failed or nobody knows whether it did.
+    def _write(self, ledger: _Ledger, decision: Decision) -> LedgerVersion | None:
+        """Write by compare-and-swap; None when it failed, or it is not known whether it did.
 
         Raises:
             TooLargeError: The object would be larger than the API server stores.
         """
+        before, following = ledger.version, decision.following
         try:
-            written = self._ledgers.write(namespace, version, following)
+            written = self._ledgers.write(
+                ledger.namespace, before, following, status=decision.status
+            )
         except (ConflictError, NotFoundError):
             self._stats.conflicted()
             return None
         except ApiError as err:
             _log.warning(
                 "writing the ledger failed",
-                extra={"namespace": namespace, "code": err.code, "error": err.message},
+                extra={"namespace": ledger.namespace, "code": err.code, "error": err.message},
             )
             if isinstance(err, TooLargeError):
                 raise
             return None
-        self._stats.batch_written(following.sequence - (version.ledger or following).sequence)
+        self._stats.batch_written(following.sequence - (before.ledger or following).sequence)
         return written
+
+    def _back_off(self, number: int) -> None:
+        self._sleep(random.uniform(0, 0.002 * 2**number))  # noqa: S311 - jitter
+
+
+def _settle_final(
+    batch: Batch,
+    claims: Sequence[PendingClaim],
+    decision: Decision,
+    written: LedgerVersion | None,
+) -> None:
+    """Give the claims their outcome whose verdict is final; `written` is None if nothing was.
+
+    What is not written admits nothing, and denies nothing that rests on an admission; those
+    claims are decided again. The other denials rest on what was read, and stand (law 8).
+    """
+    standing = final_verdicts(decision.verdicts, is_written=written is not None)
+    number = 0 if written is None else written.resource_version
+    for pending, verdict in zip(claims, standing, strict=True):
+        if verdict is not None:
+            batch.settle([pending], outcome_of(verdict, number))

@@ -48,11 +48,11 @@ def _do_not_write_what_is_there(patch: Patch) -> None:
 
 def _write_the_ledger_without_comparing(patch: Patch) -> None:
     def write(
-        store: LedgerStore, namespace: str, _version: LedgerVersion, ledger: Ledger
+        store: LedgerStore, namespace: str, _version: LedgerVersion, ledger: Ledger, **options: Any
     ) -> LedgerVersion:
         present = store.fetch(namespace)
         assert present is not None
-        return _GENUINE_LEDGER_WRITE(store, namespace, present, ledger)
+        return _GENUINE_LEDGER_WRITE(store, namespace, present, ledger, **options)
 
     patch.setattr(LedgerStore, "write", write)
 

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.queue.gate_remover import GateRemover
 from webhook.quota.ledger.ledger import Ledger
-from webhook.quota.ledger.ledger_codec import written_bytes
+from webhook.quota.ledger.ledger_codec import encode_status
 from webhook.quota.queue.cycle import run_cycle
 from webhook.quota.queue.queued_pods import (
     CycleResult,
@@ -26,7 +26,7 @@ from webhook.quota.queue.queued_pods import (
     QueuePolicy,
     WaitHistory,
 )
-from webhook.state.reserver import MAX_LEDGER_BYTES
+from webhook.state.batch_decision import MAX_LEDGER_BYTES
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -114,7 +114,9 @@ class PodQueues:
             return CycleResult(ledger)
         room = 0 if ledger is None else self._release_limit(ledger, queue)
         cycle = self._run(state, ledger, queue, room)
-        while cycle.released and cycle.ledger and written_bytes(cycle.ledger) > MAX_LEDGER_BYTES:
+        while (
+            cycle.released and cycle.ledger and len(encode_status(cycle.ledger)) > MAX_LEDGER_BYTES
+        ):
             room = len(cycle.released) // 2
             cycle = self._run(state, ledger, queue, room)
         return cycle

@@ -91,9 +91,15 @@ def ledger_status(ledger: Ledger) -> dict[str, object]:
     }
 
 
-def written_bytes(ledger: Ledger) -> int:
-    """Return how long the status is as JSON."""
-    return len(encode_json(ledger_status(ledger)))
+class EncodedStatus(bytes):
+    """The status of a QuotaLedger as JSON."""
+
+    __slots__ = ()
+
+
+def encode_status(ledger: Ledger) -> EncodedStatus:
+    """Encode `ledger` once, for its size and for the write."""
+    return EncodedStatus(encode_json(ledger_status(ledger)))
 
 
 def written_bytes_of(one: Reservation) -> int:
