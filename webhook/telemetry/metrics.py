@@ -238,7 +238,8 @@ class QueueMetrics:
         self.gates = declare.counter(
             "gate_removals",
             "Patches that remove our scheduling gate: removed, changed (the pod was another by"
-            " then), failed or dropped (this process does not lead any more).",
+            " then), failed, timeout (the API server did not answer in time) or dropped (this"
+            " process does not lead any more).",
             "result",
         )
         self.seconds = declare.histogram(

@@ -3,16 +3,23 @@
 What is to be done is said again after every look at a namespace, as long as the cache shows the
 gate: a patch that failed, or that a leader before this one never sent, is sent then. A patch
 names the pod's uid and the gate's place, so that it changes nothing else than what was meant.
+
+Namespaces take turns, and none has more than half of the threads. The API server compares each
+toleration of a changed pod with every other one: with ten thousand of them no patch is answered in
+time. A namespace with such a pod gets one thread, and its slow pods are tried again one at a time.
+
+Source: kubernetes v1.36, pkg/apis/core/validation/validation.go validateOnlyAddedTolerations.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.kube.api import (
@@ -22,6 +29,7 @@ from webhook.kube.api import (
     ConflictError,
     InvalidError,
     NotFoundError,
+    RequestTimeoutError,
 )
 from webhook.quota.objects.model import Pod
 from webhook.state.well_known import SCHEDULING_GATE, gate_removal
@@ -33,6 +41,7 @@ _IDLE_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 10.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _MAX_PAUSE_SECONDS: Final = 30.0
+_MAX_SLOW_PAUSE_SECONDS: Final = 120.0
 _IN_PROGRESS: Final = 2**64
 """The version in which the gate will be gone, of a pod whose patch was not answered yet."""
 
@@ -44,6 +53,38 @@ class _GateRemoval:
     pod: Pod
     since: float
     is_leader: Callable[[], bool]
+
+
+@dataclass(slots=True)
+class _NamespaceRemovals:
+    """What is to be done in one namespace."""
+
+    queue: deque[_GateRemoval] = field(default_factory=deque)
+    gone_at: dict[str, int] = field(default_factory=dict)
+    """Pod uid → the version in which its gate is gone; all pods whose gate is to go."""
+    sending: int = 0
+    """Patches that were not answered yet."""
+    slow: dict[str, None] = field(default_factory=dict)
+    """Uids of pods whose patch was not answered in time; the one that was tried last comes last."""
+    timeouts: int = 0
+    """How many patches in a row were not answered in time, of pods that were slow before."""
+    retry_at: float = -math.inf
+    """When the first of the slow ones is tried again."""
+
+    def note_slow(self, uid: str, now: float) -> float:
+        """Note a patch that was not answered in time; return how long the slow ones wait."""
+        self.timeouts += uid in self.slow
+        self.slow.pop(uid, None)
+        self.slow[uid] = None
+        pause = min(_MAX_SLOW_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.timeouts, 10))
+        self.retry_at = now + pause
+        return pause
+
+    def note_answer(self, uid: str) -> None:
+        """Note that a patch was answered: where it is one of the slow, they are slow no more."""
+        if uid in self.slow:
+            self.slow.clear()
+            self.timeouts = 0
 
 
 class GateRemover:
@@ -72,9 +113,10 @@ class GateRemover:
         self._requeue_after = requeue_after
         self._metrics = metrics
         self._condition = threading.Condition()
-        self._queue: deque[_GateRemoval] = deque()
-        self._gone_at: dict[str, dict[str, int]] = {}
-        """Namespace → pod uid → the version in which its gate is gone."""
+        self._namespaces: dict[str, _NamespaceRemovals] = {}
+        self._turns: dict[str, None] = {}
+        """The namespaces with something in their queue; the one that was served last comes last."""
+        self._max_sending = max(1, workers // 2)
         self._failures = 0
         self._is_stopping = False
         self._threads = [
@@ -91,7 +133,7 @@ class GateRemover:
         """Send nothing more, and wait for what was sent."""
         with self._condition:
             self._is_stopping = True
-            self._queue.clear()
+            self._turns.clear()
             self._condition.notify_all()
         give_up = time.monotonic() + _STOP_SECONDS
         for thread in self._threads:
@@ -99,7 +141,7 @@ class GateRemover:
                 thread.join(timeout=max(0.0, give_up - time.monotonic()))
 
     def enqueue(
-        self, namespace: str, pods: Iterable[Pod], *, since: float, is_leader: Callable[[], bool]
+        self, namespace: str, pods: Sequence[Pod], *, since: float, is_leader: Callable[[], bool]
     ) -> None:
         """Remove the gates of these pods, in this order, as the cache shows them.
 
@@ -110,23 +152,33 @@ class GateRemover:
             since: When it was found that they may go.
             is_leader: Returns whether this process still leads.
         """
+        now, wait = self._clock(), math.inf
         with self._condition:
-            before = self._gone_at.pop(namespace, {})
+            removals = self._namespaces.setdefault(namespace, _NamespaceRemovals())
+            removals.slow = _of_these(removals.slow, pods)
+            retried = next(iter(removals.slow), "") if removals.retry_at <= now else ""
+            if removals.slow and not retried:
+                wait = removals.retry_at - now
             known: dict[str, int] = {}
             for pod in pods:
-                gone_at = before.get(pod.uid, 0)
-                if int(pod.resource_version or 0) >= gone_at:  # nothing is on its way
-                    self._queue.append(_GateRemoval(pod, since, is_leader))
+                gone_at = removals.gone_at.get(pod.uid, 0)
+                is_due = pod.uid == retried or pod.uid not in removals.slow
+                if is_due and int(pod.resource_version or 0) >= gone_at:  # nothing is on its way
+                    removals.queue.append(_GateRemoval(pod, since, is_leader))
+                    self._turns.setdefault(namespace)
                     self._condition.notify()
                     gone_at = _IN_PROGRESS
                 known[pod.uid] = gone_at
-            if known:
-                self._gone_at[namespace] = known
+            removals.gone_at = known
+            self._forget_if_idle(namespace, removals)
+        if wait < math.inf:
+            self._requeue_after(namespace, wait)
 
     @property
     def backlog(self) -> int:
         """How many gates wait to be removed."""
-        return len(self._queue)
+        with self._condition:
+            return sum(len(self._namespaces[name].queue) for name in self._turns)
 
     def remove_next(self, timeout_seconds: float) -> bool:
         """Remove one gate; return whether there was one, or came in time."""
@@ -155,8 +207,31 @@ class GateRemover:
 
     def _take(self, timeout_seconds: float) -> _GateRemoval | None:
         with self._condition:
-            self._condition.wait_for(lambda: self._queue or self._is_stopping, timeout_seconds)
-            return self._queue.popleft() if self._queue else None
+            self._condition.wait_for(
+                lambda: self._next_namespace() or self._is_stopping, timeout_seconds
+            )
+            name = self._next_namespace()
+            if not name:
+                return None
+            removals = self._namespaces[name]
+            removal = removals.queue.popleft()
+            removals.sending += 1
+            del self._turns[name]
+            if removals.queue:
+                self._turns[name] = None
+            return removal
+
+    def _next_namespace(self) -> str:
+        """Return the namespace whose turn it is, of those that may send one more; lock held."""
+        for name in self._turns:
+            removals = self._namespaces[name]
+            if removals.sending < (1 if removals.slow else self._max_sending):
+                return name
+        return ""
+
+    def _forget_if_idle(self, namespace: str, removals: _NamespaceRemovals) -> None:
+        if not (removals.gone_at or removals.queue or removals.sending):
+            del self._namespaces[namespace]
 
     def _send(self, removal: _GateRemoval) -> tuple[str, int]:
         """Return what became of it, and in which version the gate is gone; 0 if it is not."""
@@ -173,22 +248,38 @@ class GateRemover:
                 "removing a gate failed",
                 extra={"namespace": pod.namespace, "pod": pod.name, "error": str(err)},
             )
-            return "failed", 0
+            return "timeout" if isinstance(err, RequestTimeoutError) else "failed", 0
         return "removed", written.resource_version
 
     def _is_current(self, removal: _GateRemoval) -> bool:
         """Return whether the last that was wanted of the namespace still has this pod in it."""
         with self._condition:
-            wanted = self._gone_at.get(removal.pod.namespace, {})
-            return wanted.get(removal.pod.uid) == _IN_PROGRESS
+            removals = self._namespaces[removal.pod.namespace]
+            return removals.gone_at.get(removal.pod.uid) == _IN_PROGRESS
 
     def _record(self, removal: _GateRemoval, result: str, gone_at: int) -> float:
         """Record what became of a patch; return how long to wait until the next attempt."""
+        uid, namespace = removal.pod.uid, removal.pod.namespace
         with self._condition:
-            known = self._gone_at.get(removal.pod.namespace, {})
-            if removal.pod.uid in known:
-                known[removal.pod.uid] = gone_at
+            removals = self._namespaces[namespace]
+            removals.sending -= 1
+            self._condition.notify()
+            if uid in removals.gone_at:
+                removals.gone_at[uid] = gone_at
+            self._forget_if_idle(namespace, removals)
+            if result == "timeout":
+                return removals.note_slow(uid, self._clock())
+            if result in ("removed", "changed"):
+                removals.note_answer(uid)
             self._failures = min(self._failures + 1, 10) if result == "failed" else 0
             return float(
                 min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** max(0, self._failures - 1))
             )
+
+
+def _of_these(uids: Mapping[str, None], pods: Sequence[Pod]) -> dict[str, None]:
+    """Return those of the uids that some of the pods have, in their order."""
+    if not uids:
+        return {}
+    wanted = {pod.uid for pod in pods}
+    return dict.fromkeys(uid for uid in uids if uid in wanted)

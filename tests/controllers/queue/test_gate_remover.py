@@ -1,0 +1,156 @@
+"""Gates are removed in turns: pods whose patches are not answered hold up no other namespace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tests.builders import a_pod
+from tests.kube.faults import Call, FaultyClient
+from webhook.controllers.queue.gate_remover import GateRemover
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import PODS, Object, RequestTimeoutError
+from webhook.quota.objects.model import Pod
+from webhook.state.well_known import SCHEDULING_GATE
+
+WORKERS = 4
+
+
+class SlowPods:
+    """Pods of which some have patches that take longer than a client waits for.
+
+    Attributes:
+        tried: Keys of the pods, in the order in which their patches were sent.
+        answers: Lets the slow patches come to their end, without an answer.
+        is_slow: Whether there are slow patches.
+        now: The clock.
+        requeued: Namespace → after how many seconds it is to be looked at again.
+    """
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.tried: list[str] = []
+        self.answers = threading.Event()
+        self.is_slow = True
+        self.now = 1000.0
+        self.requeued: dict[str, float] = {}
+        self._waiting = threading.Semaphore(0)
+        self.remover = GateRemover(
+            FaultyClient(FakeClient(self.cluster), before=self._before),
+            workers=WORKERS,
+            clock=lambda: self.now,
+            requeue_after=self.requeued.__setitem__,
+        )
+
+    def pods(self, namespace: str, *names: str) -> list[Pod]:
+        """Store pods; a slow one has `slow` in its name."""
+        made = [
+            a_pod(
+                name=name,
+                namespace=namespace,
+                uid=f"uid-{name}",
+                schedulingGates=[{"name": SCHEDULING_GATE}],
+            )
+            for name in names
+        ]
+        self.cluster.load([(PODS, one) for one in made])
+        api = FakeClient(self.cluster)
+        return [Pod.from_object(api.get(PODS, name, namespace=namespace)) for name in names]
+
+    def enqueue(self, pods: list[Pod]) -> None:
+        """Have the gates of these pods removed, all of one namespace."""
+        namespace = pods[0].namespace
+        self.remover.enqueue(namespace, pods, since=self.now, is_leader=lambda: True)
+
+    def remove_all(self) -> list[str]:
+        """Send what may be sent now; return which pods these were."""
+        before = len(self.tried)
+        while self.remover.remove_next(0):
+            pass
+        return self.tried[before:]
+
+    def wait_for(self, patches: int) -> bool:
+        """Wait until so many slow patches are on their way."""
+        return all(self._waiting.acquire(timeout=5) for _ in range(patches))
+
+    def _before(self, call: Call) -> None:
+        if call.verb != "patch":
+            return
+        self.tried.append(call.key)
+        if self.is_slow and "slow" in call.key:
+            self._waiting.release()
+            self.answers.wait(10)
+            raise RequestTimeoutError("no answer within 10 s")
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    pause = threading.Event()
+    for _ in range(int(seconds / 0.01)):
+        if condition():
+            return True
+        pause.wait(0.01)
+    return condition()
+
+
+def is_gated(pod: Object) -> bool:
+    return bool(pod["spec"].get("schedulingGates"))  # type: ignore[attr-defined]
+
+
+def test_slow_pods_of_one_namespace_leave_threads_to_others() -> None:
+    world = SlowPods()
+    slow = world.pods("slow-team", *(f"slow-{number}" for number in range(2 * WORKERS)))
+    (quick,) = world.pods("team-b", "web")
+    world.remover.start()
+    try:
+        world.enqueue(slow)
+        assert world.wait_for(patches=WORKERS // 2)
+        world.enqueue([quick])
+        api = FakeClient(world.cluster)
+        assert within(5, lambda: not is_gated(api.get(PODS, "web", namespace="team-b")))
+        assert len(world.tried) == WORKERS // 2 + 1
+    finally:
+        world.answers.set()
+        world.remover.stop()
+
+
+def test_namespaces_take_turns() -> None:
+    world = SlowPods()
+    first, second = world.pods("team-a", "a", "b", "c"), world.pods("team-b", "d", "e")
+    world.enqueue(first)
+    world.enqueue(second)
+    order = ["team-a/a", "team-b/d", "team-a/b", "team-b/e", "team-a/c"]
+    assert world.remove_all() == order
+
+
+def test_slow_pods_are_tried_one_at_a_time_and_ever_later() -> None:
+    world = SlowPods()
+    world.answers.set()
+    pods = world.pods("team-a", "slow-1", "slow-2", "web")
+    world.enqueue(pods)
+    assert world.remove_all() == ["team-a/slow-1", "team-a/slow-2", "team-a/web"]
+    slow = pods[:2]
+    pauses: list[float] = []
+    tried: list[str] = []
+    for _ in range(9):
+        world.enqueue(slow)
+        assert world.remove_all() == []  # its time has not come
+        pauses.append(world.requeued["team-a"])
+        world.now += pauses[-1]
+        world.enqueue(slow)
+        tried += world.remove_all()
+    assert pauses == [1, 2, 4, 8, 16, 32, 64, 120, 120]
+    assert tried == ["team-a/slow-1", "team-a/slow-2"] * 4 + ["team-a/slow-1"]
+
+
+def test_all_are_tried_when_one_that_was_slow_is_answered() -> None:
+    world = SlowPods()
+    world.answers.set()
+    pods = world.pods("team-a", "slow-1", "slow-2")
+    world.enqueue(pods)
+    assert len(world.remove_all()) == 2
+    world.now += 1
+    world.is_slow = False
+    world.enqueue(pods)
+    assert world.remove_all() == ["team-a/slow-1"]
+    world.enqueue(pods[1:])
+    assert world.remove_all() == ["team-a/slow-2"]
