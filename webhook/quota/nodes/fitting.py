@@ -1,0 +1,222 @@
+"""Judges on which nodes a pod fits, and which of these the scheduler prefers.
+
+    verdicts = judge_nodes(pod, NodeView(nodes, pods, ...))
+    verdicts.message()           # the scheduler's own words
+    verdicts.rejected[0].filter  # "NodeResourcesFit": the first that fails, as the scheduler counts
+    verdicts.fits[0].name        # the best node, where all scores are computed
+
+Filters and scores are those of the scheduler's default profile, in its order. What it does
+beside them is not judged: extenders and other profiles, preemption, devices (dynamic resource
+allocation), volume limits and capacities of CSI drivers, pods that are nominated to a node. Of
+more than 100 nodes it looks at a part only, so that its choice can be worse than the best.
+
+A pod that is bound past the scheduler and does not fit is not pending again: the kubelet sets its
+phase to Failed (`OutOfcpu`, `OutOfmemory`, `OutOfpods`, `NodeAffinity`, `NodePorts`).
+
+Source: kubernetes v1.36, pkg/scheduler/apis/config/v1/default_plugins.go, schedule_one.go
+findNodesThatFitPod, framework/types.go FitError; pkg/kubelet/lifecycle/predicate.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from webhook.quota.nodes.filters import Filter, NodeCheck, NoNode, Scorer, Unknown
+from webhook.quota.nodes.host_ports import filter_host_ports
+from webhook.quota.nodes.model import NodeInfo, NodeView, PendingPod, PlainObject
+from webhook.quota.nodes.node_affinity import (
+    filter_node_affinity,
+    filter_node_name,
+    score_node_affinity,
+)
+from webhook.quota.nodes.node_resources import (
+    Shortage,
+    filter_resources,
+    score_balanced,
+    score_least_allocated,
+    shortages,
+)
+from webhook.quota.nodes.taints import filter_taints, filter_unschedulable, score_taints
+
+_FILTERS: Final[tuple[tuple[str, Filter], ...]] = (
+    ("NodeUnschedulable", filter_unschedulable),
+    ("NodeName", filter_node_name),
+    ("TaintToleration", filter_taints),
+    ("NodeAffinity", filter_node_affinity),
+    ("NodePorts", filter_host_ports),
+    ("NodeResourcesFit", filter_resources),
+)
+_SCORERS: Final[tuple[tuple[str, int, Scorer], ...]] = (
+    ("TaintToleration", 3, score_taints),
+    ("NodeAffinity", 2, score_node_affinity),
+    ("NodeResourcesFit", 1, score_least_allocated),
+    ("NodeResourcesBalancedAllocation", 1, score_balanced),
+)
+"""Plugins with their weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeScore:
+    """A node that the pod fits on."""
+
+    name: str
+    score: int
+    plugins: Mapping[str, int]
+    """Score by plugin, from 0 to 100 times the weight of the plugin."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRejection:
+    """A node that the pod does not fit on."""
+
+    node: str
+    filter: str
+    """The scheduler's plugin that refused the node; later ones were not asked."""
+    reasons: tuple[str, ...]
+    """In the scheduler's words; a node counts once for each of them."""
+    shortages: tuple[Shortage, ...]
+    """What the node has too little of, whichever plugin refused it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVerdicts:
+    """What the scheduler's filters and scores make of a pod and every node."""
+
+    total: int
+    fits: tuple[NodeScore, ...]
+    """Best first; of equal ones the scheduler takes any, here they are in order of name."""
+    rejected: tuple[NodeRejection, ...]
+    unknown: tuple[str, ...] = ()
+    """Names of what was not judged because objects are not known; it may refuse more nodes."""
+    anywhere: str = ""
+    """Why the pod fits nowhere whatever the nodes are; empty if every node was judged itself."""
+
+    def counts(self) -> dict[str, int]:
+        """Return how many nodes were refused for each reason, as the scheduler sorts them."""
+        counts: dict[str, int] = {}
+        for rejection in self.rejected:
+            for reason in rejection.reasons:
+                counts[reason] = counts.get(reason, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: f"{item[1]} {item[0]}"))
+
+    def message(self) -> str:
+        """Return the scheduler's message, without what it adds about preemption.
+
+        Where nodes fit, the number of these takes the place of its zero.
+        """
+        if not self.total:
+            return "no nodes available to schedule pods"
+        head = f"{len(self.fits)}/{self.total} nodes are available"
+        if self.anywhere:
+            return f"{head}: {self.anywhere}."
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.counts().items())
+        return f"{head}: {reasons}." if reasons else f"{head}."
+
+
+@dataclass(frozen=True, slots=True)
+class _Checks:
+    """The filters that have to do with one pod."""
+
+    named: tuple[tuple[str, NodeCheck], ...]
+    unknown: tuple[str, ...] = ()
+    anywhere: tuple[str, str] | None = None
+    """The filter by which the pod fits nowhere, and its reason."""
+
+
+def judge_nodes(pod: PlainObject, view: NodeView) -> NodeVerdicts:
+    """Judge every node of the view for a pod that has none, gated or not.
+
+    Raises:
+        InvalidFieldError: A field that is read has the wrong type.
+        InvalidQuantityError: An amount is not a quantity.
+    """
+    pending = PendingPod.from_object(pod)
+    checks = _prepare(pending, view)
+    fitting, rejected = [], []
+    for node in view.infos:
+        name, reasons = _first_rejection(checks, node)
+        if reasons:
+            rejected.append(
+                NodeRejection(node.name, name, reasons, shortages(pending.amounts, node))
+            )
+        else:
+            fitting.append(node)
+    return NodeVerdicts(
+        total=len(view.infos),
+        fits=_scored(pending, view, fitting),
+        rejected=tuple(rejected),
+        unknown=checks.unknown,
+        anywhere=checks.anywhere[1] if checks.anywhere else "",
+    )
+
+
+def _prepare(pod: PendingPod, view: NodeView) -> _Checks:
+    """Prepare the filters in their order, until one says that the pod fits nowhere."""
+    named: list[tuple[str, NodeCheck]] = []
+    unknown: list[str] = []
+    for name, prepare in _FILTERS:
+        match prepare(pod, view):
+            case None:
+                pass
+            case NodeCheck() as check:
+                named.append((name, check))
+                if check.node_names is not None and (conflict := _conflict(named)):
+                    return _Checks((), tuple(unknown), conflict)
+            case NoNode(reason):
+                return _Checks((), tuple(unknown), (name, reason))
+            case Unknown(what):
+                unknown.append(what)
+            case prepared:
+                assert_never(prepared)
+    return _Checks(tuple(named), tuple(unknown))
+
+
+def _conflict(named: Sequence[tuple[str, NodeCheck]]) -> tuple[str, str] | None:
+    """Return the last filter that names nodes, and the reason, where no node is named by all.
+
+    Source: kubernetes v1.36, pkg/scheduler/framework/runtime/framework.go RunPreFilterPlugins.
+    """
+    naming = [(name, check.node_names) for name, check in named if check.node_names is not None]
+    if not naming or frozenset.intersection(*(names for _, names in naming)):
+        return None
+    plugins = sorted(name for name, _ in naming)
+    if len(plugins) == 1:
+        return plugins[0], f"node(s) didn't satisfy plugin {plugins[0]}"
+    return naming[-1][0], f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}] simultaneously"
+
+
+def _first_rejection(checks: _Checks, node: NodeInfo) -> tuple[str, tuple[str, ...]]:
+    """Return the first filter that refuses the node with its reasons; none if it fits."""
+    if checks.anywhere is not None:
+        return checks.anywhere[0], (checks.anywhere[1],)
+    naming = [(name, check) for name, check in checks.named if check.node_names is not None]
+    for name, check in naming:
+        if check.node_names is not None and node.name not in check.node_names:
+            plugins = sorted(one for one, _ in naming)
+            return name, (f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}]",)
+    for name, check in checks.named:
+        reasons = check.reasons(node)
+        if reasons:
+            return name, reasons
+    return "", ()
+
+
+def _scored(pod: PendingPod, view: NodeView, nodes: Sequence[NodeInfo]) -> tuple[NodeScore, ...]:
+    """Return the nodes with their scores, best first."""
+    columns = dict(_columns(pod, view, nodes))
+    scores = []
+    for index, node in enumerate(nodes):
+        plugins = {name: column[index] for name, column in columns.items()}
+        scores.append(NodeScore(node.name, sum(plugins.values()), plugins))
+    return tuple(sorted(scores, key=lambda one: (-one.score, one.name)))
+
+
+def _columns(
+    pod: PendingPod, view: NodeView, nodes: Sequence[NodeInfo]
+) -> Iterator[tuple[str, list[int]]]:
+    for name, weight, score in _SCORERS:
+        scores = score(pod, view, nodes)
+        if scores is not None:
+            yield name, [weight * one for one in scores]

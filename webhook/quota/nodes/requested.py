@@ -1,0 +1,212 @@
+"""What a pod takes of its node, in the scheduler's units: millicores of cpu, whole units else.
+
+Amounts are rounded up per pod. One beyond 64 bits is the largest there is; sums never overflow.
+
+Source: kubernetes v1.36, pkg/scheduler/framework/types.go CalculateResource, Resource.Add;
+pkg/scheduler/util/pod_resources.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from webhook.jsonfields.encoding import InvalidJsonError, decode_json, encode_json
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.amounts.quantity import Format, Quantity
+from webhook.quota.amounts.resources import ResourceList, max_of
+from webhook.quota.charging.pod_requests import is_pod_level_resource, pod_requests
+from webhook.quota.objects.model import Container, Pod, PodResources
+from webhook.quota.objects.names import cached_by_name, is_extended_resource, is_hugepages
+
+Amounts: TypeAlias = Mapping[str, int]
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+PODS: Final = "pods"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+
+_NANO_PER_MILLI: Final = 10**6
+_LARGEST: Final = 2**63 - 1
+_TEMPLATES: Final = 4096
+_MISSING_REQUESTS: Final = {CPU: Quantity.parse("100m"), MEMORY: Quantity.parse("200Mi")}
+"""Counted for scores only, for a container that does not request the resource."""
+_CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy")
+_STATUS_FIELDS: Final = ("name", "resources", "allocatedResources")
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What one pod takes of its node."""
+
+    amounts: Amounts
+    scored_cpu: int
+    scored_memory: int
+
+
+def requested_of(raw: Mapping[str, object]) -> Requested:
+    """Return what a pod with a node takes of it; of pods that agree in that, read once.
+
+    Raises:
+        InvalidFieldError: A field that is read has the wrong type.
+        InvalidQuantityError: An amount is not a quantity.
+    """
+    key = _template_key(raw)
+    try:
+        if key is not None:
+            return _requested_by_template(key)
+    except InvalidFieldError:
+        pass  # the whole object says where the field is
+    return _requested(Pod.from_stored(raw))
+
+
+def pending_amounts(pod: Pod) -> Amounts:
+    """Return what a pod without a node asks for: its spec's requests, whatever its status says.
+
+    Source: kubernetes v1.36, noderesources/fit.go computePodResourceRequest.
+    """
+    return {**scheduler_amounts(pod_requests(replace(pod, statuses={}))), PODS: 1}
+
+
+def scored_amounts(pod: Pod) -> Amounts:
+    """Return what a pod without a node counts in scores.
+
+    Source: kubernetes v1.36, noderesources/resource_allocation.go calculatePodResourceRequest.
+    """
+    unassigned = replace(pod, statuses={})
+    return scheduler_amounts(pod_requests(_without_missing(unassigned, _MISSING_REQUESTS)))
+
+
+def scheduler_amounts(resources: ResourceList) -> dict[str, int]:
+    """Return amounts in the scheduler's units; resources that it does not look at are left out."""
+    return {
+        name: scheduler_amount(name, amount)
+        for name, amount in resources.items()
+        if is_scheduled(name)
+    }
+
+
+def scheduler_amount(name: str, amount: Quantity) -> int:
+    """Return an amount in millicores for cpu, in whole units for all else, rounded up."""
+    return min(_LARGEST, -(-amount.nano // _NANO_PER_MILLI) if name == CPU else amount.value)
+
+
+def as_quantity(name: str, amount: int) -> Quantity:
+    """Return an amount in the scheduler's units as a quantity."""
+    if name == CPU:
+        return Quantity.of_nano(amount * _NANO_PER_MILLI)
+    is_binary = name in {MEMORY, EPHEMERAL_STORAGE} or is_hugepages(name)
+    return Quantity.of_units(amount, Format.BIN if is_binary else Format.SI)
+
+
+@cached_by_name
+def is_scheduled(name: str) -> bool:
+    """Return whether the scheduler counts the resource.
+
+    Source: kubernetes v1.36, pkg/scheduler/util/utils.go IsScalarResourceName.
+    """
+    if name in {CPU, MEMORY, PODS, EPHEMERAL_STORAGE} or is_hugepages(name):
+        return True
+    is_scalar = "kubernetes.io/" in name or name.startswith("attachable-volumes-")
+    return is_scalar or is_extended_resource(name)
+
+
+def _requested(pod: Pod) -> Requested:
+    pod = _with_reported(pod)
+    requests = pod_requests(pod)
+    scored = pod_requests(_without_missing(pod, _missing_requests(pod, requests)))
+    amounts = scheduler_amounts(requests)
+    amounts[PODS] = 1
+    return Requested(
+        amounts,
+        scheduler_amount(CPU, scored[CPU]) if CPU in scored else 0,
+        scheduler_amount(MEMORY, scored[MEMORY]) if MEMORY in scored else 0,
+    )
+
+
+def _with_reported(pod: Pod) -> Pod:
+    """Return the pod with pod-level requests that are as large as what its node has set aside.
+
+    Quota does not look at these (see `pod_usage.charged_to`), the scheduler does.
+
+    Source: kubernetes v1.36, component-helpers/resource/helpers.go PodRequests with
+    InPlacePodLevelResourcesVerticalScalingEnabled.
+    """
+    if pod.reported is None or pod.resources is None:
+        return pod
+    wanted, held = pod.resources.requests, max_of(pod.reported.requests, pod.reported.allocated)
+    effective = held if pod.resize_infeasible else max_of(wanted, held)
+    requests = {name: effective[name] for name in wanted if name in effective}
+    return replace(pod, resources=PodResources(requests, pod.resources.limits))
+
+
+def _missing_requests(pod: Pod, requests: ResourceList) -> ResourceList:
+    """Return what counts for containers without requests, by resource.
+
+    Source: kubernetes v1.36, pkg/scheduler/framework/types.go getNonMissingContainerRequests.
+    """
+    wanted = pod.resources.requests if pod.resources is not None else {}
+    if not any(map(is_pod_level_resource, wanted)):
+        return _MISSING_REQUESTS
+    return {name: amount for name, amount in _MISSING_REQUESTS.items() if name not in requests}
+
+
+def _without_missing(pod: Pod, missing: ResourceList) -> Pod:
+    def filled(container: Container) -> Container:
+        status = pod.statuses.get(container.name)
+        reported = {} if status is None else {**status.requests, **status.allocated}
+        added = {name: amount for name, amount in missing.items() if name not in reported}
+        return replace(container, requests={**added, **container.requests})
+
+    return replace(
+        pod,
+        containers=tuple(map(filled, pod.containers)),
+        init_containers=tuple(map(filled, pod.init_containers)),
+    )
+
+
+def _template_key(raw: Mapping[str, object]) -> bytes | None:
+    """Return what decides the amounts of a pod, as JSON; None if it stands for itself."""
+    spec, status = raw.get("spec"), raw.get("status")
+    if type(spec) is not dict or (status is not None and type(status) is not dict):
+        return None
+    try:
+        key = {
+            "containers": _members(spec.get("containers"), _CONTAINER_FIELDS),
+            "initContainers": _members(spec.get("initContainers"), _CONTAINER_FIELDS),
+            "overhead": spec.get("overhead"),
+            "resources": spec.get("resources"),
+        }
+        if status is None:
+            return encode_json({"spec": key})
+        reported = {
+            "containerStatuses": _members(status.get("containerStatuses"), _STATUS_FIELDS),
+            "initContainerStatuses": _members(status.get("initContainerStatuses"), _STATUS_FIELDS),
+            "resources": status.get("resources"),
+            "allocatedResources": status.get("allocatedResources"),
+            "conditions": _resize_conditions(status.get("conditions")),
+        }
+        return encode_json({"spec": key, "status": reported})
+    except (InvalidJsonError, TypeError, AttributeError):
+        return None
+
+
+def _members(items: object, fields: tuple[str, ...]) -> object:
+    if not isinstance(items, list):
+        return items
+    return [{name: item.get(name) for name in fields} for item in items]
+
+
+def _resize_conditions(conditions: object) -> object:
+    if not isinstance(conditions, list):
+        return conditions
+    return [one for one in conditions if one.get("type") == "PodResizePending"]
+
+
+@lru_cache(maxsize=_TEMPLATES)
+def _requested_by_template(key: bytes) -> Requested:
+    raw = decode_json(key)
+    assert isinstance(raw, dict)  # noqa: S101 - only this module makes keys
+    return _requested(Pod.from_stored(raw))
