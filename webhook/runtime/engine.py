@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
@@ -264,7 +264,8 @@ class Engine:
         """
         if self._context is None:
             raise RuntimeError("this engine answers no admission requests")
-        return decide(self._context, request, deadline)
+        context = replace(self._context, policy=self._policy, configuration=self._configuration())
+        return decide(context, request, deadline)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -290,8 +291,8 @@ class Engine:
         return HandlerContext(
             view,
             reserver,
-            self._current_policy,
-            self._configuration,
+            self._policy,
+            self._configuration(),
             labels.of,
             on_creation=None if self._creations is None else self._creations.observe,
             in_flight=InFlightPods(view.pods),

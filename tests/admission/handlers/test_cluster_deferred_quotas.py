@@ -49,8 +49,8 @@ class NamespaceConfiguration:
         context = HandlerContext(
             cast("ClusterView", None),
             cast("Ledgers", None),
-            lambda: compile_policy(self.configuration),
-            lambda: self.configuration,
+            compile_policy(self.configuration),
+            self.configuration,
             namespaces=self.every,
         )
         return decide(context, request, Deadline(time.monotonic() + 5))

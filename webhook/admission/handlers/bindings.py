@@ -110,7 +110,7 @@ def _bind(
 def _charge(
     context: HandlerContext, request: AdmissionRequest, pod: Pod, seen: int, deadline: Deadline
 ) -> AdmissionResponse | None:
-    check_countable(pod, context.current_policy().deferred_keys)
+    check_countable(pod, context.policy.deferred_keys)
     quotas = context.view.quotas(request.namespace)
     if quotas.errors:
         return responses.try_again(quotas.errors[0])

@@ -48,7 +48,7 @@ def reserve(
     """Reserve what is claimed; a dry run only finds out what would happen."""
     if request.dry_run:
         return context.ledger.dry_run(request.namespace, claim, quotas.deferred.observed)
-    give_up = min(deadline.at, time.monotonic() + context.current_policy().ledger_seconds)
+    give_up = min(deadline.at, time.monotonic() + context.policy.ledger_seconds)
     return context.ledger.reserve(
         request.namespace, claim, quotas.deferred.observed, deadline=give_up
     )
@@ -134,7 +134,7 @@ def missing_requirement(
         ApiError: The API server had to be asked for quotas and does not answer.
         QuotaScopeError: A quota's scopes cannot be evaluated.
     """
-    policy = context.current_policy()
+    policy = context.policy
     obliges = policy.must_specify is WhenToSpecify.CREATE or (
         policy.must_specify is WhenToSpecify.BIND and gets_node
     )
@@ -177,10 +177,10 @@ def missing_coverage(
         ApiError: The API server had to be asked for quotas and does not answer.
         QuotaScopeError: A quota's scopes cannot be evaluated.
     """
-    policy = context.current_policy()
+    policy = context.policy
     if not (policy.limited_resources or policy.priority_coverage):
         return None
-    is_platform = context.current_configuration().coverage is Coverage.PLATFORM
+    is_platform = context.configuration.coverage is Coverage.PLATFORM
     covering = CoverageRules(
         policy.limited_resources,
         policy.priority_coverage,

@@ -49,7 +49,7 @@ def create(
     context: HandlerContext, request: AdmissionRequest, _deadline: Deadline
 ) -> AdmissionResponse:
     """Refuse what cannot be evaluated, or is not for a quota of several namespaces."""
-    wanted, keys = request.object or {}, context.current_policy().deferred_keys
+    wanted, keys = request.object or {}, context.policy.deferred_keys
     errors = cluster_quota_errors(wanted, keys)
     if errors:
         return responses.invalid(_with_hint(error, keys) for error in errors)
@@ -63,8 +63,8 @@ def update(
     new, old = request.object or {}, request.old_object or {}
     if not cluster_quota_changes(new, old):
         return Allowed(decision="valid")
-    keys = context.current_policy().deferred_keys
-    frozen = _FROZEN[context.current_configuration().quota_update]
+    keys = context.policy.deferred_keys
+    frozen = _FROZEN[context.configuration.quota_update]
     errors = cluster_quota_update_errors(new, old, keys, frozen=frozen)
     if errors:
         return responses.invalid(_with_hint(error, keys) for error in errors)
@@ -98,7 +98,7 @@ def _warnings(
         known = context.namespaces()
     except (ApiError, InvalidFieldError):
         return  # a quota may be written although nobody can tell whom it is for
-    exempt = context.current_policy().exempt_namespaces
+    exempt = context.policy.exempt_namespaces
     selected = sorted(name for name, labels in known.items() if selector.matches(labels))
     outside = [
         name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from webhook.config import Configuration
@@ -75,27 +75,22 @@ class Ledgers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HandlerContext:
-    """The view of the cluster, the ledger, and the rules in force now.
+    """What one request is decided by: the cluster, the ledger, and the rules in force.
 
-    Attributes:
-        view: What is known of the cluster.
-        ledger: Where claims are decided.
-        current_policy: The rules as the core has read them.
-        current_configuration: The settings that handlers read as they stand.
-        namespace_labels: Returns the labels of a namespace; raises ApiError where the API server
-            had to be asked and does not answer.
-        on_creation: Told of pods that are created in namespaces in shadow mode; must not block.
-        in_flight: What pods take that may be bound at any moment; None where none is let through
-            without a gate.
-        namespaces: Returns the name and the labels of every namespace; raises ApiError where the
-            API server does not answer.
+    Policy and configuration are taken once for each request, so that a reload in between does not
+    judge its parts by different rules.
     """
 
     view: ClusterView
     ledger: Ledgers
-    current_policy: Callable[[], Policy]
-    current_configuration: Callable[[], Configuration] = Configuration
+    policy: Policy
+    configuration: Configuration = field(default_factory=Configuration)
     namespace_labels: Callable[[str], Mapping[str, str]] = lambda _namespace: {}
+    """Returns the labels of a namespace; raises ApiError where the API server had to be asked and
+    does not answer."""
     on_creation: Callable[[Attempt], None] | None = None
+    """Called with each pod that is created in a namespace in shadow mode; must not block."""
     in_flight: InFlightPods | None = None
+    """Usage of pods that may be bound at any moment; None where no pod is created without gate."""
     namespaces: Callable[[], Mapping[str, Mapping[str, str]]] = dict
+    """Returns the name and the labels of every namespace; raises ApiError as above."""

@@ -113,7 +113,7 @@ def _handle(
 
 
 def _skip_reason(context: HandlerContext, request: AdmissionRequest) -> Allowed | None:
-    if request.namespace in context.current_policy().exempt_namespaces:
+    if request.namespace in context.policy.exempt_namespaces:
         return Allowed(decision="exempt", handler="exempt")
     if not context.view.is_opted_in(request.namespace):
         return Allowed(decision="not-opted-in", handler="exempt")

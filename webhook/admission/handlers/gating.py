@@ -88,9 +88,7 @@ def gate_pod(
         return NOT_GATED
     verdict = _decide(context, request, pod)
     fields: list[str] = []
-    if managed_metadata.may_modify(
-        request, context.current_configuration(), context.current_policy().own_users
-    ):
+    if managed_metadata.may_modify(request, context.configuration, context.policy.own_users):
         stripped = managed_metadata.strip_forged(raw, kept=verdict.written)
     else:
         fields, stripped = managed_metadata.strip(raw, pod, kept=verdict.written)
@@ -152,7 +150,7 @@ def _decide(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> _Ga
 
 def _queue_criteria(context: HandlerContext, quotas: NamespaceQuotaView) -> QueueCriteria:
     """Return what the controller judges the waiting pods of the namespace by."""
-    rules = queue_policy(context.current_configuration(), context.current_policy())
+    rules = queue_policy(context.configuration, context.policy)
     return QueueCriteria(quotas.deferred, quotas.all_quotas, quotas.errors, rules)
 
 
@@ -195,7 +193,7 @@ def _fast_path_token(
     Only one that the rules for new pods have nothing to say about passes. `waiters` are the pod in
     each of the forms in which it may be stored.
     """
-    configuration, namespace = context.current_configuration(), request.namespace
+    configuration, namespace = context.configuration, request.namespace
     pod = waiters[0].pod
     labels = context.view.labels(namespace)
     if context.in_flight is None or pod.is_gated or labels is None:

@@ -100,7 +100,7 @@ def _immutable(
     Where its feature gates are not known, that is what it refuses with all of their settings, in
     the words for the first of them.
     """
-    policy = context.current_policy()
+    policy = context.policy
     findings = [job_update_errors(old, new, gates) for gates in policy.possible_job_gates]
     if not all(findings):
         return []
@@ -142,7 +142,7 @@ def _evaluate(
     stranger = not_a_resizer(rule, resizes, request.username, request.groups)
     if stranger is not None:
         return responses.forbidden(stranger)
-    gates = context.current_policy().job_gates
+    gates = context.policy.job_gates
     findings = Findings()
     if state.may_change_resources(gates):
         scheduling = state.may_change_scheduling(gates)
@@ -230,7 +230,7 @@ def _response(findings: Findings) -> AdmissionResponse:
 
 def _rule(context: HandlerContext, request: AdmissionRequest) -> JobRule:
     """Return the rule for an object; labels of its namespace are asked for only where needed."""
-    rules = context.current_policy().jobs
+    rules = context.policy.jobs
     if not rules:
         return JobRule()
     metadata = mapping((request.object or {}).get("metadata"), "metadata")

@@ -53,7 +53,7 @@ def create(
 ) -> AdmissionResponse:
     """Decide on a new pod."""
     pod = Pod.from_object(request.object or {})
-    check_countable(pod, context.current_policy().deferred_keys)
+    check_countable(pod, context.policy.deferred_keys)
     quotas = context.view.quotas(request.namespace)
     if not pod.is_assigned:
         return evaluate(context, request, pod, quotas)
@@ -127,8 +127,8 @@ def update(
     """
     old, new = parse_update(context, request)
     touched = managed_metadata.changed_keys(old, new)
-    configuration = context.current_configuration()
-    own_users = context.current_policy().own_users
+    configuration = context.configuration
+    own_users = context.policy.own_users
     if touched and not managed_metadata.may_modify(request, configuration, own_users):
         return managed_metadata.deny_update(touched, request, configuration)
     if is_terminating(old) == is_terminating(new):
@@ -153,7 +153,7 @@ def parse_update(context: HandlerContext, request: AdmissionRequest) -> tuple[Po
         InvalidFieldError: One of them cannot be read, or asks for more than can be counted where
             the stored one does not.
     """
-    keys = context.current_policy().deferred_keys
+    keys = context.policy.deferred_keys
     old = Pod.from_stored(request.old_object or {}, field="oldObject")
     new = Pod.from_stored(request.object or {})
     stored = uncountable_fields(old, keys)
@@ -184,7 +184,7 @@ def charge_update(
     quotas = context.view.quotas(request.namespace)
     if quotas.errors:
         return responses.try_again(quotas.errors[0])
-    deferred = context.current_policy().deferred_keys
+    deferred = context.policy.deferred_keys
     uncovered = charging.missing_coverage(
         context,
         request,
@@ -208,7 +208,7 @@ def wants_no_gates(context: HandlerContext, request: AdmissionRequest) -> bool:
     today only.
     """
     labels = context.view.labels(request.namespace)
-    configured = context.current_configuration().gating
+    configured = context.configuration.gating
     return labels is not None and gating_of(labels, configured) == NEVER_GATING
 
 
@@ -254,7 +254,7 @@ def _is_enforced(context: HandlerContext, request: AdmissionRequest, pod: Pod) -
     A kubelet mirrors pods; others can write the annotation too.
     """
     is_mirror = pod.is_mirror and NODES_GROUP in request.groups
-    return not is_mirror or context.current_policy().enforces_mirror_pods
+    return not is_mirror or context.policy.enforces_mirror_pods
 
 
 def _runs_anyway(
@@ -279,9 +279,9 @@ def _static_denial(
 
     Marks on a pod without a node are none of them: they are gone, or will be written anew.
     """
-    configuration = context.current_configuration()
+    configuration = context.configuration
     forged = managed_metadata.present(pod) if pod.is_assigned else []
-    own_users = context.current_policy().own_users
+    own_users = context.policy.own_users
     if forged and not managed_metadata.may_modify(request, configuration, own_users):
         return managed_metadata.deny_creation(forged, configuration)
     return charging.missing_requirement(
@@ -293,7 +293,7 @@ def _never_fits(
     context: HandlerContext, pod: Pod, applying: tuple[DeferredQuota, ...]
 ) -> tuple[str, ...]:
     """Warn of quotas that are too small for the pod even when nothing else is used."""
-    usage = deferred_part(charged_to(pod), context.current_policy().deferred_keys)
+    usage = deferred_part(charged_to(pod), context.policy.deferred_keys)
     found = [over_hard(quota.name, usage, {}, quota.hard) for quota in applying]
     return tuple(
         f"can never fit quota {over.quota}: requested {render(over.requested)},"

@@ -49,7 +49,7 @@ def update(
     new, old = request.object or {}, request.old_object or {}
     if not changed_fields(new, old):
         return Allowed(decision="valid")
-    frozen = _FROZEN[context.current_configuration().quota_update]
+    frozen = _FROZEN[context.configuration.quota_update]
     errors = quota_update_errors(new, old, frozen=frozen)
     if errors:
         return responses.invalid(errors)

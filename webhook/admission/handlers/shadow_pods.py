@@ -46,7 +46,7 @@ def _observe(context: HandlerContext, request: AdmissionRequest) -> bool:
     is_creation = (request.group, request.path, request.operation) == ("", "pods", "CREATE")
     if context.on_creation is None or not is_creation or request.dry_run or request.object is None:
         return False
-    if request.namespace in context.current_policy().exempt_namespaces:
+    if request.namespace in context.policy.exempt_namespaces:
         return False
     pod = Pod.from_object(request.object)
     if not pod.uid or pod.namespace != request.namespace:
