@@ -11,6 +11,8 @@ import pytest
 from tests.builders import a_binding, a_pod
 from tests.install.manifests import MASKS, SYSTEM, Manifest, entries, everything, of_kind
 from tests.kube.builders import a_write
+from webhook.admission.handlers.dispatch import ROUTES
+from webhook.admission.review import Phase
 from webhook.fakecluster.admission import webhook_configurations
 from webhook.fakecluster.admission.chain import Webhook
 from webhook.install import render
@@ -32,6 +34,7 @@ from webhook.state.well_known import (
     UNEVALUATED_LABEL,
     controller_user,
 )
+from webhook.telemetry.metrics import HANDLERS
 
 HOOKS: Final = webhook_configurations.webhooks("https://here")
 BY_GATING: Final = {"gate.deferredquota.io", "ungated.deferredquota.io"}
@@ -49,6 +52,24 @@ def test_the_registrations_are_those_of_the_embedded_api_server(phase: str) -> N
     wanted = {hook.name: registered(hook) for hook in HOOKS if hook.phase == phase}
     found = entries("webhook", phase.capitalize())
     assert {name: summarized(entry) for name, entry in found.items()} == wanted
+
+
+@pytest.mark.parametrize("phase", [Phase.MUTATING, Phase.VALIDATING])
+def test_what_is_registered_is_handled_and_nothing_else(phase: Phase) -> None:
+    registered = {
+        (group, resource, operation)
+        for name, entry in entries("webhook", phase.value.capitalize()).items()
+        if name != SHADOW_ENTRY
+        for rule in entry["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for operation in rule["operations"]
+    }
+    assert registered == {key[1:] for key in ROUTES if key[0] is phase}
+
+
+def test_every_route_has_its_name_in_the_metrics() -> None:
+    assert {route.name for route in ROUTES.values()} <= HANDLERS
 
 
 def registered(hook: Webhook) -> dict[str, Any]:

@@ -27,8 +27,7 @@ TEXT_FORMAT: Final = CONTENT_TYPE_LATEST
 
 HANDLERS: Final = frozenset(
     {
-        "pods", "assigned", "gate", "bind", "stamp", "resize", "jobs", "quotas", "mask", "exempt",
-        "filter", "preempt", "shadow",
+        "pods", "bind", "resize", "jobs", "quotas", "mask", "exempt", "filter", "preempt", "shadow",
     }
 )  # fmt: skip
 PHASES: Final = frozenset({"mutating", "validating", "shadow"})

@@ -17,7 +17,7 @@ from tests.admission.handlers.harness import (
 from tests.builders import a_job, a_pod, a_quota
 from tests.reactions import ReactiveClient, unreachable
 from webhook.admission.deadline import Deadline
-from webhook.admission.handlers.dispatch import HANDLERS
+from webhook.admission.handlers.dispatch import ROUTES
 from webhook.admission.review import Denied, Phase, decode_review
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.api import (
@@ -55,11 +55,11 @@ EXPECTED = {
 
 
 def test_every_door_of_this_release_is_in_the_table_and_no_other() -> None:
-    assert set(HANDLERS) == EXPECTED
+    assert set(ROUTES) == EXPECTED
 
 
 def test_no_validating_door_stands_before_a_quota_status() -> None:
-    assert (VALIDATING, "", "resourcequotas/status", "UPDATE") not in HANDLERS
+    assert (VALIDATING, "", "resourcequotas/status", "UPDATE") not in ROUTES
 
 
 NEIGHBOURS = [

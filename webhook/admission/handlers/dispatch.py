@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from webhook.admission.deadline import Deadline
@@ -27,45 +27,71 @@ from webhook.quota.objects.defaults import created_pod
 
 Handler: TypeAlias = Callable[[HandlerContext, AdmissionRequest, Deadline], AdmissionResponse]
 
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How one kind of request is handled."""
+
+    name: str
+    """The value of `handler` in metrics and log, unless the answer names another one."""
+    handler: Handler
+    is_cluster_scoped: bool = False
+    """For objects of the cluster, which no namespace opts in."""
+    fallback: Callable[[AdmissionRequest], Allowed] | None = None
+    """Returns what is answered instead of any denial."""
+
+
+_PIN_UID: Final = Route("bind", bindings.pin_uid)
+_BIND: Final = Route("bind", bindings.bind)
+_JOB_SETS: Final = "jobset.x-k8s.io", "jobsets"
 _CLUSTER_QUOTAS: Final = CLUSTER_DEFERRED_QUOTAS.group, CLUSTER_DEFERRED_QUOTAS.plural
 
-HANDLERS: Final[Mapping[tuple[Phase, str, str, str], Handler]] = {
-    (Phase.MUTATING, "", "pods/binding", "CREATE"): bindings.pin_uid,
-    (Phase.MUTATING, "", "bindings", "CREATE"): bindings.pin_uid,
-    (Phase.MUTATING, "", "pods", "CREATE"): gating.gate_pod,
-    (Phase.MUTATING, "batch", "jobs", "CREATE"): jobs.create,
-    (Phase.MUTATING, "batch", "jobs", "UPDATE"): jobs.update,
-    (Phase.MUTATING, "", "resourcequotas/status", "UPDATE"): quota_status.update,
-    (Phase.VALIDATING, "", "pods", "CREATE"): pods.create,
-    (Phase.VALIDATING, "", "pods", "UPDATE"): pods.update,
-    (Phase.VALIDATING, "", "pods/binding", "CREATE"): bindings.bind,
-    (Phase.VALIDATING, "", "bindings", "CREATE"): bindings.bind,
-    (Phase.VALIDATING, "", "pods/resize", "UPDATE"): pods.resize,
-    (Phase.VALIDATING, "batch", "jobs", "CREATE"): jobs.create,
-    (Phase.VALIDATING, "batch", "jobs", "UPDATE"): jobs.update,
-    (Phase.VALIDATING, "batch", "cronjobs", "CREATE"): jobs.create,
-    (Phase.VALIDATING, "batch", "cronjobs", "UPDATE"): jobs.update_set,
-    (Phase.VALIDATING, "jobset.x-k8s.io", "jobsets", "CREATE"): jobs.create,
-    (Phase.VALIDATING, "jobset.x-k8s.io", "jobsets", "UPDATE"): jobs.update_set,
-    (Phase.VALIDATING, "", "resourcequotas", "CREATE"): resource_quotas.create,
-    (Phase.VALIDATING, "", "resourcequotas", "UPDATE"): resource_quotas.update,
-    (Phase.VALIDATING, *_CLUSTER_QUOTAS, "CREATE"): cluster_deferred_quotas.create,
-    (Phase.VALIDATING, *_CLUSTER_QUOTAS, "UPDATE"): cluster_deferred_quotas.update,
+ROUTES: Final[Mapping[tuple[Phase, str, str, str], Route]] = {
+    (Phase.MUTATING, "", "pods/binding", "CREATE"): _PIN_UID,
+    (Phase.MUTATING, "", "bindings", "CREATE"): _PIN_UID,
+    (Phase.MUTATING, "", "pods", "CREATE"): Route(
+        "pods", gating.gate_pod, fallback=gating.gate_by_default
+    ),
+    (Phase.MUTATING, "batch", "jobs", "CREATE"): Route("jobs", jobs.create),
+    (Phase.MUTATING, "batch", "jobs", "UPDATE"): Route("jobs", jobs.update),
+    (Phase.MUTATING, "", "resourcequotas/status", "UPDATE"): Route(
+        "mask", quota_status.update, fallback=lambda _: quota_status.NOT_MASKED
+    ),
+    (Phase.VALIDATING, "", "pods", "CREATE"): Route("pods", pods.create),
+    (Phase.VALIDATING, "", "pods", "UPDATE"): Route("pods", pods.update),
+    (Phase.VALIDATING, "", "pods/binding", "CREATE"): _BIND,
+    (Phase.VALIDATING, "", "bindings", "CREATE"): _BIND,
+    (Phase.VALIDATING, "", "pods/resize", "UPDATE"): Route("resize", pods.resize),
+    (Phase.VALIDATING, "batch", "jobs", "CREATE"): Route("jobs", jobs.create),
+    (Phase.VALIDATING, "batch", "jobs", "UPDATE"): Route("jobs", jobs.update),
+    (Phase.VALIDATING, "batch", "cronjobs", "CREATE"): Route("jobs", jobs.create),
+    (Phase.VALIDATING, "batch", "cronjobs", "UPDATE"): Route("jobs", jobs.update_set),
+    (Phase.VALIDATING, *_JOB_SETS, "CREATE"): Route("jobs", jobs.create),
+    (Phase.VALIDATING, *_JOB_SETS, "UPDATE"): Route("jobs", jobs.update_set),
+    (Phase.VALIDATING, "", "resourcequotas", "CREATE"): Route("quotas", resource_quotas.create),
+    (Phase.VALIDATING, "", "resourcequotas", "UPDATE"): Route("quotas", resource_quotas.update),
+    (Phase.VALIDATING, *_CLUSTER_QUOTAS, "CREATE"): Route(
+        "quotas", cluster_deferred_quotas.create, is_cluster_scoped=True
+    ),
+    (Phase.VALIDATING, *_CLUSTER_QUOTAS, "UPDATE"): Route(
+        "quotas", cluster_deferred_quotas.update, is_cluster_scoped=True
+    ),
 }
-"""(phase, API group, resource/subresource, operation) → handler."""
+"""(phase, API group, resource/subresource, operation) → how it is handled.
 
-_FAIL_OPEN: Final[Mapping[Handler, Callable[[AdmissionRequest], Allowed]]] = {
-    quota_status.update: lambda _: quota_status.NOT_MASKED,
-    gating.gate_pod: gating.gate_by_default,
+The other half of a kind of request is its entry in manifests/base/registrations; a test compares
+both with each other and with the copies of them (tests/install/test_registrations.py).
+"""
+
+_KNOWN_RESOURCES: Final = frozenset((group, path.partition("/")[0]) for _, group, path, _ in ROUTES)
+_NAMES: Final[Mapping[tuple[str, str], str]] = {
+    (group, path): route.name for (_, group, path, _), route in ROUTES.items()
 }
-"""Handler → what it says instead, whatever kept it from deciding."""
 
-_CLUSTER_SCOPED: Final = frozenset({cluster_deferred_quotas.create, cluster_deferred_quotas.update})
-"""Handlers for objects of the cluster, where nobody opts in."""
 
-_KNOWN_RESOURCES: Final = frozenset(
-    (group, resource.partition("/")[0]) for _, group, resource, _ in HANDLERS
-)
+def handler_name(request: AdmissionRequest) -> str:
+    """Return the name of the handler of a request, as far as its resource tells; else empty."""
+    return _NAMES.get((request.group, request.path), "")
 
 
 def decide(
@@ -73,18 +99,19 @@ def decide(
 ) -> AdmissionResponse:
     """Answer a request.
 
-    What cannot be read is refused with the path of the field, what cannot be decided now is
-    refused for now, and what is none of our business is allowed.
+    What cannot be read is denied with the path of the field, what cannot be decided now is denied
+    for now, and requests of other kinds and namespaces are allowed.
     """
     request = _without_forged_state(request)
     if request.phase is Phase.SHADOW:
         return shadow_pods.observe(context, request)
-    handler = HANDLERS.get((request.phase, request.group, request.path, request.operation))
-    if handler is None:
+    route = ROUTES.get((request.phase, request.group, request.path, request.operation))
+    if route is None:
         return _unhandled(request)
-    answer = _handle(handler, context, request, deadline)
-    instead = _FAIL_OPEN.get(handler)
-    return instead(request) if instead is not None and isinstance(answer, Denied) else answer
+    answer = _handle(route, context, request, deadline)
+    if isinstance(answer, Denied) and route.fallback is not None:
+        return route.fallback(request)
+    return answer
 
 
 def _without_forged_state(request: AdmissionRequest) -> AdmissionRequest:
@@ -96,13 +123,14 @@ def _without_forged_state(request: AdmissionRequest) -> AdmissionRequest:
 
 
 def _handle(
-    handler: Handler, context: HandlerContext, request: AdmissionRequest, deadline: Deadline
+    route: Route, context: HandlerContext, request: AdmissionRequest, deadline: Deadline
 ) -> AdmissionResponse:
     try:
-        is_of_namespace = handler not in _CLUSTER_SCOPED
-        not_ours = _skip_reason(context, request) if is_of_namespace else None
+        not_ours = None if route.is_cluster_scoped else _skip_reason(context, request)
         return (
-            not_ours or _invalid_request(request, deadline) or handler(context, request, deadline)
+            not_ours
+            or _invalid_request(request, deadline)
+            or route.handler(context, request, deadline)
         )
     except QuotaScopeError as err:
         return responses.invalid_scope(err)
@@ -131,7 +159,7 @@ def _unhandled(request: AdmissionRequest) -> Allowed:
 
 
 def _invalid_request(request: AdmissionRequest, deadline: Deadline) -> Denied | None:
-    """Refuse a request that came too late, or lacks what every one of its kind carries."""
+    """Deny a request that came too late, or lacks an object that each of its kind carries."""
     if deadline.expired:
         return responses.try_again("the request's time ran out before it was decided")
     missing = ""

@@ -24,6 +24,7 @@ from werkzeug.exceptions import HTTPException
 from webhook import __version__
 from webhook.admission.deadline import Deadline, deadline_of
 from webhook.admission.extender.endpoint import EXTENDER_PATHS, ExtenderEndpoint
+from webhook.admission.handlers.dispatch import handler_name
 from webhook.admission.review import (
     AdmissionRequest,
     AdmissionResponse,
@@ -34,7 +35,7 @@ from webhook.admission.review import (
 )
 from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.admission.serving.request_body import RejectedRequestError, read_json
-from webhook.admission.serving.request_log import RequestRecorder, handler_of
+from webhook.admission.serving.request_log import RequestRecorder
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class _ReviewEndpoint:
             answer = self._handler(request, deadline)
             body = encode_review(request, answer)
         except Exception as err:  # noqa: BLE001 - outermost frame: logged and counted, and answered so
-            self._recorder.failed(request, handler_of(request), err, time.monotonic() - received)
+            self._recorder.failed(request, handler_name(request), err, time.monotonic() - received)
             return failure(500, f"internal error while reviewing the request {request.uid!r}")
         self._recorder.decided(request, answer, time.monotonic() - received)
         return HttpResponse(200, body)

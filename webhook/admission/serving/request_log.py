@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from webhook.admission.handlers.dispatch import handler_name
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
 from webhook.admission.serving.request_body import RejectedRequestError
 from webhook.telemetry.logs import MAX_FIELD_CHARACTERS
@@ -13,27 +14,7 @@ from webhook.telemetry.metrics import HANDLERS, OPERATIONS, OTHER, AdmissionMetr
 
 LogFields: TypeAlias = Mapping[str, object]
 
-_HANDLERS: Final[Mapping[tuple[str, str], str]] = {
-    ("", "pods"): "pods",
-    ("", "pods/binding"): "bind",
-    ("", "bindings"): "bind",
-    ("", "pods/resize"): "resize",
-    ("batch", "jobs"): "jobs",
-    ("batch", "cronjobs"): "jobs",
-    ("jobset.x-k8s.io", "jobsets"): "jobs",
-    ("", "resourcequotas"): "quotas",
-    ("", "resourcequotas/status"): "mask",
-    ("deferredquota.io", "clusterdeferredquotas"): "quotas",
-    ("nos.nebuly.com", "elasticquotas"): "quotas",
-    ("nos.nebuly.com", "compositeelasticquotas"): "quotas",
-}
-
 log = logging.getLogger(__name__)
-
-
-def handler_of(request: AdmissionRequest) -> str:
-    """Name the handler that a request is at, as far as its resource tells."""
-    return _HANDLERS.get((request.group, request.path), OTHER)
 
 
 def outcome_of(answer: AdmissionResponse) -> str:
@@ -69,7 +50,7 @@ class RequestRecorder:
 
     def decided(self, request: AdmissionRequest, answer: AdmissionResponse, seconds: float) -> None:
         """Record a decision."""
-        handler = answer.handler or handler_of(request)
+        handler = answer.handler or handler_name(request) or OTHER
         self._count(request, handler, outcome_of(answer), seconds)
         if log.isEnabledFor(logging.INFO):
             log.info("decided", extra=_log_fields(request, answer, handler, seconds))
