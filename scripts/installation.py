@@ -1,4 +1,7 @@
-"""The command lines of scripts/install and scripts/uninstall."""
+"""The command lines of scripts/install and scripts/uninstall.
+
+Nothing is imported here that a body needs: help and usage errors do not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,21 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from webhook import __version__
 from webhook.cli.app import CommandLine
-from webhook.cli.cluster_options import cluster_errors, read_access
 from webhook.cli.exit_codes import CommandError, ExitCode, InputError, confirm
 from webhook.cli.options import Command, cluster_options
-from webhook.install.certificates import certificates_only
-from webhook.install.installation import PATIENCE, InstallOptions
-from webhook.install.installation import install as run_install
-from webhook.install.kustomizations import InstallError
-from webhook.install.policies import MaskChoice
-from webhook.install.rendering import IMAGE
-from webhook.install.uninstall import Removal
-from webhook.install.uninstall import uninstall as run_uninstall
-from webhook.kube.rest import RestClient
-from webhook.operations.disable import opted_in_namespaces
-from webhook.operations.retry import RetryPolicy
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
+if TYPE_CHECKING:
+    from webhook.kube.rest import RestClient
+
+DEFAULT_TIMEOUT = 300
+"""Seconds to wait for one Deployment."""
 _URL = re.compile(r"https://[^/?#@\s]+/?")
 
 
@@ -50,6 +47,10 @@ class _NotInstalledError(CommandError):
 
 @contextmanager
 def _client(kubeconfig: Path | None, context: str | None) -> Iterator[RestClient]:
+    from webhook.cli.cluster_options import cluster_errors, read_access  # noqa: PLC0415
+    from webhook.install.kustomizations import InstallError  # noqa: PLC0415
+    from webhook.kube.rest import RestClient  # noqa: PLC0415
+
     access = read_access(kubeconfig, context)
     client = RestClient(access, user_agent=f"deferred-quota-install/{__version__}")
     try:
@@ -95,7 +96,12 @@ Examples:
     help="Mark bound pods, so that `deferred-quota doctor` can name those that came past the guard."
     " Needs 1.36 and costs a part of each bind; without, a policy that is there goes.",
 )
-@click.option("--image", default=IMAGE, show_default=True, help="What the Deployments run.")
+@click.option(
+    "--image",
+    default=f"deferred-quota:{__version__}",
+    show_default=True,
+    help="What the Deployments run.",
+)
 @click.option("--url", default="", help="https://HOST:PORT of a webhook outside of the cluster.")
 @click.option(
     "--ca",
@@ -122,7 +128,7 @@ Examples:
 @click.option(
     "--timeout",
     type=click.IntRange(1),
-    default=int(PATIENCE.seconds),
+    default=DEFAULT_TIMEOUT,
     show_default=True,
     help="Seconds to wait for one Deployment.",
 )
@@ -130,7 +136,7 @@ def install(  # noqa: PLR0917 - one for each option
     kubeconfig: Path | None,
     context: str | None,
     namespace: str,
-    mask: MaskChoice,
+    mask: Literal["auto", "policy", "webhook"],
     stamps: bool,
     image: str,
     url: str,
@@ -150,6 +156,10 @@ def install(  # noqa: PLR0917 - one for each option
         raise InputError("--ca goes with --url; in the cluster, the CA is made and kept there")
     if url and not _URL.fullmatch(url):
         raise InputError(f"--url: {url!r} is not https://HOST:PORT")
+    from webhook.install.installation import PATIENCE, InstallOptions  # noqa: PLC0415
+    from webhook.install.installation import install as run_install  # noqa: PLC0415
+    from webhook.operations.retry import RetryPolicy  # noqa: PLC0415
+
     wish = InstallOptions(
         namespace=namespace,
         mask=mask,
@@ -221,6 +231,10 @@ def uninstall(  # noqa: PLR0917 - one for each option
     stops before the guards go. Cluster quotas are enforced by nobody then; without --keep-crds they
     are deleted: save them before, with kubectl get cdq -o yaml.
     """
+    from webhook.install.uninstall import Removal  # noqa: PLC0415
+    from webhook.install.uninstall import uninstall as run_uninstall  # noqa: PLC0415
+    from webhook.operations.disable import opted_in_namespaces  # noqa: PLC0415
+
     removal = Removal(
         namespace=namespace,
         removes_labels=remove_labels,
@@ -241,6 +255,8 @@ def uninstall(  # noqa: PLR0917 - one for each option
 
 
 def _certificates(path: Path) -> bytes:
+    from webhook.install.certificates import certificates_only  # noqa: PLC0415
+
     try:
         return certificates_only(_read(path))
     except ValueError as err:

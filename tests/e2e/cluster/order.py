@@ -23,6 +23,7 @@ _LONGEST: Final = (
     "test_reasons",
     "test_expiry",
     "test_plane",
+    "test_preemption",
     "test_many_namespaces",
     "test_class_rules",
     "test_extender",
