@@ -221,6 +221,14 @@ def test_a_good_installation_is_no_obstacle() -> None:
     assert obstacles_of(cluster, force=False) == []
 
 
+@pytest.mark.parametrize("mode", ["deferred", "shadow"])
+def test_where_nothing_is_installed_the_first_thing_said_is_how_to_install(mode: str) -> None:
+    cluster = a_cluster(a_namespace("team-b", mode=""))
+    found = installation_findings(FakeClient(cluster), Settings(), ["team-b"], mode=mode)
+    assert found[0].id == "installation.missing"
+    assert found[0].remedy.startswith("Run scripts/install")
+
+
 PARTS = {
     "the definition": (CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD, "", "crd.missing", False),
     "the doors": (VALIDATING_WEBHOOKS, REGISTRATION, "", "webhooks.missing", True),

@@ -40,16 +40,11 @@ from webhook.quota.objects.model import ResourceQuota
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, SHADOW_MODE
 
-_INSTALLATION: Final = frozenset(
-    {"crd", "webhooks", "answers", "stamp", "mask", "workloads", "leader"}
-)
-"""The checks of the doctor that say whether an installation can serve a namespace."""
-
+_WATCHING: Final = frozenset({"installed", "crd", "webhooks", "answers", "workloads", "leader"})
+"""The checks of the doctor that say whether it can watch a namespace in shadow mode."""
+_INSTALLATION: Final = _WATCHING | {"stamp", "mask"}
+"""Those that say whether an installation can serve a namespace."""
 _NEVER: Final = frozenset({"namespace.missing", "namespace.exempt", "namespace.own"})
-
-
-_WATCHING: Final = frozenset({"crd", "webhooks", "answers", "workloads", "leader"})
-"""Those that say whether it can watch a namespace in shadow mode."""
 
 
 def installation_findings(
