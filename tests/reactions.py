@@ -49,6 +49,9 @@ Verb: TypeAlias = Literal[
 Proceed: TypeAlias = Callable[..., Any]
 """Carry out the call, or the one that is passed, and return its answer."""
 
+VERSION: Final = Kind("", "v1", "Version", "version")
+_HOLD_SECONDS: Final = 30.0
+
 Reaction: TypeAlias = Callable[["Call", Proceed], Any]
 
 
@@ -309,6 +312,19 @@ class ReactiveClient(FakeClient):
             return reactor.times >= 0
 
 
+class VersionedClient(ReactiveClient):
+    """A reactive client of an API server of some version; reading it is a "get" of `VERSION`."""
+
+    def __init__(self, cluster: FakeCluster | None = None, *, minor: str = "36") -> None:
+        super().__init__(cluster)
+        self.minor = minor
+
+    def server_version(self) -> Object:
+        """Return what the API server answers at `/version`."""
+        number = {"major": "1", "minor": self.minor, "gitVersion": f"v1.{self.minor}.0"}
+        return self._send(Call(verb="get", kind=VERSION), lambda _: number)
+
+
 # -- reactions -----------------------------------------------------------------------------------
 
 
@@ -388,6 +404,27 @@ def at_random(rng: random.Random, chances: Mapping[Reaction, float]) -> Reaction
         return proceed()
 
     return react
+
+
+class Hold:
+    """A reaction that lets calls wait, once they have begun, until they are released."""
+
+    def __init__(self) -> None:
+        self._begun = threading.Semaphore(0)
+        self._released = threading.Event()
+
+    def __call__(self, _call: Call, proceed: Proceed) -> Any:
+        self._begun.release()
+        assert self._released.wait(_HOLD_SECONDS), "the call was never released"
+        return proceed()
+
+    def wait_for_call(self) -> None:
+        """Wait until a call, or one more, has begun."""
+        assert self._begun.acquire(timeout=_HOLD_SECONDS), "there was no call"
+
+    def release(self) -> None:
+        """Let the calls go on, and all later ones."""
+        self._released.set()
 
 
 class StaleReads:

@@ -37,6 +37,7 @@ from webhook.state.well_known import SCHEDULING_GATE
 NAMESPACE: Final = "team-a"
 REQUEST_SECONDS: Final = 0.4
 """How long a request may last; reservations must live longer."""
+EXPIRE_SECONDS: Final = 2 * REQUEST_SECONDS + 0.1
 
 MOST_PODS: Final = 50
 

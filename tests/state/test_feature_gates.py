@@ -7,6 +7,16 @@ from typing import Any, cast
 
 import pytest
 
+from tests.reactions import (
+    VERSION,
+    Call,
+    Proceed,
+    Reactor,
+    VersionedClient,
+    fail,
+    in_turn,
+    unreachable,
+)
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
 from webhook.kube.api import (
@@ -14,9 +24,6 @@ from webhook.kube.api import (
     ApiError,
     ForbiddenError,
     InvalidError,
-    JsonPatch,
-    Kind,
-    MergePatch,
     Object,
     Revision,
     UnreachableError,
@@ -42,53 +49,32 @@ def installed_probe() -> Object:
     return probe
 
 
-class ApiServer(FakeClient):
+class JobServer:
     """An API server of some version with some gates on, which checks updates of Jobs."""
 
     def __init__(self, minor: str, gates: frozenset[str] = ALL_GATES) -> None:
-        super().__init__(FakeCluster())
-        self.create(JOBS, installed_probe())
-        self.minor, self.gates = minor, gates
-        self.is_down = False
-        self.refusal: ApiError | None = None
-        self.asked = 0
-        self.tries = 0
-
-    def server_version(self) -> Object:
-        self.asked += 1
-        if self.is_down:
-            raise UnreachableError("nobody answers")
-        return {"major": "1", "minor": self.minor}
-
-    def patch(
-        self,
-        kind: Kind,
-        name: str,
-        patch: JsonPatch | MergePatch,
-        *,
-        namespace: str = "",
-        subresource: str = "",
-        dry_run: bool = False,
-    ) -> Revision:
-        self.tries += 1
-        if self.refusal is not None and dry_run:
-            raise self.refusal
-        old = self.get(kind, name, namespace=namespace)
-        changed = super().patch(
-            kind, name, patch, namespace=namespace, subresource=subresource, dry_run=dry_run
-        )
-        if subresource:
-            return changed
-        assert dry_run, "a Job's spec is changed for real"
-        errors = job_update_errors(old, changed.object, self.gates)
-        if errors:
-            causes = [FieldCause(each.type, each.field, each.message) for each in errors]
-            raise InvalidError.of(JOBS, name, causes)
-        return changed
+        self.gates = gates
+        self.client = VersionedClient(minor=minor)
+        self.client.create(JOBS, installed_probe())
+        self.client.on("patch", JOBS, self._check, subresource="")
 
     @property
     def probe(self) -> dict[str, Any]:
-        return cast("dict[str, Any]", self.get(JOBS, PROBE_JOB, namespace=SYSTEM))
+        return cast("dict[str, Any]", self.client.get(JOBS, PROBE_JOB, namespace=SYSTEM))
+
+    def refuse(self, error: ApiError) -> Reactor:
+        """Let no Job be changed."""
+        return self.client.on("patch", JOBS, fail(error), subresource="")
+
+    def _check(self, call: Call, proceed: Proceed) -> Revision:
+        assert call.dry_run, "a Job's spec is changed for real"
+        old = self.client.get(JOBS, call.name, namespace=call.namespace)
+        changed: Revision = proceed()
+        errors = job_update_errors(old, changed.object, self.gates)
+        if errors:
+            causes = [FieldCause(each.type, each.field, each.message) for each in errors]
+            raise InvalidError.of(JOBS, call.name, causes)
+        return changed
 
 
 class Clock:
@@ -99,38 +85,38 @@ class Clock:
         return self.now
 
 
-def found_by(api: FakeClient) -> FeatureGates:
-    gates = FeatureGateProbe(api, Clock())
+def found_by(client: FakeClient) -> FeatureGates:
+    gates = FeatureGateProbe(client, Clock())
     gates.probe()
     return gates.gates
 
 
 @pytest.mark.parametrize("minor", ["34", "28+"])
 def test_before_1_35_there_are_none(minor: str) -> None:
-    api = ApiServer(minor)
-    assert found_by(api) == FeatureGates(enabled=NONE)
-    assert api.tries == 0
+    api = JobServer(minor)
+    assert found_by(api.client) == FeatureGates(enabled=NONE)
+    assert api.client.calls_of("patch") == []
 
 
 @pytest.mark.parametrize("minor", ["35", "35+", "36", "37+", ""])
 @pytest.mark.parametrize("on", SETTINGS)
 def test_from_1_35_on_it_is_tried(minor: str, on: tuple[str, ...]) -> None:
-    assert found_by(ApiServer(minor, frozenset(on))) == FeatureGates(enabled=frozenset(on))
+    assert found_by(JobServer(minor, frozenset(on)).client) == FeatureGates(enabled=frozenset(on))
 
 
 def test_a_try_changes_nothing_but_the_status_and_that_once() -> None:
-    api = ApiServer("36")
+    api = JobServer("36")
     spec = api.probe["spec"]
-    found_by(api)
+    found_by(api.client)
     version = api.probe["metadata"]["resourceVersion"]
-    found_by(api)
+    found_by(api.client)
     assert api.probe["spec"] == spec
     assert api.probe["metadata"]["resourceVersion"] == version
 
 
 def test_the_probe_is_a_job_that_nothing_runs() -> None:
-    api = ApiServer("36")
-    found_by(api)
+    api = JobServer("36")
+    found_by(api.client)
     state = job_state(api.probe)
     assert (state.suspended, state.active, state.started) == (True, 0, True)
     assert api.probe["spec"]["managedBy"] == "deferredquota.io/nobody"
@@ -147,15 +133,15 @@ REFUSALS: Mapping[str, ApiError] = {
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
 def test_what_tells_nothing_of_gates_leaves_them_unknown(refusal: ApiError) -> None:
-    api = ApiServer("36", NONE)
-    api.refusal = refusal
-    assert found_by(api) == UNKNOWN
+    api = JobServer("36", NONE)
+    api.refuse(refusal)
+    assert found_by(api.client) == UNKNOWN
 
 
 def test_without_the_probe_they_are_unknown() -> None:
-    api = ApiServer("36", NONE)
-    api.delete(JOBS, PROBE_JOB, namespace=SYSTEM)
-    assert found_by(api) == UNKNOWN
+    api = JobServer("36", NONE)
+    api.client.delete(JOBS, PROBE_JOB, namespace=SYSTEM)
+    assert found_by(api.client) == UNKNOWN
 
 
 CHANGED: Mapping[str, Object] = {
@@ -166,9 +152,9 @@ CHANGED: Mapping[str, Object] = {
 
 @pytest.mark.parametrize("spec", CHANGED.values(), ids=CHANGED.keys())
 def test_a_probe_that_is_not_as_it_was_installed_tells_nothing(spec: Object) -> None:
-    api = ApiServer("36", NONE)
-    FakeClient(api.cluster).patch(JOBS, PROBE_JOB, {"spec": spec}, namespace=SYSTEM)
-    assert found_by(api) == UNKNOWN
+    api = JobServer("36", NONE)
+    FakeClient(api.client.cluster).patch(JOBS, PROBE_JOB, {"spec": spec}, namespace=SYSTEM)
+    assert found_by(api.client) == UNKNOWN
 
 
 def test_an_api_server_that_says_no_version_is_as_1_36() -> None:
@@ -176,24 +162,24 @@ def test_an_api_server_that_says_no_version_is_as_1_36() -> None:
 
 
 def test_before_the_first_look_nothing_is_known() -> None:
-    assert FeatureGateProbe(ApiServer("36"), Clock()).gates == UNKNOWN
+    assert FeatureGateProbe(JobServer("36").client, Clock()).gates == UNKNOWN
 
 
 def test_where_all_are_on_it_is_asked_again_after_a_while() -> None:
-    api, clock = ApiServer("36"), Clock()
-    gates = FeatureGateProbe(api, clock, pause_seconds=300)
+    api, clock = JobServer("36"), Clock()
+    gates = FeatureGateProbe(api.client, clock, pause_seconds=300)
     assert gates.probe()
     clock.now = 299
     assert not gates.probe()
-    assert api.asked == 1
+    assert len(api.client.calls_of("get", VERSION)) == 1
     api.gates, clock.now = frozenset({RESOURCES}), 301
     assert gates.probe()
     assert gates.gates != FeatureGates()
 
 
 def test_a_gate_that_is_turned_on_is_seen_sooner_and_on_the_same_version() -> None:
-    api, clock = ApiServer("35", NONE), Clock()
-    gates = FeatureGateProbe(api, clock, short_pause_seconds=60)
+    api, clock = JobServer("35", NONE), Clock()
+    gates = FeatureGateProbe(api.client, clock, short_pause_seconds=60)
     gates.probe()
     assert gates.enabled == NONE
     api.gates, clock.now = ALL_GATES, 61
@@ -208,11 +194,11 @@ def founds(
     answers: list[tuple[str, frozenset[str]]], first: tuple[str, frozenset[str]]
 ) -> list[FeatureGates]:
     """What is known after each answer of an address behind which there may be several servers."""
-    api, clock = ApiServer(*first), Clock()
-    gates = FeatureGateProbe(api, clock)
+    api, clock = JobServer(*first), Clock()
+    gates = FeatureGateProbe(api.client, clock)
     gates.probe()
     after = []
-    for api.minor, api.gates in answers:
+    for api.client.minor, api.gates in answers:
         clock.now += 301
         gates.probe()
         after.append(gates.gates)
@@ -251,14 +237,15 @@ def test_an_upgrade_is_seen() -> None:
 
 
 def test_a_try_that_fails_after_an_upgrade_is_made_again() -> None:
-    api, clock = ApiServer("34"), Clock()
-    gates = FeatureGateProbe(api, clock, short_pause_seconds=60)
+    api, clock = JobServer("34"), Clock()
+    gates = FeatureGateProbe(api.client, clock, short_pause_seconds=60)
     gates.probe()
-    api.minor, api.gates, clock.now = "35", frozenset({SCHEDULING}), 61
-    api.refusal = ForbiddenError("not now")
+    api.client.minor, api.gates, clock.now = "35", frozenset({SCHEDULING}), 61
+    refusal = api.refuse(ForbiddenError("not now"))
     assert gates.probe()
     assert gates.gates == UNKNOWN, "what 1.34 had says nothing of 1.35"
-    api.refusal, clock.now = None, 122
+    refusal.remove()
+    clock.now = 122
     assert not gates.probe(), "the try before told nothing of them"
     clock.now = 183
     assert gates.probe()
@@ -266,12 +253,13 @@ def test_a_try_that_fails_after_an_upgrade_is_made_again() -> None:
 
 
 def test_a_try_that_another_version_did_not_answer_makes_the_former_one_unsure() -> None:
-    api, clock = ApiServer("34"), Clock()
-    gates = FeatureGateProbe(api, clock, short_pause_seconds=60)
+    api, clock = JobServer("34"), Clock()
+    gates = FeatureGateProbe(api.client, clock, short_pause_seconds=60)
     gates.probe()
-    api.minor, api.refusal, clock.now = "36", ForbiddenError("not now"), 61
+    api.client.minor, clock.now = "36", 61
+    api.refuse(ForbiddenError("not now"))
     gates.probe()
-    api.minor, clock.now = "34", 122
+    api.client.minor, clock.now = "34", 122
     gates.probe()
     assert gates.gates == UNKNOWN
     clock.now = 183
@@ -280,18 +268,20 @@ def test_a_try_that_another_version_did_not_answer_makes_the_former_one_unsure()
 
 
 def test_an_outage_between_two_tries_that_agree_does_not_matter() -> None:
-    api, clock = ApiServer("35", NONE), Clock()
-    gates = FeatureGateProbe(api, clock, short_pause_seconds=60)
-    for clock.now, api.is_down in ((0, False), (61, True), (122, False)):
+    api, clock = JobServer("35", NONE), Clock()
+    gates = FeatureGateProbe(api.client, clock, short_pause_seconds=60)
+    api.client.on("get", VERSION, in_turn([None, unreachable, None]))
+    for clock.now in (0, 61, 122):
         gates.probe()
         assert gates.gates == FeatureGates(enabled=NONE)
 
 
 def test_an_outage_changes_nothing_for_a_while() -> None:
-    api, clock = ApiServer("35", NONE), Clock()
-    gates = FeatureGateProbe(api, clock, short_pause_seconds=60, stale_seconds=900)
+    api, clock = JobServer("35", NONE), Clock()
+    gates = FeatureGateProbe(api.client, clock, short_pause_seconds=60, stale_seconds=900)
     gates.probe()
-    api.is_down, clock.now = True, 700
+    api.client.on("get", VERSION, unreachable)
+    clock.now = 700
     assert not gates.probe()
     assert gates.enabled == NONE
     clock.now = 901

@@ -6,21 +6,10 @@ import pytest
 
 from tests.admission.handlers.harness import a_namespace, new_cluster
 from tests.reactions import ReactiveClient
+from tests.state.ledger_objects import NS, counted, made
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS, ConflictError, NotFoundError
-from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
-from webhook.state.ledgers import LedgerStore, LedgerVersion, read_ledger
-
-NS = "team-a"
-
-
-def counted(used: str) -> Ledger:
-    cpu = {"requests.cpu": Quantity.parse(used)}
-    hard = {"requests.cpu": Quantity.parse("5")}
-    return Ledger(
-        {"q": Account(QuotaRevision("q", "u", "s"), hard, cpu)}, {}, pods_resource_version=5
-    )
+from webhook.state.ledgers import LedgerStore, read_ledger
 
 
 @pytest.fixture
@@ -28,12 +17,6 @@ def line() -> ReactiveClient:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace())])
     return ReactiveClient(cluster)
-
-
-def made(store: LedgerStore) -> LedgerVersion:
-    version = store.create(NS)
-    assert version is not None
-    return version
 
 
 def test_nothing_is_known_before_anything_was_read(line: ReactiveClient) -> None:
@@ -76,8 +59,10 @@ def test_a_write_over_another_version_changes_nothing(line: ReactiveClient) -> N
 def test_an_older_read_does_not_replace_what_is_known(line: ReactiveClient) -> None:
     store = LedgerStore(line)
     old = made(store)
+    stored = line.get(QUOTA_LEDGERS, "ledger", namespace=NS)
     newest = store.write(NS, old, counted("1"))
-    assert store._keep(NS, old) == old  # a reader that was overtaken
+    line.on("get", QUOTA_LEDGERS, lambda _call, _proceed: stored)  # an answer that was overtaken
+    assert store.fetch(NS) == old
     assert store.known(NS) == newest
 
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.admission.handlers.harness import a_namespace, new_cluster
-from tests.reactions import ReactiveClient
-from tests.state.test_ledgers import NS, counted, made
-from webhook.fakecluster.storage import FakeClient, FakeCluster
+from tests.reactions import Call, Proceed, ReactiveClient
+from tests.state.ledger_objects import NS, counted, made
 from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS
+from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS, Object
+from webhook.kube.codec import decode_object
 from webhook.kube.informer import Change, Informer, InformerTimings
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.ledger.ledger import Claim, Ledger, Reservation, ReservationSource, reserved_by
@@ -84,6 +84,13 @@ def change(
 
 def deletion(*, uid: str = "a", version: int) -> Change[LazyLedger]:
     return Change("DELETED", f"{NS}/ledger", uid, version)
+
+
+def fetch(client: ReactiveClient, store: LedgerStore, version: LedgerVersion) -> None:
+    """Let `store` read a version of the ledger, which may be an old one."""
+    data = stored(version.ledger, uid=version.uid, version=version.resource_version)
+    with client.on("get", QUOTA_LEDGERS, lambda _call, _proceed: decode_object(data)):
+        assert store.fetch(NS) == version
 
 
 class TestOnTheCluster:
@@ -210,75 +217,84 @@ class TestOnTheCluster:
 
 
 class TestOrder:
-    def test_a_late_event_does_not_replace_a_newer_read(self, store: LedgerStore) -> None:
+    def test_a_late_event_does_not_replace_a_newer_read(
+        self, line: ReactiveClient, store: LedgerStore
+    ) -> None:
         newest = LedgerVersion(60, "a", counted("2"))
-        store._keep(NS, newest)
-        store._on_change(change(counted("1"), version=50))
-        assert store.known(NS) is newest
+        fetch(line, store, newest)
+        store.observe(change(counted("1"), version=50))
+        assert store.known(NS) == newest
 
-    def test_a_late_event_of_a_former_object_does_not_either(self, store: LedgerStore) -> None:
+    def test_a_late_event_of_a_former_object_does_not_either(
+        self, line: ReactiveClient, store: LedgerStore
+    ) -> None:
         newest = LedgerVersion(60, "b", counted("2"))
-        store._keep(NS, newest)
-        store._on_change(change(counted("1"), uid="a", version=50))
-        store._on_change(deletion(uid="a", version=55))
-        assert store.known(NS) is newest
+        fetch(line, store, newest)
+        store.observe(change(counted("1"), uid="a", version=50))
+        store.observe(deletion(uid="a", version=55))
+        assert store.known(NS) == newest
 
     def test_an_answer_that_took_its_time_does_not_bring_back_what_was_deleted(
-        self, store: LedgerStore
+        self, line: ReactiveClient, store: LedgerStore
     ) -> None:
-        store._on_change(change(counted("1"), version=50))
-        store._on_change(deletion(version=55))
-        store._keep(NS, LedgerVersion(52, "a", counted("2")))
+        store.observe(change(counted("1"), version=50))
+        store.observe(deletion(version=55))
+        fetch(line, store, LedgerVersion(52, "a", counted("2")))
         assert store.known(NS) is None
 
     def test_a_new_object_in_the_place_of_the_former_one_is_known(self, store: LedgerStore) -> None:
-        store._on_change(change(counted("1"), uid="a", version=50))
+        store.observe(change(counted("1"), uid="a", version=50))
         # an informer tells both at the version of the new one
-        store._on_change(deletion(uid="a", version=60))
-        store._on_change(change(counted("2"), uid="b", version=60))
+        store.observe(deletion(uid="a", version=60))
+        store.observe(change(counted("2"), uid="b", version=60))
         known = store.known(NS)
         assert known is not None
         assert (known.uid, known.resource_version, known.ledger) == ("b", 60, counted("2"))
 
     def test_what_was_made_after_the_list_that_does_not_show_it_stays(
-        self, store: LedgerStore
+        self, line: ReactiveClient, store: LedgerStore
     ) -> None:
-        store._on_change(change(counted("1"), uid="a", version=50))
+        store.observe(change(counted("1"), uid="a", version=50))
         made_later = LedgerVersion(70, "b", None)
-        store._keep(NS, made_later)
-        store._on_change(deletion(uid="a", version=65))
-        assert store.known(NS) is made_later
+        fetch(line, store, made_later)
+        store.observe(deletion(uid="a", version=65))
+        assert store.known(NS) == made_later
 
     def test_nothing_found_does_not_undo_what_was_heard_meanwhile(
         self, line: ReactiveClient, store: LedgerStore
     ) -> None:
-        store._keep(NS, LedgerVersion(50, "a", None))
-        ask = line.get
+        fetch(line, store, LedgerVersion(50, "a", None))
 
-        def slow(*args: object, **options: object) -> object:
+        def answer_late(_call: Call, proceed: Proceed) -> object:
             try:
-                return ask(*args, **options)  # type: ignore[arg-type]
+                return proceed()
             finally:
-                store._on_change(change(counted("1"), uid="b", version=60))
+                store.observe(change(counted("1"), uid="b", version=60))
 
-        line.get = slow  # type: ignore[method-assign,assignment]
+        line.on("get", QUOTA_LEDGERS, answer_late)
         assert store.fetch(NS) is None
         known = store.known(NS)
         assert known is not None
         assert known.uid == "b"
 
-    def test_deletions_are_not_remembered_without_end(self, store: LedgerStore) -> None:
-        for number in range(3000):
-            key = f"team-{number}/ledger"
-            store._on_change(Change("DELETED", key, "a", number))
-        assert len(store._deleted_at) <= 1024
-        assert store._places == {}
+    def test_deletions_are_not_remembered_without_end(
+        self, line: ReactiveClient, store: LedgerStore
+    ) -> None:
+        store.observe(deletion(version=60))
+        old = LedgerVersion(52, "a", counted("1"))
+        fetch(line, store, old)
+        assert store.known(NS) is None
+        for number in range(1024):
+            store.observe(Change("DELETED", f"other-{number}/ledger", "a", 100 + number))
+        assert len(store) == 0
+        fetch(line, store, old)  # that it is out of date is found out by the next write
+        assert store.known(NS) == old
 
     def test_a_namespace_that_is_gone_is_forgotten(self, store: LedgerStore) -> None:
-        store._on_change(change(counted("1")))
+        store.observe(change(counted("1")))
         store.forget(NS)
         assert store.known(NS) is None
-        assert store._places == {}
+        assert len(store) == 0
 
 
 @dataclass(frozen=True)
@@ -308,7 +324,8 @@ def histories(draw: st.DrawFn) -> list[LedgerEvent]:
 def test_however_late_answers_come_the_newest_stays_known(
     history: list[LedgerEvent], data: st.DataObject
 ) -> None:
-    store = LedgerStore(FakeClient(FakeCluster()))
+    line = ReactiveClient()
+    store = LedgerStore(line)
     past: list[LedgerEvent] = []
     for one in history:
         past.append(one)
@@ -316,11 +333,11 @@ def test_however_late_answers_come_the_newest_stays_known(
         for other in (one, *late) if data.draw(st.booleans()) else (*late, one):
             is_told = other is one
             if is_told and one.is_deletion:
-                store._on_change(deletion(uid=one.uid, version=one.version))
+                store.observe(deletion(uid=one.uid, version=one.version))
             elif is_told:
-                store._on_change(change(None, uid=one.uid, version=one.version))
+                store.observe(change(None, uid=one.uid, version=one.version))
             elif not other.is_deletion:
-                store._keep(NS, LedgerVersion(other.version, other.uid, None))
+                fetch(line, store, LedgerVersion(other.version, other.uid, None))
         known = store.known(NS)
         if one.is_deletion:
             assert known is None
@@ -338,16 +355,16 @@ class TestReading:
     def test_nothing_is_read_before_somebody_asks(
         self, store: LedgerStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        read: list[bytes] = []
-        inner = lazy_ledger._parse
+        read: list[Object] = []
+        inner = lazy_ledger.identity_of
 
-        def counting(data: bytes, before: dict[str, Reservation]) -> LedgerVersion | None:
-            read.append(data)
-            return inner(data, before)
+        def counting(raw: Object) -> tuple[str, int]:
+            read.append(raw)
+            return inner(raw)
 
-        monkeypatch.setattr(lazy_ledger, "_parse", counting)
+        monkeypatch.setattr(lazy_ledger, "identity_of", counting)
         for number in range(5):
-            store._on_change(change(holding("p1"), version=50 + number))
+            store.observe(change(holding("p1"), version=50 + number))
         assert read == []
         threads = [threading.Thread(target=store.known, args=(NS,)) for _ in range(8)]
         for thread in threads:

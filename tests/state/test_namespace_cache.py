@@ -15,10 +15,11 @@ from tests.admission.handlers.harness import (
 )
 from tests.reactions import ReactiveClient, unreachable
 from webhook.kube.api import NAMESPACES, ApiError
-from webhook.kube.informer import Change, InformerTimings
+from webhook.kube.informer import Handler, Informer, InformerTimings
 from webhook.state.namespace_cache import NamespaceCache
 
 NS = "team-a"
+QUICK = InformerTimings(first_pause=0.01, longest_pause=0.05)
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def line() -> Iterator[ReactiveClient]:
 
 @pytest.fixture
 def cache(line: ReactiveClient) -> Iterator[NamespaceCache]:
-    made = NamespaceCache(line, timing=InformerTimings(first_pause=0.01, longest_pause=0.05))
+    made = NamespaceCache(line, timing=QUICK)
     made.informer.start()
     assert made.informer.wait_for_sync(30)
     eventually(lambda: made.informer.is_following, "the namespaces are watched")
@@ -135,19 +136,27 @@ def test_a_deleted_namespace_is_forgotten(line: ReactiveClient, cache: Namespace
 
 
 def test_a_change_counts_as_soon_as_it_is_in_the_cache(
-    line: ReactiveClient, cache: NamespaceCache, monkeypatch: pytest.MonkeyPatch
+    line: ReactiveClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Handlers are told afterwards, and a request may come in between."""
-    hand_on, before = cache.informer._dispatch, []
+    """Handlers are called afterwards, and a request may come in between."""
+    before: list[int] = []
+    caches: list[NamespaceCache] = []
+    add_handler = Informer.add_handler
 
-    def look_first(change: Change[bool]) -> None:
-        before.append(cache.opted_in_at(NS))
-        hand_on(change)
+    def look_first(informer: Informer[bool], handler: Handler[bool]) -> None:
+        add_handler(informer, lambda _change: before.append(caches[0].opted_in_at(NS)))
+        add_handler(informer, handler)
 
-    monkeypatch.setattr(cache.informer, "_dispatch", look_first)
+    monkeypatch.setattr(Informer, "add_handler", look_first)
+    cache = NamespaceCache(line, timing=QUICK)
+    caches.append(cache)
+    cache.informer.start()
+    assert cache.informer.wait_for_sync(30)
+    before.clear()
     opt_out(line, NS)
     opt_in(line, NS)
     opted_in_at = version(line)
     annotate(line, "later")
     assert caught_up(line, cache).opted_in_at(NS) == opted_in_at
     assert before == [opted_in_at - 1, opted_in_at, opted_in_at + 1]
+    cache.informer.stop()

@@ -15,19 +15,17 @@ from tests.admission.handlers.harness import (
     eventually,
     new_cluster,
 )
-from tests.kube.faults import Call, Fault, FaultyClient
-from tests.reactions import ReactiveClient
-from tests.state.load import REQUEST_SECONDS, Load, Replicas, ResponseLog, quotas
+from tests.reactions import Reaction, ReactiveClient, at_random, expire, lose_answer, unavailable
+from tests.state.load import EXPIRE_SECONDS, Load, Replicas, ResponseLog, quotas
 from tests.state.replay import Recorder, Replay
 from webhook.controllers.ledger.namespace_state import ControllerTimings
-from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.fakecluster.storage import FakeCluster
 from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS
 from webhook.kube.informer import InformerTimings
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
 
 RUN_SECONDS = 3.0
-EXPIRE_SECONDS = 2 * REQUEST_SECONDS + 0.1
 _QUICK = InformerTimings(first_pause=0.005, longest_pause=0.02)
 
 
@@ -37,20 +35,14 @@ def an_engine(
 ) -> Iterator[Engine]:
     """Run a replica whose connection to the API server is a bad one."""
     rng = random.Random(seed)  # noqa: S311 - repeatable, not secret
-
-    def plan(call: Call) -> Fault | None:
-        chance = rng.random()
-        if call.verb == "watch":
-            return Fault.EXPIRE if chance < 0.2 else None
-        # a controller waits for a second after a failure: with many of them it would never count
-        scale = 0.1 if with_controller else 1
-        if call.verb == "update_status" and chance < 0.01 * scale:
-            return Fault.LOSE_ANSWER
-        if call.verb == "patch" and chance < 0.1:
-            return Fault.LOSE_ANSWER if chance < 0.05 else Fault.FAIL_BEFORE
-        if call.verb in {"get", "update_status"} and chance < 0.02 * scale:
-            return Fault.FAIL_BEFORE
-        return None
+    # a controller waits for a second after a failure: with many of them it would never count
+    scale = 0.1 if with_controller else 1
+    client = ReactiveClient(cluster)
+    client.on("get", "*", at_random(rng, {unavailable: 0.02 * scale}))
+    status_faults: dict[Reaction, float] = {lose_answer: 0.01 * scale, unavailable: 0.01 * scale}
+    client.on("update", "*", at_random(rng, status_faults), subresource="status")
+    client.on("patch", "*", at_random(rng, {lose_answer: 0.05, unavailable: 0.05}))
+    client.on("watch", "*", at_random(rng, {expire: 0.2}))
 
     # shorter than any configuration may be: requests are shorter here, too
     timing = ControllerTimings(write_interval_seconds=0.005, resync_seconds=0.3, informer=_QUICK)
@@ -60,7 +52,7 @@ def an_engine(
         else None
     )
     options = EngineOptions(controller=control, informer=_QUICK)
-    engine = Engine(FaultyClient(FakeClient(cluster), plan), metrics or Metrics(), options)
+    engine = Engine(client, metrics or Metrics(), options)
     engine.start()
     try:
         assert engine.wait_until_ready(10) == []

@@ -2,126 +2,65 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from tests.admission.handlers.harness import eventually
+from tests.reactions import (
+    Hold,
+    Reaction,
+    ReactiveClient,
+    conflict,
+    lose_answer,
+    unavailable,
+)
+from tests.state.reserving import (
+    NS,
+    OBSERVED,
+    SEEN,
+    a_namespace_cluster,
+    ask,
+    claim,
+    counted,
+    cpu,
+    now,
+    soon,
+)
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
-    NAMESPACES,
     QUOTA_LEDGERS,
-    ConflictError,
-    Object,
-    Revision,
-    UnavailableError,
     UnreachableError,
 )
-from webhook.kube.kinds import Kind
-from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import (
     JUST_OPTED_IN,
     NO_LEDGER,
     Account,
-    Claim,
     Ledger,
     QuotaRevision,
-    ReservationSource,
     Undecided,
 )
 from webhook.state.batch_decision import BatchDecider
+from webhook.state.group_commit import CommitQueues
 from webhook.state.ledgers import LedgerStore, LedgerVersion
 from webhook.state.reserver import Outcome, Reserved, Reserver, ReserverStats
-
-NS = "team-a"
-OBSERVED = QuotaRevision("q", "uid-q", "hash")
-SEEN = frozenset({OBSERVED})
-
-
-def cpu(text: str) -> dict[str, Quantity]:
-    return {"requests.cpu": Quantity.parse(text)}
-
-
-def claim(uid: str, amount: str = "1") -> Claim:
-    return Claim(uid, f"pod-{uid}", ReservationSource.BIND, cpu(amount), ("q",))
-
-
-class FaultyStatusClient(FakeClient):
-    """A client whose next status writes meet what is listed in `faults`, first to last."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        super().__init__(cluster)
-        self.faults: list[Callable[[Callable[[], Revision]], Revision]] = []
-        self.reads = 0
-
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-        self.reads += kind is QUOTA_LEDGERS
-        return super().get(kind, name, namespace=namespace)
-
-    def update_status(
-        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
-    ) -> Revision:
-        def write() -> Revision:
-            return super(FaultyStatusClient, self).update_status(
-                kind, obj, is_brief=is_brief, dry_run=dry_run
-            )
-
-        return self.faults.pop(0)(write) if self.faults else write()
-
-
-def lost_answer(write: Callable[[], Revision]) -> Revision:
-    write()
-    raise UnreachableError("the connection broke")
-
-
-def failed(_write: Callable[[], Revision]) -> Revision:
-    raise UnavailableError("the server is overloaded")
 
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    found = FakeCluster()
-    FakeClient(found).create(
-        NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}}
-    )
-    return found
+    return a_namespace_cluster()
 
 
 @pytest.fixture
-def client(cluster: FakeCluster) -> FaultyStatusClient:
-    return FaultyStatusClient(cluster)
+def client(cluster: FakeCluster) -> ReactiveClient:
+    return ReactiveClient(cluster)
 
 
-def counted(client: FakeClient, *, hard: str, used: str = "0") -> LedgerStore:
-    """Make the namespace's ledger, as the controller would, and return a store of its own."""
-    store = LedgerStore(client)
-    version = store.create(NS)
-    assert version is not None
-    account = Account(OBSERVED, cpu(hard), cpu(used))
-    store.write(NS, version, Ledger({"q": account}, {}))
-    return LedgerStore(client)
-
-
-def now(store: LedgerStore) -> Ledger:
-    version = store.fetch(NS)
-    assert version is not None
-    assert version.ledger is not None
-    return version.ledger
-
-
-def soon(seconds: float = 10) -> float:
-    return time.monotonic() + seconds
-
-
-def ask(reserver: Reserver, uid: str, amount: str = "1") -> Outcome:
-    return reserver.reserve(NS, claim(uid, amount), SEEN, deadline=soon())
-
-
-def test_what_fits_is_in_the_stored_ledger_before_the_answer(client: FaultyStatusClient) -> None:
+def test_what_fits_is_in_the_stored_ledger_before_the_answer(client: ReactiveClient) -> None:
     store = counted(client, hard="2")
     outcome = ask(Reserver(store), "a")
     assert isinstance(outcome, Reserved)
@@ -132,7 +71,7 @@ def test_what_fits_is_in_the_stored_ledger_before_the_answer(client: FaultyStatu
 
 
 def test_what_does_not_fit_is_refused_with_numbers_and_nothing_is_written(
-    client: FaultyStatusClient,
+    client: ReactiveClient,
 ) -> None:
     store = counted(client, hard="2", used="2")
     outcome = ask(Reserver(store), "a")
@@ -159,31 +98,24 @@ def test_many_threads_and_replicas_never_give_more_than_there_is(cluster: FakeCl
     assert all(isinstance(one, (Reserved, QuotaExceeded)) for one in outcomes)
 
 
-def test_requests_that_arrive_together_are_written_together(client: FaultyStatusClient) -> None:
+def test_requests_that_arrive_together_are_written_together(client: ReactiveClient) -> None:
     store = counted(client, hard="100")
     batches: list[int] = []
-    entered, may_go = threading.Event(), threading.Event()
-
-    def slow(write: Callable[[], Revision]) -> Revision:
-        entered.set()
-        assert may_go.wait(10)
-        return write()
-
-    client.faults.append(slow)
-    reserver = Reserver(store, stats=ReserverStats(batch_written=batches.append))
+    held = Hold()
+    client.on("update", QUOTA_LEDGERS, held, times=1)
+    stats, queues = ReserverStats(batch_written=batches.append), CommitQueues()
+    reserver = Reserver(store, stats=stats, queues=queues)
     with ThreadPoolExecutor(21) as pool:
         first = pool.submit(ask, reserver, "first")
-        assert entered.wait(10)
+        held.wait_for_call()
         rest = [pool.submit(ask, reserver, f"pod-{number}") for number in range(20)]
-        lane = reserver._queues.of(NS)
-        while len(lane.pending) < 20:
-            time.sleep(0.001)
-        may_go.set()
+        eventually(lambda: len(queues.of(NS).pending) == 20, "the others wait")
+        held.release()
         assert all(isinstance(one.result(), Reserved) for one in [first, *rest])
     assert batches == [1, 20]
 
 
-def test_a_conflict_is_decided_again_on_what_is_stored_then(client: FaultyStatusClient) -> None:
+def test_a_conflict_is_decided_again_on_what_is_stored_then(client: ReactiveClient) -> None:
     store = counted(client, hard="1")
     mine, other = Reserver(store), Reserver(LedgerStore(client))
     store.fetch(NS)
@@ -192,15 +124,15 @@ def test_a_conflict_is_decided_again_on_what_is_stored_then(client: FaultyStatus
     assert isinstance(outcome, QuotaExceeded)
 
 
-def test_an_admission_on_a_known_ledger_reads_nothing(client: FaultyStatusClient) -> None:
+def test_an_admission_on_a_known_ledger_reads_nothing(client: ReactiveClient) -> None:
     reserver = Reserver(counted(client, hard="9"))
     ask(reserver, "a")
-    before = client.reads
+    client.calls.clear()
     assert isinstance(ask(reserver, "b"), Reserved)
-    assert client.reads == before
+    assert client.calls_of("get") == []
 
 
-def test_a_refusal_rests_on_a_ledger_that_was_just_read(client: FaultyStatusClient) -> None:
+def test_a_refusal_rests_on_a_ledger_that_was_just_read(client: ReactiveClient) -> None:
     store = counted(client, hard="1")
     reserver = Reserver(store)
     assert isinstance(ask(reserver, "a"), Reserved)
@@ -211,23 +143,17 @@ def test_a_refusal_rests_on_a_ledger_that_was_just_read(client: FaultyStatusClie
     assert isinstance(ask(reserver, "b"), Reserved)
 
 
-@pytest.mark.parametrize("fault", [lost_answer, failed], ids=["answer lost", "write failed"])
-def test_a_write_of_unknown_fate_is_charged_once(
-    client: FaultyStatusClient, fault: Callable[[Callable[[], Revision]], Revision]
-) -> None:
+@pytest.mark.parametrize("fault", [lose_answer, unavailable])
+def test_a_write_of_unknown_fate_is_charged_once(client: ReactiveClient, fault: Reaction) -> None:
     store = counted(client, hard="1")
-    client.faults.append(fault)
+    client.on("update", QUOTA_LEDGERS, fault, times=1)
     assert isinstance(ask(Reserver(store), "a"), Reserved)
     assert now(store).accounts["q"].reserved == cpu("1")
 
 
-def test_endless_conflicts_end_undecided_and_reserve_nothing(client: FaultyStatusClient) -> None:
+def test_endless_conflicts_end_undecided_and_reserve_nothing(client: ReactiveClient) -> None:
     store = counted(client, hard="1")
-
-    def conflict(_write: Callable[[], Revision]) -> Revision:
-        raise ConflictError("changed")
-
-    client.faults.extend([conflict] * 100)
+    client.on("update", QUOTA_LEDGERS, conflict)
     conflicts: list[None] = []
     stats = ReserverStats(conflicted=lambda: conflicts.append(None))
     reserver = Reserver(store, attempts=4, stats=stats, sleep=lambda _seconds: None)
@@ -236,42 +162,36 @@ def test_endless_conflicts_end_undecided_and_reserve_nothing(client: FaultyStatu
     assert not now(store).reservations
 
 
-def test_time_that_runs_out_ends_undecided(client: FaultyStatusClient) -> None:
+def test_time_that_runs_out_ends_undecided(client: ReactiveClient) -> None:
     reserver = Reserver(counted(client, hard="1"))
     outcome = reserver.reserve(NS, claim("a"), SEEN, deadline=time.monotonic() - 1)
     assert isinstance(outcome, Undecided)
     assert "time ran out" in outcome.message
 
 
-def test_a_request_that_waits_too_long_leaves_the_queue(client: FaultyStatusClient) -> None:
+def test_a_request_that_waits_too_long_leaves_the_queue(client: ReactiveClient) -> None:
     store = counted(client, hard="9")
-    entered, may_go = threading.Event(), threading.Event()
-
-    def slow(write: Callable[[], Revision]) -> Revision:
-        entered.set()
-        assert may_go.wait(10)
-        return write()
-
-    client.faults.append(slow)
+    held = Hold()
+    client.on("update", QUOTA_LEDGERS, held, times=1)
     reserver = Reserver(store)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(ask, reserver, "first")
-        assert entered.wait(10)
+        held.wait_for_call()
         late = reserver.reserve(NS, claim("late"), SEEN, deadline=soon(0.05))
-        may_go.set()
+        held.release()
         assert isinstance(first.result(), Reserved)
     assert isinstance(late, Undecided)
     assert set(now(store).reservations) == {"first"}
     assert isinstance(ask(reserver, "next"), Reserved)
 
 
-def test_without_a_ledger_nothing_is_decided(client: FaultyStatusClient) -> None:
+def test_without_a_ledger_nothing_is_decided(client: ReactiveClient) -> None:
     outcome = ask(Reserver(LedgerStore(client)), "a")
     assert outcome == Undecided("the quota ledger of this namespace is not there yet")
 
 
 def test_a_quota_in_another_state_than_counted_holds_decisions_up(
-    client: FaultyStatusClient,
+    client: ReactiveClient,
 ) -> None:
     reserver = Reserver(counted(client, hard="1"))
     other = frozenset({QuotaRevision("q", "uid-q", "edited")})
@@ -279,7 +199,7 @@ def test_a_quota_in_another_state_than_counted_holds_decisions_up(
     assert outcome == Undecided("usage is being counted for quota: q")
 
 
-def test_a_full_ledger_takes_no_new_pod_and_still_knows_the_old(client: FaultyStatusClient) -> None:
+def test_a_full_ledger_takes_no_new_pod_and_still_knows_the_old(client: ReactiveClient) -> None:
     reserver = Reserver(counted(client, hard="9"), decider=BatchDecider(capacity=lambda: 1))
     assert isinstance(ask(reserver, "a"), Reserved)
     assert isinstance(ask(reserver, "b"), Undecided)
@@ -287,7 +207,7 @@ def test_a_full_ledger_takes_no_new_pod_and_still_knows_the_old(client: FaultySt
 
 
 def test_a_ledger_that_cannot_be_read_holds_decisions_up_and_names_the_field(
-    client: FaultyStatusClient, cluster: FakeCluster
+    client: ReactiveClient, cluster: FakeCluster
 ) -> None:
     store = counted(client, hard="1")
     patch: Mapping[str, object] = {"status": {"podsResourceVersion": "soon"}}
@@ -297,7 +217,7 @@ def test_a_ledger_that_cannot_be_read_holds_decisions_up_and_names_the_field(
     assert "status.podsResourceVersion" in outcome.message
 
 
-def test_an_api_server_that_does_not_answer_holds_decisions_up(client: FaultyStatusClient) -> None:
+def test_an_api_server_that_does_not_answer_holds_decisions_up(client: ReactiveClient) -> None:
     class Deaf(LedgerStore):
         def fetch(self, namespace: str) -> LedgerVersion | None:
             raise UnreachableError(f"no route to the ledger of {namespace}")
@@ -308,7 +228,7 @@ def test_an_api_server_that_does_not_answer_holds_decisions_up(client: FaultySta
     )
 
 
-def test_a_dry_run_decides_the_same_and_writes_nothing(client: FaultyStatusClient) -> None:
+def test_a_dry_run_decides_the_same_and_writes_nothing(client: ReactiveClient) -> None:
     store = counted(client, hard="1")
     reserver = Reserver(store)
     before = store.fetch(NS)
@@ -318,20 +238,20 @@ def test_a_dry_run_decides_the_same_and_writes_nothing(client: FaultyStatusClien
 
 
 def test_what_claims_nothing_is_contradicted_by_a_ledger_that_counts_other_quotas(
-    client: FaultyStatusClient,
+    client: ReactiveClient,
 ) -> None:
     store = counted(client, hard="1")
     other = frozenset({QuotaRevision("q", "uid-q", "another hash")})
     reserver = Reserver(store)
     said = Undecided("usage is being counted for quota: q")
-    before = client.reads
+    client.calls.clear()
     assert reserver.verify_uncharged(NS, frozenset()) == said
     assert reserver.verify_uncharged(NS, other) == said
     assert reserver.verify_uncharged(NS, SEEN) is None
-    assert client.reads == before + 3  # what was heard of the ledger may be old
+    assert len(client.calls_of("get")) == 3  # what was heard of the ledger may be old
 
 
-def test_without_ledger_only_quotas_that_are_known_contradict(client: FaultyStatusClient) -> None:
+def test_without_ledger_only_quotas_that_are_known_contradict(client: ReactiveClient) -> None:
     store = LedgerStore(client)
     for _ in range(2):  # no object, then one in which nothing is counted
         assert Reserver(store).verify_uncharged(NS, frozenset()) is None
@@ -340,7 +260,7 @@ def test_without_ledger_only_quotas_that_are_known_contradict(client: FaultyStat
 
 
 def test_a_ledger_without_quotas_contradicts_only_who_knows_some(
-    client: FaultyStatusClient,
+    client: ReactiveClient,
 ) -> None:
     store = LedgerStore(client)
     version = store.create(NS)
@@ -351,7 +271,7 @@ def test_a_ledger_without_quotas_contradicts_only_who_knows_some(
 
 
 def test_a_fault_of_the_store_reaches_its_own_request_and_releases_the_others(
-    client: FaultyStatusClient,
+    client: ReactiveClient,
 ) -> None:
     class Broken(LedgerStore):
         def fetch(self, namespace: str) -> LedgerVersion | None:
@@ -365,7 +285,7 @@ def test_a_fault_of_the_store_reaches_its_own_request_and_releases_the_others(
 
 @pytest.mark.parametrize(("opted_in_at", "is_decided"), [(0, True), (7, True), (8, False)])
 def test_a_ledger_from_before_the_namespace_opted_in_decides_nothing(
-    client: FaultyStatusClient, opted_in_at: int, is_decided: bool
+    client: ReactiveClient, opted_in_at: int, is_decided: bool
 ) -> None:
     store = counted(client, hard="1")
     version = store.fetch(NS)

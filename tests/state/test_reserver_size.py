@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.state.test_reserver import (
-    NS,
-    SEEN,
-    FaultyStatusClient,
-    ask,
-    claim,
-    counted,
-    cpu,
-    now,
-    soon,
-)
-from webhook.fakecluster.storage import FakeClient, FakeCluster
+from tests.admission.handlers.harness import eventually
+from tests.reactions import Hold, ReactiveClient, fail, in_turn
+from tests.state.reserving import NS, SEEN, a_namespace_cluster, ask, claim, counted, cpu, now, soon
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.api import (
-    NAMESPACES,
     QUOTA_LEDGERS,
     InternalError,
-    Revision,
     TooLargeError,
     UnavailableError,
 )
@@ -34,6 +20,7 @@ from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Claim, ReservationSource, Undecided
 from webhook.quota.ledger.ledger_codec import encode_status, written_bytes_of
 from webhook.state.batch_decision import BatchDecider
+from webhook.state.group_commit import CommitQueues
 from webhook.state.ledgers import LedgerStore
 from webhook.state.reserver import Outcome, Reserved, Reserver
 
@@ -41,10 +28,8 @@ FULL = Undecided("the quota ledger of namespace team-a holds as much as one obje
 
 
 @pytest.fixture
-def client() -> FaultyStatusClient:
-    cluster = FakeCluster()
-    FakeClient(cluster).create(NAMESPACES, {"metadata": {"name": NS}})
-    return FaultyStatusClient(cluster)
+def client() -> ReactiveClient:
+    return ReactiveClient(a_namespace_cluster())
 
 
 def with_room_for(store: LedgerStore, claims: int) -> int:
@@ -65,7 +50,7 @@ def free(store: LedgerStore, *uids: str) -> None:
     store.write(NS, version, type(ledger)(ledger.accounts, kept, sequence=ledger.sequence))
 
 
-def test_its_size_is_that_of_what_is_stored(client: FaultyStatusClient) -> None:
+def test_its_size_is_that_of_what_is_stored(client: ReactiveClient) -> None:
     store = counted(client, hard="99")
     reserver = Reserver(store)
     for number in range(20):
@@ -78,7 +63,7 @@ def test_its_size_is_that_of_what_is_stored(client: FaultyStatusClient) -> None:
         assert abs(len(encode_status(ledger)) - before - grown) < 30  # sums get longer too
 
 
-def test_the_newest_claims_wait_until_there_is_room_again(client: FaultyStatusClient) -> None:
+def test_the_newest_claims_wait_until_there_is_room_again(client: ReactiveClient) -> None:
     store = counted(client, hard="99")
     reserver = Reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 3)))
     assert isinstance(ask(reserver, "b"), Reserved)
@@ -89,7 +74,7 @@ def test_the_newest_claims_wait_until_there_is_room_again(client: FaultyStatusCl
     assert isinstance(ask(reserver, "d"), Reserved)
 
 
-def test_a_pod_that_is_in_the_ledger_needs_no_room(client: FaultyStatusClient) -> None:
+def test_a_pod_that_is_in_the_ledger_needs_no_room(client: ReactiveClient) -> None:
     store = counted(client, hard="99")
     reserver = Reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 1)))
     assert ask(reserver, "b") == FULL
@@ -98,34 +83,29 @@ def test_a_pod_that_is_in_the_ledger_needs_no_room(client: FaultyStatusClient) -
     assert now(store).reservations["a"].sequence > before
 
 
-def test_what_does_not_fit_its_quota_is_refused_all_the_same(client: FaultyStatusClient) -> None:
+def test_what_does_not_fit_its_quota_is_refused_all_the_same(client: ReactiveClient) -> None:
     store = counted(client, hard="3")
     reserver = Reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 1)))
     assert isinstance(ask(reserver, "large", "7"), QuotaExceeded)
     assert ask(reserver, "small", "1") == FULL
 
 
-def test_of_a_batch_those_are_written_that_fit(client: FaultyStatusClient) -> None:
+def test_of_a_batch_those_are_written_that_fit(client: ReactiveClient) -> None:
     store = counted(client, hard="99")
-    reserver = Reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 4)))
-    entered, may_go = threading.Event(), threading.Event()
-
-    def slow(write: Callable[[], Revision]) -> Revision:
-        entered.set()
-        assert may_go.wait(10)
-        return write()
-
-    client.faults.append(slow)
+    queues, held = CommitQueues(), Hold()
+    reserver = Reserver(
+        store, decider=BatchDecider(max_bytes=with_room_for(store, 4)), queues=queues
+    )
+    client.on("update", QUOTA_LEDGERS, held, times=1)
     outcomes: list[Outcome] = []
     with ThreadPoolExecutor(6) as pool:
         first = pool.submit(ask, reserver, "f")
-        assert entered.wait(10)
+        held.wait_for_call()
         rest = [pool.submit(ask, reserver, letter) for letter in "ghijk"]
-        lane = reserver._queues.of(NS)
-        while len(lane.pending) < 5:
-            time.sleep(0.001)
-        order = [ticket.claim.uid for ticket in lane.pending]
-        may_go.set()
+        queue = queues.of(NS)
+        eventually(lambda: len(queue.pending) == 5, "the others wait")
+        order = [pending.claim.uid for pending in queue.pending]
+        held.release()
         outcomes = [one.result() for one in rest]
         assert isinstance(first.result(), Reserved)
     by_uid = dict(zip("ghijk", outcomes, strict=True))
@@ -134,7 +114,7 @@ def test_of_a_batch_those_are_written_that_fit(client: FaultyStatusClient) -> No
     assert set(now(store).reservations) == {"a", "f", *order[:2]}
 
 
-def test_reservations_with_many_charges_count_by_their_size(client: FaultyStatusClient) -> None:
+def test_reservations_with_many_charges_count_by_their_size(client: ReactiveClient) -> None:
     store = counted(client, hard="99")
     reserver = Reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 4)))
     many = {f"requests.example.com/{number}": amount for number in range(20) for amount in [ONE]}
@@ -155,37 +135,28 @@ REFUSALS: dict[str, Exception] = {
 
 @pytest.mark.parametrize("error", REFUSALS.values(), ids=REFUSALS.keys())
 def test_an_object_that_is_refused_as_too_large_is_not_sent_again(
-    client: FaultyStatusClient, error: Exception
+    client: ReactiveClient, error: Exception
 ) -> None:
     store = counted(client, hard="9")
-    sent: list[str] = []
-
-    def refuse(_write: Callable[[], Revision]) -> Revision:
-        sent.append("")
-        raise error
-
-    client.faults.extend([refuse] * 9)
-    assert ask(Reserver(store), "a") == FULL
-    assert len(sent) == 1
-    client.faults.clear()
+    client.calls.clear()
+    with client.on("update", QUOTA_LEDGERS, fail(error)):
+        assert ask(Reserver(store), "a") == FULL
+    assert len(client.calls_of("update")) == 1
     assert not now(store).reservations
 
 
-def test_another_failure_of_the_api_server_is_tried_again(client: FaultyStatusClient) -> None:
+def test_another_failure_of_the_api_server_is_tried_again(client: ReactiveClient) -> None:
     store = counted(client, hard="9")
-
-    def fail(_write: Callable[[], Revision]) -> Revision:
-        raise InternalError("Internal error occurred: out of cheese")
-
-    def overloaded(_write: Callable[[], Revision]) -> Revision:
-        raise UnavailableError("etcdserver: request timed out, request is too large")
-
-    client.faults.extend([fail, overloaded])
+    failures = [
+        fail(InternalError("Internal error occurred: out of cheese")),
+        fail(UnavailableError("etcdserver: request timed out, request is too large")),
+    ]
+    client.on("update", QUOTA_LEDGERS, in_turn(failures))
     assert isinstance(ask(Reserver(store), "a"), Reserved)
 
 
 def test_how_many_reservations_there_may_be_is_asked_at_each_decision(
-    client: FaultyStatusClient,
+    client: ReactiveClient,
 ) -> None:
     capacity = [1]
     reserver = Reserver(
@@ -197,7 +168,7 @@ def test_how_many_reservations_there_may_be_is_asked_at_each_decision(
     assert isinstance(ask(reserver, "b"), Reserved)
 
 
-def test_a_dry_run_says_the_same(client: FaultyStatusClient) -> None:
+def test_a_dry_run_says_the_same(client: ReactiveClient) -> None:
     store = counted(client, hard="9")
     reserver = Reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 1)))
     assert reserver.dry_run(NS, claim("b"), SEEN) == FULL

@@ -9,18 +9,16 @@ import pytest
 
 from tests.admission.handlers.harness import a_namespace, eventually
 from tests.builders import a_quota
+from tests.reactions import ReactiveClient, fail, unreachable
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
     RESOURCE_QUOTAS,
     NotFoundError,
-    ObjectList,
-    UnreachableError,
 )
 from webhook.kube.informer import InformerTimings
 from webhook.kube.informer_types import STALE_SECONDS
-from webhook.kube.kinds import Kind
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.shared.grants import with_raised
@@ -41,34 +39,6 @@ def shared_quota(name: str = "both", **spec: object) -> dict[str, object]:
     }
 
 
-class CountingClient(FakeClient):
-    """A client that counts what it is asked, and may be cut off from shared quotas."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        super().__init__(cluster)
-        self.lists = 0
-        self.is_cut_off = False
-
-    def list(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> ObjectList:
-        if kind == CLUSTER_DEFERRED_QUOTAS:
-            self.lists += 1
-            if self.is_cut_off:
-                raise UnreachableError("no route")
-        return super().list(
-            kind,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-        )
-
-
 @dataclass
 class Scenario:
     """A cluster that is followed, and a clock that a test moves."""
@@ -78,13 +48,13 @@ class Scenario:
 
     def __post_init__(self) -> None:
         self.api = FakeClient(self.cluster)
-        self.line = CountingClient(self.cluster)
+        self.client = ReactiveClient(self.cluster)
         timing = InformerTimings(rand=lambda: 0.0, clock=lambda: self.now)
-        self.namespaces = NamespaceCache(self.line, timing=timing)
-        self.store = SharedQuotaStore(self.line)
-        self.shared = SharedQuotaCache(self.line, self.store, timing=timing)
+        self.namespaces = NamespaceCache(self.client, timing=timing)
+        self.store = SharedQuotaStore(self.client)
+        self.shared = SharedQuotaCache(self.client, self.store, timing=timing)
         self.quotas = QuotaCache(
-            self.line,
+            self.client,
             lambda: DEFERRED_KEYS,
             shared=self.shared,
             labels=self.namespaces.labels,
@@ -106,6 +76,11 @@ class Scenario:
         seen = self.quotas.up_to_date(namespace)
         assert seen.errors == ()
         return [one.name for one in seen.deferred.quotas]
+
+    def lists(self) -> int:
+        """Return how often shared quotas were listed at once, so not for a watch."""
+        calls = self.client.calls_of("list", CLUSTER_DEFERRED_QUOTAS)
+        return sum(not call.is_paged for call in calls)
 
     def catch_up(self) -> None:
         version = self.cluster.resource_version
@@ -176,9 +151,12 @@ def test_before_the_first_list_nothing_can_be_decided() -> None:
 def test_where_the_kind_is_not_installed_there_are_none() -> None:
     scenario = Scenario()
     scenario.api.create(NAMESPACES, a_namespace(NS))
-    scenario.shared.informer._last_error = NotFoundError("the server could not find the resource")
-    assert scenario.shared.is_known
+    missing = NotFoundError("the server could not find the resource")
+    scenario.client.on("list", CLUSTER_DEFERRED_QUOTAS, fail(missing))
+    scenario.shared.informer.start()
+    eventually(lambda: scenario.shared.is_known, "the kind is not installed")
     assert scenario.shared.staleness_errors(STALE_SECONDS) == ()
+    scenario.shared.informer.stop()
 
 
 def test_labels_that_were_not_seen_leave_it_open(scenario: Scenario) -> None:
@@ -190,17 +168,17 @@ def test_labels_that_were_not_seen_leave_it_open(scenario: Scenario) -> None:
 
 
 def test_after_a_long_silence_the_api_server_is_asked(scenario: Scenario) -> None:
-    lists = scenario.line.lists
+    lists = scenario.lists()
     assert scenario.names() == ["cdq/both", "p1"]
-    assert scenario.line.lists == lists
+    assert scenario.lists() == lists
     scenario.now += STALE_SECONDS + 1
     assert scenario.names() == ["cdq/both", "p1"]
     assert scenario.names() == ["cdq/both", "p1"]
-    assert scenario.line.lists == lists + 1
+    assert scenario.lists() == lists + 1
     scenario.now += 10
-    scenario.line.is_cut_off = True
+    scenario.client.on("list", CLUSTER_DEFERRED_QUOTAS, unreachable)
     assert scenario.quotas.up_to_date(NS).errors == (
-        "the shared quotas cannot be listed: no route",
+        "the shared quotas cannot be listed: no route to the clusterdeferredquotas",
     )
 
 

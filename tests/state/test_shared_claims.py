@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from tests.reactions import Call, ReactiveClient, lose_answer, preceded_by
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, Object, Revision, UnreachableError
-from webhook.kube.kinds import Kind
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, to_text
 from webhook.quota.charging.deferral import deferred_quotas
@@ -30,39 +29,13 @@ def cpu(amount: str) -> ResourceList:
     return {CPU: Quantity.parse(amount)}
 
 
-class RecordingClient(FakeClient):
-    """A client that takes down its calls, and may lose the answer of the next status write."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        super().__init__(cluster)
-        self.calls: list[str] = []
-        self.loses: str = ""
-        self.before: Callable[[str], None] = lambda _call: None
-
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-        self.calls.append(f"get {kind.plural}")
-        return super().get(kind, name, namespace=namespace)
-
-    def update_status(
-        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
-    ) -> Revision:
-        call = f"write {kind.plural}"
-        self.calls.append(call)
-        self.before(call)
-        written = super().update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
-        if self.loses == kind.plural:
-            self.loses = ""
-            raise UnreachableError("the answer is lost")
-        return written
-
-
 class Scenario:
     """A namespace whose ledger has counted a shared quota of 4 cpu, and a handler."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
         self.api = FakeClient(self.cluster)
-        self.line = RecordingClient(self.cluster)
+        self.client = ReactiveClient(self.cluster)
         self.api.create(
             CLUSTER_DEFERRED_QUOTAS,
             {
@@ -85,13 +58,20 @@ class Scenario:
         assert made is not None
         account = Account(quota.observed, cpu("4"), cpu("0"), granted=cpu("0"))
         ledgers.write(NS, made, Ledger({NAME: account}, {}))
-        self.store = SharedQuotaStore(self.line)
-        self.door = Reserver(LedgerStore(self.line), shared=self.store)
+        self.store = SharedQuotaStore(self.client)
+        self.door = Reserver(LedgerStore(self.client), shared=self.store)
 
     def ask(self, uid: str, amount: str, door: Reserver | None = None) -> Outcome:
         claim = Claim(uid, f"pod-{uid}", ReservationSource.BIND, cpu(amount), (NAME,))
         until = time.monotonic() + 5
         return (door or self.door).reserve(NS, claim, self.observed, deadline=until)
+
+    def calls(self) -> list[str]:
+        """Return the reads and writes of the handler so far."""
+        return [f"{call.verb} {call.kind.plural}" for call in self.client.calls]
+
+    def writes(self) -> list[str]:
+        return [call for call in self.calls() if not call.startswith("get")]
 
     def granted(self) -> dict[str, dict[str, str]]:
         version = self.quotas.fetch(NAME)
@@ -121,9 +101,9 @@ def scenario() -> Scenario:
 
 def test_the_quota_is_written_before_the_ledger(scenario: Scenario) -> None:
     assert isinstance(scenario.ask("a", "2"), Reserved)
-    assert [call for call in scenario.line.calls if call.startswith("write")] == [
-        "write clusterdeferredquotas",
-        "write quotaledgers",
+    assert scenario.writes() == [
+        "update clusterdeferredquotas",
+        "update quotaledgers",
     ]
     assert scenario.granted() == {NS: {CPU: "2"}, "team-b": {CPU: "1"}}
     assert to_text(scenario.ledger().accounts[NAME].granted) == {CPU: "2"}
@@ -131,22 +111,22 @@ def test_the_quota_is_written_before_the_ledger(scenario: Scenario) -> None:
 
 def test_what_was_read_and_written_before_is_not_read_again(scenario: Scenario) -> None:
     scenario.ask("a", "1")
-    scenario.line.calls.clear()
+    scenario.client.calls.clear()
     assert isinstance(scenario.ask("b", "1"), Reserved)
-    assert scenario.line.calls == ["write clusterdeferredquotas", "write quotaledgers"]
+    assert scenario.calls() == ["update clusterdeferredquotas", "update quotaledgers"]
 
 
 def test_a_repeated_request_takes_nothing_more_of_the_quota(scenario: Scenario) -> None:
     scenario.ask("a", "1")
-    scenario.line.calls.clear()
+    scenario.client.calls.clear()
     assert isinstance(scenario.ask("a", "1"), Reserved)
-    assert scenario.line.calls == ["write quotaledgers"]
+    assert scenario.calls() == ["update quotaledgers"]
 
 
 def test_a_refusal_rests_on_both_as_they_are_now(scenario: Scenario) -> None:
     scenario.ask("a", "1")
     scenario.elsewhere("3")
-    scenario.line.calls.clear()
+    scenario.client.calls.clear()
     refusal = scenario.ask("b", "1")
     assert isinstance(refusal, QuotaExceeded)
     assert (to_text(refusal.used), to_text(refusal.limited)) == ({CPU: "4"}, {CPU: "4"})
@@ -155,18 +135,17 @@ def test_a_refusal_rests_on_both_as_they_are_now(scenario: Scenario) -> None:
 
 
 def test_what_another_namespace_takes_meanwhile_is_not_given_again(scenario: Scenario) -> None:
-    def take(call: str) -> None:
-        scenario.line.before = lambda _call: None
-        assert call == "write clusterdeferredquotas"
+    def take(call: Call) -> None:
+        assert call.kind == CLUSTER_DEFERRED_QUOTAS
         scenario.elsewhere("3")
 
-    scenario.line.before = take
+    scenario.client.on("update", "*", preceded_by(take), times=1)
     assert isinstance(scenario.ask("a", "2"), QuotaExceeded)
     assert scenario.granted() == {NS: {CPU: "0"}, "team-b": {CPU: "3"}}
 
 
 def test_a_lost_answer_is_found_out(scenario: Scenario) -> None:
-    scenario.line.loses = "clusterdeferredquotas"
+    scenario.client.on("update", CLUSTER_DEFERRED_QUOTAS, lose_answer, times=1)
     assert isinstance(scenario.ask("a", "2"), Reserved)
     assert scenario.granted()[NS] == {CPU: "2"}
 
@@ -175,7 +154,7 @@ def test_a_try_writes_nothing(scenario: Scenario) -> None:
     for amount, kind in (("3", Reserved), ("4", QuotaExceeded)):
         claim = Claim("a", "a", ReservationSource.BIND, cpu(amount), (NAME,))
         assert isinstance(scenario.door.dry_run(NS, claim, scenario.observed), kind)
-    assert not [call for call in scenario.line.calls if call.startswith("write")]
+    assert not scenario.writes()
 
 
 def test_before_all_are_counted_nothing_is_decided(scenario: Scenario) -> None:
@@ -197,7 +176,7 @@ def test_a_pod_that_the_quota_is_not_about_does_not_wait_for_it(scenario: Scenar
 
 
 def test_without_a_way_to_it_nothing_is_decided(scenario: Scenario) -> None:
-    door = Reserver(LedgerStore(scenario.line))
+    door = Reserver(LedgerStore(scenario.client))
     assert isinstance(scenario.ask("a", "1", door), Undecided)
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from tests.builders import a_pod, a_quota
 from tests.kube.builders import a_cluster
-from webhook.fakecluster.storage import FakeClient, FakeCluster
+from tests.reactions import Call, Proceed, ReactiveClient, unreachable
+from webhook.fakecluster.storage import FakeCluster
 from webhook.fakecluster.storage.watch import FakeWatch
-from webhook.kube.api import PODS, RESOURCE_QUOTAS, Kind, Object, ObjectList, UnreachableError
+from webhook.kube.api import PODS, RESOURCE_QUOTAS, UnreachableError
 from webhook.kube.informer import InformerTimings
 from webhook.kube.informer_types import STALE_SECONDS
 from webhook.quota.objects.names import DEFERRED_KEYS
@@ -22,67 +23,8 @@ from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.quota_lister import QuotaLister
 
-list_of = list  # a client's method has the name
 NS = "team-a"
 SOON = 10.0
-
-
-class RecordingClient(FakeClient):
-    """A client that notes what is read, and can lose its way to the API server."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        super().__init__(cluster)
-        self.asked: list[str] = []
-        self.is_cut_off = False
-        self.is_unwatchable = False
-        self.watches: list_of[FakeWatch] = []
-
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-        self._ask(f"get {kind.plural} {namespace}/{name}")
-        return super().get(kind, name, namespace=namespace)
-
-    def list(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> ObjectList:
-        self._ask(f"list {kind.plural} {namespace}")
-        return super().list(
-            kind, namespace=namespace, label_selector=label_selector, field_selector=field_selector
-        )
-
-    def watch(
-        self,
-        kind: Kind,
-        *,
-        resource_version: int,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        timeout_seconds: float | None = None,
-        bookmarks: bool = True,
-    ) -> FakeWatch:
-        if self.is_unwatchable:
-            raise UnreachableError("no route")
-        made = super().watch(
-            kind,
-            resource_version=resource_version,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            timeout_seconds=timeout_seconds,
-            bookmarks=bookmarks,
-        )
-        self.watches.append(made)
-        return made
-
-    def _ask(self, what: str) -> None:
-        self.asked.append(what)
-        if self.is_cut_off:
-            raise UnreachableError("no route")
 
 
 @dataclass
@@ -93,14 +35,16 @@ class Scenario:
     now: float = 1000.0
 
     def __post_init__(self) -> None:
-        self.line = RecordingClient(self.cluster)
+        self.client = ReactiveClient(self.cluster)
+        self.watches: list[FakeWatch] = []
+        self.client.on("watch", "*", self._watch)
         timing = InformerTimings(rand=lambda: 0.0, clock=lambda: self.now)
-        self.quotas = QuotaCache(self.line, lambda: DEFERRED_KEYS, timing=timing)
+        self.quotas = QuotaCache(self.client, lambda: DEFERRED_KEYS, timing=timing)
         self.view = CachedView(
-            self.line,
-            LedgerStore(self.line),
+            self.client,
+            LedgerStore(self.client),
             self.quotas,
-            NamespaceCache(self.line, timing=timing),
+            NamespaceCache(self.client, timing=timing),
             timing=timing,
         )
 
@@ -115,30 +59,40 @@ class Scenario:
 
     def lose_watches(self) -> None:
         """Let all watches end and no new one begin, while requests are answered."""
-        self.line.is_unwatchable = True
-        for watch in self.line.watches:
+        self.client.on("watch", "*", unreachable)
+        for watch in self.watches:
             watch.close()
         give_up = time.monotonic() + SOON
         while self.quotas.informer.is_following:
             assert time.monotonic() < give_up, "the watch never ended"
             time.sleep(0.001)
 
-    def hear(self) -> None:
-        """Let something happen elsewhere that both watches tell."""
+    def show_news(self) -> None:
+        """Let something happen elsewhere that both watches show."""
         version = self.cluster.resource_version + 1
-        self.line.create(PODS, a_pod(name=f"other-{version}", uid="", namespace="elsewhere"))
-        self.line.create(RESOURCE_QUOTAS, a_quota(f"q-{version}", uid="", namespace="elsewhere"))
+        self.client.create(PODS, a_pod(name=f"other-{version}", uid="", namespace="elsewhere"))
+        self.client.create(RESOURCE_QUOTAS, a_quota(f"q-{version}", uid="", namespace="elsewhere"))
         for informer in (self.quotas.informer, self.view.pods):
             assert informer.wait_for_version(version, SOON)
+
+    def reads(self) -> list[str]:
+        """Return the reads of the API server so far, without watches and their lists."""
+        reads = ("get", "list")
+        return [str(call) for call in self.client.calls if call.verb in reads and not call.is_paged]
+
+    def _watch(self, _call: Call, proceed: Proceed) -> FakeWatch:
+        watch: FakeWatch = proceed()
+        self.watches.append(watch)
+        return watch
 
 
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
     made = Scenario()
-    made.line.create(RESOURCE_QUOTAS, a_quota("p1", uid=""))
-    made.line.create(PODS, a_pod(uid=""))
+    made.client.create(RESOURCE_QUOTAS, a_quota("p1", uid=""))
+    made.client.create(PODS, a_pod(uid=""))
     made.start()
-    made.line.asked.clear()
+    made.client.calls.clear()
     yield made
     made.stop()
 
@@ -152,7 +106,7 @@ def test_what_was_heard_of_lately_is_believed(scenario: Scenario) -> None:
     seen = scenario.view.quotas(NS)
     assert [quota.name for quota in seen.deferred.quotas] == ["p1"]
     assert not scenario.view.pod(NS, "web-1").is_live
-    assert scenario.line.asked == []
+    assert scenario.reads() == []
 
 
 def test_after_a_long_silence_the_api_server_is_asked(scenario: Scenario) -> None:
@@ -162,7 +116,7 @@ def test_after_a_long_silence_the_api_server_is_asked(scenario: Scenario) -> Non
     assert [quota.name for quota in seen.deferred.quotas] == ["p1"]
     assert seen.errors == ()
     assert scenario.view.pod(NS, "web-1").is_live
-    assert scenario.line.asked == [f"list resourcequotas {NS}", f"get pods {NS}/web-1"]
+    assert scenario.reads() == [f"list resourcequotas {NS}", f"get pods {NS}/web-1"]
 
 
 def test_an_answer_is_believed_for_some_seconds(scenario: Scenario) -> None:
@@ -172,7 +126,7 @@ def test_an_answer_is_believed_for_some_seconds(scenario: Scenario) -> None:
     scenario.now += 6
     scenario.view.quotas(NS)
     scenario.view.quotas("team-b")
-    assert scenario.line.asked == [
+    assert scenario.reads() == [
         f"list resourcequotas {NS}",
         f"list resourcequotas {NS}",
         "list resourcequotas team-b",
@@ -190,23 +144,23 @@ def test_live_quotas_are_those_of_the_cache(scenario: Scenario) -> None:
 
 def test_a_word_of_the_api_server_makes_the_cache_believable_again(scenario: Scenario) -> None:
     scenario.now += STALE_SECONDS + 1
-    scenario.hear()
+    scenario.show_news()
     assert [quota.name for quota in scenario.view.quotas(NS).all_quotas] == ["p1"]
     assert not scenario.view.pod(NS, "web-1").is_live
-    assert scenario.line.asked == []
+    assert scenario.reads() == []
 
 
 def test_while_nobody_can_be_asked_nothing_is_decided_and_it_is_said_since_when(
     scenario: Scenario,
 ) -> None:
-    scenario.line.is_cut_off = True
+    scenario.client.on("*", "*", unreachable)
     scenario.now += 240
     seen = scenario.view.quotas(NS)
     assert seen.all_quotas == ()
     (reason,) = seen.errors
     assert reason == (
         "the API server was last heard of 240 seconds ago, and the quotas cannot be listed: "
-        "no route"
+        "no route to the resourcequotas"
     )
     with pytest.raises(UnreachableError):
         scenario.view.pod(NS, "web-1")
@@ -216,27 +170,29 @@ def test_a_live_quota_that_cannot_be_read_is_told(scenario: Scenario) -> None:
     odd = a_quota("odd", uid="", hard={"requests.cpu": "much"})
     scenario.cluster.load([(RESOURCE_QUOTAS, odd)])
     scenario.now += STALE_SECONDS * 2
-    quotas, unreadable = QuotaLister(scenario.line, lambda: scenario.now).of(NS, is_believed=bool)
+    quotas, unreadable = QuotaLister(scenario.client, lambda: scenario.now).of(NS, is_believed=bool)
     assert [quota.name for quota in quotas] == ["p1"]
     (text,) = unreadable
     assert text.startswith("quota odd cannot be read: spec.hard[requests.cpu]: ")
 
 
 def test_answers_are_not_kept_without_end(scenario: Scenario) -> None:
-    live = QuotaLister(scenario.line, lambda: scenario.now)
-    for number in range(2500):
-        live.of(f"team-{number}", is_believed=bool)
-    assert len(live._listed) <= 1000
+    live = QuotaLister(scenario.client, lambda: scenario.now)
+    namespaces = [f"team-{number}" for number in range(1001)]
+    for namespace in (*namespaces, *namespaces[-1:], *namespaces[:1]):
+        live.of(namespace, is_believed=lambda _quotas: True)
+    listed = [call.namespace for call in scenario.client.calls_of("list") if not call.is_paged]
+    assert listed == [*namespaces, "team-0"]
 
 
 def test_what_was_derived_for_a_namespace_goes_with_its_quotas(scenario: Scenario) -> None:
     scenario.view.quotas(NS)
-    assert set(scenario.quotas._derived) == {NS}
-    gone = scenario.line.delete(RESOURCE_QUOTAS, "p1", namespace=NS)
+    assert len(scenario.quotas) == 1
+    gone = scenario.client.delete(RESOURCE_QUOTAS, "p1", namespace=NS)
     assert scenario.quotas.informer.wait_for_version(gone.resource_version, SOON)
     assert scenario.view.quotas(NS).all_quotas == ()
     assert scenario.view.quotas("nowhere").all_quotas == ()
-    assert scenario.quotas._derived == {}
+    assert len(scenario.quotas) == 0
 
 
 def test_without_a_watch_the_first_quota_of_a_namespace_is_known_at_once(
@@ -246,9 +202,9 @@ def test_without_a_watch_the_first_quota_of_a_namespace_is_known_at_once(
     scenario.lose_watches()
     assert scenario.view.quotas("team-b").deferred.quotas == ()
     native = a_quota("native", uid="", namespace="team-b", hard={"pods": "1"})
-    scenario.line.create(RESOURCE_QUOTAS, native)
+    scenario.client.create(RESOURCE_QUOTAS, native)
     assert scenario.view.quotas("team-b").deferred.quotas == ()
-    scenario.line.create(RESOURCE_QUOTAS, a_quota("first", uid="", namespace="team-b"))
+    scenario.client.create(RESOURCE_QUOTAS, a_quota("first", uid="", namespace="team-b"))
     seen = scenario.view.quotas("team-b")  # in the same second: that there was none is not believed
     assert [quota.name for quota in seen.deferred.quotas] == ["first"]
     assert [quota.name for quota in seen.all_quotas] == ["first", "native"]
@@ -256,6 +212,6 @@ def test_without_a_watch_the_first_quota_of_a_namespace_is_known_at_once(
 
 def test_without_a_watch_and_without_an_answer_nothing_can_be_decided(scenario: Scenario) -> None:
     scenario.lose_watches()
-    scenario.line.is_cut_off = True
+    scenario.client.on("*", "*", unreachable)
     (reason,) = scenario.view.quotas(NS).errors
-    assert reason.endswith("the quotas cannot be listed: no route")
+    assert reason.endswith("the quotas cannot be listed: no route to the resourcequotas")

@@ -167,6 +167,10 @@ class InFlightPods:
         """Namespaces with pods that are not seen yet, in which nothing else may happen any more."""
         pods.add_handler(self._on_pod)
 
+    def __len__(self) -> int:
+        """Return in how many namespaces pods are in flight or wait."""
+        return len(self._namespaces)
+
     def try_admit(
         self,
         namespace: str,

@@ -90,8 +90,12 @@ class LedgerStore:
             timings=timing,
             decode=_undecoded,
         )
-        informer.add_handler(self._on_change)
+        informer.add_handler(self.observe)
         return informer
+
+    def __len__(self) -> int:
+        """Return of how many namespaces a ledger is known here."""
+        return len(self._places)
 
     def known(self, namespace: str) -> LedgerVersion | None:
         """Return the newest version known here, without asking; None when none is.
@@ -206,7 +210,8 @@ class LedgerStore:
             if place is not None and place.known is gone:
                 place.known = None
 
-    def _on_change(self, change: Change[LazyLedger]) -> None:
+    def observe(self, change: Change[LazyLedger]) -> None:
+        """Take in what the watch shows of a ledger; the handler of `follow`'s informer."""
         namespace, _ = split_key(change.key)
         if change.type == "DELETED":
             self._note_deletion(namespace, change.uid, change.resource_version)

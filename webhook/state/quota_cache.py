@@ -109,6 +109,10 @@ class QuotaCache:
         self._lock = threading.Lock()
         self.informer.add_handler(self._note_error)
 
+    def __len__(self) -> int:
+        """Return of how many namespaces the derived quotas are kept."""
+        return len(self._derived)
+
     def keys(self) -> Set[str]:
         """Return which resources are deferred now."""
         return self._keys()

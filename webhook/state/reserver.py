@@ -125,6 +125,7 @@ class Reserver:
         shared: Where quotas that namespaces share are read and written; without it, claims that
             concern such a quota stay undecided.
         sleep: Waits some seconds between attempts.
+        queues: The claims that wait, per namespace.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Reserver:
         stats: ReserverStats | None = None,
         shared: SharedQuotaStore | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        queues: CommitQueues | None = None,
     ) -> None:
         self._ledgers = ledgers
         self._attempts = attempts
@@ -143,7 +145,7 @@ class Reserver:
         self._stats = stats or ReserverStats()
         self._shared = shared
         self._sleep = sleep
-        self._queues = CommitQueues()
+        self._queues = CommitQueues() if queues is None else queues
 
     @property
     def busy_namespaces(self) -> int:
