@@ -1,14 +1,16 @@
-"""What tenants may write on pods without limit takes no memory of the product."""
+"""What tenants may write on pods without limit takes no memory of the product, and no time."""
 
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.objects import Answer
 from tests.e2e.cluster.product import Product, Server
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes
@@ -20,6 +22,8 @@ _FIRST: Final = 4
 _PODS: Final = 10
 _MOST_BYTES: Final = 900_000
 """By how much a pod may let a process grow; the pod itself is larger."""
+_MORE_SECONDS: Final = 3.0
+"""How much longer than elsewhere a change of such a pod may take where quota is deferred."""
 
 
 def test_labels_of_pods_are_not_kept(
@@ -47,6 +51,31 @@ def test_labels_of_pods_are_not_kept(
         ]:
             path = objects.pods(where.namespace, name)
             assert where.api.call("DELETE", path, {"gracePeriodSeconds": 0}).ok
+
+
+def test_changes_of_a_pod_with_many_labels_take_no_longer_than_elsewhere(
+    plane: ControlPlane, product: Product, tenant: Tenant, plain: Tenant
+) -> None:
+    assert product.webhooks
+    seconds: dict[str, float] = {}
+    for where in (plain, tenant):
+        make(where, "large")
+        begin = time.monotonic()
+        assert labelled(where, "example.com/any").ok
+        seconds[where.namespace] = time.monotonic() - begin
+    assert seconds[tenant.namespace] < seconds[plain.namespace] + _MORE_SECONDS, seconds
+    role = ("--clusterrole=edit", "--user=alice", f"--namespace={tenant.namespace}")
+    plane.kubectl("create", "rolebinding", "alice", *role)
+    alice = Tenant(plane.rest_as("alice", ("devs",)), tenant.namespace)
+    becomes(partial(may_create, alice), True, "whether alice may create pods")
+    refused = labelled(alice, "deferredquota.io/any")
+    assert (refused.code, "marks.deferredquota.io" in refused.message) == (403, True), refused
+
+
+def labelled(where: Tenant, label: str) -> Answer:
+    """Ask for one more label of the large pod."""
+    path = objects.pods(where.namespace, "large")
+    return where.api.patch(path, {"metadata": {"labels": {label: ""}}})
 
 
 def may_create(alice: Tenant) -> bool:
