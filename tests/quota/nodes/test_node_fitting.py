@@ -203,3 +203,10 @@ def test_a_pod_that_names_two_nodes_at_once_fits_nowhere() -> None:
 def test_without_nodes_says_so() -> None:
     message = judge_nodes(pod(), NodeView((), ())).message()
     assert message == "no nodes available to schedule pods"
+
+
+def test_names_what_is_neither_judged_nor_scored() -> None:
+    wanted = pod(labels={"app": "web"}, resourceClaims=[{"name": "gpu"}])
+    verdicts = judge_nodes(wanted, NodeView([node()], ()))
+    assert verdicts.unknown == ("resourceclaims",)
+    assert verdicts.unscored == ("PodTopologySpread", "DynamicResources")

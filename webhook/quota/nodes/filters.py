@@ -20,6 +20,8 @@ class NodeCheck:
     """Why the pod cannot go to the node, in the scheduler's words; empty if it can."""
     node_names: frozenset[str] | None = None
     """The only nodes that are looked at at all; None for all."""
+    unknown: str = ""
+    """What the filter does not know, and could refuse more nodes by."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@
 
 Filters and scores are those of the scheduler's default profile, in its order. What it does
 beside them is not judged: extenders and other profiles, preemption, devices (dynamic resource
-allocation), volume limits and capacities of CSI drivers, pods that are nominated to a node. Of
-more than 100 nodes it looks at a part only, so that its choice can be worse than the best.
+allocation), limits and capacities of CSI drivers, features that nodes declare, pods that are
+nominated to a node. Of more than 100 nodes it looks at a part only, so that its choice can be
+worse than the best.
 
 A pod that is bound past the scheduler and does not fit is not pending again: the kubelet sets its
 phase to Failed (`OutOfcpu`, `OutOfmemory`, `OutOfpods`, `NodeAffinity`, `NodePorts`).
@@ -25,6 +26,7 @@ from typing import Final, assert_never
 
 from webhook.quota.nodes.filters import Filter, NodeCheck, NoNode, Scorer, Unknown
 from webhook.quota.nodes.host_ports import filter_host_ports
+from webhook.quota.nodes.image_locality import score_image_locality
 from webhook.quota.nodes.model import NodeInfo, NodeView, PendingPod, PlainObject
 from webhook.quota.nodes.node_affinity import (
     filter_node_affinity,
@@ -38,7 +40,16 @@ from webhook.quota.nodes.node_resources import (
     score_least_allocated,
     shortages,
 )
+from webhook.quota.nodes.pod_affinity import filter_pod_affinity, score_pod_affinity
 from webhook.quota.nodes.taints import filter_taints, filter_unschedulable, score_taints
+from webhook.quota.nodes.topology_spread import filter_topology_spread, score_topology_spread
+from webhook.quota.nodes.volumes import filter_claims_in_use, filter_volume_zones, filter_volumes
+
+
+def filter_devices(pod: PendingPod, _: NodeView) -> Unknown | None:
+    """Judge nothing: which nodes have the devices that a pod claims is not known."""
+    return Unknown("resourceclaims") if pod.spec.has("resourceClaims") else None
+
 
 _FILTERS: Final[tuple[tuple[str, Filter], ...]] = (
     ("NodeUnschedulable", filter_unschedulable),
@@ -47,12 +58,21 @@ _FILTERS: Final[tuple[tuple[str, Filter], ...]] = (
     ("NodeAffinity", filter_node_affinity),
     ("NodePorts", filter_host_ports),
     ("NodeResourcesFit", filter_resources),
+    ("VolumeRestrictions", filter_claims_in_use),
+    ("VolumeBinding", filter_volumes),
+    ("VolumeZone", filter_volume_zones),
+    ("PodTopologySpread", filter_topology_spread),
+    ("InterPodAffinity", filter_pod_affinity),
+    ("DynamicResources", filter_devices),
 )
 _SCORERS: Final[tuple[tuple[str, int, Scorer], ...]] = (
     ("TaintToleration", 3, score_taints),
     ("NodeAffinity", 2, score_node_affinity),
     ("NodeResourcesFit", 1, score_least_allocated),
+    ("PodTopologySpread", 2, score_topology_spread),
+    ("InterPodAffinity", 2, score_pod_affinity),
     ("NodeResourcesBalancedAllocation", 1, score_balanced),
+    ("ImageLocality", 1, score_image_locality),
 )
 """Plugins with their weights."""
 
@@ -90,6 +110,8 @@ class NodeVerdicts:
     rejected: tuple[NodeRejection, ...]
     unknown: tuple[str, ...] = ()
     """Names of what was not judged because objects are not known; it may refuse more nodes."""
+    unscored: tuple[str, ...] = ()
+    """Plugins whose score is not computed; with them the order may be another."""
     anywhere: str = ""
     """Why the pod fits nowhere whatever the nodes are; empty if every node was judged itself."""
 
@@ -147,7 +169,8 @@ def judge_nodes(pod: PlainObject, view: NodeView) -> NodeVerdicts:
         total=len(view.infos),
         fits=_scored(pending, view, fitting),
         rejected=tuple(rejected),
-        unknown=checks.unknown,
+        unknown=tuple(dict.fromkeys(checks.unknown)),
+        unscored=_unscored(pending),
         anywhere=checks.anywhere[1] if checks.anywhere else "",
     )
 
@@ -162,6 +185,8 @@ def _prepare(pod: PendingPod, view: NodeView) -> _Checks:
                 pass
             case NodeCheck() as check:
                 named.append((name, check))
+                if check.unknown:
+                    unknown.append(check.unknown)
                 if check.node_names is not None and (conflict := _conflict(named)):
                     return _Checks((), tuple(unknown), conflict)
             case NoNode(reason):
@@ -211,6 +236,19 @@ def _scored(pod: PendingPod, view: NodeView, nodes: Sequence[NodeInfo]) -> tuple
         plugins = {name: column[index] for name, column in columns.items()}
         scores.append(NodeScore(node.name, sum(plugins.values()), plugins))
     return tuple(sorted(scores, key=lambda one: (-one.score, one.name)))
+
+
+def _unscored(pod: PendingPod) -> tuple[str, ...]:
+    """Name what is not scored: devices, and spreading that the scheduler adds by itself.
+
+    That looks at the Services and the controllers that select the pod by its labels.
+    """
+    names = []
+    if pod.identity.labels and not pod.spec.children("topologySpreadConstraints"):
+        names.append("PodTopologySpread")
+    if pod.spec.has("resourceClaims"):
+        names.append("DynamicResources")
+    return tuple(names)
 
 
 def _columns(

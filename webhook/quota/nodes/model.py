@@ -17,9 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from webhook.jsonfields.encoding import encode_json
 from webhook.quota.amounts.resource_reader import ResourceReader, StoredResourceReader
+from webhook.quota.nodes.affinity_terms import AffinityTerms, Identity, read_affinity_terms
 from webhook.quota.nodes.requested import (
     Amounts,
     Requested,
@@ -31,6 +33,8 @@ from webhook.quota.nodes.requested import (
 from webhook.quota.objects.model import Pod
 
 PlainObject: TypeAlias = Mapping[str, object]
+
+_CLAIM: Final = "persistentVolumeClaim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +50,9 @@ class Taint:
 class PendingPod:
     """A pod that has no node yet."""
 
-    namespace: str
     name: str
     uid: str
-    labels: Mapping[str, str]
-    priority: int
+    identity: Identity
     spec: ResourceReader
     amounts: Amounts
     """Requests, with one of `pods`."""
@@ -67,11 +69,9 @@ class PendingPod:
         """
         pod = Pod.from_stored(raw)
         return cls(
-            namespace=pod.namespace,
             name=pod.name,
             uid=pod.uid,
-            labels=pod.labels,
-            priority=pod.priority or 0,
+            identity=Identity(pod.namespace, pod.labels),
             spec=ResourceReader(raw).child("spec"),
             amounts=pending_amounts(pod),
             scored=scored_amounts(pod),
@@ -95,6 +95,14 @@ class NodeInfo:
     """Millicores requested, with 100m for each container that requests none."""
     scored_memory: int = 0
     """Bytes requested, with 200Mi for each container that requests none."""
+    _identities: list[Identity] | None = None
+
+    @property
+    def identities(self) -> list[Identity]:
+        """What selectors look at of the pods, read when it is first asked for."""
+        if self._identities is None:
+            self._identities = list(map(_identity, self.pods))
+        return self._identities
 
     def add(self, pod: PlainObject, requested: Requested) -> None:
         """Count a pod."""
@@ -134,6 +142,93 @@ class NodeView:
             if info is not None:
                 info.add(pod, requested_of(pod))
         return tuple(infos)
+
+    @cached_property
+    def claims_by_key(self) -> Mapping[str, ResourceReader] | None:
+        """Claims by "namespace/name"; None if they are not known."""
+        return None if self.claims is None else _by_key(self.claims)
+
+    @cached_property
+    def volumes_by_name(self) -> Mapping[str, ResourceReader] | None:
+        """Volumes by name; None if they are not known."""
+        return None if self.volumes is None else _by_key(self.volumes)
+
+    @cached_property
+    def classes_by_name(self) -> Mapping[str, ResourceReader] | None:
+        """Storage classes by name; None if they are not known."""
+        return None if self.storage_classes is None else _by_key(self.storage_classes)
+
+    @cached_property
+    def claims_in_use(self) -> frozenset[str]:
+        """Keys of the claims that pods with a node mount."""
+        return frozenset(
+            f"{node.identities[index].namespace}/{volume.child(_CLAIM).text('claimName')}"
+            for node in self.infos
+            for index, pod in enumerate(node.pods)
+            for volume in ResourceReader(pod).child("spec").children("volumes")
+            if volume.has(_CLAIM)
+        )
+
+    @cached_property
+    def namespace_labels(self) -> Mapping[str, Mapping[str, str]] | None:
+        """Labels by namespace; None if namespaces are not known."""
+        if self.namespaces is None:
+            return None
+        metadata = [ResourceReader(raw).child("metadata") for raw in self.namespaces]
+        return {one.text("name"): one.string_map("labels") for one in metadata}
+
+    @cached_property
+    def affinities(self) -> tuple[tuple[AffinityTerms, tuple[NodeInfo, ...]], ...]:
+        """Affinity terms of pods that run, each with the nodes of the pods that have them."""
+        terms: dict[object, AffinityTerms] = {}
+        places: dict[object, list[NodeInfo]] = {}
+        for node in self.infos:
+            for index, pod in enumerate(node.pods):
+                affinity = _pod_affinity(pod)
+                if affinity is None:
+                    continue
+                identity = node.identities[index]
+                key = _affinity_key(affinity, identity)
+                if key not in terms:
+                    spec = ResourceReader(pod).child("spec")
+                    terms[key] = read_affinity_terms(spec, identity)
+                places.setdefault(key, []).append(node)
+        return tuple((terms[key], tuple(nodes)) for key, nodes in places.items())
+
+
+def _by_key(objects: Sequence[PlainObject]) -> dict[str, ResourceReader]:
+    readers = map(StoredResourceReader, objects)
+    return {_key(reader.child("metadata")): reader for reader in readers}
+
+
+def _key(metadata: ResourceReader) -> str:
+    namespace, name = metadata.text("namespace"), metadata.text("name")
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _pod_affinity(pod: PlainObject) -> Mapping[str, object] | None:
+    """Return the affinity of a pod that has some to pods, for or against."""
+    spec = pod.get("spec")
+    affinity = spec.get("affinity") if isinstance(spec, Mapping) else None
+    if not isinstance(affinity, Mapping):
+        return None
+    return affinity if affinity.get("podAffinity") or affinity.get("podAntiAffinity") else None
+
+
+def _affinity_key(affinity: Mapping[str, object], identity: Identity) -> object:
+    """Return what pods agree in whose terms are the same."""
+    text = encode_json([affinity.get("podAffinity"), affinity.get("podAntiAffinity")])
+    labels = tuple(sorted(identity.labels.items())) if b"LabelKeys" in text else ()
+    return text, identity.namespace, labels
+
+
+def _identity(pod: PlainObject) -> Identity:
+    metadata = ResourceReader(pod).child("metadata")
+    return Identity(
+        metadata.text("namespace"),
+        metadata.string_map("labels"),
+        metadata.has("deletionTimestamp"),
+    )
 
 
 def _node_info(raw: PlainObject, index: int) -> NodeInfo:

@@ -14,7 +14,7 @@ from typing import Final
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.nodes.filters import NodeCheck, NoNode, normalized
 from webhook.quota.nodes.model import NodeInfo, NodeView, PendingPod
-from webhook.quota.objects.label_selectors import Requirement
+from webhook.quota.objects.label_selectors import Requirement, read_requirement
 
 _NOT_REQUESTED: Final = ("node(s) didn't match the requested node name",)
 _NOT_MATCHED: Final = ("node(s) didn't match Pod's node affinity/selector",)
@@ -127,17 +127,13 @@ def read_terms(selector: ResourceReader) -> tuple[NodeSelectorTerm, ...]:
 def read_term(term: ResourceReader) -> NodeSelectorTerm:
     """Read one term of a NodeSelector."""
     return NodeSelectorTerm(
-        tuple(map(_requirement, term.children("matchExpressions"))),
-        tuple(map(_requirement, term.children("matchFields"))),
+        tuple(map(read_requirement, term.children("matchExpressions"))),
+        tuple(map(read_requirement, term.children("matchFields"))),
     )
 
 
 def _node_affinity(pod: PendingPod) -> ResourceReader:
     return pod.spec.child("affinity").child("nodeAffinity")
-
-
-def _requirement(node: ResourceReader) -> Requirement:
-    return Requirement(node.text("key"), node.text("operator"), node.strings("values"))
 
 
 def _names_of(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:

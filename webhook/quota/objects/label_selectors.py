@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import child, mapping, sequence, string_map, text
+from webhook.jsonfields.reader import FieldReader
 
 _Test: TypeAlias = Callable[[str | None, tuple[str, ...]], bool]
 
@@ -75,6 +76,26 @@ def read_label_selector(raw: object, field: str) -> LabelSelector | None:
         string_map(members.get("matchLabels"), child(field, "matchLabels")),
         tuple(_requirement(item, f"{path}[{index}]") for index, item in expressions),
     )
+
+
+def read_selector_at(node: FieldReader, name: str) -> LabelSelector | None:
+    """Read the selector that is a field of an object; null is None, which selects nothing.
+
+    Raises:
+        InvalidFieldError: A field has the wrong type.
+    """
+    if not node.has(name):
+        return None
+    selector = node.child(name)
+    expressions = selector.children("matchExpressions")
+    return LabelSelector(
+        selector.string_map("matchLabels"), tuple(map(read_requirement, expressions))
+    )
+
+
+def read_requirement(node: FieldReader) -> Requirement:
+    """Read one expression, of labels or of a node's labels and fields."""
+    return Requirement(node.text("key"), node.text("operator"), node.strings("values"))
 
 
 def _requirement(raw: object, field: str) -> Requirement:
