@@ -18,6 +18,9 @@ BODY_BYTES = 6_900_000
 MOST_GROWTH_MIB = 400
 """What is decoded (256), received (64), and what memory is lost between."""
 
+HALF_SENT = 900
+MOST_HELD_MIB = 150
+
 BODIES = {
     "too large for any": (b'{"a":{}}', BODY_BYTES),
     "too large together": (b'{"a":{}}', 2_000_000),
@@ -72,3 +75,21 @@ def test_a_body_that_nothing_has_room_for_is_refused_for_good(server: Server) ->
         reply = post(connection, a_body(b"[]"))
         assert (reply.status, reply.json["reason"]) == (413, "RequestEntityTooLarge")
         assert post(connection, a_review()).status == 200  # on the same connection
+
+
+def test_a_crowd_of_bodies_that_never_end_takes_a_bounded_amount_of_memory(
+    tmp_path: Path,
+) -> None:
+    """Each is short of what is turned away first, and all of them together are not."""
+    body = b" " * 254 * 1024
+    head = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (len(body) + 1)
+    with running_server(tmp_path, tls=False) as server, contextlib.ExitStack() as opened:
+        assert server.post(a_review()).status == 200
+        before = mebibytes(server, "VmRSS")
+        for _ in range(HALF_SENT):
+            client = opened.enter_context(server.socket())
+            with contextlib.suppress(OSError):  # turned away before all was sent
+                client.sendall(head + body)
+        assert server.post(a_review()).status == 200
+        growth = mebibytes(server, "VmHWM") - before
+    assert growth < MOST_HELD_MIB, f"{growth:.0f} MiB more"

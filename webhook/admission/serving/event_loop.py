@@ -30,9 +30,9 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from webhook.admission.deadline import deadline_of
-from webhook.admission.serving.concurrency import ConcurrencyLimiter
+from webhook.admission.serving.concurrency import SMALL_BYTES, ConcurrencyLimiter
 from webhook.admission.serving.connection import Address, Connection, State
-from webhook.admission.serving.framing import Progress
+from webhook.admission.serving.framing import Progress, RequestBuffer
 from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.admission.serving.server_settings import ServerSettings
 from webhook.telemetry.metrics import Metrics
@@ -43,12 +43,13 @@ SWEEP_SECONDS: Final = 0.2
 """How often deadlines are looked at, at most."""
 LINGER_SECONDS: Final = 1.0
 """How long a closing connection waits for its client."""
-LARGE_REQUEST_BYTES: Final = 256 * 1024
+HELD_SECONDS: Final = 0.01
+"""How long a count of what is held stands: it looks at all connections."""
 QUIET_SECONDS: Final = 1.0
 """How long a warning about overload stands for those behind it: there may be thousands."""
-HELD_BYTES: Final = 64 * 1024 * 1024
-"""What requests and answers that are not sent yet may hold together; beyond it, large requests are
-turned away."""
+HELD_BYTES: Final = ((256 * 1024, 64 * 1024 * 1024), (SMALL_BYTES, 96 * 1024 * 1024))
+"""What requests and answers that are not sent yet may hold together until requests of more than a
+size are turned away, the largest first. What is small is always taken: binds are."""
 
 _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
@@ -104,6 +105,8 @@ class ConnectionLoop:
         self._metrics = metrics
         self._next_sweep = 0.0
         self._next_warning = 0.0
+        self._held_bytes = 0
+        self._next_count = 0.0
         self._steps: dict[State, Step] = {
             State.HANDSHAKE: self._handshake,
             State.IDLE: self._read,
@@ -288,7 +291,8 @@ class ConnectionLoop:
         if progress in _REFUSED:
             self._refuse(connection, *_REFUSED[progress])
             return False
-        if len(connection.buffer) > LARGE_REQUEST_BYTES and self._held() > HELD_BYTES:
+        size = len(connection.buffer)
+        if any(size > large and self._held() > most for large, most in HELD_BYTES):
             self._reject(connection, "too much is being received already", keep=False)
             return False
         if not connection.continued and connection.buffer.expects_continue():
@@ -298,10 +302,14 @@ class ConnectionLoop:
 
     def _held(self) -> int:
         """Count what was received and is not answered yet, and what clients have not taken yet."""
-        return sum(
-            len(connection.buffer) + len(connection.request[1]) + len(connection.out)
-            for connection in self.connections
-        )
+        now = time.monotonic()
+        if now >= self._next_count:
+            self._next_count = now + HELD_SECONDS
+            self._held_bytes = sum(
+                len(connection.buffer) + len(connection.request[1]) + len(connection.out)
+                for connection in self.connections
+            )
+        return self._held_bytes
 
     def _submit(self, connection: Connection) -> None:
         """Give a complete request to a thread, unless it would wait there for too long."""
@@ -374,6 +382,8 @@ class ConnectionLoop:
     ) -> None:
         """Answer without a thread."""
         connection.out, connection.keep = answer.wire(keep=keep), keep
+        if not keep:
+            connection.buffer = RequestBuffer(self._settings.body_bytes)  # nothing more is read
         self._enter(connection, State.WRITING, self._settings.write_seconds)
         self._event(connection, None)
 
