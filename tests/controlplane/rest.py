@@ -62,7 +62,8 @@ class Rest:
         self._host, self._port = place.hostname, place.port
         self._context = context
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._idle: list[http.client.HTTPConnection] = []
+        self.idle: list[http.client.HTTPConnection] = []
+        """Connections that are kept for the next calls."""
         self._lock = threading.Lock()
 
     def get(self, path: str) -> dict[str, Any]:
@@ -116,13 +117,13 @@ class Rest:
                 raise ConnectionError(f"{method} {path}: {err!r}") from err
             raise
         with self._lock:
-            self._idle.append(connection)
+            self.idle.append(connection)
         return reply
 
     def close(self) -> None:
         """Close all connections that are not in use; more can be opened."""
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self.idle = self.idle, []
         for connection in idle:
             connection.close()
 
@@ -140,7 +141,7 @@ class Rest:
         """Give a connection that nobody else uses and that the server has not closed."""
         while True:
             with self._lock:
-                found = self._idle.pop() if self._idle else None
+                found = self.idle.pop() if self.idle else None
             if found is None:
                 return self._connect()
             if found.sock is not None and not select.select([found.sock], [], [], 0)[0]:

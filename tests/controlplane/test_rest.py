@@ -84,7 +84,7 @@ def test_a_connection_is_used_again(rest: Rest) -> None:
 
 def test_a_connection_that_the_server_has_closed_is_not(rest: Rest) -> None:
     rest.get("/close")
-    (idle,) = rest._idle
+    (idle,) = rest.idle
     assert select.select([idle.sock], [], [], 30)[0], "the server has not closed it"
     assert rest.create("/pods", {}) == {}
     assert len(Handler.connections) == 2

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import select
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 
+from tests.e2e.cluster.waiting import eventually
 from tests.fakecluster.webhook_server import ReceivedReview, Reply, WebhookServer, allow
 from webhook.fakecluster.admission.webhook_client import (
     MAX_RESPONSE_BYTES,
@@ -86,8 +86,7 @@ def test_a_connection_that_the_server_closed_while_idle_is_not_used(
     hooks.answers["/hook"] = lambda asked: Reply(allow(asked).body, then_close=True)
     for _ in range(3):
         post(caller, hooks)
-        ((idle,),) = caller._idle.values()
-        select.select([idle.sock], [], [], 5)
+        eventually(lambda: caller.idle_connections == 0, "the server has closed it")
     assert len({asked.client_port for asked in hooks.asked}) == 3
 
 

@@ -69,4 +69,4 @@ def test_what_was_removed_leaves_nothing_behind() -> None:
     for number in range(3):
         cache.put("a/x", Entry("uid", number, f"text-{number}", indexed={"i": (str(number),)}))
     cache.remove("a/x")
-    assert cache._buckets == {}
+    assert cache.index_values(BY_NAMESPACE) == cache.index_values("i") == set()

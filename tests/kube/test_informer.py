@@ -6,19 +6,38 @@ import math
 import queue
 import random
 import threading
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
 
 import pytest
 
-from tests.kube.builders import a_cluster, a_config_map, mapping, meta
+from tests.kube.builders import a_cluster, a_config_map, meta
 from tests.kube.contract.base import SOON
-from tests.kube.faults import Call, Fault, FaultyClient, always, at_random, in_turn
+from tests.kube.informers import (
+    AT_ONCE,
+    Start,
+    an_informer,
+    next_changes,
+    remove,
+    rewrite,
+    text_of,
+    write,
+)
+from tests.reactions import (
+    Call,
+    Hold,
+    ReactiveClient,
+    StaleReads,
+    at_random,
+    expire,
+    in_turn,
+    lose_answer,
+    preceded_by,
+    throttle,
+    unavailable,
+)
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     CONFIG_MAPS,
     ApiError,
-    ClusterApi,
     ExpiredError,
     Object,
     TooManyRequestsError,
@@ -26,87 +45,6 @@ from webhook.kube.api import (
     UnreachableError,
 )
 from webhook.kube.informer import Change, Informer, InformerTimings, ListOptions
-
-AT_ONCE = InformerTimings(rand=lambda: 0.0)
-"""No pauses between attempts."""
-
-Seen: TypeAlias = "queue.Queue[Change[str]]"
-
-
-def text_of(obj: Object) -> str:
-    """What the copies in these tests hold: the `text` of a ConfigMap."""
-    text = mapping(obj, "data").get("text", "")
-    if text == "unreadable":
-        raise ValueError("cannot be read")
-    return str(text)
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    return a_cluster()
-
-
-@pytest.fixture
-def api(cluster: FakeCluster) -> FakeClient:
-    return FakeClient(cluster)
-
-
-Start = Callable[..., "tuple[Informer[str], Seen]"]
-
-
-@pytest.fixture
-def start(cluster: FakeCluster) -> Iterator[Start]:
-    """Starts informers and stops them after the test."""
-    running: list[Informer[str]] = []
-
-    def start_one(
-        api: ClusterApi | None = None,
-        *,
-        scope: ListOptions = ListOptions(),
-        timing: InformerTimings = AT_ONCE,
-    ) -> tuple[Informer[str], Seen]:
-        informer = an_informer(api or FakeClient(cluster), scope=scope, timing=timing)
-        seen: Seen = queue.Queue()
-        informer.add_handler(seen.put)
-        informer.start()
-        running.append(informer)
-        return informer, seen
-
-    yield start_one
-    for informer in running:
-        informer.stop()
-
-
-def an_informer(
-    api: ClusterApi, *, scope: ListOptions = ListOptions(), timing: InformerTimings = AT_ONCE
-) -> Informer[str]:
-    return Informer(
-        api,
-        CONFIG_MAPS,
-        transform=text_of,
-        options=scope,
-        indexers={"letter": list},
-        timings=timing,
-    )
-
-
-def write(api: ClusterApi, name: str, text: str) -> int:
-    return api.create(CONFIG_MAPS, a_config_map(name, text=text)).resource_version
-
-
-def rewrite(api: ClusterApi, name: str, text: str) -> int:
-    patch = {"data": {"text": text}}
-    return api.patch(CONFIG_MAPS, name, patch, namespace="team-a").resource_version
-
-
-def remove(api: ClusterApi, name: str) -> int:
-    return api.delete(CONFIG_MAPS, name, namespace="team-a").resource_version
-
-
-def next_changes(seen: Seen, number: int) -> list[tuple[str, str, str | None, str | None]]:
-    """Wait for some changes; say type, name, old and new value of each."""
-    changes = [seen.get(timeout=SOON) for _ in range(number)]
-    return [(one.type, one.key.partition("/")[2], one.old, one.new) for one in changes]
 
 
 class TestFollowing:
@@ -218,11 +156,10 @@ class TestTroubles:
     ) -> None:
         for name in ("gone", "same", "changed", "recreated"):
             write(api, name, "one")
-        blocked = threading.Event()
-        flaky = FaultyClient(FakeClient(cluster))
+        flaky, held = ReactiveClient(cluster), Hold()
         informer, seen = start(flaky)
         next_changes(seen, 4)
-        flaky.before = lambda call: None if call.verb != "watch" else _hold(blocked)
+        flaky.on("watch", "*", held)
         cluster.cut_watches()
         remove(api, "gone")
         rewrite(api, "changed", "two")
@@ -230,7 +167,7 @@ class TestTroubles:
         write(api, "recreated", "three")
         version = write(api, "new", "four")
         cluster.compact()
-        blocked.set()
+        held.release()
         assert informer.wait_for_version(version, SOON)
         assert sorted(next_changes(seen, 5)) == [
             ("ADDED", "new", None, "four"),
@@ -245,8 +182,9 @@ class TestTroubles:
     def test_an_expired_answer_to_the_watch_itself_lists_anew(
         self, cluster: FakeCluster, start: Start
     ) -> None:
-        faults = in_turn([Fault.EXPIRE], verb="watch")
-        informer, _ = start(FaultyClient(FakeClient(cluster), faults))
+        flaky = ReactiveClient(cluster)
+        flaky.on("watch", "*", expire, times=1)
+        informer, _ = start(flaky)
         assert informer.wait_for_sync(SOON)
         version = write(FakeClient(cluster), "a", "one")
         assert informer.wait_for_version(version, SOON)
@@ -255,9 +193,9 @@ class TestTroubles:
     def test_it_syncs_only_when_a_list_got_through(
         self, cluster: FakeCluster, api: FakeClient
     ) -> None:
-        faults = in_turn([Fault.FAIL_BEFORE, Fault.LOSE_ANSWER, Fault.THROTTLE], verb="list")
-        synced: list[bool] = []
-        informer = an_informer(FaultyClient(FakeClient(cluster), faults))
+        flaky, synced = ReactiveClient(cluster), list[bool]()
+        flaky.on("list", "*", in_turn([unavailable, lose_answer, throttle]))
+        informer = an_informer(flaky)
         informer.add_handler(lambda _: synced.append(informer.has_synced))
         write(api, "a", "one")
         assert not informer.has_synced
@@ -272,9 +210,10 @@ class TestTroubles:
         self, cluster: FakeCluster, api: FakeClient
     ) -> None:
         pauses: list[ApiError | None] = []
-        faults = in_turn([Fault.FAIL_BEFORE, Fault.THROTTLE], verb="list")
+        flaky = ReactiveClient(cluster)
+        flaky.on("list", "*", in_turn([unavailable, throttle]))
         timing = InformerTimings(sleep=lambda _: pauses.append(informer.last_error))
-        informer = an_informer(FaultyClient(FakeClient(cluster), faults), timing=timing)
+        informer = an_informer(flaky, timing=timing)
         assert informer.last_error is None
         informer.start()
         assert informer.wait_for_sync(SOON)
@@ -290,7 +229,7 @@ class TestTroubles:
         self, cluster: FakeCluster, api: FakeClient, caplog: pytest.LogCaptureFixture
     ) -> None:
         """On a quiet API server bookmarks are late now and then, and the watch is opened again."""
-        flaky = FaultyClient(FakeClient(cluster))
+        flaky = ReactiveClient(cluster)
         informer = an_informer(flaky)
         with caplog.at_level("INFO", logger="webhook.kube.informer"):
             informer.start()
@@ -298,7 +237,7 @@ class TestTroubles:
             cluster.cut_watches(UnreachableError("no byte within 90 s"))
             assert informer.wait_for_version(write(api, "a", "one"), SOON)
             assert [one.levelname for one in caplog.records] == ["INFO"]
-            flaky.plan = in_turn([Fault.FAIL_BEFORE], verb="watch")
+            flaky.on("watch", "*", unavailable, times=1)
             cluster.cut_watches(UnreachableError("reset"))
             assert informer.wait_for_version(write(api, "b", "one"), SOON)
         informer.stop()
@@ -307,11 +246,12 @@ class TestTroubles:
     def test_a_list_older_than_what_was_seen_is_not_believed(
         self, cluster: FakeCluster, api: FakeClient, start: Start
     ) -> None:
-        flaky = FaultyClient(FakeClient(cluster))
+        flaky, stale = ReactiveClient(cluster), StaleReads()
+        flaky.on("list", "*", stale.remember)
         informer, seen = start(flaky)
         write(api, "a", "one")
         next_changes(seen, 1)
-        flaky.plan = in_turn([Fault.STALE, Fault.STALE], verb="list")
+        flaky.on("list", "*", stale.repeat, times=2)
         cluster.compact()
         cluster.cut_watches(ExpiredError("too old"))
         version = rewrite(api, "a", "two")
@@ -330,7 +270,8 @@ class TestTroubles:
                 informer.stop()
 
         timing = InformerTimings(rand=lambda: 0.5, sleep=sleep, clock=lambda: 0.0)
-        flaky = FaultyClient(FakeClient(cluster), always(Fault.FAIL_BEFORE))
+        flaky = ReactiveClient(cluster)
+        flaky.on("*", "*", unavailable)
         informer = an_informer(flaky, timing=timing)
         informer.start()
         assert enough.wait(SOON)
@@ -350,14 +291,15 @@ class TestTroubles:
                 done.set()
                 informer.stop()
 
-        def fail(call: Call) -> Fault:
+        def take_long(_call: Call) -> None:
             nonlocal now
-            del call
             now += 61.0 if len(pauses) == 3 else 1.0
-            return Fault.FAIL_BEFORE
 
         timing = InformerTimings(rand=lambda: 1.0, sleep=sleep, clock=lambda: now)
-        informer = an_informer(FaultyClient(FakeClient(cluster), fail), timing=timing)
+        flaky = ReactiveClient(cluster)
+        flaky.on("*", "*", unavailable)
+        flaky.on("*", "*", preceded_by(take_long))
+        informer = an_informer(flaky, timing=timing)
         informer.start()
         assert done.wait(SOON)
         assert pauses == [0.5, 1.0, 2.0, 0.5, 1.0]
@@ -374,17 +316,14 @@ class TestTroubles:
                 done.set()
                 informer.stop()
 
-        def fail_around_the_third(call: Call) -> Fault | None:
-            return Fault.FAIL_BEFORE if call.verb == "list" and len(pauses) < 3 else None
-
-        def end_after_one_event(change: Change[str]) -> None:
-            del change
+        def end_after_one_event(_change: Change[str]) -> None:
             cluster.cut_watches()
-            flaky.plan = always(Fault.FAIL_BEFORE)
+            flaky.on("*", "*", unavailable)
 
         timing = InformerTimings(rand=lambda: 1.0, sleep=sleep, clock=lambda: 0.0)
-        flaky = FaultyClient(api, fail_around_the_third)
-        flaky.before = lambda call: None if call.verb != "watch" else _write_once(api)
+        flaky = ReactiveClient(cluster)
+        flaky.on("list", "*", unavailable, times=3)
+        flaky.on("watch", "*", preceded_by(lambda _: _write_once(api)))
         informer = an_informer(flaky, timing=timing)
         informer.add_handler(end_after_one_event)
         informer.start()
@@ -400,10 +339,6 @@ def _write_once(api: FakeClient) -> None:
     """Write what the watch that begins now will see."""
     if not api.list(CONFIG_MAPS).items:
         threading.Timer(0.02, write, (api, "a", "one")).start()
-
-
-def _hold(event: threading.Event) -> None:
-    assert event.wait(SOON)
 
 
 class TestUnreadable:
@@ -499,12 +434,9 @@ class TestLife:
         assert not [one for one in threading.enumerate() if one.name == "informer-configmaps"]
 
     def test_stopping_ends_a_pause_at_once(self, cluster: FakeCluster) -> None:
-        failed = threading.Event()
-        flaky = FaultyClient(
-            FakeClient(cluster),
-            always(Fault.FAIL_BEFORE),
-            before=lambda _: failed.set(),
-        )
+        failed, flaky = threading.Event(), ReactiveClient(cluster)
+        flaky.on("*", "*", unavailable)
+        flaky.on("*", "*", preceded_by(lambda _: failed.set()))
         informer = an_informer(flaky, timing=InformerTimings(rand=lambda: 1.0, first_pause=600.0))
         informer.start()
         assert failed.wait(SOON)
@@ -513,14 +445,15 @@ class TestLife:
         assert not [one for one in threading.enumerate() if one.name == "informer-configmaps"]
 
     def test_stopping_while_a_watch_opens_ends_it(self, cluster: FakeCluster) -> None:
-        flaky = FaultyClient(FakeClient(cluster))
+        flaky = ReactiveClient(cluster)
         informer = an_informer(flaky)
-        flaky.before = lambda call: informer.stop() if call.verb == "watch" else None
+        flaky.on("watch", "*", preceded_by(lambda _: informer.stop()))
         informer.start()
         assert informer.wait_for_sync(SOON)
-        assert informer._thread is not None
-        informer._thread.join(SOON)
-        assert not informer._thread.is_alive()
+        for thread in threading.enumerate():
+            if thread.name == "informer-configmaps":
+                thread.join(SOON)
+                assert not thread.is_alive()
 
     def test_stopping_wakes_whoever_waits_for_it(self, cluster: FakeCluster) -> None:
         informer = an_informer(FakeClient(cluster))
@@ -549,20 +482,17 @@ def test_under_all_troubles_at_once_the_copy_ends_up_right(seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311 - a test's choices
     cluster = a_cluster(history_limit=8, seed=seed)
     api = FakeClient(cluster)
-    chances = {
-        Fault.FAIL_BEFORE: 0.1,
-        Fault.LOSE_ANSWER: 0.1,
-        Fault.STALE: 0.2,
-        Fault.THROTTLE: 0.1,
-    }
-    flaky = FaultyClient(FakeClient(cluster), at_random(random.Random(seed), chances))  # noqa: S311
+    flaky, stale = ReactiveClient(cluster), StaleReads()
+    chances = {unavailable: 0.1, lose_answer: 0.1, stale.repeat: 0.2, throttle: 0.1}
+    flaky.on("*", "*", stale.remember)
+    troubles = flaky.on("*", "*", at_random(random.Random(seed), chances))  # noqa: S311
     informer = an_informer(flaky)
     told: dict[str, str | None] = {}
     informer.add_handler(lambda change: _retell(told, change))
     informer.start()
     for step in range(300):
         _disturb(rng, cluster, api, step)
-    flaky.plan = in_turn([])
+    troubles.remove()
     version = write(api, "last", "end")
     assert informer.wait_for_version(version, SOON)
     informer.stop()

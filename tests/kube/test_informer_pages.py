@@ -7,31 +7,34 @@ import queue
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from tests.kube.builders import a_config_map, meta
 from tests.kube.contract.base import SOON
-from tests.kube.faults import Call, Fault, FaultyClient, in_turn
-from tests.kube.test_informer import (
+from tests.kube.informers import (
     AT_ONCE,
     Seen,
     Start,
     an_informer,
-    api,
-    cluster,
     next_changes,
     remove,
     rewrite,
-    start,
     text_of,
     write,
+)
+from tests.reactions import (
+    Call,
+    Proceed,
+    ReactiveClient,
+    StaleReads,
+    expire,
+    in_turn,
+    preceded_by,
+    unavailable,
 )
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import CONFIG_MAPS, ExpiredError, Object, Page
 from webhook.kube.codec import decode_object
 from webhook.kube.informer import Informer, InformerTimings
-
-__all__ = ["api", "cluster", "start"]
 
 
 class TestPages:
@@ -45,23 +48,23 @@ class TestPages:
 
     def test_a_long_list_is_taken_in_whole(self, cluster: FakeCluster, start: Start) -> None:
         self.fill(cluster)
-        flaky = FaultyClient(FakeClient(cluster))
+        flaky = ReactiveClient(cluster)
         informer, _ = start(flaky)
         assert informer.wait_for_sync(SOON)
         assert len(informer) == self.MANY
         assert informer.relists == 1
-        assert flaky.calls == 4  # three pages and the watch
+        assert len(flaky.calls) == 4  # three pages and the watch
 
     def test_what_is_still_listed_is_not_forgotten_meanwhile(
         self, cluster: FakeCluster, api: FakeClient, start: Start
     ) -> None:
         self.fill(cluster)
-        flaky = FaultyClient(FakeClient(cluster))
+        flaky = ReactiveClient(cluster)
         informer, seen = start(flaky)
         assert informer.wait_for_sync(SOON)
         next_changes(seen, self.MANY)
         sizes: list[int] = []
-        flaky.before = lambda call: sizes.append(len(informer)) if call.verb == "continue" else None
+        flaky.on("continue", "*", preceded_by(lambda _: sizes.append(len(informer))))
         remove(api, "n0000")
         write(api, "new", "two")
         cluster.compact()
@@ -75,9 +78,9 @@ class TestPages:
 
     def test_a_list_that_expires_in_the_middle_begins_again(self, cluster: FakeCluster) -> None:
         self.fill(cluster)
-        flaky = FaultyClient(FakeClient(cluster), in_turn([Fault.EXPIRE], verb="continue"))
-        synced: list[bool] = []
-        flaky.before = lambda _: synced.append(informer.has_synced)
+        flaky, synced = ReactiveClient(cluster), list[bool]()
+        flaky.on("continue", "*", expire, times=1)
+        flaky.on("*", "*", preceded_by(lambda _: synced.append(informer.has_synced)))
         informer = an_informer(flaky)
         seen: Seen = queue.Queue()
         informer.add_handler(seen.put)
@@ -95,20 +98,14 @@ class TestPages:
         self, cluster: FakeCluster, api: FakeClient, start: Start
     ) -> None:
         self.fill(cluster)
-        flaky = FaultyClient(FakeClient(cluster))
+        flaky, stale = ReactiveClient(cluster), StaleReads()
+        flaky.on("list", "*", stale.remember)
         informer, seen = start(flaky)
         assert informer.wait_for_sync(SOON)
         next_changes(seen, self.MANY)
         rewrite(api, "n0000", "two")
-        lists: list[Fault | None] = [None, Fault.STALE]
-        more: list[Fault | None] = [Fault.FAIL_BEFORE]
-        faults = {"list": lists, "continue": more}
-
-        def plan(call: Call) -> Fault | None:
-            left = faults.get(call.verb)
-            return left.pop(0) if left else None
-
-        flaky.plan = plan
+        flaky.on("list", "*", in_turn([None, stale.repeat]))
+        flaky.on("continue", "*", unavailable, times=1)
         cluster.compact()
         cluster.cut_watches(ExpiredError("too old"))
         version = rewrite(api, "n0001", "three")
@@ -125,18 +122,13 @@ class TestPages:
     ) -> None:
         self.fill(cluster)
 
-        class Torn(FakeClient):
-            tears = 1
+        def of_another_moment(_call: Call, proceed: Proceed) -> Page:
+            page: Page = proceed()
+            return replace(page, resource_version=page.resource_version + 1)
 
-            def pages(self, *args: Any, **options: Any) -> Iterator[Page]:
-                for number, page in enumerate(super().pages(*args, **options)):
-                    if number and self.tears:
-                        self.tears = 0
-                        yield replace(page, resource_version=page.resource_version + 1)
-                    yield page
-
-        failures: list[str] = []
-        informer = an_informer(Torn(cluster), timing=InformerTimings(sleep=lambda _: None))
+        torn, failures = ReactiveClient(cluster), list[str]()
+        torn.on("continue", "*", of_another_moment, times=1)
+        informer = an_informer(torn, timing=InformerTimings(sleep=lambda _: None))
         with _logged(failures):
             informer.start()
             assert informer.wait_for_sync(SOON)
@@ -148,17 +140,12 @@ class TestPages:
     def test_an_answer_without_a_page_empties_nothing(
         self, cluster: FakeCluster, api: FakeClient
     ) -> None:
-        class Mute(FakeClient):
-            lists = 0
-
-            def pages(self, *args: Any, **options: Any) -> Iterator[Page]:
-                self.lists += 1
-                return iter(()) if self.lists == 2 else super().pages(*args, **options)
-
+        mute = ReactiveClient(cluster)
+        mute.on("list", "*", in_turn([None, lambda _call, _proceed: iter(())]))
         write(api, "a", "one")
         sizes: list[int] = []
         timing = InformerTimings(sleep=lambda _: sizes.append(len(informer)))
-        informer = an_informer(Mute(cluster), timing=timing)
+        informer = an_informer(mute, timing=timing)
         failures: list[str] = []
         with _logged(failures):
             informer.start()
@@ -179,7 +166,8 @@ class TestPages:
             decoded.append(len(data))
             return decode_object(data)
 
-        flaky = FaultyClient(FakeClient(cluster), in_turn([Fault.EXPIRE], verb="watch"))
+        flaky = ReactiveClient(cluster)
+        flaky.on("watch", "*", expire, times=1)
         informer = Informer(flaky, CONFIG_MAPS, transform=text_of, timings=AT_ONCE, decode=decode)
         informer.start()
         version = write(FakeClient(cluster), "new", "two")

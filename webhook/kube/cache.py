@@ -76,6 +76,11 @@ class IndexedCache(Generic[T]):
                 bucket.listed = tuple(bucket.values[key] for key in sorted(bucket.values))
             return bucket.listed
 
+    def index_values(self, index: str) -> set[str]:
+        """Return the values under which an index has objects."""
+        with self._lock:
+            return {value for name, value in self._buckets if name == index}
+
     def put(self, key: str, entry: Entry[T]) -> Entry[T] | None:
         """Set the entry of a key and return the one it had."""
         with self._lock:

@@ -151,7 +151,7 @@ class TestTokenFiles:
             get(client)
             file.write_text("two")
             get(client)  # with the old token, which is still good
-            client._transport._drop_idle()
+            client.close()
             assert get(client) == a_note()
             client.update(CONFIG_MAPS, a_note())
         shown = [asked.headers["authorization"] for asked in server.requests]

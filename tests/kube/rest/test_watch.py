@@ -38,7 +38,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.rest import RestClient
-from webhook.kube.rest.transport import Request
+from webhook.kube.rest.transport import Request, Transport
 from webhook.kube.rest.watch import RestWatch
 
 
@@ -200,7 +200,8 @@ def test_a_connection_that_is_reset_is_an_error() -> None:
 
 def silent_watch(server: ScriptedServer, seconds: float) -> RestWatch:
     """A watch that gives up after so long without a byte."""
-    head, connection = server.client()._transport.stream(Request("GET", "/"))
+    transport = Transport(server.access(), user_agent="t", timeout_seconds=PATIENCE_SECONDS)
+    head, connection = transport.stream(Request("GET", "/"))
     return RestWatch(connection, head, silence_seconds=seconds, name="watch of silence")
 
 
@@ -234,7 +235,7 @@ def test_closing_wakes_the_reader_at_once(tmp_path: Path, tls: bool) -> None:
         stream = watch(server)
         reader = threading.Thread(target=lambda: seen.extend(stream))
         reader.start()
-        eventually(lambda: stream._is_reading and seen, "it waits for the second event")
+        eventually(lambda: stream.is_reading and seen, "it waits for the second event")
         began = time.monotonic()
         stream.close()
         reader.join(PATIENCE_SECONDS)

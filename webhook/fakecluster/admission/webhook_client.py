@@ -60,6 +60,13 @@ class WebhookCaller:
         self._lock = threading.Lock()
         self._idle: dict[str, list[http.client.HTTPSConnection]] = defaultdict(list)
 
+    @property
+    def idle_connections(self) -> int:
+        """How many open connections are kept for the next calls."""
+        with self._lock:
+            connections = [one for idle in self._idle.values() for one in idle]
+        return sum(not _is_closed(one) for one in connections)
+
     def close(self) -> None:
         """Close the idle connections."""
         with self._lock:

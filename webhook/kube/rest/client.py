@@ -90,6 +90,11 @@ class RestClient:
         """Return where and as whom the client asks."""
         return self._transport.config
 
+    @property
+    def idle_connections(self) -> int:
+        """How many open connections are kept for the next calls."""
+        return self._transport.idle_connections
+
     def close(self) -> None:
         """Close the idle connections; running watches go on."""
         self._transport.close()

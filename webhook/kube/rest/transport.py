@@ -89,6 +89,11 @@ class Transport:
         self._is_closed = True
         self._drop_idle()
 
+    @property
+    def idle_connections(self) -> int:
+        """How many open connections are kept for the next calls."""
+        return sum(connection.is_quiet() for connection in tuple(self._idle))
+
     def send(self, request: Request) -> Response:
         """Send a request and read its answer, whatever it says.
 

@@ -32,7 +32,8 @@ class RestWatch:
         self._name: Final = name
         self._lines = _Lines()
         self._lock = threading.Lock()
-        self._is_reading = False
+        self.is_reading = False
+        """Whether a thread waits for bytes."""
         self._is_closed = False
 
     def __iter__(self) -> Self:
@@ -55,7 +56,7 @@ class RestWatch:
             if self._is_closed:
                 return
             self._is_closed = True
-            if not self._is_reading:
+            if not self.is_reading:
                 self._connection.close()
                 return
         # the reader closes the connection, for nobody may while another reads from it
@@ -83,7 +84,7 @@ class RestWatch:
         with self._lock:
             if self._is_closed:
                 return
-            self._is_reading = True
+            self.is_reading = True
         try:
             part = self._body.read_some(time.monotonic() + self._silence_seconds)
         except (ConnectionBrokenError, TimeoutError) as err:
@@ -109,7 +110,7 @@ class RestWatch:
     def _stop_reading(self, *, is_over: bool) -> bool:
         """Let `close` close the connection again; tell whether it has been called meanwhile."""
         with self._lock:
-            self._is_reading = False
+            self.is_reading = False
             was_closed = self._is_closed
             self._is_closed = was_closed or is_over
             if self._is_closed:
