@@ -34,6 +34,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "disable": ("webhook.cli.commands.namespaces:disable", "Opt namespaces out."),
     "shadow": ("webhook.cli.commands.namespaces:shadow", "Say what opting in would change."),
     "job": ("webhook.cli.commands.jobs:job", "Change the resources of Jobs."),
+    "explain": (
+        "webhook.cli.commands.explaining:explain",
+        "Say why a pod or a workload is pending.",
+    ),
     "doctor": ("webhook.cli.commands.namespaces:doctor", "Look a cluster over."),
     "certs": ("webhook.cli.commands.files:certs", "Make and show serving certificates."),
     "version": ("webhook.cli.commands.version:version", "Show the version."),

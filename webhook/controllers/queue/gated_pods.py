@@ -6,8 +6,7 @@ what they take is reserved for them in their turn.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import Final
 
 from webhook.quota.charging.deferral import NamespaceQuotas
@@ -20,6 +19,7 @@ from webhook.quota.queue.queued_pods import (
     is_in_flight,
     is_queued,
     to_queued_pod,
+    with_pods_ahead,
 )
 from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.well_known import SCHEDULING_GATE
@@ -80,19 +80,14 @@ class GatedPods:
             in_flight: Uids of pods for which room may be kept.
         """
         queue = self.ordered(criteria)
-        last: dict[str, SortKey] = {}
-        for one in queue:
-            if one.is_waiting_for_quota:
-                last.update(dict.fromkeys(one.quotas, one.sort_key))
-        if not last:
+        if not any(one.is_waiting_for_quota for one in queue):
             return queue
         judged = [
             self._evaluate(uid, pod, criteria)
             for uid, pod in self._in_flight.items()
             if uid in in_flight
         ]
-        before = sorted([one for one in judged if _is_before(one, last)], key=_sort_key)
-        return tuple(heapq.merge(queue, before, key=_sort_key)) if before else queue
+        return with_pods_ahead(queue, judged)
 
     def queued_pod(self, uid: str) -> QueuedPod | None:
         """Return one of them, judged by the terms of the last line; None without any."""
@@ -121,11 +116,6 @@ class GatedPods:
             )
             self._queued[uid] = queued
         return queued
-
-
-def _is_before(queued: QueuedPod, last: Mapping[str, SortKey]) -> bool:
-    """Return whether somebody stands behind a pod in one of its quotas."""
-    return any(name in last and queued.sort_key < last[name] for name in queued.quotas)
 
 
 def _sort_key(queued: QueuedPod) -> SortKey:

@@ -5,7 +5,8 @@ A pod is judged here by everything but the usage of others; `cycle` decides whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -304,7 +305,7 @@ def to_queued_pod(pod: Pod, gate: str, *, since: int, terms: QueueCriteria) -> Q
             observed_version=NEWEST,
             applying=applying,
         )
-        hindrance = _hindrance(pod, gate, applying, claim, terms)
+        hindrance = next(blockers(pod, gate, applying, claim, terms), None)
     except ScopeError as err:
         unknown = Blocker(PendingReason.NOT_COUNTED, str(err))
         return QueuedPod(pod, place, None, blocker=unknown, is_gated=is_gated)
@@ -312,50 +313,80 @@ def to_queued_pod(pod: Pod, gate: str, *, since: int, terms: QueueCriteria) -> Q
     return QueuedPod(pod, place, claim, about, hindrance, is_gated)
 
 
+def with_pods_ahead(
+    queue: tuple[QueuedPod, ...], in_flight: Iterable[QueuedPod]
+) -> tuple[QueuedPod, ...]:
+    """Return a queue, and in their places the ungated pods that some of it stand behind.
+
+    Args:
+        queue: The gated pods in their order.
+        in_flight: Pods without a gate and a node, for which room is kept.
+    """
+    last: dict[str, SortKey] = {}
+    for one in queue:
+        if one.is_waiting_for_quota:
+            last.update(dict.fromkeys(one.quotas, one.sort_key))
+    ahead = sorted([one for one in in_flight if _is_ahead(one, last)], key=_sort_key)
+    return tuple(heapq.merge(queue, ahead, key=_sort_key)) if ahead else queue
+
+
+def _is_ahead(queued: QueuedPod, last: Mapping[str, SortKey]) -> bool:
+    return any(name in last and queued.sort_key < last[name] for name in queued.quotas)
+
+
+def _sort_key(queued: QueuedPod) -> SortKey:
+    return queued.sort_key
+
+
 def _about(claim: Claim, applying: Sequence[DeferredQuota]) -> tuple[str, ...]:
     taken = {name for name, amount in claim.usage.items() if amount > ZERO}
     return tuple([quota.name for quota in applying if not taken.isdisjoint(quota.hard)])
 
 
-def _hindrance(
+def blockers(
     pod: Pod,
     gate: str,
     applying: Sequence[DeferredQuota],
     claim: Claim | None,
     terms: QueueCriteria,
-) -> Blocker | None:
+) -> Iterator[Blocker]:
+    """Yield everything that keeps a pod whatever is used, the most important first.
+
+    Args:
+        pod: The pod.
+        gate: Our gate.
+        applying: The quotas that select it.
+        claim: What is claimed for it.
+        terms: What its namespace's pods are judged by.
+    """
     if terms.unreadable:
-        return Blocker(PendingReason.NOT_COUNTED, terms.unreadable[0])
-    against_rules = _against_rules(pod, applying, terms)
-    if against_rules is not None:
-        return against_rules
-    too_much = None if claim is None else _never_fits(pod, claim, applying, terms)
-    if too_much is not None:
-        return too_much
+        yield Blocker(PendingReason.NOT_COUNTED, terms.unreadable[0])
+    yield from _against_rules(pod, applying, terms)
+    if claim is not None:
+        yield from _never_fits(pod, claim, applying, terms)
     others = [name for name in pod.scheduling_gates if name != gate]
     if others and applying:  # what is reserved would wait for them
-        return Blocker(
+        yield Blocker(
             PendingReason.OTHER_GATES,
             f"waits for other scheduling gates first: {', '.join(others)}",
         )
-    return None
 
 
 def _against_rules(
     pod: Pod, applying: Sequence[DeferredQuota], terms: QueueCriteria
-) -> Blocker | None:
-    """Return why the bind is refused whatever is used and limited."""
+) -> Iterator[Blocker]:
+    """Yield why the bind is refused whatever is used and limited."""
     forged = forged_qos_class(pod)
     if forged:
-        return Blocker(PendingReason.FORGED_QOS_CLASS, forged)
+        yield Blocker(PendingReason.FORGED_QOS_CLASS, forged)
     missing = _uncovered(pod, terms)
     if missing is not None:
-        return Blocker(PendingReason.NOT_COVERED, missing.message)
+        yield Blocker(PendingReason.NOT_COVERED, missing.message)
     for quota in applying if terms.rules.must_specify else ():
         unsaid = missing_resources(pod, quota.hard)
         if unsaid:
-            return Blocker(PendingReason.MUST_SPECIFY, MustSpecify(quota.name, unsaid).message)
-    return None
+            message = MustSpecify(quota.name, unsaid).message
+            yield Blocker(PendingReason.MUST_SPECIFY, message)
 
 
 def _uncovered(pod: Pod, terms: QueueCriteria) -> Uncovered | None:
@@ -367,14 +398,15 @@ def _uncovered(pod: Pod, terms: QueueCriteria) -> Uncovered | None:
 
 def _never_fits(
     pod: Pod, claim: Claim, applying: Sequence[DeferredQuota], terms: QueueCriteria
-) -> Blocker | None:
+) -> Iterator[Blocker]:
     fields = uncountable_fields(pod, terms.quotas.keys)
     detail = f"{', '.join(fields[:_MOST_NAMED])} {TOO_LARGE}" if fields else ""
-    for quota in applying:
-        if _is_beyond(claim, quota):
-            return Blocker(PendingReason.NEVER_FITS, detail, quota=quota.name)
-    # no bind of such a pod is admitted, whatever its quotas limit
-    return Blocker(PendingReason.NEVER_FITS, detail) if fields else None
+    beyond = [quota for quota in applying if _is_beyond(claim, quota)]
+    for quota in beyond:
+        yield Blocker(PendingReason.NEVER_FITS, detail, quota=quota.name)
+    if fields and not beyond:
+        # no bind of such a pod is admitted, whatever its quotas limit
+        yield Blocker(PendingReason.NEVER_FITS, detail)
 
 
 def _is_beyond(claim: Claim, quota: DeferredQuota) -> bool:

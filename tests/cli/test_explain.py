@@ -1,0 +1,643 @@
+"""`deferred-quota explain`: of snapshots, of clusters, and of what may not be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+import webhook
+from tests.builders import a_container, a_job, a_pod, a_quota
+from tests.json_schema import schema_errors
+from tests.operations.healthy import NOW, Guard, Pulse, count, edit, healthy, remove
+from tests.operations.scenes import NAMESPACE, a_gated_pod, load
+from tests.reactions import Call, Proceed, ReactiveClient
+from webhook.cli import ExitCode, cli
+from webhook.cli.exit_codes import CommandError
+from webhook.cli.explain import watch
+from webhook.cli.printing.explanation_report import explanation_entry, print_explanation
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import (
+    BINDINGS,
+    CLUSTER_DEFERRED_QUOTAS,
+    EVENTS,
+    LEASES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    ForbiddenError,
+    InternalError,
+    Kind,
+)
+from webhook.kube.metadata import utc_now
+from webhook.operations.explain.explaining import KINDS, NotThereError, Target, explain
+from webhook.operations.explain.session import ExplainOptions
+from webhook.quota.explaining.values import Action, CauseKind, ConsumerState
+from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE
+
+SCHEMA = json.loads(
+    (Path(webhook.__file__).parent / "schemas/explain.schema.json").read_text(encoding="utf-8")
+)
+GATE = {"name": "deferredquota.io/quota"}
+OTHER = "example.com/hold"
+
+
+def a_node(name: str = "node-1", cpu: str = "8", **spec: object) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "spec": spec,
+        "status": {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "110"}},
+    }
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    """`team-a` has a quota of 4 cpu, of which `web-1` uses one, and a node."""
+    made = healthy()
+    load(made, a_node())
+    return made
+
+
+def wait_for_quota(cluster: FakeCluster, *pods: Mapping[str, object]) -> None:
+    load(cluster, *pods)
+    count(cluster)
+
+
+def client(cluster: FakeCluster) -> ReactiveClient:
+    return ReactiveClient(cluster, admission=Guard())
+
+
+def options(**given: Any) -> ExplainOptions:
+    pulse = Pulse()
+    return ExplainOptions(now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep, **given)
+
+
+def why(
+    api: FakeClient | FakeCluster, name: str, kind: str = "pod", **given: Any
+) -> dict[str, Any]:
+    """Explain an object; the answer is valid by the schema."""
+    reached = client(api) if isinstance(api, FakeCluster) else api
+    entry = explanation_entry(
+        explain(reached, Target(KINDS[kind], NAMESPACE, name), options(**given))
+    )
+    assert list(schema_errors(entry, SCHEMA)) == []
+    return entry
+
+
+def causes(entry: Mapping[str, Any]) -> list[str]:
+    return [one["cause"] for one in entry["causes"]]
+
+
+def actions(entry: Mapping[str, Any]) -> list[str]:
+    return [one["action"] for one in entry["unblock"]]
+
+
+def forbidden(*kinds: Kind) -> Callable[[FakeCluster], ReactiveClient]:
+    """A client that may not read some kinds."""
+
+    def refuse(call: Call, _proceed: Proceed) -> None:
+        raise ForbiddenError(f"{call.kind.plural} is forbidden: no right")
+
+    def make(cluster: FakeCluster) -> ReactiveClient:
+        api = client(cluster)
+        for kind in kinds:
+            api.on("get", kind, refuse)
+            api.on("list", kind, refuse)
+        return api
+
+    return make
+
+
+# -- pods ----------------------------------------------------------------------------------
+
+
+def test_the_numbers_the_users_and_the_actions_are_told(cluster: FakeCluster) -> None:
+    wait_for_quota(cluster, a_gated_pod("large", cpu="4"))
+    entry = why(cluster, "large")
+    assert entry["causes"] == [
+        {
+            "cause": "quota",
+            "text": "exceeded quota: p1, requested: requests.cpu=4, used: requests.cpu=1,"
+            " limited: requests.cpu=4, missing: requests.cpu=1; place 1 of 1",
+            "quota": "p1",
+            "resources": [
+                {
+                    "resource": "requests.cpu",
+                    "requested": "4",
+                    "used": "1",
+                    "reserved": "0",
+                    "hard": "4",
+                    "missing": "1",
+                }
+            ],
+            "place": 1,
+        }
+    ]
+    assert entry["cause"] == "quota"
+    assert entry["who"] == [
+        {
+            "namespace": "team-a",
+            "pod": "web-1",
+            "amounts": {"requests.cpu": "1"},
+            "state": "starting",
+        }
+    ]
+    assert entry["nodes"]["total"] == 1
+    assert entry["unblock"][0] == {
+        "action": "free-quota",
+        "text": "free 1 requests.cpu of quota p1",
+        "quota": "p1",
+        "resource": "requests.cpu",
+        "amount": "1",
+    }
+    assert (entry["unknown"], entry["asOf"]) == ([], "2026-06-01T00:00:00Z")
+
+
+def test_nodes_are_judged_while_the_gate_is_on(cluster: FakeCluster) -> None:
+    edit(cluster, NODES, "node-1", lambda node: node["spec"].update(unschedulable=True))
+    load(cluster, a_node("node-2", cpu="1"))
+    wait_for_quota(cluster, a_gated_pod("large", cpu="4"))
+    entry = why(cluster, "large")
+    assert causes(entry) == ["quota", "taint", "node-capacity"]
+    reasons = {"taint": 1, "node-capacity": 1}
+    assert entry["nodes"] == {"total": 2, "fit": 0, "reasons": reasons, "best": []}
+    assert entry["causes"][2]["resources"] == [
+        {
+            "resource": "cpu",
+            "requested": "4",
+            "used": "0",
+            "reserved": "0",
+            "hard": "1",
+            "missing": "3",
+        }
+    ]
+    assert {"uncordon", "add-node", "shrink-pod"} <= set(actions(entry))
+
+
+NODE_CAUSES: dict[str, tuple[dict[str, object], dict[str, object], list[str], list[str]]] = {
+    "tainted": (
+        {"taints": [{"key": "a", "effect": "NoSchedule"}]}, {},
+        ["taint"], ["add-toleration"],
+    ),
+    "cordoned": ({"unschedulable": True}, {}, ["taint"], ["uncordon"]),
+    "node selector": (
+        {}, {"nodeSelector": {"disk": "ssd"}},
+        ["node-selector"], ["label-node", "change-selector"],
+    ),
+    "node affinity": (
+        {},
+        {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
+                        ]
+                    }
+                }
+            }
+        },
+        ["node-affinity"], ["label-node", "change-affinity"],
+    ),
+    "too large": (
+        {}, {"requests": {"cpu": "9"}},
+        ["never-fits", "node-capacity"],
+        ["shrink-pod", "raise-quota", "shrink-pod", "add-node"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("node", "fields", "expected", "unblocking"), NODE_CAUSES.values(), ids=NODE_CAUSES.keys()
+)
+def test_every_cause_of_nodes(
+    node: dict[str, object],
+    fields: dict[str, Any],
+    expected: list[str],
+    unblocking: list[str],
+    cluster: FakeCluster,
+) -> None:
+    edit(cluster, NODES, "node-1", lambda raw: raw["spec"].update(node))
+    spec = {"requests": {"cpu": "1"}, "schedulingGates": [GATE], **fields}
+    wait_for_quota(cluster, a_pod(name="x", uid="uid-x", **spec))
+    entry = why(cluster, "x")
+    assert causes(entry) == expected
+    assert actions(entry) == unblocking
+
+
+def test_a_pod_made_anew_is_told(cluster: FakeCluster) -> None:
+    wait_for_quota(cluster, a_gated_pod("x"))
+    load(cluster, an_event("Pod", "x", "uid-of-another", "QuotaExceeded", "exceeded quota: p1"))
+    assert "another pod of this name is gone" in " ".join(why(cluster, "x")["notes"])
+
+
+def test_a_pod_that_is_gone_is_told_with_its_last_event(cluster: FakeCluster) -> None:
+    load(cluster, an_event("Pod", "x", "uid-x", "QuotaExceeded", "exceeded quota: p1"))
+    with pytest.raises(NotThereError, match=r"team-a/x does not exist any more; last event.*p1"):
+        why(cluster, "x")
+    with pytest.raises(NotThereError, match=r"Pod team-a/y does not exist$"):
+        why(cluster, "y")
+
+
+# -- the parts of the product ---------------------------------------------------------------
+
+
+def test_without_a_leader_used_is_counted_from_the_pods(cluster: FakeCluster) -> None:
+    wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
+    lead = {"holderIdentity": "", "renewTime": "2026-05-31T23:00:00.000000Z"}
+    edit(
+        cluster,
+        LEASES,
+        LEADER_LEASE,
+        lambda raw: raw["spec"].update(lead),
+        namespace=DEFAULT_NAMESPACE,
+    )
+    entry = why(cluster, "x")
+    assert causes(entry) == ["quota", "ledger-not-ready"]
+    remove(cluster, PODS, "web-1", namespace=NAMESPACE)
+    entry = why(cluster, "x")
+    assert causes(entry) == ["ledger-not-ready"], "the ledger still counts web-1"
+    assert "no controller leads since 2026-05-31T23:00:00" in entry["text"]
+    assert actions(entry) == ["start-controller"]
+
+
+def test_a_lease_that_looks_old_is_watched_before_it_counts_as_old(cluster: FakeCluster) -> None:
+    wait_for_quota(cluster, a_gated_pod("x", cpu="1"))
+
+    def later() -> datetime:
+        return NOW + timedelta(hours=1)
+
+    api = client(cluster)
+    pulse = Pulse()
+    silent = ExplainOptions(clock=pulse.clock, sleep=pulse.sleep, now=later)
+    target = Target(PODS, NAMESPACE, "x")
+    assert explain(api, target, silent).cause is CauseKind.LEDGER_NOT_READY
+
+    def renew() -> None:
+        patch = {"spec": {"renewTime": "2026-06-01T00:00:07.000000Z"}}
+        FakeClient(cluster).patch(LEASES, LEADER_LEASE, patch, namespace=DEFAULT_NAMESPACE)
+
+    pulse = Pulse(renew)
+    alive = ExplainOptions(clock=pulse.clock, sleep=pulse.sleep, now=later)
+    assert explain(api, target, alive).cause is None
+
+
+def test_a_ledger_of_other_quotas_is_told_instead_of_its_numbers(cluster: FakeCluster) -> None:
+    wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
+    change = {"hard": {"requests.cpu": "5", "pods": "9"}}
+    edit(
+        cluster, RESOURCE_QUOTAS, "p1", lambda raw: raw["spec"].update(change), namespace=NAMESPACE
+    )
+    entry = why(cluster, "x")
+    assert causes(entry) == ["ledger-not-ready"]
+    assert entry["causes"][0]["text"] == "usage is being counted for quota: p1"
+    remove(cluster, QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    assert causes(why(cluster, "x")) == ["ledger-not-ready"]
+
+
+def test_a_webhook_that_does_not_answer_is_told(cluster: FakeCluster) -> None:
+    wait_for_quota(cluster, a_gated_pod("x", cpu="1"))
+
+    def silent(_: object) -> None:
+        raise InternalError('failed calling webhook "bind.deferredquota.io": connection refused')
+
+    entry = why(ReactiveClient(cluster, admission=Guard(silent)), "x")
+    assert causes(entry) == ["webhook-down"]
+    assert "connection refused" in entry["text"]
+    assert actions(entry) == ["start-webhook"]
+
+
+# -- what may not be read -------------------------------------------------------------------
+
+RIGHTS: dict[str, tuple[tuple[Kind, ...], list[str], str]] = {
+    "nodes": ((NODES,), ["quota"], "nodes: no right to read"),
+    "leases": ((LEASES,), ["quota"], "no right to read the Lease of the controller"),
+    "events": ((EVENTS,), ["quota"], "the events of namespace team-a: no right to read"),
+    "namespaces": ((NAMESPACES,), ["quota"], "the labels of namespace team-a: no right to read"),
+    "shared quotas": ((CLUSTER_DEFERRED_QUOTAS,), ["quota"], "cluster quotas: no right to read"),
+    "the ledger": (
+        (QUOTA_LEDGERS,), ["ledger-not-ready"], "the quota ledger: no right to read",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kinds", "expected", "text"), RIGHTS.values(), ids=RIGHTS.keys())
+def test_what_may_not_be_read_is_told(
+    kinds: tuple[Kind, ...], expected: list[str], text: str, cluster: FakeCluster
+) -> None:
+    wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
+    entry = why(forbidden(*kinds)(cluster), "x")
+    assert causes(entry) == expected
+    assert text in entry["unknown"]
+
+
+def test_without_a_right_to_bind_the_webhook_is_not_known(cluster: FakeCluster) -> None:
+    wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
+    api = client(cluster)
+
+    def refuse(_call: Call, _proceed: Proceed) -> None:
+        raise ForbiddenError('cannot create resource "pods/binding" in API group')
+
+    api.on("create", BINDINGS, refuse)
+    entry = why(api, "x")
+    assert causes(entry) == ["quota"]
+    assert "whether the webhook answers: no right to create pods/binding" in entry["unknown"]
+
+
+def test_without_pods_elsewhere_the_nodes_are_judged_by_those_here(cluster: FakeCluster) -> None:
+    wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
+    api = client(cluster)
+
+    def refuse(call: Call, proceed: Proceed) -> Any:
+        if call.options.get("namespace") is None:
+            raise ForbiddenError("pods is forbidden")
+        return proceed()
+
+    api.on("list", PODS, refuse)
+    entry = why(api, "x")
+    assert entry["nodes"]["fit"] == 1
+    words = "pods of other namespaces, which may take more of the nodes: no right to read"
+    assert words in entry["unknown"]
+
+
+# -- workloads -----------------------------------------------------------------------------
+
+
+def owned_by(kind: str, name: str, pod: dict[str, Any]) -> dict[str, Any]:
+    owner = {"apiVersion": "v1", "kind": kind, "name": name, "uid": f"uid-{name}"}
+    pod["metadata"]["ownerReferences"] = [owner]
+    return pod
+
+
+def a_workload(
+    kind: str,
+    name: str,
+    *,
+    replicas: int = 1,
+    owner: str = "",
+    cpu: str = "1",
+    status: Mapping[str, object] | None = None,
+) -> dict[str, Any]:
+    references = [{"kind": "Deployment", "name": owner, "uid": f"uid-{owner}"}] if owner else []
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": f"uid-{name}",
+            "ownerReferences": references,
+        },
+        "spec": {
+            "replicas": replicas,
+            "template": {"spec": {"containers": [a_container(requests={"cpu": cpu})]}},
+        },
+        "status": dict(status or {}),
+    }
+
+
+def an_event(kind: str, name: str, uid: str, reason: str, message: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name}.1", "namespace": NAMESPACE},
+        "involvedObject": {"kind": kind, "name": name, "uid": uid},
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": "2026-05-31T23:59:00Z",
+    }
+
+
+def test_the_first_waiting_pod_of_a_deployment_is_explained(cluster: FakeCluster) -> None:
+    load(cluster, a_workload("Deployment", "web", replicas=3))
+    load(cluster, a_workload("ReplicaSet", "web-7", replicas=3, owner="web"))
+    pods = [owned_by("ReplicaSet", "web-7", a_gated_pod(name, cpu="2")) for name in "abc"]
+    wait_for_quota(cluster, *pods)
+    entry = why(cluster, "web", "deployment")
+    assert entry["kind"] == "Deployment"
+    assert entry["pod"] == "a"
+    assert entry["text"].startswith("Deployment team-a/web: 3 of 3 pods wait, first a: it fits")
+    assert why(cluster, "web-7", "replicaset")["pod"] == "a"
+
+
+def test_a_refused_creation_is_explained_by_the_quota_as_it_is(cluster: FakeCluster) -> None:
+    status = {
+        "conditions": [
+            {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: p1, used: 7"}
+        ]
+    }
+    load(cluster, a_workload("ReplicaSet", "web", status=status))
+    full = {"hard": {"pods": "9"}, "used": {"pods": "9"}}
+    edit(cluster, RESOURCE_QUOTAS, "p1", lambda raw: raw.update(status=full), namespace=NAMESPACE)
+    entry = why(cluster, "web", "replicaset")
+    assert causes(entry) == ["quota"]
+    assert entry["causes"][0]["resources"][0] == {
+        "resource": "pods", "requested": "1", "used": "9", "reserved": "0", "hard": "9",
+        "missing": "1",
+    }  # fmt: skip
+    assert actions(entry) == ["free-quota", "raise-quota"]
+    edit(
+        cluster, RESOURCE_QUOTAS, "p1",
+        lambda raw: raw["status"]["used"].update(pods="8"), namespace=NAMESPACE,
+    )  # fmt: skip
+    entry = why(cluster, "web", "replicaset")
+    assert causes(entry) == [], "there is room by now"
+    assert "the last creation of a pod was refused" in entry["notes"][0]
+
+
+REFUSALS: dict[str, tuple[str, str]] = {
+    "must specify": ("failed quota: p9: must specify limits.cpu for: main", "rule-must-specify"),
+    "no quota": ("insufficient quota to match these scopes: [x]", "rule-priority-class"),
+    "webhook": ('failed calling webhook "shape.deferredquota.io": refused', "webhook-down"),
+    "others": ("pods is forbidden: violates PodSecurity", "not-ours"),
+}
+
+
+@pytest.mark.parametrize(("message", "cause"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_other_refusals_are_told_in_their_words(
+    message: str, cause: str, cluster: FakeCluster
+) -> None:
+    load(cluster, a_workload("StatefulSet", "db"))
+    load(cluster, an_event("StatefulSet", "db", "uid-db", "FailedCreate", message))
+    entry = why(cluster, "db", "statefulset")
+    assert causes(entry) == [cause]
+    assert message in entry["text"]
+
+
+def test_a_limit_range_may_add_what_a_template_does_not_say(cluster: FakeCluster) -> None:
+    quota = a_quota("m", uid="uid-m", hard={"limits.cpu": "1"}, used={"limits.cpu": "0"})
+    quota["metadata"]["annotations"] = {"deferredquota.io/exclude": "true"}  # type: ignore[index]
+    load(cluster, quota, a_workload("ReplicaSet", "web"))
+    count(cluster)
+    assert causes(why(cluster, "web", "replicaset")) == ["rule-must-specify"]
+    load(cluster, {
+        "apiVersion": LIMIT_RANGES.api_version, "kind": LIMIT_RANGES.kind,
+        "metadata": {"name": "defaults", "namespace": NAMESPACE},
+    })  # fmt: skip
+    assert causes(why(cluster, "web", "replicaset")) == []
+
+
+def test_suspended_jobs(cluster: FakeCluster) -> None:
+    cron = {
+        "apiVersion": "batch/v1", "kind": "CronJob",
+        "metadata": {"name": "nightly", "namespace": NAMESPACE, "uid": "uid-nightly"},
+        "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": {
+            "containers": [a_container()]}}}}},
+    }  # fmt: skip
+    load(cluster, a_job(), cron, a_job(name="done", suspend=False, uid="uid-done", status={
+        "conditions": [{"type": "Complete", "status": "True"}]}))  # fmt: skip
+    for kind, name in (("job", "train"), ("cronjob", "nightly")):
+        entry = why(cluster, name, kind)
+        assert causes(entry) == ["job-suspended"]
+        assert actions(entry) == ["resume-job"]
+    done = why(cluster, "done", "job")
+    assert (causes(done), done["text"]) == ([], "Job team-a/done: it has ended")
+
+
+def test_workloads_that_run_or_want_nothing(cluster: FakeCluster) -> None:
+    load(cluster, a_workload("StatefulSet", "db", replicas=0))
+    load(cluster, a_workload("DaemonSet", "agent", status={"desiredNumberScheduled": 1}))
+    running = a_pod(
+        name="agent-1", uid="uid-agent-1", node="node-1", requests={"cpu": "1"},
+        status={"phase": "Running"},
+    )  # fmt: skip
+    wait_for_quota(cluster, owned_by("DaemonSet", "agent", running))
+    assert why(cluster, "db", "statefulset")["text"].endswith(": it asks for no pods")
+    assert causes(why(cluster, "agent", "daemonset")) == ["already-running"]
+
+
+# -- the command ---------------------------------------------------------------------------
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(cli, ["explain", *args])
+
+
+@pytest.fixture
+def snapshot(cluster: FakeCluster, tmp_path: Path) -> Path:
+    """What kubectl would print of a namespace where `x` waits."""
+    wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
+    api = FakeClient(cluster)
+    lead = {"spec": {"renewTime": utc_now()}}
+    api.patch(LEASES, LEADER_LEASE, lead, namespace=DEFAULT_NAMESPACE)
+    kinds = (NAMESPACES, RESOURCE_QUOTAS, PODS, NODES, LEASES, QUOTA_LEDGERS)
+    path = tmp_path / "cluster.yaml"
+    objects = [one for kind in kinds for one in api.list(kind).items]
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": objects}))
+    return path
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_a_snapshot_is_explained(snapshot: Path, output: str) -> None:
+    ran = run("pod", "x", "-n", NAMESPACE, "--snapshot", str(snapshot), "-o", output)
+    assert ran.exit_code == ExitCode.OK, ran.output
+    entry = json.loads(ran.stdout) if output == "json" else yaml.safe_load(ran.stdout)
+    assert list(schema_errors(entry, SCHEMA)) == []
+    assert causes(entry) == ["quota"]
+    assert entry["unknown"] == ["a snapshot does not show whether the webhook answers"]
+
+
+def test_the_text_names_numbers_and_actions(snapshot: Path) -> None:
+    ran = run("pod", "x", "-n", NAMESPACE, "--snapshot", str(snapshot))
+    assert ran.stdout.startswith("Pod team-a/x: exceeded quota: p1, requested: requests.cpu=4")
+    for line in (
+        "p1     requests.cpu          4     1         0     4        1",
+        "team-a     web-1  starting  requests.cpu=1",
+        "1 of 1 nodes fit; best: node-1",
+        "  free-quota: free 1 requests.cpu of quota p1",
+    ):
+        assert line in ran.stdout
+
+
+def test_a_name_that_is_not_there_ends_with_1(snapshot: Path) -> None:
+    ran = run("pod", "nope", "-n", NAMESPACE, "--snapshot", str(snapshot))
+    assert ran.exit_code == ExitCode.FINDINGS
+    assert "Pod team-a/nope does not exist" in ran.stderr
+
+
+def test_wrong_usage_ends_with_2(snapshot: Path, tmp_path: Path) -> None:
+    assert run("pods", "x").exit_code == ExitCode.BAD_INPUT
+    watched = run("pod", "x", "--watch", "--snapshot", str(snapshot))
+    assert watched.exit_code == ExitCode.BAD_INPUT
+    torn = tmp_path / "torn.yaml"
+    torn.write_text(snapshot.read_text()[:700])
+    assert run("pod", "x", "--snapshot", str(torn)).exit_code == ExitCode.BAD_INPUT
+
+
+def test_control_characters_are_escaped(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = a_gated_pod("x")
+    pod["status"] = {
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "\x1b[31mred\nline",
+            }
+        ]
+    }
+    wait_for_quota(cluster, pod)
+    print_explanation(explain(client(cluster), Target(PODS, NAMESPACE, "x"), options()), "text")
+    assert "\x1b[31mred" not in capsys.readouterr().out
+
+
+def test_watching_ends_when_it_runs_and_tells_a_new_pod_of_the_name(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
+
+    def turns() -> Iterator[None]:
+        remove(cluster, PODS, "web-1", namespace=NAMESPACE)
+        count(cluster)
+        yield
+        remove(cluster, PODS, "x", namespace=NAMESPACE)
+        load(cluster, a_pod(name="x", uid="uid-2", node="node-1", status={"phase": "Running"}))
+        yield
+
+    steps = turns()
+    given = ExplainOptions(now=lambda: NOW, sleep=lambda _: next(steps))
+    target = Target(PODS, NAMESPACE, "x")
+    assert watch(client(cluster), target, given, "text") == ExitCode.OK
+    out = capsys.readouterr().out
+    order = [
+        out.index(words)
+        for words in ("exceeded quota", "it fits", "made anew", "has node node-1 and runs")
+    ]
+    assert order == sorted(order)
+
+
+def test_watching_ends_when_it_is_gone(cluster: FakeCluster) -> None:
+    wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
+
+    def delete(_: float) -> None:
+        remove(cluster, PODS, "x", namespace=NAMESPACE)
+
+    given = ExplainOptions(now=lambda: NOW, sleep=delete)
+    with pytest.raises(CommandError, match="does not exist"):
+        watch(client(cluster), Target(PODS, NAMESPACE, "x"), given, "json")
+
+
+def test_the_schema_names_every_word() -> None:
+    def words(*path: str) -> set[str | None]:
+        node = SCHEMA["properties"]
+        for name in path:
+            node = node[name]
+        return set(node["enum"])
+
+    assert words("cause") == {*map(str, CauseKind), None}
+    assert words("causes", "items", "properties", "cause") == {*map(str, CauseKind)}
+    assert words("unblock", "items", "properties", "action") == {*map(str, Action)}
+    assert words("who", "items", "properties", "state") == {*map(str, ConsumerState)}

@@ -1,0 +1,77 @@
+"""Options and help of `explain`.
+
+Nothing is imported here that the body needs: help and usage errors do not wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from webhook.cli.exit_codes import ExitCode
+from webhook.cli.options import (
+    FORMATS,
+    Command,
+    cluster_options,
+    installed_config_option,
+    output_option,
+    snapshot_option,
+)
+
+_KINDS = ("pod", "job", "deployment", "statefulset", "replicaset", "daemonset", "cronjob")
+
+
+@click.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  deferred-quota explain pod web-1 -n team-a
+  deferred-quota explain job train -n team-a -o json
+  deferred-quota explain deployment web -n team-a --watch
+  kubectl get ns,quota,pods,nodes,leases,ql,cdq -A -o yaml > cluster.yaml
+  deferred-quota explain pod web-1 -n team-a --snapshot cluster.yaml
+
+\b
+Exit status: 0 explained, 1 there is no such object, or it may not be read,
+4 the cluster does not answer.
+""",
+)
+@click.argument("kind", type=click.Choice(_KINDS), metavar="KIND")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Namespace of the object.",
+)
+@click.option(
+    "--watch",
+    "watches",
+    is_flag=True,
+    help="Look every two seconds, and print the answer whenever it changes, until it runs.",
+)
+@cluster_options
+@snapshot_option
+@click.option(
+    "--system-namespace",
+    metavar="NAME",
+    help="Namespace of the installation; else the one that the webhook's registration names.",
+)
+@installed_config_option
+@output_option(*FORMATS)
+def explain(**options: Any) -> ExitCode:
+    """Say why a pod, or a workload, is pending, and what would unblock it.
+
+    KIND is pod, job, deployment, statefulset, replicaset, daemonset or cronjob.
+
+    Every cause that holds now is listed, first what has to change first: quotas with their numbers
+    and the pods that take most of them, the pod that it waits behind and its place, rules, gates of
+    others, the controller, the webhook and the scheduler. Numbers are those of the ledger and of
+    the pods now, never of a condition. Changes nothing: it reads, and tries the bind of a pod that
+    does not exist, by a dry run.
+    """
+    from webhook.cli.explain import run  # noqa: PLC0415 - help must not wait for it
+
+    return run(**options)

@@ -1,0 +1,97 @@
+"""`deferred-quota explain`: why a pod, or a workload, is pending."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from webhook.cli.cluster_context import configuration_of
+from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_cluster
+from webhook.cli.exit_codes import ExitCode, InputError
+from webhook.cli.printing.explanation_report import print_explanation
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import ClusterApi
+from webhook.operations.deployments import system_namespace_of
+from webhook.operations.explain.explaining import KINDS, NotThereError, Target, explain
+from webhook.operations.explain.session import ExplainOptions
+from webhook.quota.explaining.values import CauseKind, Explanation
+
+_WATCH_SECONDS = 2.0
+_SETTLED = frozenset({CauseKind.ALREADY_RUNNING})
+
+
+def run(  # noqa: PLR0913, PLR0917 - one for each option
+    kind: str,
+    name: str,
+    namespace: str,
+    watches: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    snapshots: tuple[Path, ...],
+    system_namespace: str | None,
+    config: Path | None,
+    output: str,
+) -> ExitCode:
+    """Explain why an object is pending."""
+    if snapshots and watches:
+        raise click.UsageError("--watch follows a cluster; a snapshot does not change")
+    target = Target(KINDS[kind], namespace, name)
+    if snapshots:
+        with snapshot_cluster(snapshots) as api:
+            options = _options(api, system_namespace, config, is_offline=True)
+            return explain_and_print(api, target, options, output)
+    with live_cluster(kubeconfig, context) as api:
+        options = _options(api, system_namespace, config)
+        if watches:
+            return watch(api, target, options, output)
+        return explain_and_print(api, target, options, output)
+
+
+def _options(
+    api: ClusterApi,
+    system_namespace: str | None,
+    config: Path | None,
+    *,
+    is_offline: bool = False,
+) -> ExplainOptions:
+    place = system_namespace or system_namespace_of(api)
+    return ExplainOptions(configuration_of(api, config, place), place, is_offline)
+
+
+def explain_and_print(
+    api: ClusterApi, target: Target, options: ExplainOptions, output: str
+) -> ExitCode:
+    """Explain an object of a cluster and print the answer."""
+    print_explanation(_explained(api, target, options), output)
+    return ExitCode.OK
+
+
+def _explained(api: ClusterApi, target: Target, options: ExplainOptions) -> Explanation:
+    try:
+        return explain(api, target, options)
+    except NotThereError as err:
+        raise RefusedError(str(err)) from err
+    except InvalidFieldError as err:
+        where = f"{target.kind.kind} {target.namespace}/{target.name}"
+        raise InputError(f"{where}: {err}") from err
+
+
+def watch(api: ClusterApi, target: Target, options: ExplainOptions, output: str) -> ExitCode:
+    """Print an answer whenever it changes, until the object runs or is gone."""
+    before: Explanation | None = None
+    while True:
+        explained = _explained(api, target, options)
+        if before is None or (explained.text, explained.uid) != (before.text, before.uid):
+            if before is not None and output == "text":
+                click.echo(_since(before, explained))
+            print_explanation(explained, output)
+            before = explained
+        if explained.cause in _SETTLED:
+            return ExitCode.OK
+        options.sleep(_WATCH_SECONDS)
+
+
+def _since(before: Explanation, explained: Explanation) -> str:
+    is_anew = explained.kind == "Pod" and before.uid != explained.uid
+    return f"\n{explained.kind} {explained.name} was made anew" if is_anew else ""

@@ -1,0 +1,156 @@
+"""Explain one object of a cluster or of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    EVENTS,
+    JOBS,
+    PODS,
+    ClusterApi,
+    Kind,
+    NotFoundError,
+    Object,
+    kind_of,
+)
+from webhook.operations.explain.namespaces import Inside, read_namespace
+from webhook.operations.explain.nodes import judged_nodes
+from webhook.operations.explain.session import ExplainOptions, Session
+from webhook.operations.explain.workloads import OwnedPods, read_workload
+from webhook.operations.reading import read_all
+from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.explaining.facts import PodFacts, pod_facts
+from webhook.quota.explaining.pods import explain_pod
+from webhook.quota.explaining.values import Explanation
+from webhook.quota.explaining.workloads import explain_workload
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "pod": PODS,
+    "job": JOBS,
+    "cronjob": kind_of("batch/v1", "CronJob", namespaced=True),
+    **{
+        kind.lower(): kind_of("apps/v1", kind, namespaced=True)
+        for kind in ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet")
+    },
+}
+"""Word of the command line → kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The object to explain."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+
+class NotThereError(Exception):
+    """There is no such object; the text has what is left of it."""
+
+
+def explain(api: ClusterApi, target: Target, options: ExplainOptions) -> Explanation:
+    """Return why an object is pending.
+
+    Raises:
+        NotThereError: It does not exist.
+        ApiError: The cluster does not answer, or the object may not be read.
+        InvalidFieldError: The object cannot be read.
+    """
+    session = Session(api, options)
+    try:
+        raw = api.get(target.kind, target.name, namespace=target.namespace)
+    except NotFoundError as err:
+        raise NotThereError(_gone(session, target)) from err
+    inside = read_namespace(session, target.namespace)
+    if target.kind == PODS:
+        subject = _subject(inside, raw)
+        anew = tuple(_anew(session, target, subject))  # first: it notes what may not be read
+        explained = _explained(session, inside, subject, raw)
+        return replace(explained, notes=(*explained.notes, *anew))
+    owned = read_workload(session, target.kind, raw, inside)
+    waiting = _waiting(owned)
+    raws = {FieldReader(one).child("metadata").text("uid"): one for one in inside.pods}
+    first = None
+    if waiting:
+        first = _explained(session, inside, waiting[0], raws[waiting[0].pod.uid])
+    facts = replace(inside.facts, unknown=tuple(session.unknown))
+    return explain_workload(owned.facts, facts, first, len(waiting))
+
+
+def _subject(inside: Inside, raw: Object) -> PodFacts:
+    """Return the pod as it was listed; as it was read where pods may not be listed."""
+    subject = pod_facts(raw)
+    listed = (one for one in inside.facts.pods if one.pod.uid == subject.pod.uid)
+    return next(listed, subject)
+
+
+def _explained(session: Session, inside: Inside, subject: PodFacts, raw: Object) -> Explanation:
+    pod = subject.pod
+    is_open = not (pod.is_assigned or pod.is_deleting or is_terminal(pod))
+    nodes = judged_nodes(session, inside, raw) if is_open else None
+    there = replace(inside.facts, unknown=tuple(session.unknown))
+    return explain_pod(subject, there, nodes)
+
+
+def _waiting(owned: OwnedPods) -> Sequence[PodFacts]:
+    """Return the pods of a workload that do not run: those without a node first, as they queue."""
+    waiting = [
+        one for one in owned.pods if not (is_terminal(one.pod) or one.pod.is_deleting or _runs(one))
+    ]
+    return sorted(waiting, key=_queue_order)
+
+
+def _runs(one: PodFacts) -> bool:
+    return one.pod.phase == "Running" and (one.is_ready or not one.trouble)
+
+
+def _queue_order(one: PodFacts) -> tuple[bool, int, str, int, str]:
+    pod = one.pod
+    return pod.is_assigned, -(pod.priority or 0), str(pod.created), one.place, pod.name
+
+
+def _gone(session: Session, target: Target) -> str:
+    """Return that there is no such object, and its last event."""
+    where = f"{target.kind.kind} {target.namespace}/{target.name}"
+    last = max(
+        _events(session, target), key=lambda event: event.text("lastTimestamp"), default=None
+    )
+    if last is None:
+        return f"{where} does not exist"
+    words = f"{last.text('reason')}: {last.text('message')}"
+    return f"{where} does not exist any more; last event, of {last.text('lastTimestamp')}: {words}"
+
+
+def _anew(session: Session, target: Target, subject: PodFacts) -> Iterator[str]:
+    """Yield that a former pod of the name is gone."""
+    uids = {event.child("involvedObject").text("uid") for event in _events(session, target)}
+    if uids - {subject.pod.uid, ""}:
+        created = subject.pod.created
+        since = "" if created is None else f", created at {created:%Y-%m-%dT%H:%M:%SZ}"
+        yield (
+            f"another pod of this name is gone; this answer is about that of uid"
+            f" {subject.pod.uid}{since}"
+        )
+
+
+def _events(session: Session, target: Target) -> Iterator[FieldReader]:
+    none: list[Object] = []
+    raws = session.read(
+        lambda: read_all(session.api, EVENTS, lambda raw: raw, namespace=target.namespace),
+        none,
+        f"the events of namespace {target.namespace}",
+    )
+    for raw in raws:
+        try:
+            event = FieldReader(raw)
+            about = event.child("involvedObject")
+            if (about.text("kind"), about.text("name")) == (target.kind.kind, target.name):
+                yield event
+        except InvalidFieldError:
+            continue

@@ -1,0 +1,305 @@
+"""One namespace at one moment: its quotas, pods and ledger, and who else shares its quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from webhook.jsonfields.fields import InvalidFieldError, timestamp
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    NotFoundError,
+    Object,
+)
+from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, shared_quotas
+from webhook.operations.counting import taken_at_bind
+from webhook.operations.explain.parts import controller_part, webhook_part
+from webhook.operations.explain.session import Session
+from webhook.operations.reading import name_of, parted, read_all, read_quota
+from webhook.operations.server_time import server_time
+from webhook.policy import compile_policy, queue_policy
+from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.charging.scopes import ScopeError
+from webhook.quota.explaining.facts import Health, NamespaceFacts, PodFacts, pod_facts
+from webhook.quota.ledger.ledger import OPTED_OUT, Ledger, check_observed, reserved_by
+from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.queue.queued_pods import QueueCriteria
+from webhook.quota.shared.cluster_quotas import ClusterQuota, ledger_name
+from webhook.quota.shared.escrow import Shared, beside, open_to
+from webhook.state.ledgers import LEDGER_NAME, read_ledger
+from webhook.state.well_known import (
+    AUTO_GATING,
+    DEFERRED_MODE,
+    MODE_LABEL,
+    SCHEDULING_GATE,
+    gating_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A namespace as it was read.
+
+    Attributes:
+        facts: What explanations are made of.
+        quotas: Its quotas as the API server's own check sees them.
+        pods: Its pods as they are stored.
+        nodes: The nodes of the cluster; None where they are not known.
+    """
+
+    facts: NamespaceFacts
+    quotas: tuple[ResourceQuota, ...] = ()
+    pods: tuple[Object, ...] = ()
+    nodes: tuple[Object, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    values: Mapping[str, str]
+    is_known: bool
+
+
+def read_namespace(session: Session, namespace: str) -> Inside:
+    """Read a namespace, the pods before the ledger.
+
+    A pod that is released in between then has its reservation in the ledger.
+
+    Raises:
+        ApiError: The cluster does not answer.
+    """
+    labels = _labels(session, namespace)
+    raws = _pods(session, namespace)
+    pods = tuple(_pod_facts(session, raws))
+    quotas = _quotas(session, namespace)
+    shared = _shared(session, namespace, labels)
+    version = session.read(lambda: _ledger(session, namespace), None, "the quota ledger")
+    nodes = _nodes(session)
+    moment = _newest(session, raws) if session.options.is_offline else session.options.now()
+    facts = NamespaceFacts(
+        namespace,
+        gate=SCHEDULING_GATE,
+        pods=pods,
+        node_names=None if nodes is None else frozenset(map(_name, nodes)),
+        max_reservations=session.options.configuration.limits.reservations_per_namespace,
+        now=moment,
+    )
+    if _is_deferred(session, namespace, labels, version):
+        facts = _deferred(session, replace(facts, is_deferred=True), labels, (quotas, shared))
+        facts = _decided_by(session, facts, version, shared)
+    elif any(SCHEDULING_GATE in one.pod.scheduling_gates for one in pods):
+        facts = replace(facts, controller=controller_part(session, moment))
+    return Inside(replace(facts, unknown=tuple(session.unknown)), quotas, raws, nodes)
+
+
+def _labels(session: Session, namespace: str) -> _Labels:
+    unread = _Labels({}, is_known=False)
+
+    def read() -> _Labels:
+        raw = session.api.get(NAMESPACES, namespace)
+        return _Labels(FieldReader(raw).child("metadata").string_map("labels"), is_known=True)
+
+    return session.read(read, unread, f"the labels of namespace {namespace}")
+
+
+def _is_deferred(session: Session, namespace: str, labels: _Labels, ledger: Ledger | None) -> bool:
+    configuration = session.options.configuration
+    exempt = {*configuration.exempt_namespaces, session.options.system_namespace}
+    if namespace in exempt:
+        return False
+    if labels.is_known:
+        return labels.values.get(MODE_LABEL) == DEFERRED_MODE
+    if ledger is None:
+        return False
+    return not any(one.reason == OPTED_OUT for one in ledger.conditions)
+
+
+def _pods(session: Session, namespace: str) -> tuple[Object, ...]:
+    def read() -> tuple[Object, ...]:
+        return tuple(read_all(session.api, PODS, lambda raw: raw, namespace=namespace))
+
+    return session.read(read, (), f"the pods of namespace {namespace}")
+
+
+def _pod_facts(session: Session, raws: Iterable[Object]) -> Iterator[PodFacts]:
+    for raw in raws:
+        try:
+            yield pod_facts(raw)
+        except InvalidFieldError as err:
+            session.unknown.append(f"pod {name_of(raw)}: {err}")
+
+
+def _quotas(session: Session, namespace: str) -> tuple[ResourceQuota, ...]:
+    found, odd = parted(
+        session.read(
+            lambda: read_all(session.api, RESOURCE_QUOTAS, read_quota, namespace=namespace),
+            [],
+            f"the quotas of namespace {namespace}",
+        ),
+        ResourceQuota,
+    )
+    session.unknown.extend(odd)
+    return tuple(sorted(found, key=lambda quota: quota.name))
+
+
+def _shared(session: Session, namespace: str, labels: _Labels) -> tuple[SharedQuota, ...]:
+    none: tuple[SharedQuota, ...] = ()
+    every = session.read(lambda: shared_quotas(session.api), none, "cluster quotas")
+    return tuple(concerning(every, namespace, labels.values))
+
+
+def _ledger(session: Session, namespace: str) -> Ledger | None:
+    try:
+        raw = session.api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+    except NotFoundError:
+        return None
+    return read_ledger(raw).ledger
+
+
+def _nodes(session: Session) -> tuple[Object, ...] | None:
+    """Return the nodes; None where they may not be listed, or a snapshot has none."""
+
+    def read() -> tuple[Object, ...] | None:
+        return tuple(read_all(session.api, NODES, lambda raw: raw))
+
+    found = session.read(read, None, "nodes")
+    if session.options.is_offline and not found:
+        session.unknown.append("nodes: the snapshot has none")
+        return None
+    return found
+
+
+def _name(raw: Object) -> str:
+    return FieldReader(raw).child("metadata").text("name")
+
+
+def _deferred(
+    session: Session,
+    facts: NamespaceFacts,
+    labels: _Labels,
+    limits: tuple[tuple[ResourceQuota, ...], tuple[SharedQuota, ...]],
+) -> NamespaceFacts:
+    """Add what pods of a namespace are judged by that defers its quotas."""
+    configuration = session.options.configuration
+    policy = compile_policy(configuration, system_namespace=session.options.system_namespace)
+    quotas, shared = limits
+    every = (*quotas, *quotas_of(shared))
+    deferred = deferred_quotas(
+        every, policy.deferred_keys, holds_terminating=policy.holds_terminating
+    )
+    unreadable = tuple(
+        f"{one.subject}: {one.spec.fault}"
+        for one in shared
+        if not isinstance(one.spec, ClusterQuota)
+    )
+    rules = queue_policy(configuration, policy)
+    gating = gating_of(labels.values, configuration.gating)
+    attempts = [one.attempt for one in facts.pods if one.attempt]
+    webhook = webhook_part(session, facts.name, attempts)
+    controller = controller_part(session, facts.now)
+    session.unknown.extend(
+        part.detail for part in (webhook, controller) if part.health is Health.UNKNOWN
+    )
+    return replace(
+        facts,
+        keeps_room=gating == AUTO_GATING,
+        criteria=QueueCriteria(deferred, every, unreadable, rules),
+        webhook=webhook,
+        controller=controller,
+    )
+
+
+def _decided_by(
+    session: Session, facts: NamespaceFacts, ledger: Ledger | None, shared: Iterable[SharedQuota]
+) -> NamespaceFacts:
+    """Add the ledger that decides, if it has counted the quotas as they are."""
+    criteria = facts.criteria
+    quotas = NamespaceQuotas((), frozenset()) if criteria is None else criteria.quotas
+    undecided = check_observed(ledger, quotas.observed)
+    if undecided is not None or ledger is None:
+        return replace(facts, uncounted="" if undecided is None else undecided.message)
+    known = {
+        ledger_name(one.spec.name): Shared(one.spec, one.grants)
+        for one in shared
+        if isinstance(one.spec, ClusterQuota)
+    }
+    closed = [
+        name
+        for name, one in known.items()
+        if name in ledger.accounts and not open_to(facts.name, ledger.accounts[name], one)
+    ]
+    if closed:
+        text = f"the namespaces that share a quota are being counted: {', '.join(closed)}"
+        return replace(facts, uncounted=text)
+    stored = beside(ledger, facts.name, known)
+    holdings = {
+        name: {place: held for place, held in one.grants.namespaces.items() if place != facts.name}
+        for name, one in known.items()
+        if name in ledger.accounts
+    }
+    facts = replace(facts, ledger=stored, holdings=holdings)
+    if facts.controller.health is not Health.DOWN:
+        return facts
+    return replace(facts, ledger=_recounted(session, facts, stored, quotas), stored=stored)
+
+
+def _recounted(
+    session: Session, facts: NamespaceFacts, ledger: Ledger, quotas: NamespaceQuotas
+) -> Ledger:
+    """Return the ledger with `used` counted from the pods as they are, as a leader would."""
+    pods = [one.pod for one in facts.pods]
+    is_deleting = any(pod.is_deleting for pod in pods)
+    now = facts.now if session.options.is_offline else None
+    if is_deleting and not session.options.is_offline:
+        now = server_time(session.api, facts.name)
+    waiting = {pod.uid for pod in pods if not pod.is_assigned}
+    reservations = {uid: one for uid, one in ledger.reservations.items() if uid in waiting}
+    reserved = reserved_by(reservations.values())
+    accounts = dict(ledger.accounts)
+    for quota in quotas.quotas:
+        try:
+            used = taken_at_bind(quota, pods, now=now).most
+        except ScopeError:
+            continue
+        account = accounts[quota.name]
+        accounts[quota.name] = replace(account, used=used, reserved=reserved.get(quota.name, {}))
+    return replace(ledger, accounts=accounts, reservations=reservations)
+
+
+def _newest(session: Session, raws: Iterable[Object]) -> datetime | None:
+    """Return the newest moment in a snapshot: the time at which it was taken, or a little before.
+
+    Leases of nodes and of the control plane are renewed every few seconds.
+    """
+    leases = read_all(session.api, LEASES, lambda raw: raw)
+    times = [moment for raw in (*leases, *raws) for moment in _times(raw)]
+    return max(times, default=None)
+
+
+def _times(raw: Object) -> Iterator[datetime]:
+    metadata, spec, status = (_mapping(raw.get(part)) for part in ("metadata", "spec", "status"))
+    texts = [metadata.get("creationTimestamp"), spec.get("renewTime")]
+    for holder, part, name in (
+        (metadata, "managedFields", "time"),
+        (status, "conditions", "lastTransitionTime"),
+    ):
+        items = holder.get(part)
+        listed = items if isinstance(items, list) else ()
+        texts += [_mapping(item).get(name) for item in listed]
+    for text in texts:
+        try:
+            moment = timestamp(text, "")
+        except InvalidFieldError:
+            continue
+        if moment is not None:
+            yield moment
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}

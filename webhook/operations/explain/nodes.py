@@ -1,0 +1,68 @@
+"""The nodes of a cluster, and all that decides where a pod fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import NAMESPACES, PODS, Kind, Object, kind_of
+from webhook.operations.explain.namespaces import Inside
+from webhook.operations.explain.session import Session
+from webhook.operations.reading import read_all
+from webhook.quota.explaining.node_causes import NodeAnswer, node_answer
+from webhook.quota.nodes.fitting import judge_nodes
+from webhook.quota.nodes.model import NodeView
+
+_ASSIGNED = "spec.nodeName!="
+_CLAIMS = kind_of("v1", "PersistentVolumeClaim", namespaced=True)
+_VOLUMES = kind_of("v1", "PersistentVolume", namespaced=False)
+_STORAGE_CLASSES = kind_of("storage.k8s.io/v1", "StorageClass", namespaced=False)
+
+
+def judged_nodes(session: Session, inside: Inside, raw: Object) -> NodeAnswer | None:
+    """Return what the nodes mean for a pod without one; None where they are not known.
+
+    Raises:
+        ApiError: The cluster does not answer.
+    """
+    if inside.nodes is None:
+        return None
+    spec = FieldReader(raw).child("spec")
+    has_volumes = any(
+        one.has("persistentVolumeClaim") or one.has("ephemeral") for one in spec.children("volumes")
+    )
+    affinity = spec.child("affinity")
+    has_affinity = affinity.has("podAffinity") or affinity.has("podAntiAffinity")
+    view = NodeView(
+        inside.nodes,
+        _pods(session, inside),
+        claims=_all(session, _CLAIMS, inside.facts.name) if has_volumes else None,
+        volumes=_all(session, _VOLUMES) if has_volumes else None,
+        storage_classes=_all(session, _STORAGE_CLASSES) if has_volumes else None,
+        namespaces=_all(session, NAMESPACES) if has_affinity else None,
+    )
+    try:
+        return node_answer(judge_nodes(raw, view), has_selector=spec.has("nodeSelector"))
+    except InvalidFieldError as err:
+        session.unknown.append(f"nodes: {err}")
+        return None
+
+
+def _pods(session: Session, inside: Inside) -> Sequence[Object]:
+    """Return the pods that have a node; those of the namespace where the others are not known."""
+    what = "pods of other namespaces, which may take more of the nodes"
+    unread: list[Object] | None = None
+    found = session.read(
+        lambda: read_all(session.api, PODS, lambda raw: raw, field_selector=_ASSIGNED), unread, what
+    )
+    return inside.pods if found is None else found
+
+
+def _all(session: Session, kind: Kind, namespace: str | None = None) -> Sequence[Object] | None:
+    unread: list[Object] | None = None
+    return session.read(
+        lambda: read_all(session.api, kind, lambda raw: raw, namespace=namespace),
+        unread,
+        kind.plural,
+    )

@@ -1,0 +1,170 @@
+"""Causes that lie in the nodes, from what the scheduler's filters make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.explaining.values import (
+    Action,
+    CauseKind,
+    NodeScore,
+    NodeSummary,
+    PendingCause,
+    Shortage,
+    Unblock,
+)
+from webhook.quota.nodes.fitting import NodeRejection, NodeVerdicts
+
+_BEST: Final = 3
+_TOO_MANY_PODS: Final = "Too many pods"
+_BY_FILTER: Final[Mapping[str, CauseKind]] = {
+    "NodeUnschedulable": CauseKind.TAINT,
+    "TaintToleration": CauseKind.TAINT,
+    "NodeName": CauseKind.NODE_SELECTOR,
+    "NodePorts": CauseKind.PORTS,
+    "NodeResourcesFit": CauseKind.NODE_CAPACITY,
+    "PodTopologySpread": CauseKind.TOPOLOGY_SPREAD,
+    "InterPodAffinity": CauseKind.POD_AFFINITY,
+}
+_ACTIONS: Final[Mapping[CauseKind, tuple[tuple[Action, str], ...]]] = {
+    CauseKind.TAINT: (
+        (Action.ADD_TOLERATION, "create the pod with a toleration of the nodes' taints"),
+    ),
+    CauseKind.NODE_SELECTOR: (
+        (Action.LABEL_NODE, "give a node the labels of the pod's nodeSelector"),
+        (Action.CHANGE_SELECTOR, "create the pod with another nodeSelector"),
+    ),
+    CauseKind.NODE_AFFINITY: (
+        (Action.LABEL_NODE, "give a node the labels that the pod's node affinity requires"),
+        (Action.CHANGE_AFFINITY, "create the pod with another node affinity"),
+    ),
+    CauseKind.POD_AFFINITY: (
+        (Action.CHANGE_AFFINITY, "create the pod with another pod affinity or anti-affinity"),
+        (Action.ADD_NODE, "add a node where its pod affinity holds"),
+    ),
+    CauseKind.TOPOLOGY_SPREAD: (
+        (Action.ADD_NODE, "add a node in the domain with the fewest pods"),
+        (Action.FREE_NODE, "make room in the domain with the fewest pods"),
+    ),
+    CauseKind.PORTS: (
+        (Action.CHANGE_PORTS, "create the pod with another hostPort, or with none"),
+        (Action.ADD_NODE, "add a node where the port is free"),
+    ),
+    CauseKind.POD_COUNT: (
+        (Action.FREE_NODE, "end a pod of a full node"),
+        (Action.ADD_NODE, "add a node"),
+    ),
+    CauseKind.VOLUME_UNBOUND: (
+        (Action.PROVIDE_VOLUME, "provide the claims and volumes that the pod names"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """The nodes, what of them keeps a pod, and what would change that."""
+
+    summary: NodeSummary
+    causes: tuple[PendingCause, ...] = ()
+    actions: tuple[Unblock, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def node_answer(verdicts: NodeVerdicts, *, has_selector: bool) -> NodeAnswer:
+    """Return what verdicts about nodes mean for a pod; nodes are no cause while one fits.
+
+    Args:
+        verdicts: What the scheduler's filters make of every node.
+        has_selector: Whether the pod has a `nodeSelector`.
+    """
+    by_kind: dict[CauseKind, list[NodeRejection]] = {}
+    for one in verdicts.rejected:
+        for kind in _kinds(one, has_selector):
+            by_kind.setdefault(kind, []).append(one)
+    ordered = sorted(by_kind.items(), key=lambda item: -len(item[1]))
+    best = tuple(NodeScore(one.name, one.score) for one in verdicts.fits[:_BEST])
+    reasons = {kind: len(rejected) for kind, rejected in ordered}
+    summary = NodeSummary(verdicts.total, len(verdicts.fits), reasons, best)
+    unknown = tuple(f"nodes are not judged by: {what}" for what in verdicts.unknown)
+    if verdicts.fits:
+        return NodeAnswer(summary, unknown=unknown)
+    causes = [_cause(kind, rejected, verdicts) for kind, rejected in ordered]
+    if not verdicts.total:
+        causes = [PendingCause(CauseKind.NODE_CAPACITY, "there are no nodes")]
+    actions = [action for kind, rejected in ordered for action in _actions(kind, rejected)]
+    if not verdicts.total:
+        actions = [Unblock(Action.ADD_NODE, "add a node")]
+    return NodeAnswer(summary, tuple(causes), tuple(actions), unknown)
+
+
+def _kinds(rejection: NodeRejection, has_selector: bool) -> Iterator[CauseKind]:
+    kind = _BY_FILTER.get(rejection.filter, CauseKind.VOLUME_UNBOUND)
+    if rejection.filter == "NodeAffinity":
+        kind = CauseKind.NODE_SELECTOR if has_selector else CauseKind.NODE_AFFINITY
+    if kind is not CauseKind.NODE_CAPACITY:
+        yield kind
+        return
+    if _TOO_MANY_PODS in rejection.reasons:
+        yield CauseKind.POD_COUNT
+    if rejection.reasons != (_TOO_MANY_PODS,):
+        yield kind
+
+
+def _cause(kind: CauseKind, rejected: list[NodeRejection], verdicts: NodeVerdicts) -> PendingCause:
+    words = dict.fromkeys(reason for one in rejected for reason in one.reasons)
+    text = f"{len(rejected)} of {verdicts.total} nodes: {', '.join(words)}"
+    first = f"no node fits: {verdicts.message()}"
+    is_all = len(rejected) == verdicts.total
+    nearest = _nearest(rejected) if kind is CauseKind.NODE_CAPACITY else None
+    return PendingCause(
+        kind,
+        first if is_all and len(words) == 1 else f"no node fits: {text}",
+        shortages=() if nearest is None else _shortages(nearest),
+    )
+
+
+def _nearest(rejected: list[NodeRejection]) -> NodeRejection:
+    """Return the node that lacks the least: the fewest resources, of these the smallest part."""
+    return min(rejected, key=lambda one: (len(one.shortages), _lacking(one), one.node))
+
+
+def _lacking(rejection: NodeRejection) -> float:
+    return sum(one.missing.nano / max(1, one.requested.nano) for one in rejection.shortages)
+
+
+def _shortages(rejection: NodeRejection) -> tuple[Shortage, ...]:
+    return tuple(
+        Shortage(one.resource, one.requested, one.used, ZERO, one.allocatable)
+        for one in rejection.shortages
+    )
+
+
+def _actions(kind: CauseKind, rejected: list[NodeRejection]) -> Iterator[Unblock]:
+    if kind is CauseKind.NODE_CAPACITY:
+        yield from _more_capacity(_nearest(rejected))
+        return
+    if kind is CauseKind.TAINT:
+        cordoned = [one.node for one in rejected if one.filter == "NodeUnschedulable"]
+        if cordoned:
+            yield Unblock(Action.UNCORDON, f"kubectl uncordon {cordoned[0]}")
+        if len(cordoned) == len(rejected):
+            return
+    for action, text in _ACTIONS[kind]:
+        yield Unblock(action, text)
+
+
+def _more_capacity(nearest: NodeRejection) -> Iterator[Unblock]:
+    for one in nearest.shortages:
+        if one.used >= one.missing:
+            text = (
+                f"free {one.missing} {one.resource} on node {nearest.node}, which lacks the least"
+            )
+            yield Unblock(Action.FREE_NODE, text, resource=one.resource, amount=one.missing)
+        if one.requested > one.missing:
+            text = f"request {one.missing} less of {one.resource} for node {nearest.node}"
+            yield Unblock(Action.SHRINK_POD, text, resource=one.resource, amount=one.missing)
+        text = f"add a node with {one.requested} free {one.resource}"
+        yield Unblock(Action.ADD_NODE, text, resource=one.resource, amount=one.requested)

@@ -1,0 +1,137 @@
+"""The queue of a namespace as its controller would run it now, and where one pod stands in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from webhook.quota.charging.deferral import DeferredQuota
+from webhook.quota.charging.denials import QuotaExceeded
+from webhook.quota.charging.scopes import ScopeError
+from webhook.quota.explaining.facts import NamespaceFacts, PodFacts
+from webhook.quota.ledger.ledger import Ledger, exceeded_quotas
+from webhook.quota.queue.cycle import run_cycle
+from webhook.quota.queue.queued_pods import (
+    Blocker,
+    PendingReason,
+    PendingStatus,
+    QueueCriteria,
+    QueuedPod,
+    blockers,
+    is_in_flight,
+    is_queued,
+    to_queued_pod,
+    with_pods_ahead,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """One pod in the queue of its namespace."""
+
+    queued: QueuedPod
+    status: PendingStatus | None
+    """Why it is not released; None where it is, or where it is not gated."""
+    blockers: tuple[Blocker, ...]
+    """Everything that keeps it whatever is used."""
+    denials: tuple[QuotaExceeded, ...]
+    """Every quota that it exceeds, the one that it waits for first."""
+    total: int
+    """How many pods have a place."""
+    holder: QueuedPod | None
+    """The pod that it waits behind."""
+    holder_denials: tuple[QuotaExceeded, ...]
+    ahead: tuple[QueuedPod, ...]
+    """Pods that wait for room before it and share a quota with it."""
+    ledger: Ledger | None
+    """The ledger after the cycle."""
+    is_reserved: bool
+
+
+def queue_state(subject: PodFacts, there: NamespaceFacts, criteria: QueueCriteria) -> QueueState:
+    """Run the queue of a namespace and return where a pod stands."""
+    judged = {one.pod.uid: _judged(one, there, criteria) for one in there.pods}
+    queue = _queue(there, judged)
+    ledger = there.ledger
+    cycle = run_cycle(ledger, queue, criteria.rules, room=_room(there), history=there.history())
+    pod = subject.pod
+    queued = judged.get(pod.uid) or _judged(subject, there, criteria)
+    status = cycle.pending.get(pod.uid)
+    by_name = {one.pod.name: one for one in queue if one.uid in cycle.pending}
+    holder = by_name.get(status.blocked_by) if status is not None else None
+    reservation = None if ledger is None else ledger.reservations.get(pod.uid)
+    return QueueState(
+        queued=queued,
+        status=status,
+        blockers=_blockers(queued, there, criteria),
+        denials=_denials(queued, status, cycle.ledger),
+        total=max((one.position for one in cycle.pending.values()), default=0),
+        holder=holder,
+        holder_denials=() if holder is None else cycle.pending[holder.uid].denials,
+        ahead=tuple(_ahead(queued, queue, cycle.pending)),
+        ledger=cycle.ledger,
+        is_reserved=reservation is not None and not reservation.is_intent,
+    )
+
+
+def _judged(one: PodFacts, there: NamespaceFacts, criteria: QueueCriteria) -> QueuedPod:
+    return to_queued_pod(one.pod, there.gate, since=_arrival(one), terms=criteria)
+
+
+def _arrival(one: PodFacts) -> int:
+    """Return what orders pods of one second.
+
+    The leader knows the order in which it first saw them, and wrote it into the places; a pod's
+    version changes with its condition.
+    """
+    version = one.pod.resource_version
+    late = 2**62 + int(version) if version.isdecimal() else 2**62
+    return one.place or late
+
+
+def _queue(there: NamespaceFacts, judged: Mapping[str, QueuedPod]) -> tuple[QueuedPod, ...]:
+    pods = [one.pod for one in there.pods]
+    gated = [judged[pod.uid] for pod in pods if is_queued(pod, there.gate)]
+    queue = tuple(sorted(gated, key=lambda one: one.sort_key))
+    if not there.keeps_room:
+        return queue
+    return with_pods_ahead(queue, [judged[pod.uid] for pod in pods if is_in_flight(pod)])
+
+
+def _room(there: NamespaceFacts) -> int:
+    reservations = 0 if there.ledger is None else len(there.ledger.reservations)
+    return max(0, there.max_reservations - reservations)
+
+
+def _blockers(
+    queued: QueuedPod, there: NamespaceFacts, criteria: QueueCriteria
+) -> tuple[Blocker, ...]:
+    try:
+        applying: Sequence[DeferredQuota] = criteria.quotas.applying_to(queued.pod)
+        return tuple(blockers(queued.pod, there.gate, applying, queued.claim, criteria))
+    except ScopeError as err:
+        return (Blocker(PendingReason.NOT_COUNTED, str(err)),)
+
+
+def _denials(
+    queued: QueuedPod, status: PendingStatus | None, ledger: Ledger | None
+) -> tuple[QuotaExceeded, ...]:
+    if status is not None:
+        return status.denials
+    if queued.is_gated or queued.claim is None or ledger is None:
+        return ()
+    return exceeded_quotas(ledger, queued.claim)
+
+
+def _ahead(
+    queued: QueuedPod, queue: Sequence[QueuedPod], pending: Mapping[str, PendingStatus]
+) -> list[QueuedPod]:
+    quotas = set(queued.quotas)
+    return [
+        one
+        for one in queue
+        if one.sort_key < queued.sort_key
+        and (status := pending.get(one.uid)) is not None
+        and status.position
+        and not quotas.isdisjoint(one.quotas)
+    ]

@@ -1,0 +1,253 @@
+"""Causes that lie in quotas, in rules about them, and in the parts of the product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList, render
+from webhook.quota.charging.denials import QuotaExceeded
+from webhook.quota.explaining.facts import Health, NamespaceFacts, PodFacts
+from webhook.quota.explaining.queue_state import QueueState
+from webhook.quota.explaining.values import (
+    Action,
+    CauseKind,
+    PendingCause,
+    Shortage,
+    Unblock,
+)
+from webhook.quota.ledger.ledger import EMPTY, Ledger, exceeded_quotas
+from webhook.quota.queue.queued_pods import Blocker, PendingReason, PendingStatus
+from webhook.quota.shared.cluster_quotas import PREFIX
+
+_RULES: Final = {
+    PendingReason.MUST_SPECIFY: CauseKind.MUST_SPECIFY,
+    PendingReason.NOT_COVERED: CauseKind.PRIORITY_CLASS,
+}
+_OUTDATED: Final = "the ledger still counts pods that have ended"
+_NO_ROOM: Final = frozenset({PendingReason.LEDGER_FULL, PendingReason.NOT_COUNTED})
+
+
+def rule_causes(state: QueueState) -> Iterator[PendingCause]:
+    """Yield the rules that deny the pod whatever is used."""
+    for one in state.blockers:
+        if one.reason in _RULES:
+            yield PendingCause(_RULES[one.reason], one.detail)
+
+
+def never_fits_causes(state: QueueState) -> Iterator[PendingCause]:
+    """Yield every quota whose limit is less than the pod requests, and what else is for ever."""
+    denials = {one.quota: one for one in state.denials}
+    for one in state.blockers:
+        if one.reason is PendingReason.FORGED_QOS_CLASS:
+            yield PendingCause(CauseKind.NEVER_FITS, one.detail)
+        elif one.reason is PendingReason.NEVER_FITS:
+            yield _never_fits(one, denials.get(one.quota), state.ledger)
+
+
+def _never_fits(
+    blocker: Blocker, denial: QuotaExceeded | None, ledger: Ledger | None
+) -> PendingCause:
+    where = f"the limit of quota {blocker.quota}" if blocker.quota else "can be counted"
+    parts = [f"the pod asks for more than {where} and can never fit"]
+    if denial is not None:
+        parts.insert(0, denial.message)
+    parts += [blocker.detail] if blocker.detail else []
+    shortages = () if denial is None else _shortages(denial, ledger, EMPTY)
+    return PendingCause(CauseKind.NEVER_FITS, "; ".join(parts), blocker.quota, shortages)
+
+
+def room_causes(state: QueueState) -> Iterator[PendingCause]:
+    """Yield what the pod waits behind, and every quota that has no room for it."""
+    status = state.status
+    if status is not None and status.reason is PendingReason.BEHIND:
+        text = f"waits behind pod {status.blocked_by}, which needs quota {status.quota}"
+        yield PendingCause(
+            CauseKind.BEHIND,
+            f"{text}{_place(status, state)}",
+            status.quota,
+            holder=status.blocked_by,
+            place=status.position,
+        )
+    never = {one.quota for one in state.blockers if one.reason is PendingReason.NEVER_FITS}
+    for denial in state.denials:
+        if denial.quota not in never:
+            yield _exceeded(denial, state)
+
+
+def _exceeded(denial: QuotaExceeded, state: QueueState) -> PendingCause:
+    shared = denial.quota.startswith(PREFIX)
+    shortages = _shortages(denial, state.ledger, _own(denial.quota, state))
+    parts = [denial.message]
+    reserved = {one.resource: one.reserved for one in shortages if one.reserved > ZERO}
+    if reserved:
+        parts.append(f"reserved of it: {render(reserved)}")
+    parts.append(f"missing: {render({one.resource: one.missing for one in shortages})}")
+    return PendingCause(
+        CauseKind.CLUSTER_QUOTA if shared else CauseKind.QUOTA,
+        f"{', '.join(parts)}{_place(state.status, state)}",
+        denial.quota,
+        shortages,
+        place=0 if state.status is None else state.status.position,
+    )
+
+
+def _place(status: PendingStatus | None, state: QueueState) -> str:
+    if status is None or not status.position:
+        return ""
+    return f"; place {status.position} of {state.total}"
+
+
+def _own(quota: str, state: QueueState) -> ResourceList:
+    if state.ledger is None:
+        return EMPTY
+    reservation = state.ledger.reservations.get(state.queued.uid)
+    return EMPTY if reservation is None else reservation.charges.get(quota, EMPTY)
+
+
+def _shortages(
+    denial: QuotaExceeded, ledger: Ledger | None, own: ResourceList
+) -> tuple[Shortage, ...]:
+    account = None if ledger is None else ledger.accounts.get(denial.quota)
+    reserved = EMPTY if account is None else account.reserved
+    return tuple(
+        Shortage(
+            resource,
+            requested,
+            denial.used[resource],
+            reserved.get(resource, ZERO) - own.get(resource, ZERO),
+            denial.limited[resource],
+        )
+        for resource, requested in sorted(denial.requested.items())
+    )
+
+
+def ledger_causes(
+    subject: PodFacts, there: NamespaceFacts, state: QueueState | None
+) -> Iterator[PendingCause]:
+    """Yield why nothing is decided, or nothing is released, whatever room there is."""
+    controller = there.controller
+    is_gated = there.gate in subject.pod.scheduling_gates
+    kind = CauseKind.LEDGER_NOT_READY
+    parts = []
+    if state is not None and state.queued.quotas and there.uncounted:
+        parts.append(there.uncounted)
+    elif state is not None:
+        parts += [one.detail for one in _waiting_for_ledger(state)]
+        parts += [_OUTDATED] if _is_outdated(there, state) else []
+    if controller.health is Health.DOWN and (parts or is_gated):
+        what = "no gate is removed" if is_gated else "nothing is counted"
+        parts.append(f"{controller.detail}: {what}")
+    if parts:
+        yield PendingCause(kind, "; ".join(parts))
+
+
+def _is_outdated(there: NamespaceFacts, state: QueueState) -> bool:
+    """Return whether only the ledger as it is stored denies the pod: it counts what has ended."""
+    claim = state.queued.claim
+    if there.stored is None or claim is None or state.denials:
+        return False
+    return bool(exceeded_quotas(there.stored, claim))
+
+
+def _waiting_for_ledger(state: QueueState) -> Iterator[Blocker]:
+    status = state.status
+    yield from (one for one in state.blockers if one.reason is PendingReason.NOT_COUNTED)
+    if status is not None and status.reason in _NO_ROOM and not state.blockers:
+        yield Blocker(status.reason, status.detail)
+
+
+def webhook_causes(there: NamespaceFacts) -> Iterator[PendingCause]:
+    """Yield that no webhook answers: the bind of the pod is denied then."""
+    if there.is_deferred and there.webhook.health is Health.DOWN:
+        yield PendingCause(
+            CauseKind.WEBHOOK_DOWN, f"{there.webhook.detail}: no pod of the namespace gets a node"
+        )
+
+
+def unblocking(
+    cause: PendingCause, there: NamespaceFacts, state: QueueState | None
+) -> Iterator[Unblock]:
+    """Yield what would remove a cause that lies in a quota, a rule or the product.
+
+    Without a `state` it is a quota that the API server enforces at creation.
+    """
+    match cause.kind:
+        case CauseKind.QUOTA | CauseKind.CLUSTER_QUOTA:
+            yield from _more_room(cause, {} if state is None else _ahead(cause.quota, state))
+        case CauseKind.BEHIND if state is not None:
+            yield from _behind(cause, state)
+        case CauseKind.NEVER_FITS:
+            yield from _smaller_or_larger(cause)
+        case CauseKind.MUST_SPECIFY:
+            text = "name requests and limits in every container, or add a LimitRange"
+            yield Unblock(Action.SET_RESOURCES, text)
+        case CauseKind.PRIORITY_CLASS:
+            yield Unblock(Action.ADD_QUOTA, "create a quota that covers the pod")
+            yield Unblock(Action.CHANGE_CLASS, "create the pod with another priority class")
+        case CauseKind.LEDGER_NOT_READY if there.controller.health is Health.DOWN:
+            yield Unblock(Action.START_CONTROLLER, "start a controller: deferred-quota doctor")
+        case CauseKind.LEDGER_NOT_READY:
+            yield Unblock(Action.WAIT, "wait until usage is counted")
+        case CauseKind.WEBHOOK_DOWN:
+            yield Unblock(Action.START_WEBHOOK, "let the webhook answer: deferred-quota doctor")
+        case _:
+            return
+
+
+def _more_room(cause: PendingCause, before: ResourceList) -> Iterator[Unblock]:
+    for one in cause.shortages:
+        amount = one.missing + before.get(one.resource, ZERO)
+        first = " for it and the pods before it" if amount > one.missing else ""
+        where = f"{one.resource} of quota {cause.quota}"
+        yield Unblock(
+            Action.FREE_QUOTA, f"free {amount} {where}{first}", cause.quota, one.resource, amount
+        )
+        yield Unblock(
+            Action.RAISE_QUOTA,
+            f"raise {where} by {amount}, to {one.hard + amount}{first}",
+            cause.quota,
+            one.resource,
+            amount,
+        )
+        left = one.hard - one.used
+        if left > ZERO and not before:
+            text = f"request {one.missing} less of {one.resource}: {left} is free"
+            yield Unblock(Action.SHRINK_POD, text, cause.quota, one.resource, one.missing)
+
+
+def _ahead(quota: str, state: QueueState) -> dict[str, Quantity]:
+    """Return what pods before it request of a quota; nothing where they do not block it."""
+    if state.status is None or state.holder is None:
+        return {}
+    total: dict[str, Quantity] = {}
+    for one in state.ahead:
+        if one.claim is not None and quota in one.quotas:
+            for resource, amount in one.claim.usage.items():
+                total[resource] = total.get(resource, ZERO) + amount
+    return total
+
+
+def _behind(cause: PendingCause, state: QueueState) -> Iterator[Unblock]:
+    yield Unblock(Action.WAIT, f"wait until pod {cause.holder} is released", cause.quota)
+    for denial in state.holder_denials:
+        if denial.quota != cause.quota:
+            continue
+        for resource, requested in sorted(denial.requested.items()):
+            amount = requested + denial.used[resource] - denial.limited[resource]
+            text = f"free {amount} {resource} of quota {cause.quota} for pod {cause.holder}"
+            yield Unblock(Action.FREE_QUOTA, text, cause.quota, resource, amount)
+
+
+def _smaller_or_larger(cause: PendingCause) -> Iterator[Unblock]:
+    above = [one for one in cause.shortages if one.requested > one.hard]
+    for one in above:
+        amount = one.requested - one.hard
+        where = f"{one.resource} of quota {cause.quota}"
+        text = f"create the pod with at most {one.hard} {one.resource}"
+        yield Unblock(Action.SHRINK_POD, text, cause.quota, one.resource, amount)
+        text = f"raise {where} by at least {amount}, to {one.requested}"
+        yield Unblock(Action.RAISE_QUOTA, text, cause.quota, one.resource, amount)
+    if not above:
+        yield Unblock(Action.DELETE_POD, "delete the pod and create it anew, otherwise")
