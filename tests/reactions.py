@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, cast
@@ -25,6 +25,7 @@ from webhook.kube.api import (
     BINDINGS,
     ConflictError,
     ExpiredError,
+    ForbiddenError,
     JsonPatch,
     Kind,
     MergePatch,
@@ -342,6 +343,12 @@ def unreachable(call: Call, _proceed: Proceed) -> None:
     raise UnreachableError(f"no route to the {call.kind.plural}")
 
 
+def forbid(call: Call, _proceed: Proceed) -> None:
+    """Deny the right to make the call."""
+    name = f' "{call.name}"' if call.name else ""
+    raise ForbiddenError(f"{call.kind.plural}{name} is forbidden: no right to {call.verb}")
+
+
 def unavailable(call: Call, _proceed: Proceed) -> None:
     """Let nothing take effect, though the server might have."""
     raise UnavailableError(f"{call} did not get through")
@@ -366,6 +373,25 @@ def lose_answer(call: Call, proceed: Proceed) -> None:
     """Let the call take effect and its answer get lost."""
     proceed()
     raise UnreachableError(f"the answer to {call} is lost")
+
+
+def at_calls(numbers: Collection[int], reaction: Reaction) -> Reaction:
+    """React to those calls of a client alone, which count from 1."""
+
+    def react(call: Call, proceed: Proceed) -> Any:
+        return reaction(call, proceed) if call.number in numbers else proceed()
+
+    return react
+
+
+def then_fail(error: Callable[[], BaseException]) -> Reaction:
+    """Raise an error when the call has taken effect."""
+
+    def react(_call: Call, proceed: Proceed) -> None:
+        proceed()
+        raise error()
+
+    return react
 
 
 def preceded_by(action: Callable[[Call], object]) -> Reaction:
@@ -479,7 +505,7 @@ def _of_many(verb: str, kind: Kind, options: Mapping[str, Any]) -> Call:
 def _of_object(
     verb: str, kind: Kind, obj: Object, options: Mapping[str, Any], subresource: str = ""
 ) -> Call:
-    metadata = obj.get("metadata")
+    metadata = obj.get("metadata") or {}
     assert isinstance(metadata, Mapping)
     return Call(
         verb=verb,

@@ -6,10 +6,11 @@ import base64
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from tests.builders import a_pod
 from tests.operations.scenes import NAMESPACE, Object, a_cluster, a_masked_quota, a_namespace, load
+from tests.reactions import ReactiveClient, fail
 from webhook.cli.cluster_context import read_bundle
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.fakecluster.storage.admission_hook import WriteRequest
@@ -19,6 +20,7 @@ from webhook.kube.api import (
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
+    ApiError,
     InvalidError,
     NotFoundError,
 )
@@ -166,6 +168,16 @@ class CreationGuard(Guard):
             self.asked.append(request)
             raise InvalidError("spec.hard[pods]: is not deferred")
         super().validate(request)
+
+
+def refusing(cluster: FakeCluster, error: ApiError, *kinds: Kind) -> ReactiveClient:
+    """Return a client whose reads of some kinds, or of all, end in an error."""
+    client = ReactiveClient(cluster, admission=Guard())
+    every: tuple[Kind | Literal["*"], ...] = kinds or ("*",)
+    for kind in every:
+        client.on("get", kind, fail(error))
+        client.on("list", kind, fail(error))
+    return client
 
 
 def guarded(cluster: FakeCluster) -> FakeClient:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from tests.builders import a_container, a_job
 from tests.operations.healthy import Pulse
 from tests.operations.scenes import NAMESPACE, a_cluster, a_namespace
+from tests.reactions import ReactiveClient
 from webhook.fakecluster.storage import FakeClient
 from webhook.fakecluster.storage.admission_hook import WriteRequest
 from webhook.kube.api import JOBS, ClusterApi, InvalidError
@@ -45,7 +46,8 @@ class World:
     Each pause lets the controller take one look: a suspended Job loses one pod at a time.
 
     Attributes:
-        api: A client whose writes pass the rules.
+        api: The client of what is tested; its writes pass the rules.
+        platform: The client of the API server's own controllers, and of tests.
         events: What happens at each pause besides.
     """
 
@@ -59,7 +61,8 @@ class World:
             **{"podReplacementPolicy": "Failed", **fields},
         )
         self.cluster = a_cluster(a_namespace(), made)
-        self.api = FakeClient(self.cluster, admission=JobRules())
+        self.api = ReactiveClient(self.cluster, admission=JobRules())
+        self.platform = FakeClient(self.cluster, admission=JobRules())
         self.controls = True
         self.events: list[Callable[[], object]] = []
         self.pulse = Pulse(self.look)
@@ -77,7 +80,7 @@ class World:
         """Let the controller do what it does, and what a test wants to happen."""
         if self.events:
             self.events.pop(0)()
-        if self.controls and self.api.list(JOBS).items:
+        if self.controls and self.platform.list(JOBS).items:
             self.set_status(**self._next_status())
 
     def _next_status(self) -> Object:
@@ -89,7 +92,7 @@ class World:
 
     def set_status(self, **status: object) -> None:
         whole = {"status": {"conditions": None, "startTime": None, **status}}
-        self.api.patch(JOBS, "train", whole, namespace=NAMESPACE, subresource="status")
+        self.platform.patch(JOBS, "train", whole, namespace=NAMESPACE, subresource="status")
 
     def change(self, **spec: object) -> None:
         """Change the Job as somebody else."""
@@ -104,7 +107,7 @@ class World:
 
     @property
     def job(self) -> ApiObject:
-        return self.api.get(JOBS, "train", namespace=NAMESPACE)
+        return self.platform.get(JOBS, "train", namespace=NAMESPACE)
 
     @property
     def spec(self) -> Object:

@@ -10,13 +10,11 @@ from tests.builders import a_pod, an_expression
 from tests.operations.healthy import healthy
 from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, load
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from tests.reactions import ReactiveClient, fail, forbid
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
-    ForbiddenError,
-    Kind,
     NotFoundError,
-    ObjectList,
 )
 from webhook.operations.cluster_quotas import company_of
 from webhook.operations.disable import opt_out, preview
@@ -157,13 +155,9 @@ def test_a_namespace_is_opted_in_when_shared_quotas_are_counted_too() -> None:
 
 
 def test_where_they_are_not_installed_there_are_none() -> None:
-    class Older(FakeClient):
-        def list(self, kind: Kind, **query: Any) -> ObjectList:
-            if kind == CLUSTER_DEFERRED_QUOTAS:
-                raise NotFoundError("the server could not find the requested resource")
-            return super().list(kind, **query)
-
-    older = Older(healthy())
+    older = ReactiveClient(healthy())
+    missing = NotFoundError("the server could not find the requested resource")
+    older.on("list", CLUSTER_DEFERRED_QUOTAS, fail(missing))
     assert still_missing(older, Settings(), NAMESPACE) == ()
     assert opt_out(older, NAMESPACE, patience=QUICK).left == ()
 
@@ -184,11 +178,7 @@ def test_what_a_namespace_held_is_named_when_it_opts_out() -> None:
 
 
 def test_who_may_not_read_them_may_opt_out() -> None:
-    class Narrow(FakeClient):
-        def list(self, kind: Kind, **query: Any) -> ObjectList:
-            if kind == CLUSTER_DEFERRED_QUOTAS:
-                raise ForbiddenError("no")
-            return super().list(kind, **query)
-
-    done = opt_out(Narrow(shared_cluster()), NAMESPACE, patience=QUICK)
+    narrow = ReactiveClient(shared_cluster())
+    narrow.on("list", CLUSTER_DEFERRED_QUOTAS, forbid)
+    done = opt_out(narrow, NAMESPACE, patience=QUICK)
     assert (done.had_label, done.left) == (True, ())

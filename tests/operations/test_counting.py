@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from tests.builders import a_pod, a_quota
-from tests.operations.clocks import TellingTime
+from tests.operations.clocks import telling_time
 from tests.operations.scenes import (
     NAMESPACE,
     QUICK,
@@ -18,9 +17,9 @@ from tests.operations.scenes import (
     a_namespace,
     status_of,
 )
+from tests.reactions import ReactiveClient, forbid
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.fakecluster.storage import FakeClient
-from webhook.kube.api import ForbiddenError, Revision
 from webhook.operations.counting import taken_at_bind
 from webhook.operations.disable import opt_out, preview
 from webhook.operations.doctor import Settings
@@ -102,7 +101,7 @@ def test_a_status_is_completed_with_what_the_api_server_counts(
     quota = a_masked_quota(hard=HARD)
     quota["status"] = {}
     cluster = a_cluster(a_namespace(), quota, runs, an_ending_pod())
-    api = TellingTime(cluster, now)
+    api = telling_time(cluster, now)
     assert len(preview(api, NAMESPACE).over) == (now == LAST)
     done = opt_out(api, NAMESPACE, patience=QUICK)
     assert (done.problems, len(done.over)) == ((), now == LAST)
@@ -116,33 +115,27 @@ def test_a_plan_counts_what_the_api_server_counts(
 ) -> None:
     quota = a_quota("p1", hard={"requests.cpu": "1"})
     cluster = a_cluster(a_namespace(mode=""), quota, an_ending_pod())
-    plan = plan_for(TellingTime(cluster, now), Settings(), NAMESPACE, must_specify=False)
+    plan = plan_for(telling_time(cluster, now), Settings(), NAMESPACE, must_specify=False)
     (key,) = plan.quotas[0].deferred
     assert (str(key.used_now), str(key.used_then)) == (then, then)
     assert [one.id for one in plan.findings] == told
 
 
 def test_nobody_is_asked_the_time_while_no_pod_ends() -> None:
-    class Untold(FakeClient):
-        def patch(self, *_: Any, **_options: Any) -> Revision:
-            raise AssertionError
-
-    cluster = a_cluster(a_namespace(), a_masked_quota(), a_pod(node="n"))
-    assert preview(Untold(cluster), NAMESPACE).problems == ()
-
-
-class Refusing(FakeClient):
-    def patch(self, *_: Any, **_options: Any) -> Revision:
-        raise ForbiddenError("not you")
+    api = ReactiveClient(a_cluster(a_namespace(), a_masked_quota(), a_pod(node="n")))
+    assert preview(api, NAMESPACE).problems == ()
+    assert api.calls_of("patch") == []
 
 
 def test_the_time_is_that_of_the_api_server_and_nothing_is_written() -> None:
     cluster = a_cluster(a_namespace())
     before = cluster.resource_version
-    assert server_time(TellingTime(cluster, LATER), NAMESPACE) == LATER
+    assert server_time(telling_time(cluster, LATER), NAMESPACE) == LATER
     assert server_time(FakeClient(cluster), NAMESPACE) is None
-    assert server_time(Refusing(cluster), NAMESPACE) is None
-    assert server_time(TellingTime(cluster, LATER), "nowhere") is None
+    forbidding = ReactiveClient(cluster)
+    forbidding.on("patch", "*", forbid)
+    assert server_time(forbidding, NAMESPACE) is None
+    assert server_time(telling_time(cluster, LATER), "nowhere") is None
     assert cluster.resource_version == before
 
 
@@ -152,7 +145,7 @@ def test_opting_in_counts_a_pod_past_its_grace_period_if_such_pods_are_held(
 ) -> None:
     cluster = a_cluster(a_namespace(), a_quota("p1", hard={"requests.cpu": "1"}), an_ending_pod())
     settings = Settings(holds_terminating=holds)
-    plan = plan_for(TellingTime(cluster, LATER), settings, NAMESPACE, must_specify=False)
+    plan = plan_for(telling_time(cluster, LATER), settings, NAMESPACE, must_specify=False)
     (key,) = plan.quotas[0].deferred
     assert str(key.used_then) == then
     assert ("enable.exceeded" in [one.id for one in plan.findings]) is holds

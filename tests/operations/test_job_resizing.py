@@ -1,29 +1,41 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.builders import a_quota
-from tests.kube.faults import Call, Fault, FaultyClient
 from tests.operations.jobs import NEW, OLD, World, an_order, version_of
 from tests.operations.scenes import NAMESPACE, load
+from tests.reactions import (
+    VERSION,
+    Call,
+    Proceed,
+    Reaction,
+    VersionedClient,
+    at_calls,
+    conflict,
+    fail,
+    forbid,
+    in_turn,
+    lose_answer,
+    preceded_by,
+    then_fail,
+    throttle,
+    unavailable,
+)
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import (
     JOBS,
     RESOURCE_QUOTAS,
     ApiError,
-    ClusterApi,
     ConflictError,
     ForbiddenError,
     NotFoundError,
-    Object,
-    Page,
-    Revision,
     UnavailableError,
 )
-from webhook.kube.kinds import Kind
 from webhook.operations.jobs.planning import (
     Order,
     ResizeRefusedError,
@@ -38,32 +50,21 @@ def run(
     world: World,
     order: Order | None = None,
     *,
-    api: ClusterApi | None = None,
     seconds: float = 60.0,
     report: Callable[[str], None] = silent,
 ) -> Resized:
     return resize(
-        api or world.api,
+        world.api,
         order or an_order(),
         report=report,
         patience=world.patience(seconds),
     )
 
 
-class Recorder(FakeClient):
-    """Keeps the patches that were sent."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.cluster, admission=world.api._writer._admission)
-        self.sent: list[list[dict[str, object]]] = []
-
-    def patch(self, kind: Kind, name: str, patch: Any, **kwargs: Any) -> Revision:
-        self.sent.append(patch)
-        return super().patch(kind, name, patch, **kwargs)
-
-
-def paths(patch: list[dict[str, object]]) -> list[object]:
-    return [operation["path"] for operation in patch]
+def patched_paths(world: World) -> list[list[object]]:
+    """Return the paths of each patch that was sent."""
+    patches = world.api.calls_of("patch")
+    return [[operation["path"] for operation in call.body] for call in patches]
 
 
 def test_a_running_job_is_suspended_changed_and_resumed() -> None:
@@ -81,13 +82,12 @@ def test_a_running_job_is_suspended_changed_and_resumed() -> None:
 
 def test_resources_and_resumption_are_one_write_on_the_version_that_was_read() -> None:
     world = World()
-    api = Recorder(world)
-    run(world, api=api)
-    suspension, change = api.sent
+    run(world)
+    suspension, change = patched_paths(world)
     identity = ["/metadata/uid", "/metadata/resourceVersion"]
-    assert paths(suspension) == [*identity, "/spec/suspend"]
+    assert suspension == [*identity, "/spec/suspend"]
     resources = "/spec/template/spec/containers/0/resources"
-    assert paths(change) == [*identity, resources, "/spec/suspend"]
+    assert change == [*identity, resources, "/spec/suspend"]
 
 
 def test_a_job_that_was_suspended_stays_so() -> None:
@@ -172,14 +172,9 @@ def test_a_small_quota_stops_nothing_where(world: World, order: Order) -> None:
 
 
 def test_who_may_not_see_quotas_may_resize() -> None:
-    class Blind(FakeClient):
-        def pages(self, kind: Kind, **kwargs: Any) -> Iterator[Page]:
-            if kind == RESOURCE_QUOTAS:
-                raise ForbiddenError("not you")
-            return super().pages(kind, **kwargs)
-
     world = with_a_small_quota(World())
-    assert run(world, api=Blind(world.cluster)).resumed
+    world.api.on("list", RESOURCE_QUOTAS, forbid)
+    assert run(world).resumed
 
 
 def test_a_job_that_is_not_there_is_told_in_the_api_servers_words() -> None:
@@ -193,26 +188,20 @@ def test_a_job_that_is_not_there_is_told_in_the_api_servers_words() -> None:
 
 def calls_of_a_resize(order: Order) -> int:
     world = World()
-    api = FaultyClient(world.api)
-    run(world, order, api=api)
-    return api.calls
+    run(world, order)
+    return len(world.api.calls)
 
 
 LAST_CALL = calls_of_a_resize(an_order())
-PASSING = (Fault.LOSE_ANSWER, Fault.FAIL_BEFORE, Fault.CONFLICT, Fault.THROTTLE)
+PASSING = (lose_answer, unavailable, conflict, throttle)
 
 
 @pytest.mark.parametrize("fault", PASSING)
 @pytest.mark.parametrize("number", range(1, LAST_CALL + 1))
-def test_one_failure_at_any_step_is_met_by_reading_again(number: int, fault: Fault) -> None:
+def test_one_failure_at_any_step_is_met_by_reading_again(number: int, fault: Reaction) -> None:
     world = World()
-
-    def plan(call: Call) -> Fault | None:
-        can_be = fault is not Fault.CONFLICT or call.verb == "patch"
-        is_hit = call.number == number and can_be
-        return fault if is_hit else None
-
-    done = run(world, api=FaultyClient(world.api, plan))
+    world.api.on("patch" if fault is conflict else "*", "*", at_calls([number], fault))
+    done = run(world)
     assert (done.suspended, done.resumed, done.problems) == (True, True, ())
     assert world.is_new
 
@@ -220,12 +209,8 @@ def test_one_failure_at_any_step_is_met_by_reading_again(number: int, fault: Fau
 @pytest.mark.parametrize("number", range(1, LAST_CALL + 1))
 def test_a_version_that_changes_before_any_call_is_read_again(number: int) -> None:
     world = World()
-
-    def before(call: Call) -> None:
-        if call.number == number:
-            world.annotate()
-
-    done = run(world, api=FaultyClient(world.api, before=before))
+    world.api.on("*", "*", at_calls([number], preceded_by(lambda _: world.annotate())))
+    done = run(world)
     assert (done.suspended, done.resumed, done.problems) == (True, True, ())
     assert world.is_new
 
@@ -233,25 +218,19 @@ def test_a_version_that_changes_before_any_call_is_read_again(number: int) -> No
 # -- when it fails for good ------------------------------------------------------------------
 
 
-class Forbidding(FakeClient):
-    """An API server that refuses some patches of the spec for good."""
-
-    def __init__(self, world: World, *refused: int) -> None:
-        super().__init__(world.cluster, admission=world.api._writer._admission)
-        self.refused, self.number = refused, 0
-
-    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-        self.number += 1
-        if self.number in self.refused:
-            raise ForbiddenError('admission webhook "x" denied the request: not now')
-        return super().patch(kind, name, *args, **kwargs)
+def refusing(world: World, *numbers: int) -> World:
+    """Let the API server refuse some patches for good; the first is number 1."""
+    deny = fail(ForbiddenError('admission webhook "x" denied the request: not now'))
+    faults = [deny if number in numbers else None for number in range(1, max(numbers) + 1)]
+    world.api.on("patch", "*", in_turn(faults))
+    return world
 
 
 def test_a_suspension_that_is_refused_leaves_the_job_alone() -> None:
     world = World()
     before = world.cluster.resource_version
     with pytest.raises(ForbiddenError):
-        run(world, api=Forbidding(world, 1))
+        run(refusing(world, 1))
     assert world.cluster.resource_version == before
 
 
@@ -259,7 +238,7 @@ def test_a_suspension_that_is_refused_leaves_the_job_alone() -> None:
 def test_a_change_that_is_refused_is_undone(order: Order) -> None:
     world = World()
     with pytest.raises(ResizeFailedError) as failed:
-        run(world, order, api=Forbidding(world, 2))
+        run(refusing(world, 2), order)
     assert failed.value.problem == (
         "job team-a/train: changing its resources: admission webhook"
         ' "x" denied the request: not now'
@@ -274,14 +253,14 @@ def test_a_change_that_is_refused_is_undone(order: Order) -> None:
 def test_a_change_that_is_refused_leaves_a_suspended_job_as_it_was() -> None:
     world = World(runs=False)
     with pytest.raises(ForbiddenError):
-        run(world, api=Forbidding(world, 1))
+        run(refusing(world, 1))
     assert (world.spec["suspend"], world.resources) == (True, OLD)
 
 
 def test_what_cannot_be_undone_is_told_with_the_command_that_does_it() -> None:
     world = World()
     with pytest.raises(ResizeFailedError) as failed:
-        run(world, api=Forbidding(world, 2, 3))
+        run(refusing(world, 2, 3))
     undone = failed.value.undone
     assert undone.done == ()
     (left,) = undone.left
@@ -294,16 +273,11 @@ def test_what_cannot_be_undone_is_told_with_the_command_that_does_it() -> None:
 
 
 def test_undoing_meets_a_conflict_by_reading_again() -> None:
-    world = World()
-
-    class Busy(Forbidding):
-        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-            if self.number == 2:
-                world.annotate()
-            return super().patch(kind, name, *args, **kwargs)
-
+    world = refusing(World(), 2)
+    interfere = preceded_by(lambda _: world.annotate())
+    world.api.on("patch", "*", in_turn([None, None, interfere]))
     with pytest.raises(ResizeFailedError) as failed:
-        run(world, api=Busy(world, 2))
+        run(world)
     assert failed.value.undone.left == ()
     assert world.is_old
 
@@ -330,20 +304,22 @@ def test_a_suspended_job_whose_pods_do_not_end_is_not_touched() -> None:
     assert world.cluster.resource_version == before
 
 
-@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.FAIL_BEFORE])
+@pytest.mark.parametrize("fault", [lose_answer, unavailable])
 @pytest.mark.parametrize("number", range(1, LAST_CALL + 1))
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_an_outage_at_any_step_ends_as_before_or_as_wanted_or_is_told(
-    number: int, fault: Fault, comes_back: bool
+    number: int, fault: Reaction, comes_back: bool
 ) -> None:
     """The outage outlasts the resize; for its end the undoing waits, or in vain."""
     world = World()
     ends = world.pulse.seconds + (15 if comes_back else 10**6)
 
-    def plan(call: Call) -> Fault | None:
-        return fault if call.number >= number and world.pulse.seconds < ends else None
+    def interrupt_service(call: Call, proceed: Proceed) -> object:
+        is_out = call.number >= number and world.pulse.seconds < ends
+        return fault(call, proceed) if is_out else proceed()
 
-    ending = ending_of(world, FaultyClient(world.api, plan), seconds=10)
+    world.api.on("*", "*", interrupt_service)
+    ending = ending_of(world, seconds=10)
     if isinstance(ending, UnavailableError):
         assert world.is_old
     elif isinstance(ending, ResizeFailedError):
@@ -355,42 +331,14 @@ def test_an_outage_at_any_step_ends_as_before_or_as_wanted_or_is_told(
         assert world.is_new
 
 
-def ending_of(world: World, api: ClusterApi, seconds: float = 60.0) -> Resized | BaseException:
+def ending_of(world: World, seconds: float = 60.0) -> Resized | BaseException:
     try:
-        return run(world, api=api, seconds=seconds)
+        return run(world, seconds=seconds)
     except (ApiError, ResizeFailedError, KeyboardInterrupt) as err:
         return err
 
 
 # -- when it is interrupted ------------------------------------------------------------------
-
-
-class Interrupted(FaultyClient):
-    """Somebody presses Ctrl-C before or after a call has taken effect."""
-
-    def __init__(self, api: ClusterApi, *numbers: int, after: bool) -> None:
-        super().__init__(api)
-        self._numbers, self._after = numbers, after
-
-    def get(self, *args: Any, **kwargs: Any) -> Object:
-        return cast("Object", self._interrupt(super().get, *args, **kwargs))
-
-    def pages(self, *args: Any, **kwargs: Any) -> Iterator[Page]:
-        found = super().pages(*args, **kwargs)
-        return iter(cast("list[Page]", self._interrupt(lambda: list(found))))
-
-    def patch(self, *args: Any, **kwargs: Any) -> Revision:
-        return cast("Revision", self._interrupt(super().patch, *args, **kwargs))
-
-    def _interrupt(self, call: Callable[..., object], *args: Any, **kwargs: Any) -> object:
-        is_hit = self.calls + 1 in self._numbers
-        if is_hit and not self._after:
-            self.calls += 1
-            raise KeyboardInterrupt
-        answer = call(*args, **kwargs)
-        if is_hit:
-            raise KeyboardInterrupt
-        return answer
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -399,7 +347,9 @@ def test_an_interruption_at_any_step_never_leaves_the_job_suspended(
     number: int, after: bool
 ) -> None:
     world = World()
-    ending = ending_of(world, Interrupted(world.api, number, after=after))
+    interrupt = then_fail(KeyboardInterrupt) if after else fail(KeyboardInterrupt)
+    world.api.on("*", "*", at_calls([number], interrupt))
+    ending = ending_of(world)
     if isinstance(ending, ResizeFailedError):
         assert isinstance(ending.__cause__, KeyboardInterrupt)
         assert ending.problem.endswith(": interrupted")
@@ -411,8 +361,9 @@ def test_an_interruption_at_any_step_never_leaves_the_job_suspended(
 
 def test_a_second_interruption_ends_the_undoing_and_says_what_is_left() -> None:
     world = World()
+    world.api.on("*", "*", at_calls([5, 6], fail(KeyboardInterrupt)))
     with pytest.raises(ResizeFailedError) as failed:
-        run(world, api=Interrupted(world.api, 5, 6, after=False))
+        run(world)
     (left,) = failed.value.undone.left
     assert "interrupted again. Resume it: kubectl patch job train -n team-a" in left
     assert (world.spec["suspend"], world.resources) == (True, OLD)
@@ -422,18 +373,13 @@ def test_an_interrupted_suspension_that_lands_late_is_undone() -> None:
     """It was on its way when the first look of the undoing saw the Job run."""
     world = World()
 
-    class Late(FakeClient):
-        is_first = True
+    def land_late(_call: Call, proceed: Proceed) -> None:
+        world.events.append(proceed)
+        raise KeyboardInterrupt
 
-        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-            if self.is_first:
-                self.is_first = False
-                world.events.append(lambda: super(Late, self).patch(kind, name, *args, **kwargs))
-                raise KeyboardInterrupt
-            return super().patch(kind, name, *args, **kwargs)
-
+    world.api.on("patch", JOBS, land_late, times=1)
     with pytest.raises(ResizeFailedError):
-        run(world, api=Late(world.cluster))
+        run(world)
     assert world.events == []
     assert world.is_old
 
@@ -477,11 +423,12 @@ def test_a_suspended_job_that_somebody_resumes_is_not_suspended() -> None:
 def test_a_suspension_by_somebody_else_is_left_to_them() -> None:
     world = World()
 
-    def before(call: Call) -> None:
-        if call.verb == "patch" and not world.spec["suspend"]:
+    def suspend(_call: Call) -> None:
+        if not world.spec["suspend"]:
             world.change(suspend=True)
 
-    done = run(world, api=FaultyClient(world.api, before=before))
+    world.api.on("patch", JOBS, preceded_by(suspend))
+    done = run(world)
     assert (done.suspended, done.resumed) == (False, False)
     assert done.problems == (
         "job team-a/train: spec.suspend: somebody else suspended it, it stays so",
@@ -494,7 +441,7 @@ def test_a_job_that_is_replaced_meanwhile_is_not_touched() -> None:
 
     def replace() -> None:
         made = dict(world.job)
-        world.api.delete(JOBS, "train", namespace=NAMESPACE)
+        world.platform.delete(JOBS, "train", namespace=NAMESPACE)
         metadata = {"name": "train", "namespace": NAMESPACE}
         FakeClient(world.cluster).create(JOBS, {**made, "metadata": metadata})
 
@@ -507,23 +454,22 @@ def test_a_job_that_is_replaced_meanwhile_is_not_touched() -> None:
 
 def test_a_job_that_is_deleted_meanwhile_needs_no_undoing() -> None:
     world = World()
-    world.events = [lambda: world.api.delete(JOBS, "train", namespace=NAMESPACE)]
+    world.events = [lambda: world.platform.delete(JOBS, "train", namespace=NAMESPACE)]
     with pytest.raises(ResizeFailedError) as failed:
         run(world)
     assert failed.value.undone.done == ("nothing: the Job is gone",)
 
 
-class Holding(FakeClient):
-    """A queue manager that suspends at once what is resumed."""
-
-    def patch(self, kind: Kind, name: str, patch: Any, **kwargs: Any) -> Revision:
-        held = [one for one in patch if one["path"] != "/spec/suspend" or one["value"]]
-        return super().patch(kind, name, held, **kwargs)
-
-
 def test_a_job_that_does_not_come_up_again_is_told() -> None:
+    """A queue manager suspends at once what is resumed."""
+
+    def hold(call: Call, proceed: Proceed) -> object:
+        held = [one for one in call.body if one["path"] != "/spec/suspend" or one["value"]]
+        return proceed(replace(call, body=held))
+
     world = World()
-    done = run(world, api=Holding(world.cluster))
+    world.api.on("patch", JOBS, hold)
+    done = run(world)
     assert done.problems == (
         "job team-a/train: spec.suspend: is true again, something holds it back",
     )
@@ -540,17 +486,16 @@ def test_the_change_of_an_idle_job_is_checked_by_the_api_server() -> None:
     plan = plan_resize(world.api, an_order())
     assert check_on_server(world.api, plan) == "the API server accepts the change"
     with pytest.raises(ForbiddenError):
-        check_on_server(Forbidding(world, 1), plan)
+        check_on_server(refusing(world, 1).api, plan)
     assert world.cluster.resource_version == before
 
 
 def test_of_a_running_job_the_suspension_is_checked_and_the_rest_by_our_rules() -> None:
     world = World()
     before = world.cluster.resource_version
-    api = Recorder(world)
-    said = check_on_server(api, plan_resize(api, an_order()))
+    said = check_on_server(world.api, plan_resize(world.api, an_order()))
     assert said.startswith("the API server accepts the suspension. It checks a change")
-    assert [paths(patch)[-1] for patch in api.sent] == ["/spec/suspend"]
+    assert [patch[-1] for patch in patched_paths(world)] == ["/spec/suspend"]
     assert world.cluster.resource_version == before
 
 
@@ -572,15 +517,6 @@ def test_a_dry_run_of_an_old_version_is_a_conflict() -> None:
         check_on_server(world.api, plan)
 
 
-class Release(FakeClient):
-    """An API server of some release."""
-
-    minor = "36"
-
-    def server_version(self) -> Object:
-        return {"major": "1", "minor": self.minor, "gitVersion": f"v1.{self.minor}.0"}
-
-
 RELEASES = {"34": False, "35": False, "35+": False, "36": True, "36+": True, "37": True, "x": True}
 
 
@@ -588,9 +524,7 @@ RELEASES = {"34": False, "35": False, "35+": False, "36": True, "36+": True, "37
 def test_a_running_job_is_not_suspended_where_the_change_may_be_refused(
     minor: str, is_let: bool
 ) -> None:
-    world = World()
-    api = Release(world.cluster)
-    api.minor = minor
+    api = VersionedClient(World().cluster, minor=minor)
     if is_let:
         assert plan_resize(api, an_order()).suspends
         return
@@ -602,15 +536,11 @@ def test_a_running_job_is_not_suspended_where_the_change_may_be_refused(
 
 
 def test_a_suspended_job_is_tried_on_any_release() -> None:
-    world = World(runs=False)
-    api = Release(world.cluster)
-    api.minor = "35"
+    api = VersionedClient(World(runs=False).cluster, minor="35")
     assert plan_resize(api, an_order()).changes
 
 
 def test_a_release_that_cannot_be_read_stops_nobody() -> None:
-    class Silent(FakeClient):
-        def server_version(self) -> Object:
-            raise ApiError("no")
-
-    assert plan_resize(Silent(World().cluster), an_order()).suspends
+    api = VersionedClient(World().cluster)
+    api.on("get", VERSION, fail(ApiError("no")))
+    assert plan_resize(api, an_order()).suspends

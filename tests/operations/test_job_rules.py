@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
 from tests.builders import a_quota
 from tests.operations.jobs import World, an_order, wanted
 from tests.operations.scenes import NAMESPACE, load
+from tests.reactions import Call, Proceed, ReactiveClient, forbid
 from webhook.config import load_configuration
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import (
@@ -18,14 +18,12 @@ from webhook.kube.api import (
     ApiError,
     ForbiddenError,
     Kind,
-    Object,
-    Page,
     Revision,
     UnavailableError,
 )
 from webhook.operations.jobs.planning import Order, Plan, ResizeRefusedError, plan_resize
 from webhook.operations.jobs.resizing import resize
-from webhook.operations.jobs.rules import ClusterRules
+from webhook.operations.jobs.rules import SELF_SUBJECT_REVIEWS, ClusterRules
 from webhook.policy import compile_policy
 
 HEAD = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
@@ -43,36 +41,26 @@ def order(text: str, requests: Mapping[str, str] | None = None, *, stays: bool =
     return Order(NAMESPACE, "train", amounts, stays, rules(text))
 
 
-class User(FakeClient):
-    """An API server that says who asks, and lets nobody see what is in `hidden`."""
+def as_user(world: World, *hidden: Kind, review: ApiError | None = None) -> ReactiveClient:
+    """Return a client of alice, without the right to read what is hidden."""
 
-    def __init__(self, world: World, *hidden: Kind, review: ApiError | None = None) -> None:
-        super().__init__(world.cluster, admission=world.api._writer._admission)
-        self.hidden, self.review = hidden, review
-
-    def create(self, kind: Kind, obj: Object, *, dry_run: bool = False) -> Revision:
-        if kind.kind != "SelfSubjectReview":
-            return super().create(kind, obj, dry_run=dry_run)
-        if self.review is not None:
-            raise self.review
+    def review_self(_call: Call, _proceed: Proceed) -> Revision:
+        if review is not None:
+            raise review
         data = b'{"status":{"userInfo":{"username":"alice","groups":["devs"]}}}'
         return Revision(key="", uid="", resource_version=0, data=data)
 
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-        if kind in self.hidden:
-            raise ForbiddenError(f"you cannot get {kind.plural}")
-        return super().get(kind, name, namespace=namespace)
-
-    def pages(self, kind: Kind, **kwargs: Any) -> Iterator[Page]:
-        if kind in self.hidden:
-            raise ForbiddenError(f"you cannot list {kind.plural}")
-        return super().pages(kind, **kwargs)
+    world.api.on("create", SELF_SUBJECT_REVIEWS, review_self)
+    for kind in hidden:
+        world.api.on("get", kind, forbid)
+        world.api.on("list", kind, forbid)
+    return world.api
 
 
 def refused(world: World, wish: Order) -> str:
     before = world.cluster.resource_version
     with pytest.raises(ResizeRefusedError) as caught:
-        resize(User(world), wish, patience=world.patience())
+        resize(as_user(world), wish, patience=world.patience())
     assert world.cluster.resource_version == before, "nothing is written"
     (problem,) = caught.value.problems
     return problem.removeprefix("job team-a/train: ")
@@ -164,7 +152,7 @@ NOT_REFUSED: Mapping[str, Order] = {
 @pytest.mark.parametrize("wish", NOT_REFUSED.values(), ids=NOT_REFUSED.keys())
 def test_what_no_rule_refuses_is_done(wish: Order) -> None:
     world = World()
-    assert resize(User(world), wish, patience=world.patience()).resumed
+    assert resize(as_user(world), wish, patience=world.patience()).resumed
 
 
 @pytest.mark.parametrize("mode", [None, "shadow"])
@@ -176,7 +164,7 @@ def test_rules_are_for_namespaces_that_have_opted_in(mode: str | None) -> None:
 
 
 def planned(world: World, wish: Order, *hidden: Kind) -> Plan:
-    return plan_resize(User(world, *hidden), wish)
+    return plan_resize(as_user(world, *hidden), wish)
 
 
 def test_rules_are_not_for_exempt_namespaces() -> None:
@@ -189,7 +177,7 @@ def test_rules_are_not_for_exempt_namespaces() -> None:
 def test_what_cannot_be_read_is_told_and_stops_nobody() -> None:
     wish = order("{shrink: {'*': Deny}}")
     assert planned(World(), wish, NAMESPACES).unasked == (
-        "rules of the cluster for Jobs: you cannot get namespaces",
+        'rules of the cluster for Jobs: namespaces "team-a" is forbidden: no right to get',
     )
     assert planned(World(), order(""), RESOURCE_QUOTAS).unasked == (
         "whether its pods fit: you cannot list resourcequotas",
@@ -199,13 +187,13 @@ def test_what_cannot_be_read_is_told_and_stops_nobody() -> None:
 
 
 def test_who_one_is_is_told_if_it_cannot_be_asked() -> None:
-    api = User(World(), review=ForbiddenError("not you"))
+    api = as_user(World(), review=ForbiddenError("not you"))
     plan = plan_resize(api, order("{resizers: {users: [bob]}}"))
     assert plan.unasked == ("whether you may resize it: not you",)
 
 
 def test_an_outage_is_not_taken_for_an_answer() -> None:
-    api = User(World(), review=UnavailableError("later"))
+    api = as_user(World(), review=UnavailableError("later"))
     with pytest.raises(UnavailableError):
         plan_resize(api, order("{resizers: {users: [bob]}}"))
 
@@ -220,7 +208,7 @@ def test_where_old_pods_have_to_be_gone_it_waits_for_them() -> None:
         lambda: world.set_status(active=0, terminating=0, **seen),
     ]
     wish = order("{terminating: Deny}")
-    done = resize(User(world), wish, report=said.append, patience=world.patience())
+    done = resize(as_user(world), wish, report=said.append, patience=world.patience())
     assert done.resumed
     assert said == [
         "job team-a/train: suspended",

@@ -4,12 +4,11 @@ import pytest
 
 from tests.builders import Object, a_job, a_pod
 from tests.operations.scenes import NAMESPACE, a_cluster, a_namespace
+from tests.reactions import ReactiveClient, fail
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     PODS,
-    ClusterApi,
     ForbiddenError,
-    Kind,
     NotFoundError,
     UnavailableError,
 )
@@ -106,19 +105,6 @@ def test_a_percentile_is_a_sample(count: int, percent: int, expected: int) -> No
     assert percentile(samples, percent) == Quantity.of_units(expected)
 
 
-class Answering(FakeClient):
-    """A cluster whose metrics API fails in some way."""
-
-    def __init__(self, cluster: FakeCluster, error: Exception) -> None:
-        super().__init__(cluster)
-        self.error = error
-
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-        if kind == POD_METRICS:
-            raise self.error
-        return dict(super().get(kind, name, namespace=namespace))
-
-
 FAILURES = {
     "no metrics server": (
         NotFoundError("the server could not find the requested resource"),
@@ -141,7 +127,8 @@ FAILURES = {
 
 @pytest.mark.parametrize(("error", "expected", "words"), FAILURES.values(), ids=FAILURES.keys())
 def test_what_is_missing_is_told(error: Exception, expected: type[Exception], words: str) -> None:
-    api: ClusterApi = Answering(measured(pods=(a_pod_of_the_job("a"),)), error)
+    api = ReactiveClient(measured(pods=(a_pod_of_the_job("a"),)))
+    api.on("get", POD_METRICS, fail(error))
     with pytest.raises(expected) as found:
         usage_of_job(api, NAMESPACE, "train")
     assert str(found.value).startswith(words)

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Callable
+from typing import cast
 
 import pytest
 
 from tests.builders import a_pod, a_quota, an_expression
-from tests.kube.faults import Call, Fault, FaultyClient
 from tests.operations.scenes import (
     NAMESPACE,
     QUICK,
@@ -24,17 +23,23 @@ from tests.operations.scenes import (
     native_usage,
     status_of,
 )
-from webhook.fakecluster.storage import FakeClient
+from tests.reactions import (
+    Call,
+    Proceed,
+    Reaction,
+    ReactiveClient,
+    conflict,
+    forbid,
+    in_turn,
+    preceded_by,
+    unavailable,
+)
+from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     NAMESPACES,
     PODS,
     RESOURCE_QUOTAS,
-    ConflictError,
     ForbiddenError,
-    JsonPatch,
-    MergePatch,
-    Page,
-    Revision,
 )
 from webhook.kube.kinds import Kind
 from webhook.operations.disable import opt_out, opted_in_namespaces, preview
@@ -125,50 +130,35 @@ def test_the_preview_writes_nothing() -> None:
     assert not preview(FakeClient(cluster), "nowhere").exists
 
 
-class Recorder(FakeClient):
-    """Notes what is written, in order."""
+def patched_kinds(api: ReactiveClient) -> list[Kind]:
+    """Return the kinds of what was patched, in order."""
+    return [call.kind for call in api.calls_of("patch")]
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.written: list[str] = []
 
-    def patch(
-        self,
-        kind: Kind,
-        name: str,
-        patch: JsonPatch | MergePatch,
-        *,
-        namespace: str = "",
-        subresource: str = "",
-        dry_run: bool = False,
-    ) -> Revision:
-        self.written.append(kind.plural)
-        return super().patch(
-            kind, name, patch, namespace=namespace, subresource=subresource, dry_run=dry_run
-        )
+def replacing(cluster: FakeCluster, pod: Object) -> Reaction:
+    """Replace a pod by another one of the same name before the call arrives."""
+
+    def replace(call: Call) -> None:
+        FakeClient(cluster).delete(PODS, call.name, namespace=NAMESPACE)
+        cast("Object", pod["metadata"])["uid"] = "uid-another"
+        cluster.load([(PODS, pod)])
+
+    return preceded_by(replace)
 
 
 def test_the_label_goes_before_any_gate() -> None:
-    api = Recorder(a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web")))
+    cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web"))
+    api = ReactiveClient(cluster)
     opt_out(api, NAMESPACE, patience=QUICK)
-    assert api.written == ["namespaces", "pods", "resourcequotas"]
+    assert patched_kinds(api) == [NAMESPACES, PODS, RESOURCE_QUOTAS]
 
 
 def test_a_gate_is_never_taken_from_another_pod_of_the_same_name() -> None:
     """The list shows a pod that is replaced before its patch arrives."""
     cluster = a_cluster(a_namespace(), a_gated_pod("web-1", SCHEDULING_GATE, OTHER_GATE))
-    replaced = itertools.count()
-
-    class Replacing(Recorder):
-        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-            if kind == PODS and next(replaced) == 0:
-                self.delete(PODS, name, namespace=NAMESPACE)
-                pod = a_gated_pod(name, OTHER_GATE, SCHEDULING_GATE)
-                cast("Object", pod["metadata"])["uid"] = "uid-another"
-                self.cluster.load([(PODS, pod)])
-            return super().patch(kind, name, *args, **kwargs)
-
-    api = Replacing(cluster)
+    api = ReactiveClient(cluster)
+    replace = replacing(cluster, a_gated_pod("web-1", OTHER_GATE, SCHEDULING_GATE))
+    api.on("patch", PODS, replace, times=1)
     done = opt_out(api, NAMESPACE, patience=QUICK)
     assert done.gates == 1
     assert gates_of(api, "web-1") == [OTHER_GATE]
@@ -176,61 +166,41 @@ def test_a_gate_is_never_taken_from_another_pod_of_the_same_name() -> None:
 
 def test_errors_that_pass_are_repeated() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web-1"))
-    turns = itertools.count()
-
-    def every_other(_: Call) -> Fault | None:
-        return Fault.FAIL_BEFORE if next(turns) % 2 == 0 else None
-
-    api = FaultyClient(FakeClient(cluster), every_other)
+    api = ReactiveClient(cluster)
+    api.on("*", "*", in_turn([unavailable, None] * 100))
     done = opt_out(api, NAMESPACE, patience=QUICK)
     assert (done.problems, gates_of(FakeClient(cluster), "web-1")) == ((), [])
 
 
-class Refusing(FakeClient):
-    """Refuses patches of one kind."""
-
-    refused: Kind = PODS
-
-    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-        if kind == self.refused:
-            raise ForbiddenError(f'{kind.plural} "{name}" is forbidden: nobody may')
-        return super().patch(kind, name, *args, **kwargs)
-
-
 def test_a_gate_that_may_not_be_removed_is_named_and_the_rest_is_done() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"}), a_gated_pod("web-1"))
-    api = Refusing(cluster)
+    api = ReactiveClient(cluster)
+    api.on("patch", PODS, forbid)
     done = opt_out(api, NAMESPACE, patience=QUICK)
     assert done.problems == (
-        'pod team-a/web-1 keeps its scheduling gate: pods "web-1" is forbidden: nobody may',
+        'pod team-a/web-1 keeps its scheduling gate: pods "web-1" is forbidden: no right to patch',
     )
     assert done.restored == ("p1",)
 
 
-class Guarded(FakeClient):
-    """Lets nobody take our gate off in a namespace that has opted in, as it knew a while ago."""
+def test_without_the_right_to_remove_gates_a_namespace_can_be_opted_out() -> None:
+    """Gates are guarded while the API server knows the label, which is some time after it went."""
+    api = ReactiveClient(a_cluster(a_namespace(), a_gated_pod("web-1")))
 
-    lag = 3
-    refused = 0
+    def guard(call: Call, proceed: Proceed) -> object:
+        if MODE_LABEL in labels_of(api) or len(api.calls_of("patch", PODS)) <= 3:
+            forbid(call, proceed)
+        return proceed()
 
-    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-        if kind == PODS and (MODE_LABEL in labels_of(self) or self.refused < self.lag):
-            self.refused += 1
-            raise ForbiddenError("spec.schedulingGates: may only be removed by somebody else")
-        return super().patch(kind, name, *args, **kwargs)
-
-
-def test_whoever_may_not_take_gates_off_may_opt_a_namespace_out() -> None:
-    """Nobody guards gates once the label is gone, as soon as that is known everywhere."""
-    api = Guarded(a_cluster(a_namespace(), a_gated_pod("web-1")))
+    api.on("patch", PODS, guard)
     done = opt_out(api, NAMESPACE, patience=QUICK)
     assert (done.problems, done.gates, gates_of(api, "web-1")) == ((), 1, [])
-    assert api.refused == api.lag
+    assert len(api.calls_of("patch", PODS)) == 4
 
 
 def test_a_status_that_may_not_be_written_is_named() -> None:
-    api = Refusing(a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"})))
-    api.refused = RESOURCE_QUOTAS
+    api = ReactiveClient(a_cluster(a_namespace(), a_masked_quota(hard={"cpu": "1"})))
+    api.on("patch", RESOURCE_QUOTAS, forbid)
     done = opt_out(api, NAMESPACE, patience=QUICK)
     (problem,) = done.problems
     assert problem.startswith("quota p1: its status cannot be completed: resourcequotas")
@@ -239,8 +209,8 @@ def test_a_status_that_may_not_be_written_is_named() -> None:
 
 def test_a_label_that_may_not_be_removed_is_an_error_and_nothing_is_done() -> None:
     cluster = a_cluster(a_namespace(), a_gated_pod("web-1"))
-    api = Refusing(cluster)
-    api.refused = NAMESPACES
+    api = ReactiveClient(cluster)
+    api.on("patch", NAMESPACES, forbid)
     with pytest.raises(ForbiddenError):
         opt_out(api, NAMESPACE, patience=QUICK)
     assert gates_of(api, "web-1") == [SCHEDULING_GATE]
@@ -335,15 +305,8 @@ def test_under_load_no_gate_is_left_and_everything_is_counted(hard: dict[str, st
 
 def test_a_conflict_with_other_writers_is_decided_again() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "5"}), a_pod())
-    turns = itertools.count()
-
-    class Contended(Recorder):
-        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-            if kind == RESOURCE_QUOTAS and next(turns) < 3:
-                raise ConflictError.stale(kind, name)
-            return super().patch(kind, name, *args, **kwargs)
-
-    api = Contended(cluster)
+    api = ReactiveClient(cluster)
+    api.on("patch", RESOURCE_QUOTAS, conflict, times=3)
     done = opt_out(api, NAMESPACE, patience=QUICK)
     assert (done.restored, done.problems) == (("p1",), ())
 
@@ -417,26 +380,22 @@ def test_a_pod_that_was_not_charged_when_the_status_came_is_charged_later() -> N
     assert status_of(api)["used"] == {"requests.cpu": "2"}
 
 
-class Charging(FakeClient):
-    """An API server that charges a new pod just before each write of a status, at every look."""
+def charging(cluster: FakeCluster) -> ReactiveClient:
+    """Charge a new pod just before each write of a status that follows a list of pods."""
+    api, other, pods = ReactiveClient(cluster), FakeClient(cluster), itertools.count()
 
-    pods = itertools.count()
-    is_new_look = False
+    def charge(call: Call) -> None:
+        lists = [one.number for one in api.calls_of("list", PODS)]
+        writes = [one.number for one in api.calls_of("patch", RESOURCE_QUOTAS)]
+        if not lists or any(write > lists[-1] for write in writes[:-1]):
+            return
+        other.create(PODS, a_pod(name=f"new-{next(pods)}", uid="", requests={"cpu": "1"}))
+        used = Quantity.parse(str(cast("Object", status_of(other)["used"])["requests.cpu"]))
+        patch = {"status": {"used": {"requests.cpu": str(used + Quantity.parse("1"))}}}
+        other.patch(RESOURCE_QUOTAS, call.name, patch, namespace=NAMESPACE, subresource="status")
 
-    def pages(self, kind: Kind, **kwargs: Any) -> Iterator[Page]:
-        self.is_new_look = self.is_new_look or kind == PODS
-        return super().pages(kind, **kwargs)
-
-    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-        if kind == RESOURCE_QUOTAS and self.is_new_look:
-            self.is_new_look = False
-            other = FakeClient(self.cluster)
-            pod = a_pod(name=f"new-{next(self.pods)}", uid="", requests={"cpu": "1"})
-            other.create(PODS, pod)
-            used = Quantity.parse(str(cast("Object", status_of(other)["used"])["requests.cpu"]))
-            patch = {"status": {"used": {"requests.cpu": str(used + Quantity.parse("1"))}}}
-            other.patch(RESOURCE_QUOTAS, name, patch, namespace=NAMESPACE, subresource="status")
-        return super().patch(kind, name, *args, **kwargs)
+    api.on("patch", RESOURCE_QUOTAS, preceded_by(charge))
+    return api
 
 
 def test_pods_that_were_missed_are_added_however_many_come_meanwhile() -> None:
@@ -446,7 +405,7 @@ def test_pods_that_were_missed_are_added_however_many_come_meanwhile() -> None:
         a_quota("p1", hard=hard, used={"requests.cpu": "1"}),
         *(a_pod(name=f"old-{n}", uid=f"uid-{n}", requests={"cpu": "1"}) for n in range(4)),
     )
-    api = Charging(cluster)
+    api = charging(cluster)
     brief = RetryPolicy(seconds=5, pause_seconds=0.001, settle_seconds=0.001)
     done = opt_out(api, NAMESPACE, patience=brief)
     assert done.problems == ()
@@ -456,16 +415,7 @@ def test_pods_that_were_missed_are_added_however_many_come_meanwhile() -> None:
 def test_a_pod_is_named_by_its_uid() -> None:
     """Another pod of the same name, with the same gate, is another pod: it is listed first."""
     cluster = a_cluster(a_namespace(), a_gated_pod("web-1"))
-
-    class Replacing(Recorder):
-        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-            if kind == PODS and "pods" not in self.written:
-                self.delete(PODS, name, namespace=NAMESPACE)
-                pod = a_gated_pod(name)
-                cast("Object", pod["metadata"])["uid"] = "uid-another"
-                self.cluster.load([(PODS, pod)])
-            return super().patch(kind, name, *args, **kwargs)
-
-    api = Replacing(cluster)
+    api = ReactiveClient(cluster)
+    api.on("patch", PODS, replacing(cluster, a_gated_pod("web-1")), times=1)
     assert opt_out(api, NAMESPACE, patience=QUICK).gates == 1
-    assert api.written == ["namespaces", "pods", "pods"]
+    assert patched_kinds(api) == [NAMESPACES, PODS, PODS]

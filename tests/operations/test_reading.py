@@ -1,33 +1,26 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from tests.operations.scenes import a_cluster, a_gated_pod
-from webhook.fakecluster.storage import FakeClient
-from webhook.kube.api import PODS, ExpiredError, Page
+from tests.reactions import Call, Proceed, ReactiveClient, expire
+from webhook.kube.api import PODS
 from webhook.operations.reading import name_of, read_all
 
 
-class Expiring(FakeClient):
-    """Lists expire after their first page, so many times."""
-
-    times = 0
-
-    def pages(self, *args: Any, **kwargs: Any) -> Iterator[Page]:
-        yield from super().pages(*args, **{**kwargs, "limit": 1})
-        if self.times:
-            self.times -= 1
-            raise ExpiredError("too old resource version")
+def one_by_one(call: Call, proceed: Proceed) -> object:
+    """Let a list that is read in pages have pages of one object."""
+    return proceed(replace(call, options={**call.options, "limit": 1}) if call.is_paged else call)
 
 
 @pytest.mark.parametrize("times", [0, 1, 100])
 def test_a_list_that_expires_is_begun_again_and_read_once(times: int) -> None:
     """If it never comes to its end in parts, it is read as a whole."""
-    api = Expiring(a_cluster(*(a_gated_pod(name) for name in "abc")))
-    api.times = times
+    api = ReactiveClient(a_cluster(*(a_gated_pod(name) for name in "abc")))
+    api.on("list", "*", one_by_one)
+    api.on("continue", "*", expire, times=times)
     assert read_all(api, PODS, name_of) == ["team-a/a", "team-a/b", "team-a/c"]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.operations.healthy import Guard, Pulse, examined, healthy, ids, the
+from tests.operations.healthy import Pulse, examined, healthy, ids, refusing, the
 from tests.operations.scenes import a_cluster, a_masked_quota, a_namespace
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
@@ -14,54 +14,16 @@ from webhook.kube.api import (
     ForbiddenError,
     InternalError,
     NotFoundError,
-    Object,
-    Page,
     UnauthorizedError,
     UnreachableError,
 )
-from webhook.kube.kinds import Kind
 from webhook.operations.doctor import CHECKS, Check, CheckContext, Examination, Settings, examine
 from webhook.operations.findings import Finding
 from webhook.operations.names import CLUSTER_ROLES, POLICY_VERSIONS, policy_kinds
 
 
-class Refusing(FakeClient):
-    """Answers some reads with an error."""
-
-    def __init__(self, cluster: FakeCluster, error: ApiError, *kinds: Kind) -> None:
-        super().__init__(cluster, admission=Guard())
-        self._error = error
-        self._kinds = kinds
-
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-        self._refuse(kind)
-        return super().get(kind, name, namespace=namespace)
-
-    def pages(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 500,
-    ) -> Iterator[Page]:
-        self._refuse(kind)
-        return super().pages(
-            kind,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            limit=limit,
-        )
-
-    def _refuse(self, kind: Kind) -> None:
-        if not self._kinds or kind in self._kinds:
-            raise self._error
-
-
 def test_what_may_not_be_read_is_named_and_the_rest_goes_on() -> None:
-    api = Refusing(healthy(), ForbiddenError("no"), CLUSTER_ROLES, QUOTA_LEDGERS)
+    api = refusing(healthy(), ForbiddenError("no"), CLUSTER_ROLES, QUOTA_LEDGERS)
     found = examined(api)
     assert set(found.skipped) == {"ledgers", "rights"}
     told = [one.message for one in found.findings if one.id == "check.forbidden"]
@@ -72,7 +34,7 @@ def test_what_may_not_be_read_is_named_and_the_rest_goes_on() -> None:
 
 
 def test_a_check_that_fails_is_named_and_the_rest_goes_on() -> None:
-    api = Refusing(healthy(), InternalError.of("etcd is gone"), PODS)
+    api = refusing(healthy(), InternalError.of("etcd is gone"), PODS)
     found = examined(api)
     assert set(found.skipped) == {"ledgers", "guarded", "gates"}
     assert {one.message.partition(": ")[2] for one in found.findings if one.id == "check.failed"}
@@ -81,7 +43,7 @@ def test_a_check_that_fails_is_named_and_the_rest_goes_on() -> None:
 @pytest.mark.parametrize("error", [UnreachableError("refused"), UnauthorizedError("who?")])
 def test_without_an_answer_nothing_is_examined(error: ApiError) -> None:
     with pytest.raises(type(error)):
-        examined(Refusing(healthy(), error))
+        examined(refusing(healthy(), error))
 
 
 def test_a_fault_of_a_check_stops_no_other() -> None:
@@ -103,13 +65,13 @@ def test_a_fault_of_a_check_stops_no_other() -> None:
 def test_an_api_server_without_policies_is_asked_once_for_each_version() -> None:
     """An API server that does not serve a kind answers 404."""
     kinds = [kind for version in POLICY_VERSIONS for kind in policy_kinds(version)]
-    found = examined(Refusing(healthy(), NotFoundError("404 page not found"), *kinds))
+    found = examined(refusing(healthy(), NotFoundError("404 page not found"), *kinds))
     assert ids(found)[0] == "mask.missing"
     assert not found.skipped
 
 
 def test_the_newest_policies_that_are_served_are_looked_at() -> None:
-    found = examined(Refusing(healthy(), NotFoundError("404"), *policy_kinds("v1")))
+    found = examined(refusing(healthy(), NotFoundError("404"), *policy_kinds("v1")))
     assert "mask.missing" not in ids(found)  # v1beta1 is served too
 
 

@@ -7,12 +7,19 @@ from typing import Any, cast
 
 import pytest
 
-from tests.operations.healthy import Change, Guard, edit, examined, healthy, ids, remove, the
-from webhook.fakecluster.storage import FakeClient
+from tests.operations.healthy import (
+    Change,
+    edit,
+    examined,
+    healthy,
+    ids,
+    refusing,
+    remove,
+    the,
+)
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NotFoundError
-from webhook.kube.kinds import Kind
 from webhook.operations.doctor.identities import DIGESTS, digest
 from webhook.operations.names import (
     LEDGERS_POLICY,
@@ -57,18 +64,10 @@ def test_nothing_is_wrong_with_what_is_shipped() -> None:
     assert of_identities(cluster=healthy()) == []
 
 
-class Older(FakeClient):
-    """An API server that has no such policies."""
-
-    def pages(self, kind: Kind, **query: Any) -> Any:
-        if kind in (VALIDATING_POLICIES, VALIDATING_BINDINGS):
-            raise NotFoundError("the server could not find the requested resource")
-        return super().pages(kind, **query)
-
-
 def test_an_api_server_without_such_policies_is_named() -> None:
-    cluster = healthy()
-    found = the(examined(Older(cluster, admission=Guard())), "identities.unserved")
+    missing = NotFoundError("the server could not find the requested resource")
+    api = refusing(healthy(), missing, VALIDATING_POLICIES, VALIDATING_BINDINGS)
+    found = the(examined(api), "identities.unserved")
     assert "has no ValidatingAdmissionPolicy" in found.message
     assert "whoever has the controller's token may change image, gates" in found.message
 

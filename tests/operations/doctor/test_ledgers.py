@@ -19,9 +19,9 @@ from tests.operations.healthy import (
     the,
 )
 from tests.operations.scenes import NAMESPACE, a_masked_quota, load
+from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, Object
-from webhook.kube.kinds import Kind
 from webhook.quota.amounts.resources import parse_resource_list
 from webhook.quota.ledger.ledger import Account, Condition, Ledger, Reservation, ReservationSource
 
@@ -252,21 +252,19 @@ def test_what_the_controller_says_is_passed_on() -> None:
     assert found.message == "condition Counted is False: pod web-7: spec.containers"
 
 
-class Busy(FakeClient):
-    """A cluster whose ledger changes at every look at the pods."""
-
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-        found = super().get(kind, name, namespace=namespace)
-        if kind == QUOTA_LEDGERS:
-            patch = {"metadata": {"annotations": {"turn": str(self.cluster.resource_version)}}}
-            self.patch(kind, name, patch, namespace=namespace)
-        return found
-
-
 def test_a_ledger_that_never_stands_still_is_not_compared() -> None:
     cluster: FakeCluster = healthy()
     count(cluster, with_used("0"))
-    found = examined(Busy(cluster, admission=Guard()))
+    api = ReactiveClient(cluster, admission=Guard())
+
+    def change(call: Call, proceed: Proceed) -> object:
+        ledger = proceed()
+        patch = {"metadata": {"annotations": {"turn": str(cluster.resource_version)}}}
+        api.patch(call.kind, call.name, patch, namespace=call.namespace)
+        return ledger
+
+    api.on("get", QUOTA_LEDGERS, change)
+    found = examined(api)
     assert the(found, "ledger.busy").severity == "info"
     assert serious(found) == []
 

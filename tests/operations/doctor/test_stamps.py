@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import a_pod
-from tests.operations.doctor.test_examination import Refusing
 from tests.operations.healthy import (
     MANIFESTS,
     POLICIES,
@@ -13,6 +12,7 @@ from tests.operations.healthy import (
     examined,
     healthy,
     ids,
+    refusing,
     remove,
     serious,
     the,
@@ -79,8 +79,8 @@ def test_half_of_it_is_found(gone: Kind, subject: Kind, words: str) -> None:
 
 
 def test_pods_are_looked_at_although_policies_may_not_be_listed() -> None:
-    refusing = Refusing(with_unmarked_pods(marking()), ForbiddenError("no"), POLICIES)
-    found = examined(refusing)
+    api = refusing(with_unmarked_pods(marking()), ForbiddenError("no"), POLICIES)
+    found = examined(api)
     assert {"mask", "stamp"} <= found.skipped.keys()
     assert "guarded" in found.checked
     assert "pods.unguarded" not in ids(found)

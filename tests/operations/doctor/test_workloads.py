@@ -7,11 +7,20 @@ from typing import Any
 import pytest
 
 from tests.builders import a_pod
-from tests.operations.healthy import Change, edit, examined, healthy, ids, remove, serious, the
+from tests.operations.healthy import (
+    Change,
+    edit,
+    examined,
+    healthy,
+    ids,
+    refusing,
+    remove,
+    serious,
+    the,
+)
 from tests.operations.scenes import load
-from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.fakecluster.storage import FakeCluster
 from webhook.kube.api import VALIDATING_WEBHOOKS, ForbiddenError
-from webhook.kube.kinds import Kind
 from webhook.operations.deployments import DEPLOYMENTS
 from webhook.operations.findings import Finding
 from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION
@@ -155,13 +164,7 @@ def test_deployments_of_others_are_nobodys_business() -> None:
 
 
 def test_who_may_not_see_them_is_told_so() -> None:
-    class Blind(FakeClient):
-        def pages(self, kind: Kind, **query: Any) -> Any:
-            if kind == DEPLOYMENTS:
-                raise ForbiddenError("no")
-            return super().pages(kind, **query)
-
-    found = examined(Blind(healthy()))
+    found = examined(refusing(healthy(), ForbiddenError("no"), DEPLOYMENTS))
     assert the(found, "check.forbidden").message == (
         "the Deployments: not looked at: you may not list deployments of apps in namespace"
         f" {DEFAULT_NAMESPACE}"

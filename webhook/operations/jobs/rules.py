@@ -42,7 +42,7 @@ from webhook.quota.jobs.resize_plan import ContainerChange, with_changes
 from webhook.quota.objects.model import ResourceQuota
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
-_SELF: Final = Kind(
+SELF_SUBJECT_REVIEWS: Final = Kind(
     "authentication.k8s.io",
     "v1",
     "SelfSubjectReview",
@@ -152,9 +152,9 @@ class _Judging:
         yield from judged_replacement(rule, state, self._new).errors
 
     def _stranger(self, rule: JobRule) -> FieldError | None:
-        kind = {"apiVersion": _SELF.api_version, "kind": _SELF.kind}
+        kind = {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": SELF_SUBJECT_REVIEWS.kind}
         try:
-            answer = FieldReader(self._api.create(_SELF, kind).object)
+            answer = FieldReader(self._api.create(SELF_SUBJECT_REVIEWS, kind).object)
         except PASSING:
             raise
         except ApiError as err:
