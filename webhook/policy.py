@@ -36,42 +36,39 @@ _REQUESTS: Final = "requests."
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Rules of handlers and controllers; `Policy()` is what an empty configuration means.
-
-    Attributes:
-        deferred_keys: Quota keys that are charged at the bind.
-        must_specify: When containers have to name what a quota limits.
-        enforces_mirror_pods: Whether mirror pods are refused like others.
-        limited_resources: What may be used only where a quota limits it.
-        priority_coverage: Which pods need a quota with a PriorityClass scope.
-        exempt_namespaces: Never touched; the namespace of the installation is one of them.
-        unmasked_namespaces: Where nothing is hidden of quotas: those that are exempt, and those
-            that will be when the API server enforces their quotas and the guard leaves them out.
-        own_users: User names of the processes of this installation.
-        job_gates: Feature gates of the API server that are on, or of which nobody knows.
-        unsure_job_gates: Those of which nobody knows.
-        jobs: What is allowed of which Jobs; the first that is about a Job decides.
-        ledger_seconds: How long one request may try to reserve.
-        holds_terminating: Pods that are stuck terminating are charged until they are gone.
-    """
+    """Rules of handlers and controllers; `Policy()` is what an empty configuration means."""
 
     deferred_keys: frozenset[str] = DEFERRED_KEYS
+    """Quota keys that are charged at the bind."""
     must_specify: MustSpecify = MustSpecify.CREATE
+    """When containers have to name what a quota limits."""
     enforces_mirror_pods: bool = False
+    """Whether mirror pods are refused like others."""
     limited_resources: tuple[LimitedResource, ...] = ()
+    """What may be used only where a quota limits it."""
     priority_coverage: tuple[ScopeExpression, ...] = ()
+    """Which pods need a quota with a PriorityClass scope."""
     exempt_namespaces: frozenset[str] = field(
         default_factory=lambda: Configuration().exempt_namespaces | {DEFAULT_NAMESPACE}
     )
+    """Never touched; the namespace of the installation is one of them."""
     unmasked_namespaces: frozenset[str] = field(
         default_factory=lambda: Configuration().exempt_namespaces | {DEFAULT_NAMESPACE}
     )
+    """Where nothing is hidden of quotas: those that are exempt, and those that will be when the API
+    server enforces their quotas and the guard leaves them out."""
     own_users: frozenset[str] = own_users(DEFAULT_NAMESPACE)
+    """User names of the processes of this installation."""
     job_gates: frozenset[str] = frozenset(JobGate)
+    """Feature gates of the API server that are on, or of which nobody knows."""
     unsure_job_gates: frozenset[str] = frozenset()
+    """Those of which nobody knows."""
     jobs: tuple[JobRule, ...] = ()
+    """What is allowed of which Jobs; the first that is about a Job decides."""
     ledger_seconds: float = 3.0
+    """How long one request may try to reserve."""
     holds_terminating: bool = False
+    """Pods that are stuck terminating are charged until they are gone."""
 
     @property
     def possible_job_gates(self) -> tuple[frozenset[str], ...]:

@@ -80,7 +80,6 @@ def confirm(question: str, *, err: bool = False) -> None:
     """Ask, and go on with a yes only; an input that ends is none.
 
     Args:
-        question: The question.
         err: Whether to ask on standard error, where the output is data.
 
     Raises:

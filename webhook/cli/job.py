@@ -123,7 +123,6 @@ def wanted_of(
     """Find out which containers are meant, and what each is to have.
 
     Args:
-        api: The API server.
         place: Namespace and name of the Job.
         explicit: The amounts that were given; they go before what is measured.
         container: The container that was named, if one was.

@@ -44,21 +44,18 @@ _OWNER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Both Secrets as they have to be.
-
-    Attributes:
-        ca: The Secret with the CA.
-        tls: The Secret that the webhook mounts.
-        bundle: What the API server has to trust, PEM.
-        made: What is new.
-        reasons: Why what was there did not do.
-    """
+    """Both Secrets as they have to be."""
 
     ca: Object
+    """The Secret with the CA."""
     tls: Object
+    """The Secret that the webhook mounts."""
     bundle: bytes
+    """What the API server has to trust, PEM."""
     made: IssuedParts
+    """What is new."""
     reasons: tuple[str, ...] = ()
+    """Why what was there did not do."""
 
 
 def certificates(

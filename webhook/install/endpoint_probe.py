@@ -125,7 +125,6 @@ def probing(api: ApplyApi, client: Mapping[str, object], namespaces: Namespaces)
     """Give a probe of a place, and take its registration away in the end.
 
     Args:
-        api: The API server.
         client: A `clientConfig` with the webhook's path for changes.
         namespaces: Returns some that have opted in, and in which things can be made.
     """

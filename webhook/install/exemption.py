@@ -33,7 +33,6 @@ def wait_until_enforced(
     """Wait until the API server enforces the quotas of namespaces that the guard will leave out.
 
     Args:
-        api: The API server.
         exempt: Namespaces that the new configuration exempts.
         patience: How long to wait; None is not at all.
         report: Takes a line about what is waited for.

@@ -93,33 +93,29 @@ class InstallApi(ApplyApi, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallOptions:
-    """What to install.
-
-    Attributes:
-        namespace: Where to install; empty is where it is already, else the default.
-        mask: Which form of the mask; "auto" takes what the API server has.
-        stamps: Whether Bindings are marked, so that pods show that they came through the guard.
-        image: What the Deployments run.
-        url: Where the webhook serves if it runs outside of the cluster; else empty.
-        ca_pem: What to trust at that address; empty is what the API server's own machine trusts,
-            None what is trusted there already.
-        configuration: Text of the configuration; None keeps the one that is installed.
-        dry_run: Let the API server check, and change nothing.
-        waits: Whether to wait for the Deployments before the API server is told to ask.
-        patience: How long to wait for one thing.
-        manifests: Directory of the manifests.
-    """
+    """What to install."""
 
     namespace: str = ""
+    """Where to install; empty is where it is already, else the default."""
     mask: MaskChoice = "auto"
+    """Which form of the mask; "auto" takes what the API server has."""
     stamps: bool = False
+    """Whether Bindings are marked, so that pods show that they came through the guard."""
     image: str = IMAGE
+    """What the Deployments run."""
     url: str = ""
+    """Where the webhook serves if it runs outside of the cluster; else empty."""
     ca_pem: bytes | None = None
+    """What to trust at that address; empty is what the API server's own machine trusts, None what
+    is trusted there already."""
     configuration: str | None = None
+    """Text of the configuration; None keeps the one that is installed."""
     dry_run: bool = False
+    """Let the API server check, and change nothing."""
     waits: bool = True
+    """Whether to wait for the Deployments before the API server is told to ask."""
     patience: RetryPolicy = PATIENCE
+    """How long to wait for one thing."""
     manifests: Path = MANIFESTS
 
 

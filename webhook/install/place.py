@@ -25,7 +25,6 @@ def chosen_namespace(api: ClusterApi, wanted: str) -> str:
     """Return the namespace to install into or to uninstall from.
 
     Args:
-        api: The cluster.
         wanted: What the administrator names; empty is where it is installed, else the default.
 
     Raises:

@@ -114,7 +114,6 @@ def wait_for_deletions(
     """Let an uninstallation end before objects are applied: into what goes nothing can be put.
 
     Args:
-        api: The API server.
         objects: What is to be applied.
         patience: How long to wait; None is not at all.
         report: Told about it.

@@ -60,26 +60,23 @@ _CONFIGURATIONS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """An installation's objects, in the order in which they have to be there.
-
-    Attributes:
-        cluster: Namespace, definitions of ledgers and of cluster quotas, rights.
-        configuration: What the registrations and the mask go by, and what runs in the cluster.
-        identities: The policies that hold our service accounts to what they need, and keep others
-            from writing our kinds.
-        workloads: What runs; empty for a webhook that runs elsewhere.
-        stamps: The policy that marks Bindings, where it is wanted; nothing counts on it.
-        registrations: The webhook configurations. Before them the webhook has to answer.
-        masks: The policy that hides deferred resources. Before it they have to be guarded.
-    """
+    """An installation's objects, in the order in which they have to be there."""
 
     cluster: tuple[Object, ...]
+    """Namespace, definitions of ledgers and of cluster quotas, rights."""
     configuration: tuple[Object, ...]
+    """What the registrations and the mask go by, and what runs in the cluster."""
     identities: tuple[Object, ...]
+    """The policies that hold our service accounts to what they need, and keep others from writing
+    our kinds."""
     workloads: tuple[Object, ...]
+    """What runs; empty for a webhook that runs elsewhere."""
     stamps: tuple[Object, ...]
+    """The policy that marks Bindings, where it is wanted; nothing counts on it."""
     registrations: tuple[Object, ...]
+    """The webhook configurations. Before them the webhook has to answer."""
     masks: tuple[Object, ...]
+    """The policy that hides deferred resources. Before it they have to be guarded."""
 
     @property
     def objects(self) -> list[Object]:

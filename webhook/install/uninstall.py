@@ -62,25 +62,20 @@ _NOTHING_CHANGED: Final = "stopped here: nothing was changed; go on all the same
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What to take out.
-
-    Attributes:
-        namespace: Where it is installed; empty is where the registration says, else the default.
-        removes_labels: Whether namespaces are opted out, too.
-        keeps_ledgers: Whether the definitions of ledgers and of cluster quotas stay, and all of
-            both with them.
-        is_forced: Whether the guards go although quotas may not be enforced without them.
-        dry_run: Only say what would be done.
-        patience: How long to wait for one thing.
-        manifests: Directory of the manifests.
-    """
+    """What to take out."""
 
     namespace: str = ""
+    """Where it is installed; empty is where the registration says, else the default."""
     removes_labels: bool = False
+    """Whether namespaces are opted out, too."""
     keeps_ledgers: bool = False
+    """Whether the definitions of ledgers and of cluster quotas stay, and all of both with them."""
     is_forced: bool = False
+    """Whether the guards go although quotas may not be enforced without them."""
     dry_run: bool = False
+    """Only say what would be done."""
     patience: RetryPolicy = RetryPolicy()  # noqa: RUF009 - frozen
+    """How long to wait for one thing."""
     manifests: Path = MANIFESTS
 
 

@@ -140,18 +140,13 @@ EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERRO
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Revision:
-    """One version of one object: its identity at once, its content when asked for.
-
-    Attributes:
-        key: "namespace/name", or the name for kinds without namespace.
-        uid: The object's uid.
-        resource_version: The version. 0 for what a dry run would have created.
-        data: The object as JSON.
-    """
+    """One version of one object: its identity at once, its content when asked for."""
 
     key: str
+    """"namespace/name", or the name for kinds without namespace."""
     uid: str
     resource_version: int
+    """The version. 0 for what a dry run would have created."""
     data: bytes = field(repr=False)
     _decoded: list[Object] = field(default_factory=list, init=False, repr=False)
 
@@ -189,16 +184,12 @@ class ObjectList:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the objects of a list that is read in parts.
-
-    Attributes:
-        items: Their revisions, to be decoded one by one.
-        resource_version: The moment of the whole list, the same on all its pages; a watch from
-            it misses nothing.
-    """
+    """Some of the objects of a list that is read in parts."""
 
     items: tuple[Revision, ...]
+    """Their revisions, to be decoded one by one."""
     resource_version: int
+    """The moment of the whole list, the same on all its pages; a watch from it misses nothing."""
 
 
 class WatchStream(Protocol):

@@ -29,24 +29,21 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class InformerTimings:
-    """The clock, the randomness and the pauses of an informer; all times are seconds.
-
-    Attributes:
-        clock: A monotonic clock.
-        rand: Uniform numbers in [0, 1).
-        sleep: Waits between attempts; None waits in real time and ends early on `stop`.
-        first_pause, longest_pause: Before attempt n the pause is a random part of
-            `first_pause * 2**n`, at most `longest_pause`.
-        healthy_after: A connection that lived this long makes the next pause short again.
-        shortest_watch, longest_watch: Between them each watch is asked to last.
-    """
+    """The clock, the randomness and the pauses of an informer; all times are seconds."""
 
     clock: Callable[[], float] = time.monotonic
+    """A monotonic clock."""
     rand: Callable[[], float] = random.random
+    """Uniform numbers in [0, 1)."""
     sleep: Callable[[float], None] | None = None
+    """Waits between attempts; None waits in real time and ends early on `stop`. first_pause,
+    longest_pause: Before attempt n the pause is a random part of `first_pause * 2**n`, at most
+    `longest_pause`."""
     first_pause: float = 0.5
     longest_pause: float = 30.0
     healthy_after: float = 60.0
+    """A connection that lived this long makes the next pause short again. shortest_watch,
+    longest_watch: Between them each watch is asked to last."""
     shortest_watch: float = 240.0
     longest_watch: float = 480.0
 
@@ -61,26 +58,23 @@ class InformerTimings:
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """One change of the copy, as handlers see it.
-
-    Attributes:
-        type: What happened to the object.
-        key: "namespace/name", or the name.
-        uid: Of the new object, on DELETED of the old one.
-        resource_version: The version at which it happened; for what a list no longer shows, the
-            version of the list.
-        old: The value before; None if there was none, or it could not be read.
-        new: The value now; None on DELETED, or if it cannot be read.
-        error: Why it cannot be read.
-    """
+    """One change of the copy, as handlers see it."""
 
     type: Literal["ADDED", "UPDATED", "DELETED"]
+    """What happened to the object."""
     key: str
+    """"namespace/name", or the name."""
     uid: str
+    """Of the new object, on DELETED of the old one."""
     resource_version: int
+    """The version at which it happened; for what a list no longer shows, the version of the
+    list."""
     old: T | None = None
+    """The value before; None if there was none, or it could not be read."""
     new: T | None = None
+    """The value now; None on DELETED, or if it cannot be read."""
     error: Exception | None = None
+    """Why it cannot be read."""
 
 
 Handler: TypeAlias = Callable[[Change[T]], None]

@@ -39,17 +39,14 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class SharedQuota:
-    """One of them.
-
-    Attributes:
-        spec: What its owner wrote.
-        grants: What each namespace holds; nothing where that cannot be read.
-        fault: Why that cannot be read.
-    """
+    """One of them."""
 
     spec: Spec
+    """What its owner wrote."""
     grants: Grants = NO_GRANTS
+    """What each namespace holds; nothing where that cannot be read."""
     fault: str = ""
+    """Why that cannot be read."""
 
     @property
     def subject(self) -> Subject:
@@ -99,17 +96,14 @@ def quotas_of(shared: Iterable[SharedQuota]) -> list[ResourceQuota]:
 
 @dataclass(frozen=True, slots=True)
 class Company:
-    """With whom namespaces will share quotas.
-
-    Attributes:
-        shared: All quotas that namespaces share.
-        beside: The namespaces that opt in at the same time, and their labels.
-        is_shadow: They only go into shadow mode, in which nothing is shared.
-    """
+    """With whom namespaces will share quotas."""
 
     shared: tuple[SharedQuota, ...] = ()
+    """All quotas that namespaces share."""
     beside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The namespaces that opt in at the same time, and their labels."""
     is_shadow: bool = False
+    """They only go into shadow mode, in which nothing is shared."""
 
     def joins(self, namespace: str, one: SharedQuota) -> list[str]:
         """Return who else begins to share a quota, sorted by name."""
@@ -147,7 +141,6 @@ def joining(
     """Say which shared quotas will take a namespace in, and whether it fits.
 
     Args:
-        namespace: Which.
         selecting: Those that select it.
         company: With whom it will share.
         there: What it holds.

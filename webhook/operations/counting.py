@@ -35,7 +35,6 @@ def taken_at_bind(
     """Count the assigned pods that a quota selects, in its deferred resources.
 
     Args:
-        quota: Which.
         pods: The pods of its namespace.
         now: The API server's time; None if it is not known: pods that are being deleted then count
             at most until they are gone. It does not matter where such pods are held.

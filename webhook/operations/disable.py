@@ -36,31 +36,27 @@ from webhook.state.well_known import FORMER_GATING_LABEL, GATING_LABEL, MODE_LAB
 
 @dataclass(frozen=True, slots=True)
 class OptedOut:
-    """What opting a namespace out did, or would do.
-
-    Attributes:
-        namespace: Which.
-        exists: There is such a namespace; nothing was to be done for one that is gone.
-        is_known: The rest is known. It is not where the API server refused, or did not answer.
-        had_label: It was opted in until now.
-        gates: Scheduling gates that were removed.
-        restored: Quotas whose status was completed.
-        over: Quotas of which more is used now than they allow, as the API server counts. Pods
-            that are there stay.
-        left: Cluster quotas that the namespace shared: its pods are charged there no more, and what
-            they held is free for the others.
-        problems: What is not done yet, and why: run it again.
-    """
+    """What opting a namespace out did, or would do."""
 
     namespace: str
     exists: bool = True
+    """There is such a namespace; nothing was to be done for one that is gone."""
     had_label: bool = False
+    """It was opted in until now."""
     gates: int = 0
+    """Scheduling gates that were removed."""
     restored: tuple[str, ...] = ()
+    """Quotas whose status was completed."""
     over: tuple[OverQuota, ...] = ()
+    """Quotas of which more is used now than they allow, as the API server counts. Pods that are
+    there stay."""
     left: tuple[str, ...] = ()
+    """Cluster quotas that the namespace shared: its pods are charged there no more, and what they
+    held is free for the others."""
     problems: tuple[str, ...] = ()
+    """What is not done yet, and why: run it again."""
     is_known: bool = True
+    """The rest is known. It is not where the API server refused, or did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +118,11 @@ def opt_out(
     """Opt a namespace out; to repeat it does no harm.
 
     Args:
-        api: The API server.
-        namespace: Which.
         report: Told about progress.
         patience: How long to go on while new gated pods appear or the API server does not answer.
         keeps_label: Leave the label as it is. Only where nothing acts on it any more, because the
             mask and the webhooks that gate pods or guard the gates are uninstalled: a later
             installation finds the namespace again.
-
         forgets_gating: Remove the label that says how pods wait, too: nothing reads it any more.
 
     Raises:

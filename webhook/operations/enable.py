@@ -82,9 +82,7 @@ def plan_for(
     """Say what opting a namespace in changes; writes nothing.
 
     Args:
-        api: The API server.
         settings: How to judge.
-        namespace: Which.
         must_specify: Whether a bind is refused when containers do not name what a quota limits.
         company: With whom it will share quotas; None if it opts in alone.
 

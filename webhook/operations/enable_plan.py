@@ -34,19 +34,14 @@ _OTHER_LABELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KeyPlan:
-    """One deferred resource of a quota.
-
-    Attributes:
-        key: The quota key.
-        hard: Its limit.
-        used_now: What the API server charges now: all pods, waiting ones too.
-        used_then: What is charged at the bind: pods that have a node.
-    """
+    """One deferred resource of a quota."""
 
     key: str
     hard: Quantity
     used_now: Quantity
+    """What the API server charges now: all pods, waiting ones too."""
     used_then: Quantity
+    """What is charged at the bind: pods that have a node."""
 
     @property
     def freed(self) -> Quantity:
@@ -66,20 +61,13 @@ class QuotaPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What opting a namespace in changes.
-
-    Attributes:
-        namespace: Which.
-        is_opted_in: It has opted in already.
-        is_shadow: It is in shadow mode.
-        quotas: Its quotas, by name.
-        findings: What speaks against it.
-    """
+    """What opting a namespace in changes."""
 
     namespace: str
     is_opted_in: bool
     quotas: tuple[QuotaPlan, ...] = ()
     findings: tuple[Finding, ...] = ()
+    """What speaks against it."""
     is_shadow: bool = False
 
 
@@ -116,8 +104,6 @@ def objections(
     """Say what speaks against opting in, in the namespace itself.
 
     Args:
-        namespace: Which.
-        labels: Its labels.
         there: What it holds.
         deferred: Those of its quotas that will be deferred.
         must_specify: Whether a bind is refused when containers do not name what a quota limits.

@@ -38,23 +38,18 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found.
-
-    Attributes:
-        id: Which kind of finding, the same in every version.
-        severity: How bad.
-        subject: About which object; None when it is about the whole cluster.
-        message: What was found, naming the field where there is one.
-        remedy: What to do.
-        details: One line for each of many things that the message sums up.
-    """
+    """One thing that was found."""
 
     id: str
+    """Which kind of finding, the same in every version."""
     severity: Severity
     subject: Subject | None
+    """About which object; None when it is about the whole cluster."""
     message: str
+    """What was found, naming the field where there is one."""
     remedy: str = ""
     details: tuple[str, ...] = ()
+    """One line for each of many things that the message sums up."""
 
 
 def error(

@@ -16,17 +16,14 @@ _USUAL_SECONDS: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a Lease says of who holds it.
-
-    Attributes:
-        holder: Who; empty where nobody does.
-        renewed: When, by the holder's own clock; only good to see whether it changes.
-        seconds: For how long the holder leads after each renewal.
-    """
+    """What a Lease says of who holds it."""
 
     holder: str = ""
+    """Who; empty where nobody does."""
     renewed: str = ""
+    """When, by the holder's own clock; only good to see whether it changes."""
     seconds: int = _USUAL_SECONDS
+    """For how long the holder leads after each renewal."""
 
     @property
     def host(self) -> str:

@@ -66,21 +66,17 @@ def policy_kinds(version: str) -> tuple[Kind, Kind]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One webhook of a configuration, as it has to be.
-
-    Attributes:
-        policy: Its failure policy.
-        covers: (operation, API group, resource) of every request that it has to see.
-        without: What is missing where it is missing.
-        mode: Which namespaces it is for, by their label.
-        objects: Which objects it may leave out, as the label selector of those that it sees.
-    """
+    """One webhook of a configuration, as it has to be."""
 
     policy: str
     covers: tuple[tuple[str, str, str], ...]
+    """(operation, API group, resource) of every request that it has to see."""
     without: str
+    """What is missing where it is missing."""
     mode: str = DEFERRED_MODE
+    """Which namespaces it is for, by their label."""
     objects: tuple[Term, ...] = ()
+    """Which objects it may leave out, as the label selector of those that it sees."""
 
 
 _BINDS: Final = (("CREATE", "", "pods/binding"), ("CREATE", "", "bindings"))

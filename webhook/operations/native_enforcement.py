@@ -43,17 +43,14 @@ class OverQuota:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What became of the statuses of a namespace's quotas.
-
-    Attributes:
-        quotas: Names of those that were completed.
-        over: Those of which too much is used now.
-        problems: Why others are not complete.
-    """
+    """What became of the statuses of a namespace's quotas."""
 
     quotas: tuple[str, ...]
+    """Names of those that were completed."""
     over: tuple[OverQuota, ...]
+    """Those of which too much is used now."""
     problems: tuple[str, ...] = ()
+    """Why others are not complete."""
 
 
 @dataclass(slots=True)

@@ -57,20 +57,15 @@ def read_all(
 
 @dataclass(frozen=True, slots=True)
 class Inhabitants:
-    """What a namespace holds that quotas are about.
-
-    Attributes:
-        quotas: Its quotas, sorted by name.
-        pods: Its pods.
-        unreadable: What cannot be read: object, field and reason.
-        now: The API server's time, by which pods that are being deleted are charged or not any
-            more; None where no pod is, and where it is not known: they are charged.
-    """
+    """What a namespace holds that quotas are about."""
 
     quotas: tuple[ResourceQuota, ...]
     pods: tuple[Pod, ...]
     unreadable: tuple[str, ...] = ()
+    """What cannot be read: object, field and reason."""
     now: datetime | None = None
+    """The API server's time, by which pods that are being deleted are charged or not any more; None
+    where no pod is, and where it is not known: they are charged."""
 
 
 class Repeat(Protocol):

@@ -69,24 +69,19 @@ class CancelToken:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to wait.
-
-    Attributes:
-        seconds: For the whole of it.
-        pause_seconds: Between two looks.
-        settle_seconds: Between two looks that have to agree before something counts as finished:
-            caches inside the API server (namespace labels, quota statuses) are behind for less.
-        clock: The monotonic clock.
-        sleep: Waits.
-        halt: By which work is stopped before its time, if it can be: it then waits by this.
-    """
+    """How long to wait."""
 
     seconds: float = 120.0
+    """For the whole of it."""
     pause_seconds: float = 0.5
+    """Between two looks."""
     settle_seconds: float = 2.0
+    """Between two looks that have to agree before something counts as finished: caches inside the
+    API server (namespace labels, quota statuses) are behind for less."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     halt: CancelToken | None = None
+    """By which work is stopped before its time, if it can be: it then waits by this."""
 
     def rest(self, seconds: float) -> None:
         """RetryTimer.

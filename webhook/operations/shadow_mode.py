@@ -39,19 +39,15 @@ _IF = "if the namespace opted in: "
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is known of a namespace from shadow mode.
-
-    Attributes:
-        namespace: Which.
-        mode: The value of its label; None without it.
-        record: What was found; None where there is no record.
-        problem: Why there is none, or it cannot be read.
-    """
+    """What is known of a namespace from shadow mode."""
 
     namespace: str
     mode: str | None
+    """The value of its label; None without it."""
     record: ShadowRecord | None
+    """What was found; None where there is no record."""
     problem: str = ""
+    """Why there is none, or it cannot be read."""
 
     @property
     def is_watched(self) -> bool:

@@ -29,35 +29,28 @@ _INTERRUPTED: Final = "interrupted"
 
 @dataclass(frozen=True, slots=True)
 class Ended(Generic[_T]):
-    """What became of one namespace.
-
-    Attributes:
-        name: Which.
-        value: What the work returned; None if it did not come to its end.
-        error: What the API server answered instead.
-        why: Why the work did not come to its end; empty if it did.
-    """
+    """What became of one namespace."""
 
     name: str
     value: _T | None = None
+    """What the work returned; None if it did not come to its end."""
     error: ApiError | None = None
+    """What the API server answered instead."""
     why: str = ""
+    """Why the work did not come to its end; empty if it did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Together(Generic[_T]):
-    """What became of all of them.
-
-    Attributes:
-        each: In the order in which they were named.
-        no_answer: The error by which the API server did not answer at all, if there was one:
-            nothing more was begun then.
-        is_interrupted: The keyboard ended it.
-    """
+    """What became of all of them."""
 
     each: tuple[Ended[_T], ...]
+    """In the order in which they were named."""
     no_answer: ApiError | None = None
+    """The error by which the API server did not answer at all, if there was one: nothing more was
+    begun then."""
     is_interrupted: bool = False
+    """The keyboard ended it."""
 
 
 def in_each(
@@ -74,7 +67,6 @@ def in_each(
     what is under way at its next call or pause; a second one is raised at once.
 
     Args:
-        names: Which.
         work: Gets the name and the patience to have; called on other threads.
         patience: How long to wait in each of them.
         report: Told about progress.

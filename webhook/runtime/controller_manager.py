@@ -47,36 +47,29 @@ _POD_EVENTS: Final = EventLimits(per_second=1000.0, burst=1000)
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionConfig:
-    """How a process stands for election.
-
-    Attributes:
-        api: A client of its own, with short timeouts: a call that hangs must not cost the lease.
-        namespace: The Lease's namespace.
-        identity: The name in the Lease, unlike that of any other process.
-    """
+    """How a process stands for election."""
 
     api: ClusterApi
+    """A client of its own, with short timeouts: a call that hangs must not cost the lease."""
     namespace: str
     identity: str
+    """The name in the Lease, unlike that of any other process."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """How the controller is built.
-
-    Attributes:
-        candidate: How it stands for election; None where this process is the only one.
-        timings: When the ledger controller acts, except for when reservations expire.
-        expire_seconds: When they do; None is what the configuration says.
-        gate_workers: How many scheduling gates are removed at the same time.
-        shadow_timings: When the records of namespaces in shadow mode are written.
-    """
+    """How the controller is built."""
 
     candidate: LeaderElectionConfig | None = None
+    """How it stands for election; None where this process is the only one."""
     timings: ControllerTimings = field(default_factory=ControllerTimings)
+    """When the ledger controller acts, except for when reservations expire."""
     expire_seconds: float | None = None
+    """When they do; None is what the configuration says."""
     gate_workers: int = 16
+    """How many scheduling gates are removed at the same time."""
     shadow_timings: ShadowTimings = field(default_factory=ShadowTimings)
+    """When the records of namespaces in shadow mode are written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,35 +98,30 @@ class CacheStatus(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How an engine is built.
-
-    Attributes:
-        configuration: The file to keep up with; None means the defaults.
-        with_handlers: Whether this process answers admission requests.
-        controller: How this process also counts pods and writes ledgers; None if another one does.
-        system_namespace: Namespace of the installation.
-        follow_ledgers: Whether other processes write ledgers too, so that they have to be watched.
-        is_registered: Whether an API server asks by registrations that others write: what they do
-            not agree to of the configuration is held back.
-        informer: Clock and pauses of all informers.
-        creations: When creations in namespaces in shadow mode are looked at.
-    """
+    """How an engine is built."""
 
     configuration: ConfigurationFile | None = None
+    """The file to keep up with; None means the defaults."""
     with_handlers: bool = True
+    """Whether this process answers admission requests."""
     controller: ControllerOptions | None = field(default_factory=ControllerOptions)
+    """How this process also counts pods and writes ledgers; None if another one does."""
     system_namespace: str = DEFAULT_NAMESPACE
     follow_ledgers: bool = False
+    """Whether other processes write ledgers too, so that they have to be watched."""
     is_registered: bool = False
+    """Whether an API server asks by registrations that others write: what they do not agree to of
+    the configuration is held back."""
     informer: InformerTimings = field(default_factory=InformerTimings)
+    """Clock and pauses of all informers."""
     creations: CreationTimings = field(default_factory=CreationTimings)
+    """When creations in namespaces in shadow mode are looked at."""
 
 
 class Engine:
     """Everything that answers admission requests about one cluster, and keeps its ledgers.
 
     Args:
-        api: The cluster.
         metrics: Where things are counted.
         options: How to build it.
     """

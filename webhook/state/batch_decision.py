@@ -104,7 +104,6 @@ class BatchDecider:
         """Decide the claims in their order on one running ledger.
 
         Args:
-            namespace: The namespace.
             ledger: Its ledger, with what other namespaces hold.
             claims: What is asked.
             lookups: The shared quotas that the ledger counts, as they were looked up.

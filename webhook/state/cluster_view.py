@@ -26,17 +26,13 @@ WAITING_PODS: Final = ListOptions(field_selector="spec.nodeName=")
 
 @dataclass(frozen=True, slots=True)
 class PodLookup:
-    """A pod that was looked up; None when there is none.
-
-    Attributes:
-        pod: The pod.
-        observed_version: How far pods had been seen at the look-up (`Claim.observed_version`).
-        is_live: The API server was asked, so this is how the pod is now.
-    """
+    """A pod that was looked up; None when there is none."""
 
     pod: Pod | None
     observed_version: int
+    """How far pods had been seen at the look-up (`Claim.observed_version`)."""
     is_live: bool
+    """The API server was asked, so this is how the pod is now."""
 
 
 class CachedView:
@@ -46,7 +42,6 @@ class CachedView:
     by (`quota.keeping`): tenants decide how large the others are. One that is read live is whole.
 
     Args:
-        api: The API server.
         ledgers: Where ledgers are known.
         quotas: The cached quotas.
         namespaces: The cached namespaces.

@@ -93,15 +93,12 @@ class UntriableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """What is known of the gates.
-
-    Attributes:
-        enabled: The names of those that are on, and of those of which nobody knows.
-        unsure: The names of those of which nobody knows.
-    """
+    """What is known of the gates."""
 
     enabled: frozenset[str] = ALL_GATES
+    """The names of those that are on, and of those of which nobody knows."""
     unsure: frozenset[str] = _NONE
+    """The names of those of which nobody knows."""
 
 
 UNKNOWN: Final = FeatureGates(unsure=ALL_GATES)
@@ -109,15 +106,12 @@ UNKNOWN: Final = FeatureGates(unsure=ALL_GATES)
 
 @dataclass(frozen=True, slots=True)
 class _ProbeResult:
-    """What one try told.
-
-    Attributes:
-        version: Major and minor of the API server; None where it does not say numbers.
-        enabled: The gates that are on; None if it told nothing of them.
-    """
+    """What one try told."""
 
     version: tuple[int, int] | None
+    """Major and minor of the API server; None where it does not say numbers."""
     enabled: frozenset[str] | None
+    """The gates that are on; None if it told nothing of them."""
 
     def unsure_after(self, former: _ProbeResult) -> frozenset[str]:
         """Return the gates of which nobody knows after this try and the one before."""

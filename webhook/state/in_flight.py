@@ -34,36 +34,29 @@ _MAX_COMPARED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class _UnseenPod:
-    """A pod that is not seen yet.
-
-    Attributes:
-        pod: The pod as it came, without what nothing is decided by.
-        usage: What it takes.
-        created_at: When it came, on the monotonic clock.
-    """
+    """A pod that is not seen yet."""
 
     pod: Pod
+    """The pod as it came, without what nothing is decided by."""
     usage: ResourceList
     created_at: float
+    """When it came, on the monotonic clock."""
 
 
 @dataclass(slots=True)
 class _Namespace:
-    """One namespace.
-
-    Attributes:
-        waiting: The pods that wait behind our gate alone, by name, and what each takes.
-        usage: What pods take that have no gate, seen or not seen yet.
-        queued: What those take that wait, seen or not seen yet.
-        recent: Token → a pod that was let through and is not seen yet, in their order.
-        gated: Pods that were gated and are not seen yet, in their order.
-    """
+    """One namespace."""
 
     waiting: dict[str, tuple[Pod, ResourceList]] = field(default_factory=dict)
+    """The pods that wait behind our gate alone, by name, and what each takes."""
     usage: ResourceList = field(default_factory=dict)
+    """What pods take that have no gate, seen or not seen yet."""
     queued: ResourceList = field(default_factory=dict)
+    """What those take that wait, seen or not seen yet."""
     recent: dict[str, _UnseenPod] = field(default_factory=dict)
+    """Token → a pod that was let through and is not seen yet, in their order."""
     gated: list[_UnseenPod] = field(default_factory=list)
+    """Pods that were gated and are not seen yet, in their order."""
 
     def put(self, usage: ResourceList) -> None:
         self.usage = add(self.usage, usage)
@@ -185,7 +178,6 @@ class InFlightPods:
         Never while what is on its way is not known.
 
         Args:
-            namespace: The pod's namespace.
             pod: The pod; one that was marked a moment ago is asked about again.
             fits: Tells whether it fits beside what is on its way, and what waits before it.
             is_ahead: Tells of a pod that waits whether this one would stand behind it.

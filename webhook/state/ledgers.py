@@ -148,7 +148,6 @@ class LedgerStore:
         """Write `ledger` in the place of `version`.
 
         Args:
-            namespace: The namespace.
             version: What is replaced.
             ledger: What is written.
             status: `ledger` as JSON, where it is encoded already.

@@ -34,17 +34,13 @@ from webhook.state.shared_cache import NONE_SELECTED, SharedQuotaCache, SharedQu
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQuotaView:
-    """The quotas of a namespace.
-
-    Attributes:
-        all_quotas: All that can be read.
-        deferred: Those with deferred resources, and the quotas that it shares with others.
-        errors: Why nothing can be decided: one sentence per quota that cannot be read.
-    """
+    """The quotas of a namespace."""
 
     all_quotas: tuple[ResourceQuota, ...]
     deferred: NamespaceQuotas
+    """Those with deferred resources, and the quotas that it shares with others."""
     errors: tuple[str, ...] = ()
+    """Why nothing can be decided: one sentence per quota that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

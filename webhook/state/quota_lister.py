@@ -43,7 +43,6 @@ class QuotaLister:
         """Return the quotas that can be read, and of the others why they cannot.
 
         Args:
-            namespace: Whose.
             is_believed: Tells whether an answer of some seconds ago is good enough.
 
         Raises:

@@ -158,7 +158,6 @@ class Reserver:
         """Reserve what `claim` asks, or return why not.
 
         Args:
-            namespace: The pod's namespace.
             claim: What is asked.
             observed: The quotas of the namespace as the caller knows them; the claim was made
                 for these.

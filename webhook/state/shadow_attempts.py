@@ -54,37 +54,30 @@ _MAX_LATE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A pod that somebody tried to create.
-
-    Attributes:
-        pod: The pod, with the uid that it will be stored under.
-        workload: Who tried: `ReplicaSet/web-5d7`, `Pod/web`.
-        violates_policy: Finds out whether a rule of deferral refuses it; may ask the API server.
-    """
+    """A pod that somebody tried to create."""
 
     pod: Pod
+    """The pod, with the uid that it will be stored under."""
     workload: str
+    """Who tried: `ReplicaSet/web-5d7`, `Pod/web`."""
     violates_policy: Callable[[], bool] = lambda: False
+    """Finds out whether a rule of deferral refuses it; may ask the API server."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreationTimings:
-    """When creations are looked at; all times are seconds.
-
-    Attributes:
-        wait_seconds: How long a pod may take to be seen after it was asked about.
-        flush_seconds: Between two additions to a record.
-        late_seconds: For how long a pod that comes later than that is still recognised.
-        round_seconds: Between two looks.
-        most: Attempts that are remembered at a time; of more it is not known what became of them.
-        clock: The monotonic clock.
-    """
+    """When creations are looked at; all times are seconds."""
 
     wait_seconds: float = 2.0
+    """How long a pod may take to be seen after it was asked about."""
     flush_seconds: float = 10.0
+    """Between two additions to a record."""
     late_seconds: float = 60.0
+    """For how long a pod that comes later than that is still recognised."""
     round_seconds: float = 0.5
+    """Between two looks."""
     most: int = 10_000
+    """Attempts that are remembered at a time; of more it is not known what became of them."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -101,19 +94,15 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _GivenUp:
-    """A pod that did not come in time.
-
-    Attributes:
-        until: For how long it is still waited for.
-        namespace: Whose.
-        counts: What was counted of it, and is wrong if it comes.
-        workload: Whose attempt was refused; None if it was not explained.
-    """
+    """A pod that did not come in time."""
 
     until: float
+    """For how long it is still waited for."""
     namespace: str
     counts: tuple[str, ...]
+    """What was counted of it, and is wrong if it comes."""
     workload: Workload | None
+    """Whose attempt was refused; None if it was not explained."""
 
 
 @dataclass(slots=True)
@@ -133,7 +122,6 @@ class CreationTracker:
     """Follows what becomes of creations. Safe to use from several threads.
 
     Args:
-        api: The API server.
         pods: The waiting pods of all namespaces; not started yet.
         quotas: The cached quotas.
         store: Where findings are added up.

@@ -47,7 +47,6 @@ class ShadowRecordStore:
     """The records of all namespaces. Safe to use from several threads.
 
     Args:
-        api: The API server.
         now: The time of day, for people.
     """
 
@@ -74,7 +73,6 @@ class ShadowRecordStore:
         """Add findings to the record of a namespace; False where there is none to add to.
 
         Args:
-            namespace: Whose.
             findings: What was found.
             writer: Who adds them.
             number: Which of its additions this is, counted from 1; the same when it is repeated.
@@ -186,7 +184,6 @@ class ShadowWriter:
         """Add what could not be added before, and then what is new.
 
         Args:
-            namespace: Whose.
             take: Hands over what is new, once; None when there is nothing.
 
         Returns:

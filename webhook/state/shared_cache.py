@@ -23,15 +23,12 @@ however often what is granted changes."""
 
 @dataclass(frozen=True, slots=True)
 class SharedQuotaView:
-    """The shared quotas that concern one namespace.
-
-    Attributes:
-        quotas: Those that can be read, by their names in ledgers.
-        errors: Why the others cannot, one sentence each.
-    """
+    """The shared quotas that concern one namespace."""
 
     quotas: tuple[ResourceQuota, ...] = ()
+    """Those that can be read, by their names in ledgers."""
     errors: tuple[str, ...] = ()
+    """Why the others cannot, one sentence each."""
 
 
 NONE_SELECTED: Final = SharedQuotaView()

@@ -87,7 +87,6 @@ def raise_grants(
 
     Args:
         store: Where the quotas are written.
-        namespace: The namespace.
         before: The ledger that was decided on; its version was read before the quotas are written.
         following: The ledger that is to replace it.
         lookups: The quotas that were decided by.

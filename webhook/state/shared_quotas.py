@@ -85,15 +85,12 @@ class SharedQuotaVersion:
 
 @dataclass(frozen=True, slots=True)
 class SharedQuotaLookup:
-    """A shared quota as it was looked up.
-
-    Attributes:
-        version: The version; None where there is none, or it could not be had.
-        error: Why it could not.
-    """
+    """A shared quota as it was looked up."""
 
     version: SharedQuotaVersion | None
+    """The version; None where there is none, or it could not be had."""
     error: str = ""
+    """Why it could not."""
 
     @property
     def shared(self) -> Shared | None:
@@ -181,7 +178,6 @@ class SharedQuotaStore:
         Without it, writers of one process would make each other begin again and again.
 
         Args:
-            names: The quotas.
             until: How long to wait, on the monotonic clock.
         """
         with ExitStack() as stack:

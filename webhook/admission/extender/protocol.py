@@ -46,33 +46,25 @@ class PodIdentity:
 
 @dataclass(frozen=True, slots=True)
 class FilterCall:
-    """A scheduler asks which nodes are left for a pod.
-
-    Attributes:
-        pod: The pod.
-        node_names: The names of all nodes in question.
-        has_names: Whether they came as names, so that names are to be given back.
-        nodes: The NodeList as it came, `null` where names came.
-    """
+    """A scheduler asks which nodes are left for a pod."""
 
     pod: PodIdentity
     node_names: list[str]
+    """The names of all nodes in question."""
     has_names: bool
+    """Whether they came as names, so that names are to be given back."""
     nodes: msgspec.Raw
+    """The NodeList as it came, `null` where names came."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptCall:
-    """A scheduler asks on which nodes pods may be evicted for a pod.
-
-    Attributes:
-        pod: The pod.
-        candidates: Node name → whom it would evict there, as it is to be given back; nodes with
-            null are left out, because a scheduler that reads null there crashes.
-    """
+    """A scheduler asks on which nodes pods may be evicted for a pod."""
 
     pod: PodIdentity
     candidates: Mapping[str, object]
+    """Node name → whom it would evict there, as it is to be given back; nodes with null are left
+    out, because a scheduler that reads null there crashes."""
 
 
 class _Metadata(msgspec.Struct, gc=False, rename="camel"):

@@ -123,9 +123,6 @@ def missing_requirement(
     """Refuse a pod that does not name what its quotas limit, or lacks a quota that it needs.
 
     Args:
-        context: What the handler works with.
-        request: The request.
-        pod: The pod.
         quotas: The quotas of its namespace as last seen.
         applying: Those that apply to the pod.
         gets_node: It has a node by this request, or is bound; else it is only created.
@@ -168,8 +165,6 @@ def missing_coverage(
     """Refuse what needs a quota, where there is none.
 
     Args:
-        context: What the handler works with.
-        request: The request.
         quotas: The quotas of its namespace as last seen.
         find: Says what these quotas, by these rules, do not cover.
 

@@ -56,19 +56,14 @@ _UNDECIDABLE: Final = (ApiError, InvalidFieldError, QuotaScopeError)
 
 @dataclass(frozen=True, slots=True)
 class _GatingDecision:
-    """What becomes of a new pod.
-
-    Attributes:
-        decision: In one word.
-        patch: What does it.
-        written: Those of `managed_metadata.GATING_METADATA` that it writes.
-        warnings: What its creator is told.
-    """
+    """What becomes of a new pod."""
 
     decision: str
     patch: tuple[PatchOperation, ...] = ()
     written: frozenset[str] = frozenset()
+    """Those of `managed_metadata.GATING_METADATA` that it writes."""
     warnings: tuple[str, ...] = ()
+    """What its creator is told."""
 
 
 def gate_pod(

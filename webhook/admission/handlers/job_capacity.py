@@ -56,19 +56,14 @@ class JobEvent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CapacityCheck:
-    """What is asked, and by which rule.
-
-    Attributes:
-        rule: The rule.
-        event: When.
-        resizes: The amounts that an update changes.
-        previous: The pods as they were, where something is changed.
-    """
+    """What is asked, and by which rule."""
 
     rule: JobRule
     event: JobEvent
     resizes: tuple[Resize, ...] = ()
+    """The amounts that an update changes."""
     previous: tuple[Share, ...] = ()
+    """The pods as they were, where something is changed."""
 
     def never_fits(self, share: Share, quota: ResourceQuota, keys: Iterable[str]) -> Verdict:
         """Return what becomes of pods of which one is too large in these keys of a quota."""

@@ -82,7 +82,6 @@ def strip(
     Nothing is told of what the gating handler itself wrote when it was asked about the pod before.
 
     Args:
-        raw: The pod.
         pod: The same, read.
         kept: Those of `GATING_METADATA` that are true.
 
@@ -104,7 +103,6 @@ def strip_forged(raw: Object, *, kept: Collection[str] = ()) -> tuple[PatchOpera
     """Return the patch for what even those may not write who may write marks.
 
     Args:
-        raw: The pod.
         kept: Those of `GATING_METADATA` that are true.
 
     Raises:

@@ -24,7 +24,6 @@ def read_json(environ: WSGIEnvironment, limit: int, *, what: str) -> bytes:
     """Read the body of a POST of JSON, of at most `limit` bytes.
 
     Args:
-        environ: The request.
         limit: The most bytes that are read.
         what: What is sent to this path, for messages: `reviews`.
 

@@ -17,23 +17,17 @@ from webhook.state.well_known import DEFERRED_MODE
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one namespace.
-
-    Attributes:
-        plan: What was to change.
-        is_refused: Something stands in the way.
-        was_set: It had opted in before.
-        is_set: It has opted in now.
-        missing: What it still waits for.
-        error: Why nobody can tell, or what the API server refused; empty if it did not.
-    """
+    """What became of one namespace."""
 
     plan: Plan
     is_refused: bool = False
+    """Something stands in the way."""
     was_set: bool = False
     is_set: bool = False
     missing: tuple[str, ...] = field(default=())
+    """What it still waits for."""
     error: str = ""
+    """Why nobody can tell, or what the API server refused; empty if it did not."""
 
 
 def print_text(

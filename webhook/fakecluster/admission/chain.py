@@ -78,34 +78,29 @@ def _spellings(plural: str, subresource: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """One registered webhook.
-
-    Attributes:
-        name: As error messages give it.
-        url: Where it is, `https://`; the timeout is added to it.
-        phase: When it is asked.
-        rules: What it is asked about; any of them will do.
-        failure_policy: What a call without a usable answer means.
-        timeout_seconds: For one call, everything included.
-        side_effects: With "Some" or "Unknown" a dry run is refused.
-        namespace_selector: A label selector on the request's namespace; empty selects all.
-        object_selector: A label selector on the object, new or old; empty selects all.
-        condition: Stands for `matchConditions`; False skips the webhook.
-        reinvocation: With "IfNeeded" a mutating webhook is asked again if a later one changed
-            the object.
-    """
+    """One registered webhook."""
 
     name: str
+    """As error messages give it."""
     url: str
+    """Where it is, `https://`; the timeout is added to it."""
     phase: Phase
+    """When it is asked."""
     rules: tuple[Rule, ...]
+    """What it is asked about; any of them will do."""
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
+    """What a call without a usable answer means."""
     timeout_seconds: float = 10
     side_effects: Literal["None", "NoneOnDryRun", "Some", "Unknown"] = "None"
+    """With "Some" or "Unknown" a dry run is refused."""
     namespace_selector: str = ""
+    """A label selector on the request's namespace; empty selects all."""
     object_selector: str = ""
+    """A label selector on the object, new or old; empty selects all."""
     condition: Callable[[WriteRequest], bool] | None = None
+    """Stands for `matchConditions`; False skips the webhook."""
     reinvocation: Literal["Never", "IfNeeded"] = "Never"
+    """With "IfNeeded" a mutating webhook is asked again if a later one changed the object."""
 
 
 class AdmissionChain:

@@ -49,21 +49,18 @@ class UserInfo:
 
 @dataclass(frozen=True, slots=True)
 class WebhookResponse:
-    """What a webhook said.
-
-    Attributes:
-        allowed: Whether the write may go on.
-        status: Why not; empty when nothing was said.
-        patch: Operations to apply; empty for none.
-        warnings: For the person who asked.
-        audit: Audit annotations, keys as the webhook named them.
-    """
+    """What a webhook said."""
 
     allowed: bool
+    """Whether the write may go on."""
     status: Mapping[str, object]
+    """Why not; empty when nothing was said."""
     patch: tuple[Mapping[str, object], ...]
+    """Operations to apply; empty for none."""
     warnings: tuple[str, ...]
+    """For the person who asked."""
     audit: Mapping[str, str]
+    """Audit annotations, keys as the webhook named them."""
 
 
 def write_review(request: WriteRequest, *, uid: str, user: UserInfo) -> bytes:

@@ -22,21 +22,17 @@ __all__ = ["SnapshotError", "SnapshotObject", "parse_snapshot", "read_files", "r
 
 @dataclass(frozen=True, slots=True)
 class SnapshotObject:
-    """One object of a snapshot and where it was read.
-
-    Attributes:
-        kind: Its kind.
-        object: The object, its namespace filled in.
-        file: The file; empty for a Namespace that was made for its inhabitants.
-        document: The number of the document in the file, from 1.
-        field: YAML path inside the document; empty if the object is all of it.
-    """
+    """One object of a snapshot and where it was read."""
 
     kind: Kind
     object: Object
+    """The object, its namespace filled in."""
     file: str
+    """The file; empty for a Namespace that was made for its inhabitants."""
     document: int
+    """The number of the document in the file, from 1."""
     field: str
+    """YAML path inside the document; empty if the object is all of it."""
 
 
 def read_files(paths: Iterable[Path]) -> tuple[tuple[str, bytes], ...]:

@@ -14,31 +14,27 @@ Operation: TypeAlias = Literal["CREATE", "UPDATE", "DELETE"]
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """One write on its way to the store.
-
-    Attributes:
-        operation: What is done.
-        kind: The kind of the object that is sent.
-        resource: The kind whose path it is sent to; another one for `pods/binding`.
-        subresource: "status", "resize", "binding", or empty.
-        namespace: Empty for kinds without namespace.
-        name: Empty while a `generateName` has not been made into a name.
-        new: The object as it is asked for; None on DELETE.
-        old: The object as it is stored; None on CREATE.
-        dry_run: Nothing will be written.
-        options: CreateOptions, UpdateOptions or DeleteOptions.
-    """
+    """One write on its way to the store."""
 
     operation: Operation
     kind: Kind
+    """The kind of the object that is sent."""
     resource: Kind
+    """The kind whose path it is sent to; another one for `pods/binding`."""
     subresource: str
+    """"status", "resize", "binding", or empty."""
     namespace: str
+    """Empty for kinds without namespace."""
     name: str
+    """Empty while a `generateName` has not been made into a name."""
     new: Object | None
+    """The object as it is asked for; None on DELETE."""
     old: Object | None
+    """The object as it is stored; None on CREATE."""
     dry_run: bool
+    """Nothing will be written."""
     options: Mapping[str, object]
+    """CreateOptions, UpdateOptions or DeleteOptions."""
 
 
 class Admission(Protocol):

@@ -41,17 +41,14 @@ class ObjectTable:
 
 @dataclass(slots=True)
 class WatchSignals:
-    """What has been asked of running watches. Guarded by the store's lock.
-
-    Attributes:
-        cuts: How often they were cut; each watch compares with what it saw at its start.
-        cut_error: How the last cut looks from outside: None as an end.
-        bookmarks: How often they were asked for a bookmark.
-    """
+    """What has been asked of running watches. Guarded by the store's lock."""
 
     cuts: int = 0
+    """How often they were cut; each watch compares with what it saw at its start."""
     cut_error: ApiError | None = None
+    """How the last cut looks from outside: None as an end."""
     bookmarks: int = 0
+    """How often they were asked for a bookmark."""
 
 
 class Store:

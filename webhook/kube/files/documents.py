@@ -57,20 +57,16 @@ class SnapshotError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a file.
-
-    Attributes:
-        file: The file's name.
-        number: Its place among the documents of the file, from 1; empty documents count.
-        value: Its content; None when it is empty.
-        lines: YAML path → line in the file, for the document itself ("") and its outer values;
-            for paths that are missing the line of what they lie in is the nearest known.
-    """
+    """One document of a file."""
 
     file: str
     number: int
+    """Its place among the documents of the file, from 1; empty documents count."""
     value: object
+    """Its content; None when it is empty."""
     lines: Mapping[str, int] = field(default_factory=dict)
+    """YAML path → line in the file, for the document itself ("") and its outer values; for paths
+    that are missing the line of what they lie in is the nearest known."""
 
     def error(self, detail: str, *, field: str = "") -> SnapshotError:
         """Return an error about the value at a YAML path, with the nearest line that is known."""

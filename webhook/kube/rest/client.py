@@ -257,7 +257,6 @@ class RestClient:
         """Create an object or take over the fields that are given: server-side apply.
 
         Args:
-            kind: Its kind.
             obj: The fields that the manager wants; a `resourceVersion` among them has to be the
                 object's.
             field_manager: In whose name; fields that it applied before and are missing go.

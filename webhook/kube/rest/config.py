@@ -23,25 +23,20 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestConfig:
-    """A way into a cluster.
-
-    Attributes:
-        server: Address of the API server: "https://10.96.0.1:443", perhaps with a path.
-        source: Where all this is from, for messages.
-        credentials: As whom to ask.
-        trust: How the server is known.
-        proxy: Address of an HTTP proxy to tunnel through; empty for none.
-        impersonation: Headers that make a request somebody else's.
-        is_in_pod: Whether it is the way of the pod that this runs in.
-    """
+    """A way into a cluster."""
 
     server: str
+    """Address of the API server: "https://10.96.0.1:443", perhaps with a path."""
     source: str
+    """Where all this is from, for messages."""
     credentials: Credentials
     trust: Trust = field(default_factory=Trust)
     proxy: str = ""
+    """Address of an HTTP proxy to tunnel through; empty for none."""
     impersonation: Sequence[tuple[str, str]] = ()
+    """Headers that make a request somebody else's."""
     is_in_pod: bool = False
+    """Whether it is the way of the pod that this runs in."""
 
 
 def load_config(

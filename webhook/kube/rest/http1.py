@@ -137,7 +137,6 @@ class Connection:
         """Read the whole body of an answer.
 
         Args:
-            head: Its head.
             deadline: Until when, on the monotonic clock.
             most_bytes: Of a longer one no more is read; 0 for no limit.
 

@@ -56,17 +56,14 @@ class Pem:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What shows the API server who asks; both empty for nobody.
-
-    Attributes:
-        authorization: Value of the Authorization header.
-        certificate: Certificate chain and key of the TLS client.
-        fresh_until: The monotonic time at which it has to be read again.
-    """
+    """What shows the API server who asks; both empty for nobody."""
 
     authorization: str = field(default="", repr=False)
+    """Value of the Authorization header."""
     certificate: tuple[Pem, Pem] | None = None
+    """Certificate chain and key of the TLS client."""
     fresh_until: float = field(default=math.inf, compare=False)
+    """The monotonic time at which it has to be read again."""
 
 
 class Credentials:

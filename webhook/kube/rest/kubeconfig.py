@@ -17,16 +17,12 @@ from webhook.kube.rest.identity import AccessError, Pem
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A mapping in a kubeconfig, and where it stands.
-
-    Attributes:
-        file: The file; relative paths in it are relative to its directory.
-        place: YAML path of the mapping, for messages.
-        values: What it holds.
-    """
+    """A mapping in a kubeconfig, and where it stands."""
 
     file: Path
+    """The file; relative paths in it are relative to its directory."""
     place: str
+    """YAML path of the mapping, for messages."""
     values: Mapping[str, object] = field(repr=False)
 
     def refuse(self, name: str, detail: str) -> NoReturn:

@@ -14,17 +14,14 @@ from webhook.kube.rest.identity import AccessError, Pem
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How the server is known.
-
-    Attributes:
-        authority: The certificates that may sign the server's; None takes those of the system.
-        server_name: The name that its certificate has to have; empty for the host of its address.
-        is_verified: False believes anybody.
-    """
+    """How the server is known."""
 
     authority: Pem | None = None
+    """The certificates that may sign the server's; None takes those of the system."""
     server_name: str = ""
+    """The name that its certificate has to have; empty for the host of its address."""
     is_verified: bool = True
+    """False believes anybody."""
 
 
 class ContextCache:

@@ -31,11 +31,7 @@ _KEPT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent: method, path with query, body and its media type, and what is wanted back.
-
-    Attributes:
-        most_bytes: How long the body of an answer that says yes may be; 0 for no limit.
-    """
+    """What is sent: method, path with query, body and its media type, and what is wanted back."""
 
     method: str
     target: str
@@ -43,6 +39,7 @@ class Request:
     media_type: str = "application/json"
     accept: str = "application/json"
     most_bytes: int = 0
+    """How long the body of an answer that says yes may be; 0 for no limit."""
 
     @property
     def is_read(self) -> bool:

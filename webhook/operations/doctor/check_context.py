@@ -61,52 +61,45 @@ def _no_certificates(_: bytes) -> Sequence[Validity]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to judge.
-
-    Attributes:
-        deferred_keys: Quota keys that are charged at the bind.
-        holds_terminating: Pods that are stuck terminating are charged until they are gone.
-        exempt: Namespaces that are never touched.
-        system_namespace: Namespace of the installation.
-        rejected: Why the installed configuration cannot be used; empty when it can.
-        gating: `always`, `auto` or `never`, for namespaces that do not say it by a label.
-        trusted_users: Users that the webhook takes for the product's own processes, besides its
-            service accounts.
-        glass_breakers: Groups of users who may do what only the product may.
-        namespaces: Look only at these; empty is all.
-        assumed: Namespaces to be judged as if they had opted in.
-        assumed_mode: What they are taken to have opted in to.
-        expire_seconds: How long the controller keeps a reservation that comes to nothing.
-        is_offline: The cluster is a snapshot: nothing moves, and what is missing may only not be
-            in it.
-        pause_seconds: Between two looks at what may be changing just now.
-        leader_seconds: How long to look at the Lease for a sign of life.
-        read_bundle: Reads PEM certificates; raises ValueError when it cannot.
-        answers_anybody: Says whether what serves at https://HOST:PORT answers a client that shows
-            no certificate; False too where nothing does.
-        now: The time, for certificates only.
-        clock: The monotonic clock.
-        sleep: Waits.
-    """
+    """How to judge."""
 
     deferred_keys: Set[str] = DEFERRED_KEYS
+    """Quota keys that are charged at the bind."""
     holds_terminating: bool = False
+    """Pods that are stuck terminating are charged until they are gone."""
     exempt: Set[str] = field(default_factory=lambda: Configuration().exempt_namespaces)
+    """Namespaces that are never touched."""
     system_namespace: str = DEFAULT_NAMESPACE
     rejected: str = ""
+    """Why the installed configuration cannot be used; empty when it can."""
     gating: str = ALWAYS_GATING
+    """`always`, `auto` or `never`, for namespaces that do not say it by a label."""
     trusted_users: Set[str] = frozenset()
+    """Users that the webhook takes for the product's own processes, besides its service
+    accounts."""
     glass_breakers: Set[str] = field(default_factory=lambda: Configuration().break_glass_groups)
+    """Groups of users who may do what only the product may."""
     namespaces: tuple[str, ...] = ()
+    """Look only at these; empty is all."""
     assumed: Set[str] = frozenset()
+    """Namespaces to be judged as if they had opted in."""
     assumed_mode: str = DEFERRED_MODE
+    """What they are taken to have opted in to."""
     expire_seconds: float = 45.0
+    """How long the controller keeps a reservation that comes to nothing."""
     is_offline: bool = False
+    """The cluster is a snapshot: nothing moves, and what is missing may only not be in it."""
     pause_seconds: float = 3.0
+    """Between two looks at what may be changing just now."""
     leader_seconds: float = 20.0
+    """How long to look at the Lease for a sign of life."""
     read_bundle: Callable[[bytes], Sequence[Validity]] = _no_certificates
+    """Reads PEM certificates; raises ValueError when it cannot."""
     answers_anybody: Callable[[str], bool] = _not_tried
+    """Says whether what serves at https://HOST:PORT answers a client that shows no certificate;
+    False too where nothing does."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    """The time, for certificates only."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 

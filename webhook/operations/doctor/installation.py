@@ -79,19 +79,15 @@ CLUSTER_QUOTA_FIELDS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """What a definition has to be like.
-
-    Attributes:
-        name: Its name.
-        scope: Where its objects are.
-        fields: What is written into them.
-        what: What they are called in messages.
-    """
+    """What a definition has to be like."""
 
     name: str
     scope: str
+    """Where its objects are."""
     fields: Mapping[str, str]
+    """What is written into them."""
     what: str
+    """What they are called in messages."""
 
     @property
     def subject(self) -> Subject:

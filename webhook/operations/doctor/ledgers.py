@@ -29,15 +29,10 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A namespace at one moment.
-
-    Attributes:
-        version: Its ledger, the same before and after the rest was read.
-        quotas: Its deferred quotas.
-        pods: Its pods.
-    """
+    """A namespace at one moment."""
 
     version: LedgerVersion | None
+    """Its ledger, the same before and after the rest was read."""
     quotas: NamespaceQuotas
     pods: tuple[Pod, ...]
 

@@ -81,17 +81,14 @@ CHECKS: Final = (
 
 @dataclass(slots=True)
 class Examination:
-    """What all checks found.
-
-    Attributes:
-        findings: The worst first; of the same severity in the order of the checks.
-        checked: Names of the checks that were made to the end.
-        skipped: Names of the checks that could not be, and why.
-    """
+    """What all checks found."""
 
     findings: list[Finding] = field(default_factory=list)
+    """The worst first; of the same severity in the order of the checks."""
     checked: list[str] = field(default_factory=list)
+    """Names of the checks that were made to the end."""
     skipped: dict[str, str] = field(default_factory=dict)
+    """Names of the checks that could not be, and why."""
 
     def has(self, severity: Severity) -> bool:
         """Say whether something this bad was found."""

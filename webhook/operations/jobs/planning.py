@@ -44,44 +44,35 @@ class ResizeRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is wanted of a Job.
-
-    Attributes:
-        namespace: Where the Job is.
-        name: Which one.
-        wanted: Name of a container → its amounts.
-        stays_suspended: It is not resumed, even if it ran.
-        rules: What the cluster wants of Jobs.
-    """
+    """What is wanted of a Job."""
 
     namespace: str
     name: str
     wanted: Mapping[str, DesiredResources]
+    """Name of a container → its amounts."""
     stays_suspended: bool = False
+    """It is not resumed, even if it ran."""
     rules: ClusterRules = field(default_factory=ClusterRules)
+    """What the cluster wants of Jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a resize would do.
-
-    Attributes:
-        facts: The Job as it is.
-        changes: What of its template changes; empty if it has those amounts already.
-        cautions: What may come in between, or cost something.
-        suspends: It has to be suspended first.
-        resumes: It is resumed in the end.
-        unasked: What could not be asked before it is suspended, and why.
-        drains: It has to wait until the pods that ran are gone, and not only inactive.
-    """
+    """What a resize would do."""
 
     facts: StoredJob
     changes: tuple[ContainerChange, ...]
+    """What of its template changes; empty if it has those amounts already."""
     cautions: tuple[str, ...]
+    """What may come in between, or cost something."""
     suspends: bool
+    """It has to be suspended first."""
     resumes: bool
+    """It is resumed in the end."""
     unasked: tuple[str, ...] = ()
+    """What could not be asked before it is suspended, and why."""
     drains: bool = False
+    """It has to wait until the pods that ran are gone, and not only inactive."""
 
 
 @runtime_checkable

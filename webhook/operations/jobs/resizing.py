@@ -62,19 +62,15 @@ class ResizeFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """What a resize did.
-
-    Attributes:
-        plan: What was to be done.
-        suspended: It suspended the Job, and nobody else did.
-        resumed: It resumed the Job.
-        problems: What is not as it should be now, although all was written.
-    """
+    """What a resize did."""
 
     plan: Plan
     suspended: bool = False
+    """It suspended the Job, and nobody else did."""
     resumed: bool = False
+    """It resumed the Job."""
     problems: tuple[str, ...] = ()
+    """What is not as it should be now, although all was written."""
 
 
 def resize(
@@ -88,7 +84,6 @@ def resize(
     """Resize a Job. To repeat it does no harm.
 
     Args:
-        api: The API server.
         order: What is wanted.
         report: Told about progress.
         patience: How long to go on until the Job is resized.

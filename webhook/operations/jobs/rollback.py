@@ -19,17 +19,14 @@ from webhook.quota.jobs.resize_plan import (
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What became of undoing.
-
-    Attributes:
-        done: What was undone, or needed no undoing.
-        left: What could not be undone, and what to do about it.
-        resized: The Job, if it was resized after all and nothing was undone.
-    """
+    """What became of undoing."""
 
     done: tuple[str, ...] = ()
+    """What was undone, or needed no undoing."""
     left: tuple[str, ...] = ()
+    """What could not be undone, and what to do about it."""
     resized: StoredJob | None = None
+    """The Job, if it was resized after all and nothing was undone."""
 
 
 def undo(
@@ -44,7 +41,6 @@ def undo(
     """Give a Job back the state it had, unless it has been resized or somebody else did that.
 
     Args:
-        api: The API server.
         before: The Job as it was.
         wanted: What it was to have.
         wait: How long to go on.

@@ -54,32 +54,26 @@ SELF_SUBJECT_REVIEWS: Final = Kind(
 
 @dataclass(frozen=True, slots=True)
 class ClusterRules:
-    """The rules of a cluster for Jobs.
-
-    Attributes:
-        jobs: They; the first that is about a Job decides.
-        exempt: Namespaces for which none holds.
-        unread: Why they are not known; empty if they are.
-    """
+    """The rules of a cluster for Jobs."""
 
     jobs: tuple[JobRule, ...] = ()
+    """They; the first that is about a Job decides."""
     exempt: frozenset[str] = frozenset()
+    """Namespaces for which none holds."""
     unread: str = ""
+    """Why they are not known; empty if they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What rules and quotas say to a resize.
-
-    Attributes:
-        problems: Why it would be refused, each with its field.
-        unasked: What could not be asked, and why.
-        drains: The change is refused until the pods of the former run are gone.
-    """
+    """What rules and quotas say to a resize."""
 
     problems: tuple[str, ...] = ()
+    """Why it would be refused, each with its field."""
     unasked: tuple[str, ...] = ()
+    """What could not be asked, and why."""
     drains: bool = False
+    """The change is refused until the pods of the former run are gone."""
 
 
 def judge(
@@ -93,7 +87,6 @@ def judge(
     """Judge the change of a Job that runs now, as it will be sent when it is suspended and idle.
 
     Args:
-        api: The API server.
         rules: The rules of the cluster.
         job: The stored Job.
         changes: What changes of its template.

@@ -40,17 +40,14 @@ class NoUsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the pods of a Job use now.
-
-    Attributes:
-        pods: How many pods the Job has that have not ended.
-        sampled: Of how many of them there is a sample.
-        containers: Name of a container → its usage of cpu and memory, one for each pod.
-    """
+    """What the pods of a Job use now."""
 
     pods: int
+    """How many pods the Job has that have not ended."""
     sampled: int
+    """Of how many of them there is a sample."""
     containers: Mapping[str, Sequence[ResourceList]]
+    """Name of a container → its usage of cpu and memory, one for each pod."""
 
 
 def usage_of_job(api: ClusterApi, namespace: str, name: str) -> Usage:

@@ -41,17 +41,14 @@ Uncovered: TypeAlias = InsufficientQuota | UncoveredScopes
 
 @dataclass(frozen=True, slots=True)
 class CoverageRules:
-    """What needs a quota; `CoverageRules()` is nothing.
-
-    Attributes:
-        limited: Entries of `limitedResources`, legal ones.
-        required: Expressions of `requireQuotaForPriority`, legal ones.
-        coverage: Which quotas `required` is content with.
-    """
+    """What needs a quota; `CoverageRules()` is nothing."""
 
     limited: tuple[LimitedResource, ...] = ()
+    """Entries of `limitedResources`, legal ones."""
     required: tuple[ScopeExpression, ...] = ()
+    """Expressions of `requireQuotaForPriority`, legal ones."""
     coverage: Coverage = "matching"
+    """Which quotas `required` is content with."""
 
 
 def uncovered_creation(
@@ -60,7 +57,6 @@ def uncovered_creation(
     """Refuse a new pod that waits for a node; as the other two, 403 in the API server's words.
 
     Args:
-        pod: The pod.
         quotas: All quotas of its namespace.
         rules: What needs a quota.
         deferred: Keys that are asked about later, when the pod is given its node.

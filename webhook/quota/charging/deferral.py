@@ -43,19 +43,14 @@ class QuotaScopeError(ScopeError):
 
 @dataclass(frozen=True, slots=True)
 class DeferredQuota:
-    """A quota that limits deferred resources.
-
-    Attributes:
-        quota: The whole quota.
-        hard: Its ceilings of deferred resources.
-        observed: Its state, and how usage is counted for it.
-        holds_terminating: A pod that is stuck terminating is charged until it is gone.
-    """
+    """A quota that limits deferred resources."""
 
     quota: ResourceQuota
     hard: ResourceList
     observed: QuotaRevision
+    """Its state, and how usage is counted for it."""
     holds_terminating: bool = False
+    """A pod that is stuck terminating is charged until it is gone."""
 
     @property
     def name(self) -> str:
@@ -65,19 +60,14 @@ class DeferredQuota:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQuotas:
-    """The deferred quotas of one namespace, sorted by name.
-
-    Attributes:
-        quotas: The quotas.
-        observed: Their states, and how usage is counted for them.
-        keys: The deferred resources.
-        holds_terminating: As in each of the quotas.
-    """
+    """The deferred quotas of one namespace, sorted by name."""
 
     quotas: tuple[DeferredQuota, ...]
     observed: frozenset[QuotaRevision]
+    """Their states, and how usage is counted for them."""
     keys: Set[str] = frozenset()
     holds_terminating: bool = False
+    """As in each of the quotas."""
 
     def applying_to(self, pod: Pod) -> tuple[DeferredQuota, ...]:
         """Return the quotas whose scopes select `pod`.
@@ -180,7 +170,6 @@ def observed_as(
     Replicas whose configurations differ for a while then do not decide by each other's counts.
 
     Args:
-        quota: The quota.
         hard: Those of its ceilings that are deferred.
         holds_terminating: Pods that are stuck terminating are charged until they are gone.
     """

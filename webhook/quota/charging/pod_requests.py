@@ -83,7 +83,6 @@ def _peak(pod: Pod, starting: _Reader, running: _Reader) -> _Amounts:
     containers run beside all sidecars.
 
     Args:
-        pod: The pod.
         starting: Reads the amounts of an init container that runs to its end.
         running: Reads the amounts of a container or sidecar.
     """

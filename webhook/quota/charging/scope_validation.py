@@ -79,7 +79,6 @@ def operator_errors(expression: ScopeExpression, field: str) -> Iterator[FieldEr
     """Yield what is wrong with the operator of an expression, and with the number of values.
 
     Args:
-        expression: The expression.
         field: YAML path that `.operator` and `.values` are put after.
     """
     scope, operator = expression.scope_name, expression.operator

@@ -49,7 +49,6 @@ def native_count(
     """Count what the API server charges `pods` in the quota, whether they have a node or not.
 
     Args:
-        quota: Which.
         pods: The pods of its namespace.
         now: The API server's time; None if it is not known: a pod that is being deleted then
             counts until it is gone, which is never too little.

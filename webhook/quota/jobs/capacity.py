@@ -30,44 +30,36 @@ _NONE: Final[ResourceList] = {}
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Pods of one template, and what one of them uses.
-
-    Attributes:
-        count: How many run at a time.
-        pod: One of them, defaulted.
-        usage: What it is charged.
-        field: YAML path of the pod template.
-    """
+    """Pods of one template, and what one of them uses."""
 
     count: int
+    """How many run at a time."""
     pod: Pod
+    """One of them, defaulted."""
     usage: ResourceList
     field: str
+    """YAML path of the pod template."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A resource of a quota of which there is less than pods ask for at a time.
-
-    Attributes:
-        field: YAML path of the number of pods.
-        quota: Name of the quota.
-        key: The quota key of which most pods are missing.
-        count: How many pods run at a time.
-        asked: What they ask of it.
-        available: What there is of it.
-        fitting: How many of the pods have room; None where they are not alike.
-        keys: All keys of the quota of which there is too little.
-    """
+    """A resource of a quota of which there is less than pods ask for at a time."""
 
     field: str
+    """YAML path of the number of pods."""
     quota: str
     key: str
+    """The quota key of which most pods are missing."""
     count: int
+    """How many pods run at a time."""
     asked: Quantity
+    """What they ask of it."""
     available: Quantity
+    """What there is of it."""
     fitting: int | None
+    """How many of the pods have room; None where they are not alike."""
     keys: frozenset[str]
+    """All keys of the quota of which there is too little."""
 
 
 def shares_of(pods: Iterable[PodSet]) -> tuple[Share, ...]:

@@ -46,25 +46,22 @@ _Reader: TypeAlias = Callable[[object, str], object]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What stands at one place of an object.
-
-    Attributes:
-        read: Reads the whole value; None where it is gone through by its JSON type.
-        members: Name → shape of the fields of an object that are known.
-        gated: Those of them that the API server may drop: their feature gate can be off.
-        items: Shape of the items of a list; None where nothing is known of them.
-        is_part: Whether an object is part of its parent, so that an empty one says nothing.
-        default: A flag or number that says no more than its absence, if there is one.
-        is_optional: Whether an empty text says something else than its absence.
-    """
+    """What stands at one place of an object."""
 
     read: _Reader | None = None
+    """Reads the whole value; None where it is gone through by its JSON type."""
     members: Mapping[str, Shape] = field(default_factory=lambda: _NO_MEMBERS)
+    """Name → shape of the fields of an object that are known."""
     gated: frozenset[str] = frozenset()
+    """Those of them that the API server may drop: their feature gate can be off."""
     items: Shape | None = None
+    """Shape of the items of a list; None where nothing is known of them."""
     is_part: bool = False
+    """Whether an object is part of its parent, so that an empty one says nothing."""
     default: bool | int | None = None
+    """A flag or number that says no more than its absence, if there is one."""
     is_optional: bool = False
+    """Whether an empty text says something else than its absence."""
 
 
 ANY: Final = Shape()

@@ -70,7 +70,6 @@ def explain(
         new: The Job of the update.
         gates: As in `job_update_errors`.
         name: The Job's name, for commands.
-        namespace: Its namespace.
 
     Raises:
         InvalidFieldError: As `job_update_errors`.

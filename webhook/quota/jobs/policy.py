@@ -70,35 +70,32 @@ _SHRINK: Final = MappingProxyType({ANY: Verdict.ALLOW})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRule:
-    """What is allowed of some Jobs; `JobRule()` is what is allowed where nothing is said.
-
-    Attributes:
-        namespaces: Which namespaces it is about, by their labels.
-        jobs: Which Jobs, by theirs.
-        growth: Resource, or `*`, → how far it may grow.
-        shrink: Resource, or `*`, → whether it may shrink.
-        claims: Whether `resources.claims` of containers may change.
-        template_metadata: Whether metadata of the template may change that the API server does
-            not compare: while it lets resources change it compares nothing but the spec.
-        resizers: Who may change resources; None is everybody.
-        replacement: What becomes of a Job that ran and does not wait for its old pods to end
-            before it makes new ones.
-        terminating: What becomes of a change while pods of the former run are terminating.
-        never_fits: What becomes of a Job of which no pod can ever fit a quota.
-        unsuspend: What becomes of a Job that cannot run all its pods at a time.
-    """
+    """What is allowed of some Jobs; `JobRule()` is what is allowed where nothing is said."""
 
     namespaces: LabelSelector = _EVERYTHING
+    """Which namespaces it is about, by their labels."""
     jobs: LabelSelector = _EVERYTHING
+    """Which Jobs, by theirs."""
     growth: Mapping[str, Growth] = field(default_factory=lambda: _GROWTH)
+    """Resource, or `*`, → how far it may grow."""
     shrink: Mapping[str, Verdict] = field(default_factory=lambda: _SHRINK)
+    """Resource, or `*`, → whether it may shrink."""
     claims: Verdict = Verdict.DENY
+    """Whether `resources.claims` of containers may change."""
     template_metadata: Verdict = Verdict.DENY
+    """Whether metadata of the template may change that the API server does not compare: while it
+    lets resources change it compares nothing but the spec."""
     resizers: Users | None = None
+    """Who may change resources; None is everybody."""
     replacement: Verdict = Verdict.WARN
+    """What becomes of a Job that ran and does not wait for its old pods to end before it makes new
+    ones."""
     terminating: Verdict = Verdict.WARN
+    """What becomes of a change while pods of the former run are terminating."""
     never_fits: Verdict = Verdict.DENY
+    """What becomes of a Job of which no pod can ever fit a quota."""
     unsuspend: Verdict = Verdict.WARN
+    """What becomes of a Job that cannot run all its pods at a time."""
 
     def growth_of(self, resource: str) -> Growth:
         """Return how far a resource may grow."""
@@ -150,7 +147,6 @@ def hidden_changes(rule: JobRule, old: _Members, new: _Members, *, scheduling: b
     """Judge what the API server lets slip through while it lets resources change.
 
     Args:
-        rule: The rule.
         old: The stored Job.
         new: The Job of the update, which the API server takes.
         scheduling: Whether it lets scheduling directives change, which labels and annotations of
@@ -199,7 +195,6 @@ def outgrown(
     """Yield an error for each amount that may ask for more within the quota, and does beyond.
 
     Args:
-        rule: The rule.
         resizes: What grows and shrinks.
         over: Quota key of which there is too little for all pods at a time → the amounts.
     """

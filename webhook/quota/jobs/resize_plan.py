@@ -48,21 +48,17 @@ class AmountChange:
 
 @dataclass(frozen=True, slots=True)
 class ContainerChange:
-    """The resources of one container of the template.
-
-    Attributes:
-        list_name: Which list of the pod's spec has the container.
-        index: Its place in that list.
-        container: Its name.
-        resources: All of its new `resources`.
-        amounts: What changes of them; at least one.
-    """
+    """The resources of one container of the template."""
 
     list_name: _ListName
+    """Which list of the pod's spec has the container."""
     index: int
+    """Its place in that list."""
     container: str
     resources: _Members
+    """All of its new `resources`."""
     amounts: tuple[AmountChange, ...]
+    """What changes of them; at least one."""
 
     @property
     def field(self) -> str:
@@ -77,30 +73,25 @@ class ContainerChange:
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """What of a stored Job decides whether and how it can be resized.
-
-    Attributes:
-        namespace, name, uid, version: Which one, in which version.
-        state: Whether its template can change now.
-        ended: Its condition that says it makes no more pods; empty while it may make some.
-        is_deleting: It is being deleted.
-        owner: Kind and name of the controller that made it, empty if a person did.
-        queue: The queue of the manager that decides when it runs, empty if it has none.
-        managed_by: Who plays the Job controller for it, empty if that is the cluster's own.
-        waits_for_ends: A pod is replaced only when it has ended, not when it is being deleted.
-    """
+    """What of a stored Job decides whether and how it can be resized."""
 
     namespace: str
     name: str
     uid: str
     version: str
     state: JobState
+    """Whether its template can change now."""
     ended: str
+    """Its condition that says it makes no more pods; empty while it may make some."""
     is_deleting: bool
     owner: tuple[str, str]
+    """Kind and name of the controller that made it, empty if a person did."""
     queue: str
+    """The queue of the manager that decides when it runs, empty if it has none."""
     managed_by: str
+    """Who plays the Job controller for it, empty if that is the cluster's own."""
     waits_for_ends: bool
+    """A pod is replaced only when it has ended, not when it is being deleted."""
 
     @property
     def title(self) -> str:

@@ -113,7 +113,6 @@ def requirement_errors(
     """Yield what is wrong with a `resources` object.
 
     Args:
-        resources: The object.
         claim_names: Names in the pod's `spec.resourceClaims`.
         allow_torn_pages: Let pass huge pages that are not a multiple of their size, as the API
             server does for objects that already have such.

@@ -30,14 +30,12 @@ class Expiry:
 
     It was watched with one `serial` for longer than a request can last; after that the API
     server, asked for its newest state, showed the pod absent, or just as the count shows it.
-
-    Attributes:
-        sequence: The reservation that was watched.
-        pod_resource_version: The pod's version in that answer; 0 when it was absent.
     """
 
     sequence: int
+    """The reservation that was watched."""
     pod_resource_version: int
+    """The pod's version in that answer; 0 when it was absent."""
 
 
 _NONE_EXPIRED: Mapping[str, Expiry] = MappingProxyType({})
@@ -45,55 +43,43 @@ _NONE_EXPIRED: Mapping[str, Expiry] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class CountedQuota:
-    """A quota as the controller counted it.
-
-    Attributes:
-        observed: The quota object and its spec.
-        hard: Its ceilings of deferred resources.
-        used: Usage of assigned, live pods that it applies to.
-        pending: Usage of unassigned, live pods that it applies to, with their number as `pods`.
-    """
+    """A quota as the controller counted it."""
 
     observed: QuotaRevision
+    """The quota object and its spec."""
     hard: ResourceList
     used: ResourceList
+    """Usage of assigned, live pods that it applies to."""
     pending: ResourceList = field(default_factory=dict)
+    """Usage of unassigned, live pods that it applies to, with their number as `pods`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """A pod as the controller's cache shows it.
-
-    Attributes:
-        resource_version: The pod's own version.
-        is_assigned: It has a node.
-        is_live: Its usage counts: neither finished nor stuck terminating.
-        usage: What it is charged, deferred resources only.
-        quotas: Names of the quotas that apply to it.
-    """
+    """A pod as the controller's cache shows it."""
 
     resource_version: int
     is_assigned: bool
     is_live: bool
+    """Its usage counts: neither finished nor stuck terminating."""
     usage: ResourceList
+    """What it is charged, deferred resources only."""
     quotas: frozenset[str]
+    """Names of the quotas that apply to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageCount:
-    """All that the controller knows of a namespace at one state of its pods.
-
-    Attributes:
-        pods_resource_version: The state of the pods that was counted.
-        quotas: Quota name → what was counted for it.
-        pods: Pod uid → the pod; at least those with a reservation that the cache holds.
-        gone: Uids of pods that the controller has seen deleted.
-    """
+    """All that the controller knows of a namespace at one state of its pods."""
 
     pods_resource_version: int
+    """The state of the pods that was counted."""
     quotas: Mapping[str, CountedQuota]
+    """Quota name → what was counted for it."""
     pods: Mapping[str, ObservedPod]
+    """Pod uid → the pod; at least those with a reservation that the cache holds."""
     gone: Collection[str] = ()
+    """Uids of pods that the controller has seen deleted."""
 
 
 def apply_usage(

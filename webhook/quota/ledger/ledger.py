@@ -108,29 +108,21 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The claim does not fit.
-
-    Attributes:
-        denial: Quota and numbers.
-        provisional: It would fit without the claims decided before it in the same batch, so it
-            is final only once their write has succeeded.
-    """
+    """The claim does not fit."""
 
     denial: QuotaExceeded
     provisional: bool = False
+    """It would fit without the claims decided before it in the same batch, so it is final only once
+    their write has succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The ledger cannot answer now; asking again later can help.
-
-    Attributes:
-        message: Why.
-        is_view_old: The pod has to be looked up again, at the API server, before asking again.
-    """
+    """The ledger cannot answer now; asking again later can help."""
 
     message: str
     is_view_old: bool = False
+    """The pod has to be looked up again, at the API server, before asking again."""
 
 
 Verdict: TypeAlias = Admitted | Denied | Undecided

@@ -43,94 +43,81 @@ class QuotaRevision:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One quota in the ledger.
-
-    Attributes:
-        observed: The quota object that `used` was counted for.
-        hard: Ceilings of the deferred resources only.
-        used: Usage of assigned pods, as far as the controller has counted them.
-        reserved: Sum of what the ledger's reservations hold in this quota.
-        pending: What unassigned pods ask for; shown, never enforced.
-        granted: Of a quota that namespaces share, what this one holds of it (`escrow`).
-        used_elsewhere: Of such a quota, what the other namespaces hold, as far as it was known when
-            the ledger was decided by. It is not written.
-    """
+    """One quota in the ledger."""
 
     observed: QuotaRevision
+    """The quota object that `used` was counted for."""
     hard: ResourceList
+    """Ceilings of the deferred resources only."""
     used: ResourceList
+    """Usage of assigned pods, as far as the controller has counted them."""
     reserved: ResourceList = field(default_factory=dict)
+    """Sum of what the ledger's reservations hold in this quota."""
     pending: ResourceList = field(default_factory=dict)
+    """What unassigned pods ask for; shown, never enforced."""
     granted: ResourceList = field(default_factory=dict)
+    """Of a quota that namespaces share, what this one holds of it (`escrow`)."""
     used_elsewhere: ResourceList = field(default_factory=dict, repr=False, compare=False)
+    """Of such a quota, what the other namespaces hold, as far as it was known when the ledger was
+    decided by. It is not written."""
     _written: object = field(default=None, init=False, repr=False, compare=False)
     """The written form of all but `reserved`, kept by `ledger_codec`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What one pod has been promised and `used` may not contain yet.
-
-    Attributes:
-        uid: The pod's uid.
-        pod: The pod's name, for people.
-        source: The last request that changed it.
-        usage: All that the pod takes once its requests are stored, deferred resources only.
-        charges: Quota name → what is held there beyond what its `used` contains of the pod.
-        quotas: Every quota that `usage` may concern; at least the keys of `charges`.
-        sequence: The ledger's number of the claim that wrote it last; never used twice.
-        base_version: The pod's version that an update is conditional on. Once the pod has a later
-            one, the update has been stored or has to be decided again. 0: no update.
-        is_intent: The pod is not being assigned; nothing is held.
-        is_capped: Less is held than the pod takes, because `hard` has no more. The controller fills
-            it up with whatever is given back, before anything else is admitted.
-    """
+    """What one pod has been promised and `used` may not contain yet."""
 
     uid: str
     pod: str
+    """The pod's name, for people."""
     source: ReservationSource
+    """The last request that changed it."""
     usage: ResourceList
+    """All that the pod takes once its requests are stored, deferred resources only."""
     charges: Mapping[str, ResourceList]
+    """Quota name → what is held there beyond what its `used` contains of the pod."""
     quotas: tuple[str, ...]
+    """Every quota that `usage` may concern; at least the keys of `charges`."""
     sequence: int
+    """The ledger's number of the claim that wrote it last; never used twice."""
     base_version: int = 0
+    """The pod's version that an update is conditional on. Once the pod has a later one, the update
+    has been stored or has to be decided again. 0: no update."""
     is_intent: bool = False
+    """The pod is not being assigned; nothing is held."""
     is_capped: bool = False
+    """Less is held than the pod takes, because `hard` has no more. The controller fills it up with
+    whatever is given back, before anything else is admitted."""
     _written: object = field(default=None, init=False, repr=False, compare=False)
     """Its written form, kept by `ledger_codec`: a ledger is written far more often than changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a handler asks of the ledger for one pod.
-
-    Attributes:
-        uid: The pod's uid.
-        pod: The pod's name.
-        source: The kind of request.
-        usage: All that the pod takes once the request is stored, deferred resources only.
-        quotas: Names of the quotas that then apply to the pod.
-        counted: Quota name → what that quota has been charged for the stored pod already.
-            A quota that did not apply before is absent.
-        base_version: For an update of a pod, the pod's version that it is conditional on; else 0.
-        observed_version: How far the handler had seen pods when it looked this one up; `NEWEST`
-            when it did not have to. A handler that asked the API server may put the barrier of the
-            ledger that it knew before it asked.
-        is_intent: The pod is not assigned and this request does not assign it.
-        skip_limits: The pod runs whatever is decided, so it is not refused: what its quotas have
-            left is reserved for it, up to all that it takes.
-    """
+    """What a handler asks of the ledger for one pod."""
 
     uid: str
     pod: str
     source: ReservationSource
     usage: ResourceList
+    """All that the pod takes once the request is stored, deferred resources only."""
     quotas: tuple[str, ...]
+    """Names of the quotas that then apply to the pod."""
     counted: Mapping[str, ResourceList] = field(default_factory=dict)
+    """Quota name → what that quota has been charged for the stored pod already. A quota that did
+    not apply before is absent."""
     base_version: int = 0
+    """For an update of a pod, the pod's version that it is conditional on; else 0."""
     observed_version: int = 0
+    """How far the handler had seen pods when it looked this one up; `NEWEST` when it did not have
+    to. A handler that asked the API server may put the barrier of the ledger that it knew before it
+    asked."""
     is_intent: bool = False
+    """The pod is not assigned and this request does not assign it."""
     skip_limits: bool = False
+    """The pod runs whatever is decided, so it is not refused: what its quotas have left is reserved
+    for it, up to all that it takes."""
 
 
 OPTED_OUT: Final = "OptedOut"
@@ -139,47 +126,39 @@ OPTED_OUT: Final = "OptedOut"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something to know about the ledger, for people and monitoring; nothing is decided by it.
-
-    Attributes:
-        type: What is said, such as `Counted`.
-        status: True, False or Unknown.
-        reason: Why, as one word.
-        message: Why, as a sentence.
-        since: When `status` last changed, RFC 3339.
-    """
+    """Something to know about the ledger, for people and monitoring; nothing is decided by it."""
 
     type: str
+    """What is said, such as `Counted`."""
     status: str
     reason: str = ""
+    """Why, as one word."""
     message: str = ""
+    """Why, as a sentence."""
     since: str = ""
+    """When `status` last changed, RFC 3339."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Every account and reservation of a namespace at one version.
-
-    Attributes:
-        accounts: Quota name → account.
-        reservations: Pod uid → reservation.
-        pods_resource_version: How far the controller had seen pods when it last counted.
-        sequence: How many claims have been written so far.
-        min_pod_version: A handler whose view of the pods is older than this resource version may
-            not have seen a change whose reservation is dropped by now; it has to ask the API
-            server.
-        conditions: What the controller says of it; handlers hand them on as they are.
-        unknown_fields: Fields of the status that this version of the program does not know. A newer
-            one wrote them, and runs beside this one.
-    """
+    """Every account and reservation of a namespace at one version."""
 
     accounts: Mapping[str, Account]
+    """Quota name → account."""
     reservations: Mapping[str, Reservation]
+    """Pod uid → reservation."""
     pods_resource_version: int = 0
+    """How far the controller had seen pods when it last counted."""
     sequence: int = 0
+    """How many claims have been written so far."""
     min_pod_version: int = 0
+    """A handler whose view of the pods is older than this resource version may not have seen a
+    change whose reservation is dropped by now; it has to ask the API server."""
     conditions: tuple[Condition, ...] = ()
+    """What the controller says of it; handlers hand them on as they are."""
     unknown_fields: Mapping[str, object] = field(default_factory=dict)
+    """Fields of the status that this version of the program does not know. A newer one wrote them,
+    and runs beside this one."""
     _observed: frozenset[QuotaRevision] | None = field(
         default=None, init=False, repr=False, compare=False
     )

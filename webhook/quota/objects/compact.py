@@ -89,7 +89,6 @@ def without_unused(
     """Return a pod that was read as a whole with no more than what is kept of one.
 
     Args:
-        pod: The pod.
         labels: Those that are kept.
         annotations: Those that are kept beside the usual ones.
     """

@@ -38,18 +38,15 @@ _CHANGED_MEANING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A quota of today.
-
-    Attributes:
-        quota: The object; the very same one where there was nothing to convert.
-        warnings: YAML path of a field, and how its meaning has changed.
-        has_list: Whether the quota was given with a list. Where no quota is, the author has not
-            written them for the proposal, and the warnings are about nothing.
-    """
+    """A quota of today."""
 
     quota: Mapping[str, object]
+    """The object; the very same one where there was nothing to convert."""
     warnings: tuple[tuple[str, str], ...] = ()
+    """YAML path of a field, and how its meaning has changed."""
     has_list: bool = False
+    """Whether the quota was given with a list. Where no quota is, the author has not written them
+    for the proposal, and the warnings are about nothing."""
 
 
 def is_resource_quota(raw: Mapping[str, object]) -> bool:
@@ -64,7 +61,6 @@ def convert_class_list(raw: Mapping[str, object], *, field: str = "") -> Convers
     nothing of classes.
 
     Args:
-        raw: The object.
         field: Its YAML path, for errors.
 
     Raises:

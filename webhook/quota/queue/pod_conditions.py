@@ -30,21 +30,18 @@ _WITH_PLACE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class QuotaCondition:
-    """What the condition says.
-
-    Attributes:
-        status: Whether quota is reserved for the pod.
-        reason: Why or why not, in one word.
-        text: The same as a sentence.
-        place: The pod's position in the queue, from 1; 0 where it has none.
-        total: How many have a place.
-    """
+    """What the condition says."""
 
     status: Status
+    """Whether quota is reserved for the pod."""
     reason: str
+    """Why or why not, in one word."""
     text: str
+    """The same as a sentence."""
     place: int = 0
+    """The pod's position in the queue, from 1; 0 where it has none."""
     total: int = 0
+    """How many have a place."""
 
     @property
     def message(self) -> str:
@@ -98,23 +95,18 @@ def pending_condition(held: PendingStatus, total: int) -> QuotaCondition:
 
 @dataclass(frozen=True, slots=True)
 class ObservedCondition:
-    """The condition as a pod has it.
-
-    Attributes:
-        uid: The pod's uid.
-        resource_version: The pod's version.
-        condition: What the condition says; None where the pod has none.
-        since: Its `lastTransitionTime`; empty if there is none.
-        index: Its index in the list; that of a further one where the pod has none.
-        parts: How much is there of `status` and its `conditions`: 0, 1 or 2.
-    """
+    """The condition as a pod has it."""
 
     uid: str
     resource_version: str = ""
     condition: QuotaCondition | None = None
+    """What the condition says; None where the pod has none."""
     since: str = ""
+    """Its `lastTransitionTime`; empty if there is none."""
     index: int = 0
+    """Its index in the list; that of a further one where the pod has none."""
     parts: int = 2
+    """How much is there of `status` and its `conditions`: 0, 1 or 2."""
 
 
 def observed_condition(pod: Mapping[str, object]) -> ObservedCondition:

@@ -72,75 +72,57 @@ class PendingReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePolicy:
-    """Policy of the queue.
-
-    Attributes:
-        order: What a pod that does not fit means for others.
-        max_overtakes: How many pods may pass one that does not fit, if any may.
-        max_wait_seconds: For how long they may.
-        coverage: What needs a quota.
-        must_specify: Whether containers have to name what a quota limits.
-    """
+    """Policy of the queue."""
 
     order: QueueingStrategy = QueueingStrategy.STRICT
+    """What a pod that does not fit means for others."""
     max_overtakes: int = 100
+    """How many pods may pass one that does not fit, if any may."""
     max_wait_seconds: float = 300.0
+    """For how long they may."""
     coverage: CoverageRules = field(default_factory=CoverageRules)
     must_specify: bool = True
+    """Whether containers have to name what a quota limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCriteria:
-    """What a namespace's pods are judged by.
-
-    Attributes:
-        quotas: Its deferred quotas, as they are counted.
-        all_quotas: All its quotas.
-        unreadable: Why some of them cannot be read: nobody knows then what they limit.
-        rules: The policy of the queue.
-    """
+    """What a namespace's pods are judged by."""
 
     quotas: NamespaceQuotas
+    """Its deferred quotas, as they are counted."""
     all_quotas: tuple[ResourceQuota, ...] = ()
     unreadable: tuple[str, ...] = ()
+    """Why some of them cannot be read: nobody knows then what they limit."""
     rules: QueuePolicy = field(default_factory=QueuePolicy)
 
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Why a pod cannot be released whatever the other pods do.
-
-    Attributes:
-        reason: Why.
-        detail: The same as a sentence; empty where the numbers say it.
-        quota: Which quota it is about, if it is about one.
-    """
+    """Why a pod cannot be released whatever the other pods do."""
 
     reason: PendingReason
     detail: str = ""
+    """The same as a sentence; empty where the numbers say it."""
     quota: str = ""
+    """Which quota it is about, if it is about one."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedPod:
-    """A pod of the queue.
-
-    Attributes:
-        pod: The pod.
-        sort_key: Its order.
-        claim: What is reserved for it; None when it takes nothing that is deferred.
-        quotas: Those that are about it: they select it and limit some of what it takes.
-        blocker: Why it cannot be released now, if so.
-        is_gated: Whether it waits behind our gate. One that does not was let through: what it
-            takes is reserved for it in its turn, so that it is not given to those behind it.
-    """
+    """A pod of the queue."""
 
     pod: Pod
     sort_key: SortKey
     claim: Claim | None
+    """What is reserved for it; None when it takes nothing that is deferred."""
     quotas: tuple[str, ...] = ()
+    """Those that are about it: they select it and limit some of what it takes."""
     blocker: Blocker | None = None
+    """Why it cannot be released now, if so."""
     is_gated: bool = True
+    """Whether it waits behind our gate. One that does not was let through: what it takes is
+    reserved for it in its turn, so that it is not given to those behind it."""
 
     @property
     def uid(self) -> str:
@@ -179,24 +161,19 @@ class WaitHistory:
 
 @dataclass(frozen=True, slots=True)
 class PendingStatus:
-    """Why a pod waits.
-
-    Attributes:
-        reason: Why.
-        position: Its place from 1 among those that wait for room; 0 when it waits for something
-            else.
-        blocked_by: Name of the pod that holds it, if one does.
-        quota: The quota that it fails, or is held in; empty where none matters.
-        detail: What else there is to say.
-        is_blocking: Whether it holds pods behind it.
-    """
+    """Why a pod waits."""
 
     reason: PendingReason
     position: int = 0
+    """Its place from 1 among those that wait for room; 0 when it waits for something else."""
     blocked_by: str = ""
+    """Name of the pod that holds it, if one does."""
     quota: str = ""
+    """The quota that it fails, or is held in; empty where none matters."""
     detail: str = ""
+    """What else there is to say."""
     is_blocking: bool = False
+    """Whether it holds pods behind it."""
     _claim: Claim | None = field(default=None, repr=False, compare=False)
     _ledger: Ledger | None = field(default=None, repr=False, compare=False)
 
@@ -243,25 +220,22 @@ def _numbers(refusals: Sequence[QuotaExceeded]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """What a pass has decided.
-
-    Attributes:
-        ledger: The ledger with the reservations of `released`; None where there is none.
-        released: Those that are reserved for by this pass, in order.
-        reserved: Those that had been before.
-        free: Those that need no reservation.
-        pending: Pod uid → why it waits, in order.
-        blocking: Quota → where the pod stands that holds all behind it.
-        overtaken: Pod uid → how many have passed it so far, where any has.
-    """
+    """What a pass has decided."""
 
     ledger: Ledger | None
+    """The ledger with the reservations of `released`; None where there is none."""
     released: tuple[QueuedPod, ...] = ()
+    """Those that are reserved for by this pass, in order."""
     reserved: tuple[QueuedPod, ...] = ()
+    """Those that had been before."""
     free: tuple[QueuedPod, ...] = ()
+    """Those that need no reservation."""
     pending: Mapping[str, PendingStatus] = field(default_factory=dict)
+    """Pod uid → why it waits, in order."""
     blocking: Mapping[str, SortKey] = field(default_factory=dict)
+    """Quota → where the pod stands that holds all behind it."""
     overtaken: Mapping[str, int] = field(default_factory=dict)
+    """Pod uid → how many have passed it so far, where any has."""
 
     @property
     def releasable(self) -> tuple[QueuedPod, ...]:
@@ -288,7 +262,6 @@ def to_queued_pod(pod: Pod, gate: str, *, since: int, terms: QueueCriteria) -> Q
     """Judge a queued pod by everything but the usage of others.
 
     Args:
-        pod: The pod.
         gate: Our gate.
         since: The version in which it was first seen: times of creation are whole seconds.
         terms: What its namespace's pods are judged by.

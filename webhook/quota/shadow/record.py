@@ -89,29 +89,25 @@ POD_COUNTS: Final = (CREATED, "createdOver", BOUND, "boundOver", GROWN, "grownOv
 
 @dataclass(frozen=True, slots=True)
 class UsageSpan:
-    """One resource of a quota over some time; `charged` is what the API server counts.
-
-    Attributes:
-        hard: The limit.
-        charged: What the API server charges last, waiting pods included.
-        assigned: What the pods with a node take last.
-        charged_peak: The most that was charged.
-        assigned_peak: The most that was assigned.
-        charged_area: Charged over time, in 10⁻⁹ units times milliseconds.
-        assigned_area: Assigned over time, likewise.
-        full_milliseconds: For how long all was charged.
-        full_area: Assigned over that time.
-    """
+    """One resource of a quota over some time; `charged` is what the API server counts."""
 
     hard: Quantity
     charged: Quantity
+    """What the API server charges last, waiting pods included."""
     assigned: Quantity
+    """What the pods with a node take last."""
     charged_peak: Quantity
+    """The most that was charged."""
     assigned_peak: Quantity
+    """The most that was assigned."""
     charged_area: int = 0
+    """Charged over time, in 10⁻⁹ units times milliseconds."""
     assigned_area: int = 0
+    """Assigned over time, likewise."""
     full_milliseconds: int = 0
+    """For how long all was charged."""
     full_area: int = 0
+    """Assigned over that time."""
 
     @classmethod
     def of(cls, hard: Quantity, charged: Quantity, assigned: Quantity) -> UsageSpan:
@@ -164,19 +160,16 @@ class UsageSpan:
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """How much of one quota was used.
-
-    Attributes:
-        observed: The quota object that was watched; another spec begins anew.
-        since: From when on, RFC 3339.
-        milliseconds: For how long in all; while nobody led, nothing was watched.
-        resources: Deferred resource → its use.
-    """
+    """How much of one quota was used."""
 
     observed: QuotaRevision
+    """The quota object that was watched; another spec begins anew."""
     since: str
+    """From when on, RFC 3339."""
     milliseconds: int
+    """For how long in all; while nobody led, nothing was watched."""
     resources: Mapping[str, UsageSpan]
+    """Deferred resource → its use."""
 
     def then(self, following: QuotaUse) -> QuotaUse:
         """Return what both make; of another quota or spec only the later one is left."""
@@ -201,62 +194,52 @@ class QuotaUse:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Who tried to create pods that were refused: what owns them, or the pod's own name.
-
-    Attributes:
-        name: As `ReplicaSet/web-5d7`.
-        attempts: How often, with this fate.
-        outcome: What would have become of the pods.
-        first, last: When, RFC 3339.
-    """
+    """Who tried to create pods that were refused: what owns them, or the pod's own name."""
 
     name: str
+    """As `ReplicaSet/web-5d7`."""
     attempts: int
+    """How often, with this fate."""
     outcome: Outcome
+    """What would have become of the pods. first, last: When, RFC 3339."""
     first: str
     last: str
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found since the last time, to be added to a record.
-
-    Attributes:
-        counts: Counter → by how much it grows; a correction can be negative.
-        workloads: Whose creations were refused.
-        quotas: Quota name → its use; None where quotas were not watched.
-        examples: Kind of event → the newest one, as a sentence.
-    """
+    """What was found since the last time, to be added to a record."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
+    """Counter → by how much it grows; a correction can be negative."""
     workloads: tuple[Workload, ...] = ()
+    """Whose creations were refused."""
     quotas: Mapping[str, QuotaUse] | None = None
+    """Quota name → its use; None where quotas were not watched."""
     examples: Mapping[str, str] = field(default_factory=dict)
+    """Kind of event → the newest one, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowRecord:
-    """All that was found in a namespace.
-
-    Attributes:
-        since: From when on, RFC 3339.
-        until: When something was added last.
-        counts: Counter → number, see `CREATION_COUNTS` and `POD_COUNTS`.
-        workloads: Whose creations were refused, those that tried last first.
-        unlisted: Attempts of workloads that are not listed any more.
-        quotas: Quota name → its use.
-        examples: Kind of event → the newest one, as a sentence.
-        writers: Writer → number of what it added last.
-    """
+    """All that was found in a namespace."""
 
     since: str
+    """From when on, RFC 3339."""
     until: str
+    """When something was added last."""
     counts: Mapping[str, int] = field(default_factory=dict)
+    """Counter → number, see `CREATION_COUNTS` and `POD_COUNTS`."""
     workloads: tuple[Workload, ...] = ()
+    """Whose creations were refused, those that tried last first."""
     unlisted: int = 0
+    """Attempts of workloads that are not listed any more."""
     quotas: Mapping[str, QuotaUse] = field(default_factory=dict)
+    """Quota name → its use."""
     examples: Mapping[str, str] = field(default_factory=dict)
+    """Kind of event → the newest one, as a sentence."""
     writers: Mapping[str, int] = field(default_factory=dict)
+    """Writer → number of what it added last."""
 
     def count(self, name: str) -> int:
         """Return a counter; 0 if nothing was counted."""

@@ -33,20 +33,15 @@ _SELECTOR: Final = "spec.namespaceSelector"
 
 @dataclass(frozen=True, slots=True)
 class ClusterQuota:
-    """A shared quota whose spec can be read.
-
-    Attributes:
-        name: The object's own name.
-        uid: The object's uid.
-        selector: Which namespaces share it, of those that have opted in.
-        quota: Its ceilings and scopes, under the name that it has in ledgers. Which namespaces it
-            selects is part of its hash: what is counted for it depends on that too.
-    """
+    """A shared quota whose spec can be read."""
 
     name: str
     uid: str
     selector: LabelSelector
+    """Which namespaces share it, of those that have opted in."""
     quota: ResourceQuota
+    """Its ceilings and scopes, under the name that it has in ledgers. Which namespaces it selects
+    is part of its hash: what is counted for it depends on that too."""
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Say whether a namespace with these labels shares it."""
@@ -63,18 +58,12 @@ class ClusterQuota:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableClusterQuota:
-    """A shared quota whose spec cannot be read: nobody knows what it limits.
-
-    Attributes:
-        name: The object's own name.
-        uid: The object's uid.
-        selector: Which namespaces share it; None when that cannot be read either.
-        fault: Why.
-    """
+    """A shared quota whose spec cannot be read: nobody knows what it limits."""
 
     name: str
     uid: str
     selector: LabelSelector | None
+    """Which namespaces share it; None when that cannot be read either."""
     fault: str
 
     def selects(self, labels: Mapping[str, str]) -> bool:

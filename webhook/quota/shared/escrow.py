@@ -49,15 +49,12 @@ from webhook.quota.shared.grants import Grants
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A shared quota at one version.
-
-    Attributes:
-        quota: What its owner wrote.
-        grants: What the namespaces hold.
-    """
+    """A shared quota at one version."""
 
     quota: ClusterQuota
+    """What its owner wrote."""
     grants: Grants
+    """What the namespaces hold."""
 
 
 def shared_names(ledger: Ledger | None) -> tuple[str, ...]:

@@ -40,21 +40,18 @@ _FIELDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What each namespace holds of one quota.
-
-    Attributes:
-        namespaces: Namespace → what it holds. Who is not named takes no part yet, or no more.
-        observed: The object and spec for which all are named that take part; None before that.
-        sequence: How often it was written.
-        conditions: What the leader says of it, for people.
-        unknown_fields: Fields of the status that this version of the program does not know.
-    """
+    """What each namespace holds of one quota."""
 
     namespaces: Mapping[str, ResourceList] = field(default_factory=dict)
+    """Namespace → what it holds. Who is not named takes no part yet, or no more."""
     observed: QuotaRevision | None = None
+    """The object and spec for which all are named that take part; None before that."""
     sequence: int = 0
+    """How often it was written."""
     conditions: tuple[Condition, ...] = ()
+    """What the leader says of it, for people."""
     unknown_fields: Mapping[str, object] = field(default_factory=dict)
+    """Fields of the status that this version of the program does not know."""
     _total: ResourceList | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
