@@ -180,7 +180,7 @@ def test_what_cannot_be_read_is_told_and_stops_nobody() -> None:
         'rules of the cluster for Jobs: namespaces "team-a" is forbidden: no right to get',
     )
     assert planned(World(), order(""), RESOURCE_QUOTAS).unasked == (
-        "whether its pods fit: you cannot list resourcequotas",
+        "whether its pods fit: resourcequotas is forbidden: no right to list",
     )
     unread = Order(NAMESPACE, "train", an_order().wanted, rules=ClusterRules(unread="rules: no"))
     assert planned(World(), unread).unasked == ("rules: no",)
