@@ -20,6 +20,7 @@ _LONGEST: Final = (
     "test_live_client",
     "test_differential",
     "test_gates",
+    "test_node_model",
     "test_reasons",
     "test_expiry",
     "test_plane",
