@@ -296,7 +296,6 @@ def test_an_exempt_namespace_has_no_gates(open_harness: OpenHarness) -> None:
 ODD: dict[str, dict[str, Any]] = {
     "a text": {"spec": "none"},
     "a text for gates": {"spec": {"schedulingGates": "none"}},
-    "no quantity": {"spec": {"containers": [{"resources": {"requests": {"cpu": "x"}}}]}},
 }
 
 
@@ -477,6 +476,32 @@ def test_in_doubt_the_answer_is_the_same_patch() -> None:
     label = set_keys(pod, ("metadata", "labels"), IS_UNJUDGED)
     patch = (*label, *append(pod, ("spec", "schedulingGates"), OURS))
     assert gating.gate_by_default(request) == Allowed(decision="gated", patch=patch)
+
+
+UNREADABLE = "1e-301"
+"""An amount with a longer exponent than is read; the API server rounds it up."""
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_gated"),
+    [
+        ({}, True),
+        ({"schedulingGates": [FOREIGN]}, True),
+        ({"schedulingGates": [OURS]}, False),
+        ({"schedulingGates": "none"}, False),
+        ({"nodeName": "node-1"}, False),
+    ],
+)
+def test_a_pod_that_cannot_be_read_is_gated_all_the_same(
+    harness: AdmissionHarness, fields: dict[str, object], is_gated: bool
+) -> None:
+    pod = a_pod(requests={"cpu": UNREADABLE})
+    pod["spec"].update(fields)  # type: ignore[attr-defined]
+    reply = harness.mutate(a_review("CREATE", "pods", pod))
+    assert reply.decision == ("gated" if is_gated else "not-gated")
+    gates = fields.get("schedulingGates") or []
+    assert not is_gated or gates_of(reply) == [*gates, OURS]  # type: ignore[misc]
+    assert harness.validate(a_review("CREATE", "pods", reply.object)).code == 422
 
 
 def test_a_first_quota_takes_effect_at_once(open_harness: OpenHarness) -> None:

@@ -20,6 +20,7 @@ Object = dict[str, Any]
 MODE_LABEL: Final = "deferredquota.io/mode"
 GATING_LABEL: Final = "deferredquota.io/gating"
 GUARDED: Final = "deferredquota.io/guarded"
+REGISTRATIONS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 _MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _DRY_RUN: Final = {"dryRun": "All"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -132,6 +133,36 @@ def test_what_a_client_says_of_a_new_pods_state_changes_nothing(
     made = asked_by_alice(own_plane, team, **forged)
     waits_and_evicts_nobody(made, team, neighbour)
     becomes(lambda: says(team)[1], "NeverFits", "why it waits")
+
+
+@contextmanager
+def unasked(api: Api, entry: str) -> Iterator[None]:
+    """Take an entry out of the registration, as if it never answered: its policy is Ignore."""
+    path = f"{objects.REGISTRATIONS}/deferred-quota"
+    before = api.get(path).body["webhooks"]
+    left = [webhook for webhook in before if webhook["name"] != entry]
+    assert len(left) == len(before) - 1
+    assert api.patch(path, {"webhooks": left}).ok
+    try:
+        yield
+    finally:
+        assert api.patch(path, {"webhooks": before}).ok
+
+
+def test_one_that_cannot_be_read_waits_where_no_handler_refuses_it(
+    own_plane: ControlPlane, team: Tenant, neighbour: Tenant
+) -> None:
+    """The API server stores such an amount, and the scheduler does not look at limits."""
+    team.quota(hard={"requests.cpu": "2"})
+    odd: dict[str, Any] = {
+        "requests": {"cpu": WHOLE_NODE, "memory": "1"},
+        "limits": {"memory": "1e400"},
+    }
+    with unasked(team.api, "shape.deferredquota.io"):
+        eventually(lambda: team.create("odd", dry_run=True, **odd).ok, "it may be created")
+        made = asked_by_alice(own_plane, team, **odd)
+        waits_and_evicts_nobody(made, team, neighbour)
+        becomes(lambda: says(team)[1], "NeverFits", "why it waits")
 
 
 def test_one_that_does_not_name_what_is_limited_waits_until_it_need_not(

@@ -32,6 +32,7 @@ from webhook.admission.patch_builder import (
 )
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Object
 from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import ApiError
 from webhook.policy import queue_policy
 from webhook.quota.charging.deferral import QuotaScopeError
@@ -105,11 +106,14 @@ def gate_by_default(request: AdmissionRequest) -> Allowed:
     except PatchTargetError:
         return NOT_GATED  # no API server stores it
     try:
-        pod = Pod.from_object(raw)
-        decision, gate = _with_gate(raw, pod)
+        spec = FieldReader(raw).child("spec")  # of the rest, something may be unreadable
+        gates = [gate.text("name") for gate in spec.children("schedulingGates")]
+        if spec.text("nodeName"):
+            return NOT_GATED
+        decision, gate = _with_gate(raw, is_gated=SCHEDULING_GATE in gates)
     except (InvalidFieldError, PatchTargetError):
-        return Allowed(decision=NOT_GATED.decision, patch=patch)  # others say what is wrong
-    return NOT_GATED if pod.is_assigned else Allowed(decision=decision, patch=(*patch, *gate))
+        return Allowed(decision=NOT_GATED.decision, patch=patch)  # no API server stores it
+    return Allowed(decision=decision, patch=(*patch, *gate))
 
 
 def _decide(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> _GatingDecision:
@@ -118,7 +122,7 @@ def _decide(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> _Ga
     That handler refuses, and this one does not: what is to be refused gets a label, and only pods
     with the label come to that handler.
     """
-    raw = request.object or {}
+    raw, is_gated = request.object or {}, managed_metadata.is_gated(pod)
     quotas = context.view.quotas(request.namespace)
     terms = _queue_criteria(context, quotas)
     waiters = [
@@ -129,7 +133,7 @@ def _decide(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> _Ga
     )
     said = _evaluate(context, request, pod, quotas)
     if said is None:
-        decision, gate = _with_gate(raw, pod) if needs_gate else (NOT_GATED.decision, ())
+        decision, gate = _with_gate(raw, is_gated=is_gated or not needs_gate)
         return _GatingDecision(
             decision, (*_mark_unevaluated(raw), *gate), frozenset({UNEVALUATED_LABEL})
         )
@@ -139,7 +143,7 @@ def _decide(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> _Ga
     if token:
         patch = set_keys(raw, ("metadata", "annotations"), {UNGATED_ANNOTATION: token})
         return _GatingDecision("ungated", patch, frozenset({UNGATED_ANNOTATION}))
-    decision, gate = _with_gate(raw, pod)
+    decision, gate = _with_gate(raw, is_gated=is_gated)
     return _GatingDecision(decision, gate, warnings=said.warnings)
 
 
@@ -210,7 +214,7 @@ def _fast_path_token(
     )
 
 
-def _with_gate(raw: Object, pod: Pod) -> tuple[str, tuple[PatchOperation, ...]]:
-    if managed_metadata.is_gated(pod):
+def _with_gate(raw: Object, *, is_gated: bool) -> tuple[str, tuple[PatchOperation, ...]]:
+    if is_gated:
         return NOT_GATED.decision, ()
     return "gated", append(raw, ("spec", "schedulingGates"), {"name": SCHEDULING_GATE})
