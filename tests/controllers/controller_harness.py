@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -124,6 +124,7 @@ class ControllerHarness:
         self.opted = ManagedNamespaces(
             quotas=self.quotas, namespaces=self.namespaces, exempt=lambda: self.exempt
         )
+        self.after_pod_changes: list[Callable[[Change[Pod]], None]] = []
         self.controller = LedgerController(
             self.client,
             self.ledgers,
@@ -147,6 +148,12 @@ class ControllerHarness:
                 ),
             ),
         )
+
+        self.controller.pods.add_handler(self._after_pod_change)
+
+    def _after_pod_change(self, change: Change[Pod]) -> None:
+        for listener in self.after_pod_changes:
+            listener(change)
 
     # -- time and steps --------------------------------------------------------------------
 
@@ -188,22 +195,41 @@ class ControllerHarness:
     def reconcile_once(self) -> None:
         """Let the controller settle what is due by what it has seen, each namespace once."""
         controller = self.controller
-        controller._poll()
-        for _ in range(controller._workqueue.ready_count()):
-            namespace = controller._workqueue.get(0)
-            assert namespace is not None
-            controller._worker.sync(namespace)
-        while self.removes_gates_at_once and controller._gate_remover.remove_next(0):
+        controller.step()
+        while self.removes_gates_at_once and controller.gate_remover.remove_next(0):
             pass
 
     def mark_dirty(self, namespace: str = NAMESPACE) -> None:
         """Let the controller believe that something has changed."""
-        with self.controller._usage_cache.lock:
-            self.controller._usage_cache.mark_dirty(namespace, self.state(namespace))
+        with self.controller.usage_cache.lock:
+            self.controller.usage_cache.mark_dirty(namespace, self.state(namespace))
 
     def state(self, namespace: str = NAMESPACE) -> NamespaceState:
         """Return a namespace as the controller keeps it."""
-        return self.controller._usage_cache.namespaces[namespace]
+        return self.controller.usage_cache.namespaces[namespace]
+
+    def lose_pod(self, name: str, namespace: str = NAMESPACE) -> None:
+        """Let the controller forget a pod, as if it had missed that it came."""
+        with self.controller.usage_cache.lock:
+            self.state(namespace).usage.remove(f"uid-{name}")
+
+    def put_pod(self, pod: Pod) -> None:
+        """Let the controller count a pod that no watch has shown."""
+        with self.controller.usage_cache.lock:
+            self.controller.usage_cache.put_pod(NAMESPACE, self.state(), pod)
+
+    def check_drift(self, namespace: str = NAMESPACE) -> None:
+        """Let the controller compare a namespace with a fresh list of its pods now."""
+        self.controller.drift_checks.queue.add(namespace)
+        assert self.controller.drift_checks.step()
+
+    def is_tracked(self, namespace: str = NAMESPACE) -> bool:
+        """Return whether the controller counts a namespace."""
+        return namespace in self.controller.usage_cache.namespaces
+
+    def seconds_to_next(self) -> float:
+        """Return the seconds until the controller reconciles the next namespace."""
+        return self.controller.workers.queue.seconds_to_next()
 
     def pass_time(self, seconds: float) -> None:
         """Move the clock."""

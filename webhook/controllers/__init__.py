@@ -9,7 +9,7 @@ One sub-package for each loop, with the loop itself in its `controller` module:
 - `shared`: grants of quotas that several namespaces share.
 - `mask.controller`: the status of ResourceQuotas, from which deferred resources are hidden.
 - `shadow`: records of namespaces in shadow mode.
-- `runtime`: leader election, workqueue, threads, rate limits and events that all of them use.
+- `runtime`: leader election, work queue, threads, rate limits and events that all of them use.
 
 `managed_namespaces` and `label_validation` concern all namespaces. Decisions are the core's
 (`webhook.quota`); requests of the API server are answered in `webhook.admission`.

@@ -10,8 +10,7 @@ import pytest
 
 from tests.builders import a_quota
 from tests.controllers.controller_harness import NAMESPACE, ControllerHarness, new_harness
-from webhook.fakecluster.storage import FakeClient
-from webhook.kube.api import PODS, Page
+from webhook.kube.api import PODS, Page, UnreachableError
 from webhook.quota.amounts.quantity import Quantity
 
 
@@ -26,28 +25,14 @@ def harness() -> Iterator[ControllerHarness]:
         yield made
 
 
-def recount(harness: ControllerHarness) -> None:
-    """Let the recount of the namespace come up now."""
-    recounter = harness.controller._drift
-    recounter._workqueue.add_at(NAMESPACE, 0.0)
-    assert recounter._workqueue.get(0) == NAMESPACE
-    recounter.check(NAMESPACE)
-
-
 def results(harness: ControllerHarness) -> dict[str, float]:
     names = ("same", "drift", "failed")
     return {name: harness.metric("recounts_total", result=name) for name in names}
 
 
-def lose_change(harness: ControllerHarness, name: str) -> None:
-    """Let the controller forget a pod, as if it had missed that it came."""
-    with harness.controller._usage_cache.lock:
-        harness.state().usage.remove(f"uid-{name}")
-
-
 def test_a_right_count_is_left_alone(harness: ControllerHarness) -> None:
     before = harness.cluster.resource_version
-    recount(harness)
+    harness.check_drift()
     harness.pass_time(1)
     harness.reconcile_once()
     assert results(harness) == {"same": 1, "drift": 0, "failed": 0}
@@ -55,13 +40,13 @@ def test_a_right_count_is_left_alone(harness: ControllerHarness) -> None:
 
 
 def test_a_pod_that_is_not_counted_is_found(harness: ControllerHarness) -> None:
-    lose_change(harness, "b")
+    harness.lose_pod("b")
     harness.mark_dirty()
     harness.reconcile_once()
     assert harness.used() == {"requests.cpu": "1"}
     harness.pod("later", "1m")
     harness.catch_up()
-    recount(harness)
+    harness.check_drift()
     harness.pass_time(1)
     harness.step()
     assert harness.is_exact()
@@ -69,34 +54,29 @@ def test_a_pod_that_is_not_counted_is_found(harness: ControllerHarness) -> None:
     assert harness.metric("drift_pods_total", kind="missed") == 1
 
 
-class TruncatingClient(FakeClient):
-    """Lists pods one by one, each at a later moment than the one before."""
+def test_a_list_whose_pages_are_of_several_moments_is_not_compared(
+    harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = harness.client.pages
 
-    def pages(self, *args: Any, **options: Any) -> Iterator[Page]:
-        for number, page in enumerate(super().pages(*args, **{**options, "limit": 1})):
+    def pages_of_several_moments(*args: Any, **options: Any) -> Iterator[Page]:
+        for number, page in enumerate(genuine(*args, **{**options, "limit": 1})):
             yield replace(page, resource_version=page.resource_version + number)
 
-
-def test_a_list_whose_pages_are_of_several_moments_is_not_compared(
-    harness: ControllerHarness,
-) -> None:
-    lose_change(harness, "b")
-    harness.controller._drift._api = TruncatingClient(harness.cluster)
-    recount(harness)
+    harness.lose_pod("b")
+    monkeypatch.setattr(harness.client, "pages", pages_of_several_moments)
+    harness.check_drift()
     assert results(harness) == {"same": 0, "drift": 0, "failed": 1}
 
 
 def test_a_pod_that_is_counted_and_gone_is_found(harness: ControllerHarness) -> None:
     pod = harness.controller.pods.in_namespace(NAMESPACE)[0]
-    with harness.controller._usage_cache.lock:
-        harness.controller._usage_cache.put_pod(
-            NAMESPACE, harness.state(), replace(pod, uid="ghost", name="ghost")
-        )
+    harness.put_pod(replace(pod, uid="ghost", name="ghost"))
     harness.pod("later", "1m")
     harness.step()
     assert not harness.is_exact()
     harness.catch_up()
-    recount(harness)
+    harness.check_drift()
     harness.pass_time(1)
     harness.step()
     assert harness.is_exact()
@@ -107,21 +87,26 @@ def test_a_missed_change_is_found(harness: ControllerHarness) -> None:
     former = harness.controller.pods.in_namespace(NAMESPACE)[0]
     harness.finish(former.name)
     harness.step()
-    with harness.controller._usage_cache.lock:
-        harness.controller._usage_cache.put_pod(NAMESPACE, harness.state(), former)
+    harness.put_pod(former)
     harness.catch_up()
-    recount(harness)
+    harness.check_drift()
     harness.pass_time(1)
     harness.step()
     assert harness.is_exact()
     assert harness.metric("drift_pods_total", kind="missed") == 1
 
 
-def test_sums_that_are_wrong_are_found(harness: ControllerHarness) -> None:
-    with harness.controller._usage_cache.lock:
-        sums = harness.state().usage._used["p1"]
-        sums.amounts = {"requests.cpu": Quantity.parse("1")}
-    recount(harness)
+def test_sums_that_are_wrong_are_found(
+    harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = harness.state().usage
+    right = usage.totals(0)
+    wrong = {
+        name: replace(quota, used={"requests.cpu": Quantity.parse("1")})
+        for name, quota in right.quotas.items()
+    }
+    monkeypatch.setattr(usage, "totals", lambda _version: replace(right, quotas=wrong))
+    harness.check_drift()
     harness.pass_time(1)
     harness.step()
     assert harness.is_exact()
@@ -133,7 +118,7 @@ def test_a_pod_released_while_it_is_terminating_is_no_drift(harness: ControllerH
     harness.step()
     harness.pass_time(11.1)
     harness.step()
-    recount(harness)
+    harness.check_drift()
     assert results(harness) == {"same": 1, "drift": 0, "failed": 0}
 
 
@@ -146,7 +131,7 @@ def test_a_pod_that_is_held_while_it_is_terminating_is_no_drift(harness: Control
     harness.pass_time(11.1)
     harness.step()
     assert harness.used() == before
-    recount(harness)
+    harness.check_drift()
     assert results(harness) == {"same": 1, "drift": 0, "failed": 0}
 
 
@@ -154,22 +139,22 @@ def test_a_cache_that_is_behind_the_list_is_waited_for(harness: ControllerHarnes
     harness.client.pause(PODS)
     harness.delete("a")
     harness.pod("new", "2", node="node-1")
-    recount(harness)
+    harness.check_drift()
     assert results(harness) == {"same": 0, "drift": 0, "failed": 0}
     harness.client.resume()
     harness.catch_up()
-    recount(harness)
+    harness.check_drift()
     assert results(harness) == {"same": 1, "drift": 0, "failed": 0}
 
 
 def test_a_pod_deleted_after_the_list_is_no_drift(harness: ControllerHarness) -> None:
     harness.client.pause(PODS)
     harness.pod("new", "2", node="node-1")
-    recount(harness)
+    harness.check_drift()
     harness.delete("new")
     harness.client.resume()
     harness.catch_up()
-    recount(harness)
+    harness.check_drift()
     assert results(harness)["drift"] == 0
     harness.pass_time(1)
     harness.step()
@@ -179,7 +164,7 @@ def test_a_pod_deleted_after_the_list_is_no_drift(harness: ControllerHarness) ->
 def test_a_standby_does_not_list(harness: ControllerHarness) -> None:
     harness.epoch[0] = 0
     harness.reconcile_once()
-    recount(harness)
+    harness.check_drift()
     assert results(harness) == {"same": 0, "drift": 0, "failed": 0}
 
 
@@ -187,17 +172,15 @@ def test_a_list_that_fails_is_tried_again_later(
     harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable(*_args: object, **_more: object) -> None:
-        harness.client.broken.add(("list", "pods"))
-        harness.client._call("list", PODS, "")
+        raise UnreachableError("no answer")
 
     monkeypatch.setattr(harness.client, "pages", unreachable)
-    recount(harness)
+    harness.check_drift()
     assert results(harness)["failed"] == 1
-    assert harness.controller._drift._workqueue.next_at() > harness.clock[0]
+    assert harness.controller.drift_checks.queue.seconds_to_next() > 0
 
 
 def test_a_namespace_that_is_gone_is_not_recounted_any_more(harness: ControllerHarness) -> None:
-    with harness.controller._usage_cache.lock:
-        del harness.controller._usage_cache.namespaces[NAMESPACE]
-    recount(harness)
-    assert harness.controller._drift._workqueue.next_at() == float("inf")
+    del harness.controller.usage_cache.namespaces[NAMESPACE]
+    harness.check_drift()
+    assert harness.controller.drift_checks.queue.seconds_to_next() == float("inf")

@@ -278,14 +278,13 @@ def test_a_repeated_request_starts_the_watch_again(harness: ControllerHarness) -
 
 
 def test_nothing_is_looked_at_before_it_is_needed(harness: ControllerHarness) -> None:
-    workqueue = harness.controller._workqueue
-    assert workqueue.next_at() - harness.clock[0] == pytest.approx(RESYNC_SECONDS)
+    assert harness.seconds_to_next() == pytest.approx(RESYNC_SECONDS)
     harness.pod("web")
     harness.step()
     harness.reserve("web")
     harness.mark_dirty()
     harness.step()
-    assert workqueue.next_at() - harness.clock[0] == pytest.approx(EXPIRE_SECONDS)
+    assert harness.seconds_to_next() == pytest.approx(EXPIRE_SECONDS)
 
 
 # -- quotas --------------------------------------------------------------------------------
@@ -730,7 +729,7 @@ def blocked(harness: ControllerHarness, name: str) -> tuple[threading.Event, thr
             reached.set()
             assert releasable.wait(10)
 
-    harness.controller.pods._handlers.append(wait)
+    harness.after_pod_changes.append(wait)
     return reached, releasable
 
 
@@ -786,8 +785,7 @@ def test_half_a_new_list_does_not_lower_what_another_has_counted(
 
 def test_the_thread_settles_what_changes_and_ends_when_told() -> None:
     with new_harness(a_quota("p1")) as harness:
-        for one in harness.controller._threads:
-            one.start()
+        harness.controller.start_threads()
         eventually(harness.has_ledger, "the first count is written")
         harness.pod("web", node="node-1")
         eventually(lambda: harness.used() == {"requests.cpu": "1"}, "the pod is counted")

@@ -208,24 +208,24 @@ def test_a_namespace_that_fails_again_and_again_is_tried_less_and_less_often(
     pauses = []
     for _ in range(8):
         harness.step()
-        pauses.append(harness.state().not_before - harness.clock[0])
+        pauses.append(harness.seconds_to_next())
         harness.pass_time(pauses[-1])
     assert pauses[0] == pytest.approx(1)
     assert pauses[-1] > 20
     harness.client.broken.clear()
     harness.step()
     assert harness.used() == {"requests.cpu": "1"}
-    assert harness.state().failures == 0
+    assert harness.controller.workers.queue.failures(NAMESPACE) == 0
 
 
 def test_events_do_not_shorten_the_pause_after_a_failure(harness: ControllerHarness) -> None:
     harness.client.broken.add(("update_status", "quotaledgers"))
     harness.pod("web", node="node-1")
     harness.step()
-    due = harness.state().not_before
+    due = harness.seconds_to_next()
     harness.pod("more", node="node-1")
     harness.catch_up()
-    assert harness.controller._workqueue.next_at() == pytest.approx(due)
+    assert harness.seconds_to_next() == pytest.approx(due)
 
 
 def test_a_ledger_that_cannot_be_read_is_told_once_and_replaced(harness: ControllerHarness) -> None:

@@ -147,7 +147,7 @@ def test_a_namespace_where_much_happens_does_not_keep_the_others_waiting() -> No
 
 def test_what_is_looked_at_does_not_grow_with_the_number_of_namespaces() -> None:
     with controller_fleet(100) as crowd:
-        eventually(lambda: crowd.controller._workqueue.ready_count() == 0, "nothing is due")
+        eventually(lambda: crowd.controller.workers.queue.ready_count() == 0, "nothing is due")
         calls = crowd.line.calls
         crowd.api.bind(a_binding("web", namespace="team-7"), namespace="team-7")
         eventually(lambda: crowd.used("team-7") == "1", "it is settled")

@@ -526,11 +526,10 @@ def test_a_resize_that_overtakes_the_bind_is_no_sign(harness: ControllerHarness)
 def test_what_a_recount_puts_right_is_not_told(harness: ControllerHarness) -> None:
     guarded(harness, "asked")
     harness.step()
-    with harness.controller._usage_cache.lock:
-        harness.state().usage.remove("uid-asked")
+    harness.lose_pod("asked")
     harness.pass_time(1)
     harness.catch_up()
-    assert harness.controller._drift._has_compared(NAMESPACE)
+    harness.check_drift()
     assert harness.metric("drift_pods_total", kind="missed") == 1
     harness.step()
     guarded(harness, "next")
@@ -549,7 +548,7 @@ def test_what_was_seen_under_another_leader_is_forgotten(harness: ControllerHarn
     unguarded(harness, "past")
     harness.catch_up()
     harness.epoch[0] = 3
-    harness.controller._poll()
+    harness.controller.poll()
     assert harness.state().recent_binds.take() == set()
 
 

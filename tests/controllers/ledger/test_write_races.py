@@ -70,8 +70,7 @@ def test_what_is_counted_is_never_said_to_be_older_than_it_is(
     one.step()
     pod = one.controller.pods.in_namespace(NAMESPACE)[0]
     ahead = replace(pod, resource_version=str(int(pod.resource_version) + 1))
-    with one.controller._usage_cache.lock:
-        one.controller._usage_cache.put_pod(NAMESPACE, one.state(), ahead)
+    one.put_pod(ahead)
     one.mark_dirty()
     edited = {"spec": {"hard": {"requests.cpu": "3"}}}  # so that there is something to write
     one.api.patch(RESOURCE_QUOTAS, "p1", edited, namespace=NAMESPACE)
@@ -178,7 +177,7 @@ def test_updates_of_a_pod_that_is_being_deleted_do_not_pile_up() -> None:
                 PODS, "web", {"metadata": {"labels": {"n": str(number)}}}, namespace=NAMESPACE
             )
             harness.catch_up()
-        assert len(harness.controller._usage_cache._terminating) == 1
+        assert len(harness.controller.usage_cache.terminating) == 1
 
 
 def test_a_ledger_is_not_made_from_a_cache_that_has_not_seen_all_pods() -> None:

@@ -95,9 +95,9 @@ class MaskHarness:
             return all(one.wait_for_version(version, 0.02) for one in self.informers())
 
         eventually(has_seen_all, "the caches have seen all")
-        workqueue = self.controller._workqueue
+        queue = self.controller.workers.queue
         eventually(
-            lambda: not workqueue.ready_count() and not workqueue._in_progress,
+            lambda: not queue.ready_count() and not queue.processing_count(),
             "nothing is left to do",
         )
 
@@ -316,7 +316,7 @@ def test_a_status_that_was_never_masked_is_left_to_the_quota_controller() -> Non
     with new_mask_harness((RESOURCE_QUOTAS, fresh), mode="") as mask_harness:
         eventually(
             lambda: (
-                mask_harness.controller._workqueue.next_at() == float("inf")
+                mask_harness.controller.workers.queue.seconds_to_next() == float("inf")
                 and mask_harness.client.calls >= 3
             ),
             "it was looked at",
@@ -383,7 +383,7 @@ def test_a_namespace_that_opted_out_unseen_is_not_masked() -> None:
         mask_harness.write_status(HARD, USED)
         eventually(lambda: bool(asked), "the API server is asked what the label is")
         eventually(
-            lambda: not mask_harness.controller._workqueue._in_progress,
+            lambda: not mask_harness.controller.workers.queue.processing_count(),
             "and the quota was looked at",
         )
         assert mask_harness.status() == FULL

@@ -335,7 +335,7 @@ def test_a_namespace_that_opts_out_leaves_no_pod_behind_the_gate(
     harness.step()
     assert released(harness) == names
     harness.step()
-    assert NAMESPACE not in harness.controller._usage_cache.namespaces
+    assert not harness.is_tracked()
 
 
 def test_of_who_goes_because_of_that_nobody_says_that_quota_is_reserved(
@@ -361,14 +361,14 @@ def test_it_is_not_left_before_every_gate_is_off(harness: ControllerHarness) -> 
     opt_out(harness.api, NAMESPACE)
     harness.step()
     harness.step()
-    assert NAMESPACE in harness.controller._usage_cache.namespaces
+    assert harness.is_tracked()
     harness.removes_gates_at_once = True
     harness.reconcile_once()
     harness.pass_time(1)
     harness.step()
     assert released(harness) == names
     harness.step()
-    assert NAMESPACE not in harness.controller._usage_cache.namespaces
+    assert not harness.is_tracked()
 
 
 def test_a_gate_that_comes_after_that_is_taken_off_a_little_later(
@@ -384,7 +384,7 @@ def test_a_gate_that_comes_after_that_is_taken_off_a_little_later(
     harness.step()
     assert gates(harness, "web") == []
     harness.step()
-    assert NAMESPACE not in harness.controller._usage_cache.namespaces
+    assert not harness.is_tracked()
 
 
 def test_a_pod_that_is_seen_before_the_opt_in_keeps_its_gate_and_its_place() -> None:
@@ -438,13 +438,13 @@ def test_a_standby_does_not_keep_a_namespace_for_a_gate_that_came_and_went() -> 
         harness.step()
         gated(harness, "web")
         standby.step()
-        assert NAMESPACE in standby.controller._usage_cache.namespaces
+        assert standby.is_tracked()
         harness.step()
         harness.pass_time(NAMESPACE_CACHE_LAG_SECONDS)
         harness.step()
         assert gates(harness, "web") == []
         standby.step()
-        assert NAMESPACE not in standby.controller._usage_cache.namespaces
+        assert not standby.is_tracked()
 
 
 def test_gates_that_were_left_behind_are_taken_off_by_the_next_leader(
@@ -474,7 +474,7 @@ def test_gates_go_in_shadow_mode_and_its_record_stays() -> None:
             harness.pass_time(1.5)
         assert gates(harness, "web") == []
         assert harness.api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE) == before
-        assert NAMESPACE not in harness.controller._usage_cache.namespaces
+        assert not harness.is_tracked()
 
 
 def test_what_a_namespace_holds_of_a_shared_quota_is_given_back_though_its_ledger_is_gone() -> None:
@@ -496,7 +496,7 @@ def test_what_is_not_wanted_any_more_is_not_sent(harness: ControllerHarness) -> 
     harness.removes_gates_at_once = False
     gated(harness, "web")
     harness.step()
-    remover = harness.controller._pod_queues._gates
+    remover = harness.controller.gate_remover
     assert remover.backlog == 1
     remover.enqueue(NAMESPACE, (), since=0.0, is_leader=lambda: True)
     assert remover.remove_next(0)
@@ -553,7 +553,7 @@ def test_a_leader_that_is_none_any_more_removes_no_gate(harness: ControllerHarne
     gated(harness, "web")
     harness.step()
     harness.epoch[0] = 0
-    assert harness.controller._gate_remover.remove_next(0)
+    assert harness.controller.gate_remover.remove_next(0)
     assert gates(harness, "web") == [SCHEDULING_GATE]
     assert harness.metric("gate_removals_total", result="dropped") == 1
 
@@ -604,7 +604,7 @@ def test_another_pod_of_the_name_keeps_its_gate(harness: ControllerHarness) -> N
     harness.pod(
         "web", "2", schedulingGates=[{"name": SCHEDULING_GATE}], metadata={"uid": "another"}
     )
-    harness.controller._gate_remover.remove_next(0)
+    harness.controller.gate_remover.remove_next(0)
     assert gates(harness, "web") == [SCHEDULING_GATE]
     assert harness.metric("gate_removals_total", result="changed") == 1
     harness.removes_gates_at_once = True
@@ -871,7 +871,7 @@ def test_a_pod_that_may_fit_is_looked_at_at_once_and_one_that_cannot_later(
     harness.reconcile_once()
     gated(harness, "behind", "1")
     harness.catch_up()
-    assert harness.controller._workqueue.next_at() >= harness.clock[0] + 4.9
+    assert harness.seconds_to_next() >= 4.9
     gated(harness, "first", "500m", priority=9)
     harness.catch_up()
-    assert harness.controller._workqueue.next_at() <= harness.clock[0]
+    assert harness.seconds_to_next() == 0

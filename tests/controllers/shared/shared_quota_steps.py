@@ -61,14 +61,16 @@ def settle(harness: ControllerHarness, namespace: str) -> None:
     """Settle one namespace; the others are busy."""
     harness.pass_time(1.5)
     harness.mark_dirty(namespace)
-    controller = harness.controller
-    controller._leadership.current_epoch()
-    for _ in range(controller._workqueue.ready_count()):
-        one = controller._workqueue.get(0)
+    harness.controller.poll()
+    queue = harness.controller.workers.queue
+    for _ in range(queue.ready_count()):
+        one = queue.get()
+        assert one is not None
         if one == namespace:
-            controller._worker.sync(one)
-        elif one is not None:
-            controller._workqueue.done(one, requeue_at=harness.clock[0], not_before=0.0)
+            harness.controller.workers.process(one)
+        else:
+            queue.add(one)
+            queue.done(one)
 
 
 def label(harness: ControllerHarness, namespace: str, **labels: str | None) -> None:

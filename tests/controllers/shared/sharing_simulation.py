@@ -21,13 +21,14 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
 from webhook.controllers.ledger.recent_binds import RecentBinds
-from webhook.controllers.ledger.reconciler import LedgerReconciler
+from webhook.controllers.ledger.reconciler import DriftCheck, LedgerReconciler
 from webhook.controllers.ledger.recorder import LedgerRecorder
 from webhook.controllers.ledger.usage_cache import LedgerUpdate, UsageCache
 from webhook.controllers.queue.controller import PodQueues
-from webhook.controllers.runtime.leadership import NotLeadingError
+from webhook.controllers.runtime.leadership import Leadership, NotLeadingError
 from webhook.controllers.shared.controller import SharedQuotaController
 from webhook.controllers.shared.participation import Participation
 from webhook.controllers.shared.shared_context import SharedQuotaContext
@@ -360,7 +361,7 @@ class SharingSimulation:
         """Let a controller drop a namespace that it does not track from the quota."""
         if actor.task is None and namespace not in self.views[actor.view].opted_in:
             actor.task = Task(
-                lambda: actor.shared_controller._drop(namespace, NAME, self.epoch), is_webhook=False
+                lambda: actor.shared_controller.drop(namespace, NAME, self.epoch), is_webhook=False
             )
             self.step(actor)
 
@@ -525,6 +526,7 @@ class SharingSimulation:
         store, ledgers = SharedQuotaStore(client), LedgerStore(client)
         timing = ControllerTimings(clock=lambda: self.clock[0], write_interval_seconds=0.0)
         usage_cache = _SimulatedUsageCache(self, number)
+        leadership = Leadership(lambda: self.epoch, lambda: None)
         lines = SimpleNamespace(
             run_cycle=lambda _tracked, ledger, line: run_cycle(ledger, line, QueuePolicy(), room=2),
             commit=self._ignore_cycle,
@@ -538,19 +540,21 @@ class SharingSimulation:
             store,
             cast("UsageCache", usage_cache),
             timing,
-            is_current=lambda term: term == self.epoch,
+            leadership=leadership,
             participation=cast("Participation", membership),
         )
+        context = LedgerContext(
+            ledgers=ledgers,
+            usage_cache=cast("UsageCache", usage_cache),
+            leadership=leadership,
+            timings=timing,
+            recorder=LedgerRecorder(),
+        )
         reconciler = LedgerReconciler(
-            ledgers,
-            cast("UsageCache", usage_cache),
+            context,
             cast("PodQueues", lines),
             shares,
-            timing,
-            is_current=lambda term: term == self.epoch,
-            verify=lambda _namespace, _tracked: True,
-            is_following=lambda: False,
-            recorder=LedgerRecorder(),
+            cast("DriftCheck", SimpleNamespace(verify=lambda _namespace, _state: True)),
         )
         informers = SimpleNamespace(
             shared=None, deferred_of=lambda quotas: deferred_quotas(quotas, KEYS)

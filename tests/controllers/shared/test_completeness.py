@@ -199,7 +199,7 @@ def test_a_quota_that_is_seen_before_it_is_counted_is_not_complete() -> None:
         harness.pod("one", "3", node="node-1")
         harness.pod("other", "2", OTHER)
         steps(harness)
-        keeper = harness.controller._shared_controller
+        keeper = harness.controller.shared_controller
         looked: list[bool] = []
 
         def look_between() -> None:

@@ -75,7 +75,7 @@ def test_a_leader_whose_cache_falls_behind_lowers_nothing(
         ) as harness,
         second_harness(harness, follows_ledgers=True) as new,
     ):
-        monkeypatch.setattr(new.controller._participation, "check_caches", lambda: None)
+        monkeypatch.setattr(new.controller.participation, "check_caches", lambda: None)
         harness.pod("one", "3", node="node-1")
         harness.pod("other", "2", OTHER)
         steps(harness)
@@ -106,7 +106,7 @@ def test_a_namespace_is_not_left_on_the_word_of_a_cache(
         harness.pod("other", "2", OTHER)
         steps(harness)
         with second_harness(harness, follows_ledgers=True, waits_at_start=True) as new:
-            monkeypatch.setattr(new.controller._participation, "check_caches", lambda: None)
+            monkeypatch.setattr(new.controller.participation, "check_caches", lambda: None)
             new.epoch[0] = 0
             new.catch_up()
             new.client.pause(NAMESPACES)

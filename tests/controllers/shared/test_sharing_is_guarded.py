@@ -76,7 +76,7 @@ def _lower_what_is_there_afterwards(patch: Patch) -> None:
         _GENUINE_LOWER(transaction)
 
     def look_up_again(transaction: GrantTransaction) -> None:
-        for name in transaction._to_lower:
+        for name in transaction.to_lower:
             transaction.versions[name] = transaction.shared.store.fetch(name)
 
     patch.setattr(GrantTransaction, "look_up_again", look_up_again, raising=False)
@@ -128,11 +128,11 @@ def _keep_what_another_quota_granted(patch: Patch) -> None:
 
 def _drop_without_looking_at_the_ledger(patch: Patch) -> None:
     def drop(controller: SharedQuotaController, namespace: str, name: str, term: int) -> None:
-        version = controller._shared.store.fetch(name)
+        version = controller.shared.store.fetch(name)
         if version is not None and version.shared is not None:
-            controller._shared.write(version, without(version.shared.grants, namespace), term)
+            controller.shared.write(version, without(version.shared.grants, namespace), term)
 
-    patch.setattr(SharedQuotaController, "_drop", drop)
+    patch.setattr(SharedQuotaController, "drop", drop)
 
 
 BREACHES: Mapping[str, Callable[[Patch], None]] = {

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.ledger.usage_cache import UsageCache
-from webhook.controllers.runtime.workqueue import DelayingQueue
+from webhook.controllers.runtime.controller import DONE, RequeueAfter, Result
+from webhook.controllers.runtime.leadership import Leadership
+from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError, mapping, text
 from webhook.kube.api import PODS, ApiError, ClusterApi, NotFoundError
 from webhook.kube.informer_types import ListOptions
@@ -32,7 +34,6 @@ _log = logging.getLogger(__name__)
 
 _WAIT_SECONDS: Final = 5.0
 """Between two looks whether the cache has come as far as a list."""
-_IDLE_SECONDS: Final = 1.0
 _MAX_LOOKUPS: Final = 100
 """Pods put right in one go; the next recount finds the others."""
 _MAX_NAMED: Final = 5
@@ -79,16 +80,25 @@ class Drift:
         return "; ".join(parts)
 
 
+class DriftRecorder(Protocol):
+    """Recorder of what comparisons found."""
+
+    def drift_checked(self, result: str) -> None:
+        """Count a comparison: `same`, `drift` or `failed`."""
+
+    def drifted(self, namespace: str, uid: str, drift: Drift) -> None:
+        """Report a count that was wrong, by the ledger's uid where that is known."""
+
+
 class DriftDetector:
-    """Recounts namespaces one after another, on one thread (`run`).
+    """Compares namespaces with fresh lists of their pods, one after another.
 
     Args:
         api: Where pods are listed.
-        usage_cache: What was counted.
-        timings: When to recount.
-        is_leader: Returns whether this process leads; a standby does not list.
-        on_drift: Told the namespace, the ledger's uid if it is known, and what was put right.
-        on_result: Told `same`, `drift` or `failed` of each recount.
+        usage_cache: The counts.
+        timings: The period.
+        leadership: A standby lists nothing.
+        recorder: Recorder of what was found.
     """
 
     def __init__(
@@ -97,17 +107,15 @@ class DriftDetector:
         usage_cache: UsageCache,
         timings: ControllerTimings,
         *,
-        is_leader: Callable[[], bool],
-        on_drift: Callable[[str, str, Drift], None],
-        on_result: Callable[[str], None],
+        leadership: Leadership,
+        recorder: DriftRecorder,
     ) -> None:
         self._api = api
         self._usage_cache = usage_cache
         self._timings = timings
-        self._is_leader = is_leader
-        self._on_drift = on_drift
-        self._on_result = on_result
-        self._workqueue: DelayingQueue[str] = DelayingQueue(timings.clock)
+        self._leadership = leadership
+        self._recorder = recorder
+        self.queue: Final[WorkQueue[str]] = WorkQueue(clock=timings.clock)
         self._scheduled: set[str] = set()
         self._waiting_listings: dict[str, tuple[NamespaceState, PodListing]] = {}
 
@@ -116,41 +124,26 @@ class DriftDetector:
         if namespace not in self._scheduled:
             self._scheduled.add(namespace)
             share = random.random()  # noqa: S311 - jitter
-            self._workqueue.add_at(
-                namespace, self._timings.clock() + share * self._timings.drift_check_seconds
-            )
+            self.queue.add_after(namespace, share * self._timings.drift_check_seconds)
 
-    def shut_down(self) -> None:
-        """Wake who waits in `check_next`; nothing is recounted any more."""
-        self._workqueue.shut_down()
-
-    def check_next(self) -> float:
-        """Recount the namespace whose turn it is; the workqueue is what rests."""
-        namespace = self._workqueue.get(_IDLE_SECONDS)
-        if namespace is not None:
-            self.check(namespace)
-        return 0.0
-
-    def check(self, namespace: str) -> None:
-        """Recount a namespace that was taken from the workqueue, and plan it again."""
+    def reconcile(self, namespace: str) -> Result:
+        """Compare a namespace, and repair its count."""
         period = self._timings.drift_check_seconds
         pause = period * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
         try:
-            if self._is_leader() and not self._has_compared(namespace):
+            if self._leadership.is_leader() and not self._has_compared(namespace):
                 pause = min(_WAIT_SECONDS, pause)
         except (ApiError, InvalidFieldError) as err:
-            self._on_result("failed")
+            self._recorder.drift_checked("failed")
             _log.warning("recount failed", extra={"namespace": namespace, "error": str(err)})
         except Exception:  # noqa: BLE001 - outermost frame: logged, and it is recounted later
-            self._on_result("failed")
+            self._recorder.drift_checked("failed")
             _log.exception("recount failed", extra={"namespace": namespace})
-        finally:
-            is_tracked = namespace in self._usage_cache.namespaces
-            if not is_tracked:
-                self._scheduled.discard(namespace)
-                self._waiting_listings.pop(namespace, None)
-            again = self._timings.clock() + pause if is_tracked else None
-            self._workqueue.done(namespace, requeue_at=again)
+        if namespace in self._usage_cache.namespaces:
+            return RequeueAfter(pause)
+        self._scheduled.discard(namespace)
+        self._waiting_listings.pop(namespace, None)
+        return DONE
 
     def verify(self, namespace: str, state: NamespaceState) -> bool:
         """Return whether the count lacks nothing that a list shows that is made now.
@@ -185,7 +178,7 @@ class DriftDetector:
             self._waiting_listings[namespace] = (state, listing)
             return False
         if not self._repair(namespace, state, listing, drift):
-            self._on_result("same")
+            self._recorder.drift_checked("same")
         return True
 
     def _repair(
@@ -194,10 +187,10 @@ class DriftDetector:
         """Repair and report what really differs; return whether something does."""
         drift = self._apply_repair(namespace, state, listing, drift) if drift else drift
         if drift:
-            self._on_result("drift")
+            self._recorder.drift_checked("drift")
             uid = "" if state.last_write is None else state.last_write.uid
             _log.error("the count was wrong", extra={"namespace": namespace, "drift": str(drift)})
-            self._on_drift(namespace, uid, drift)
+            self._recorder.drifted(namespace, uid, drift)
         return bool(drift)
 
     def _list(self, namespace: str) -> PodListing:

@@ -8,44 +8,25 @@ unreadable is lost too, and replaced in the same way.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
-from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
-from webhook.controllers.ledger.recorder import LedgerRecorder
-from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.controllers.ledger.context import LedgerContext
+from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.ledger.apply_usage import seconds_until_new
-from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.ledgers import LedgerVersion
 
 _log = logging.getLogger(__name__)
 
 
 class LedgerReader:
-    """Finds ledgers. Safe to use from several threads for different namespaces.
+    """Finds ledgers. Safe to use from several threads for different namespaces."""
 
-    Args:
-        ledgers: Where ledgers are read.
-        usage_cache: Knows in which namespaces a ledger was seen.
-        timings: For how long a lost ledger stays away.
-        is_following: Returns whether a watch of the ledgers stands: what it showed last is then as
-            good as what could be read, for whoever writes over it finds out, and it shows the next.
-        recorder: Where it is told what was found.
-    """
-
-    def __init__(
-        self,
-        ledgers: LedgerStore,
-        usage_cache: UsageCache,
-        timings: ControllerTimings,
-        *,
-        is_following: Callable[[], bool],
-        recorder: LedgerRecorder,
-    ) -> None:
-        self._ledgers = ledgers
-        self._usage_cache = usage_cache
-        self._timings = timings
-        self._is_following = is_following
-        self._recorder = recorder
+    def __init__(self, context: LedgerContext) -> None:
+        self._ledgers = context.ledgers
+        self._usage_cache = context.usage_cache
+        self._timings = context.timings
+        self._feed = context.feed
+        self._recorder = context.recorder
 
     def cached(
         self, namespace: str, state: NamespaceState, newer_than: int
@@ -54,7 +35,7 @@ class LedgerReader:
 
         A look for its own sake has to see what is there.
         """
-        if state.reconciling_since is None or not self._is_following():
+        if state.reconciling_since is None or not self._feed.is_following:
             return None
         version = self._ledgers.known(namespace)
         is_newer = version is not None and version.resource_version > newer_than

@@ -7,9 +7,9 @@ already comes too late when anybody has written since; when nobody has, it still
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
+from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.ledger_conditions import (
     CountingProblems,
     counting_conditions,
@@ -17,43 +17,24 @@ from webhook.controllers.ledger.ledger_conditions import (
     opted_out_conditions,
     rebuilt_condition,
 )
-from webhook.controllers.ledger.namespace_state import ControllerTimings, LastWrite, NamespaceState
-from webhook.controllers.ledger.recorder import LedgerRecorder
-from webhook.controllers.ledger.usage_cache import UsageCache
-from webhook.controllers.runtime.leadership import NotLeadingError
+from webhook.controllers.ledger.namespace_state import LastWrite, NamespaceState
 from webhook.kube.api import ApiError, ConflictError, NotFoundError
 from webhook.kube.metadata import time_text
 from webhook.quota.ledger.ledger import Condition, Ledger
-from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.ledgers import LedgerVersion
 
 _log = logging.getLogger(__name__)
 
 
 class LedgerWriter:
-    """Writes ledgers. Safe to use from several threads for different namespaces.
+    """Writes ledgers. Safe to use from several threads for different namespaces."""
 
-    Args:
-        ledgers: Where ledgers are written.
-        usage_cache: What was counted, and what could not be.
-        timings: The clocks.
-        is_current: Returns whether a leadership is still this process' own.
-        recorder: Where it is told what was written and found.
-    """
-
-    def __init__(
-        self,
-        ledgers: LedgerStore,
-        usage_cache: UsageCache,
-        timings: ControllerTimings,
-        *,
-        is_current: Callable[[int], bool],
-        recorder: LedgerRecorder,
-    ) -> None:
-        self._ledgers = ledgers
-        self._usage_cache = usage_cache
-        self._timings = timings
-        self._is_current = is_current
-        self._recorder = recorder
+    def __init__(self, context: LedgerContext) -> None:
+        self._ledgers = context.ledgers
+        self._usage_cache = context.usage_cache
+        self._leadership = context.leadership
+        self._timings = context.timings
+        self._recorder = context.recorder
 
     def create(self, namespace: str, epoch: int) -> LedgerVersion | None:
         """Create an empty ledger, or read the one that somebody else created.
@@ -63,8 +44,7 @@ class LedgerWriter:
             ApiError: The API server does not do it.
             InvalidFieldError: The other one cannot be read.
         """
-        if not self._is_current(epoch):
-            raise NotLeadingError
+        self._leadership.require(epoch)
         return self._ledgers.create(namespace)
 
     def write(
@@ -81,8 +61,7 @@ class LedgerWriter:
             NotLeadingError: Another process may be writing.
             ApiError: The API server does not do it, or nobody knows whether it did.
         """
-        if not self._is_current(epoch):
-            raise NotLeadingError
+        self._leadership.require(epoch)
         try:
             written = self._ledgers.write(namespace, version, new_ledger)
         except (ConflictError, NotFoundError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -97,9 +96,6 @@ class NamespaceState:
         is_dirty: There is something to reconcile.
         dirty_since: Since when; None when there is nothing.
         reconciling_since: Since when there was what is being reconciled.
-        not_before: Not to be reconciled before.
-        due: When what is to be reconciled should be; infinity when there is nothing.
-        failures: How often reconciling has failed in a row.
         has_reconciled: All has been said at least once since the namespace is tracked, or that has
             failed for a reason that waiting does not cure.
         last_write: What this process wrote last in this leadership; None when that is not known.
@@ -126,9 +122,6 @@ class NamespaceState:
     is_dirty: bool = True
     dirty_since: float | None = None
     reconciling_since: float | None = None
-    not_before: float = 0.0
-    due: float = math.inf
-    failures: int = 0
     has_reconciled: bool = False
     last_write: LastWrite | None = None
     uncharge_at: dict[str, float] = field(default_factory=dict)
@@ -193,14 +186,6 @@ class NamespaceState:
         }
         return waiting.with_in_flight(self.criteria, in_flight)
 
-    def next_reconcile_at(self, resync_seconds: float) -> float:
-        """Return when it is to be reconciled if nothing changes."""
-        if self.is_dirty:
-            return self.not_before if self.due == math.inf else max(self.not_before, self.due)
-        expiry = self.expiry.next_due()
-        resync = self.not_before + resync_seconds
-        return resync if expiry is None else min(resync, max(self.not_before, expiry))
-
     def reset(self) -> None:
         """Forget what an earlier leadership has seen: others may have led since.
 
@@ -208,20 +193,16 @@ class NamespaceState:
         """
         self.expiry.reset()
         self.lost_since = self.last_write = self.dirty_since = self.last_cycle = None
-        self.failures = 0
-        self.not_before = 0.0
         self.excess.clear()
         self.recent_binds.reset()
 
     def begin_reconcile(self) -> None:
         """Begin a reconciliation: later changes need another one."""
         self.is_dirty = False
-        self.due = math.inf
         self.reconciling_since, self.dirty_since = self.dirty_since, None
 
-    def finish_reconcile(self, not_before: float, *, is_done: bool) -> None:
-        """Record that it was reconciled, or has to be again, but not before `due`."""
-        self.not_before = not_before
+    def finish_reconcile(self, *, is_done: bool) -> None:
+        """Record that it was reconciled, or has to be again."""
         if not is_done:
             self.is_dirty = True
             self.dirty_since = (

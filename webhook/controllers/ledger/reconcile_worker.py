@@ -1,101 +1,87 @@
-"""Take one namespace after the other from the workqueue, reconcile it, and requeue it.
+"""Reconcile one namespace of the ledger controller's work queue, and say when to come again.
 
-A namespace that changes all the time is reconciled at most every `settle_seconds`, one that was
-quiet at once, and one that fails is tried again after growing pauses, so that none keeps the others
-waiting. One in which nothing happens is looked at every `resync_seconds`: a reservation whose
-request came to nothing leaves no other trace, and somebody may have edited the ledger.
+A namespace that changes all the time is reconciled at most every `write_interval_seconds`, one that
+was quiet at once, and one that fails is tried again after growing pauses, so that none keeps the
+others waiting. One in which nothing happens is looked at every `resync_seconds`: a reservation
+whose request came to nothing leaves no other trace, and the ledger may have been edited.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-import random
-from collections.abc import Callable
 from typing import Final
 
-from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
-from webhook.controllers.ledger.reconciler import RETRY_SECONDS, LedgerReconciler
-from webhook.controllers.ledger.recorder import LedgerRecorder
-from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.controllers.ledger.context import LedgerContext, NoLedgerFeed
+from webhook.controllers.ledger.namespace_state import NamespaceState
+from webhook.controllers.ledger.reconciler import RETRY_SECONDS, DriftCheck, LedgerReconciler
 from webhook.controllers.queue.controller import PodQueues
+from webhook.controllers.runtime.controller import (
+    DONE,
+    RATE_LIMITED,
+    Done,
+    RequeueAfter,
+    Result,
+)
 from webhook.controllers.runtime.leadership import NotLeadingError
-from webhook.controllers.runtime.workqueue import DelayingQueue
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError, UnavailableError
 from webhook.kube.errors import is_namespace_terminating
-from webhook.state.ledgers import LedgerStore
 
 _log = logging.getLogger(__name__)
 
 _MAX_DELETED_PODS: Final = 200
-"""Deleted pods of a namespace that a standby remembers before it asks which of them matter."""
+"""Deleted pods of a namespace that a standby remembers before it looks which of them matter."""
 
 
-class ReconcileWorker:
-    """Worker of the ledger workqueue. Safe to use from several threads for different namespaces.
+class NamespaceReconciler:
+    """Reconciler of the ledger controller; for several threads, each with another namespace.
 
     Args:
-        workqueue: Where namespaces are taken from.
-        usage_cache: What was counted.
-        ledgers: Where ledgers are read and written.
-        pod_queues: Who waits in each namespace.
-        reconciler: Reconciles one namespace.
-        timings: When to act.
-        resync_seconds: Between two looks at a namespace in which nothing happens.
-        current_epoch: Returns the leadership to work under, see `Leadership`.
-        schedule_drift_check: Told of a namespace that was reconciled.
-        recorder: Where it is told how that went.
+        context: The collaborators of the ledger controller.
+        pod_queues: Queues of gated pods.
+        ledgers: Reconciler of ledgers.
+        drift: Comparison of counts with fresh lists of pods.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
+    def __init__(
         self,
-        workqueue: DelayingQueue[str],
-        usage_cache: UsageCache,
-        ledgers: LedgerStore,
+        context: LedgerContext,
         pod_queues: PodQueues,
-        reconciler: LedgerReconciler,
-        timings: ControllerTimings,
-        *,
-        resync_seconds: float,
-        current_epoch: Callable[[], int],
-        schedule_drift_check: Callable[[str], None],
-        recorder: LedgerRecorder,
+        ledgers: LedgerReconciler,
+        drift: DriftCheck,
     ) -> None:
-        self._workqueue = workqueue
-        self._usage_cache = usage_cache
-        self._ledgers = ledgers
+        self._context = context
+        self._usage_cache = context.usage_cache
         self._pod_queues = pod_queues
-        self._reconciler = reconciler
-        self._timings = timings
-        self._resync_seconds = resync_seconds
-        self._current_epoch = current_epoch
-        self._schedule_drift_check = schedule_drift_check
-        self._recorder = recorder
+        self._ledgers = ledgers
+        self._drift = drift
+        self._resync_seconds = (
+            context.timings.resync_seconds
+            if isinstance(context.feed, NoLedgerFeed)
+            else context.timings.followed_resync_seconds
+        )
 
-    def sync(self, namespace: str) -> None:
-        """Reconcile a namespace that was taken from the workqueue, and give it back.
-
-        What the API server does not do is tried again; what else goes wrong is raised after that.
-        """
-        retry: float | None = RETRY_SECONDS
+    def reconcile(self, namespace: str) -> Result:
+        """Reconcile a namespace while this process leads."""
+        result: Result = RATE_LIMITED
         state: NamespaceState | None = None
         try:
-            epoch = self._current_epoch()
-            if not epoch:
+            epoch = self._context.leadership.current_epoch()
+            if epoch:
+                state = self._begin(namespace)
+            else:
                 self._stand_by(namespace)
-                return
-            state = self._begin(namespace)
             if state is not None:
-                retry = self._reconciler.reconcile(namespace, state, epoch)
-                state.failures = 0
-                self._schedule_drift_check(namespace)
+                result = self._ledgers.reconcile(namespace, state, epoch)
+                self._drift.schedule(namespace)
         except NotLeadingError:
             _log.info("not leading any more", extra={"namespace": namespace})
+            result = RequeueAfter(RETRY_SECONDS)
         except (ApiError, InvalidFieldError) as err:
-            retry = self._back_off(namespace, state, err)
+            self._record_failure(namespace, state, err)
         finally:
-            self._end(namespace, state, retry)
+            result = self._finish(namespace, state, result)
+        return result
 
     def _begin(self, namespace: str) -> NamespaceState | None:
         with self._usage_cache.lock:
@@ -108,59 +94,66 @@ class ReconcileWorker:
     def _stand_by(self, namespace: str) -> None:
         """Reconcile nothing, and let nothing pile up.
 
-        Few of the deleted pods have a reservation. What has left leaves nothing to be done for who
-        leads next, where no ledger counts anything and no pod is behind our gate.
+        Few of the deleted pods have a reservation. A namespace that has opted out leaves nothing to
+        the next leader where no ledger counts anything and no pod is behind our gate.
         """
         with self._usage_cache.lock:
             state = self._usage_cache.namespaces.get(namespace)
             if state is None:
                 return
-            releasable = state.is_opted_out and not len(state.usage.gated_pods)
-            if not releasable and state.usage.deleted_count < _MAX_DELETED_PODS:
+            is_left = state.is_opted_out and not len(state.usage.gated_pods)
+            if not is_left and state.usage.deleted_count < _MAX_DELETED_PODS:
                 return
-            known = self._ledgers.known(namespace)
+            known = self._context.ledgers.known(namespace)
             ledger = None if known is None else known.ledger
-            if releasable and (ledger is None or not ledger.accounts):
+            if is_left and (ledger is None or not ledger.accounts):
                 del self._usage_cache.namespaces[namespace]
             else:
                 state.usage.forget_deleted(() if ledger is None else ledger.reservations)
 
-    def _back_off(
+    def _record_failure(
         self, namespace: str, state: NamespaceState | None, err: ApiError | InvalidFieldError
-    ) -> float:
+    ) -> None:
         # no ledger can be made any more, and none is needed
         is_end = isinstance(err, ApiError) and is_namespace_terminating(err)
         level = logging.INFO if is_end else logging.WARNING
         _log.log(level, "settling failed", extra={"namespace": namespace, "error": str(err)})
-        self._recorder.reconciled("failed")
-        if state is None:
-            return RETRY_SECONDS
-        # its handlers say that they cannot decide; those of the other namespaces can
-        state.has_reconciled = state.has_reconciled or not isinstance(err, UnavailableError)
-        state.failures += 1
-        pause = min(self._timings.max_retry_seconds, math.ldexp(RETRY_SECONDS, state.failures - 1))
-        return pause if state.failures == 1 else pause * random.uniform(0.7, 1.0)  # noqa: S311
+        self._context.recorder.reconciled("failed")
+        if state is not None and not isinstance(err, UnavailableError):
+            # its handlers say that they cannot decide; those of the other namespaces can
+            state.has_reconciled = True
 
-    def _end(self, namespace: str, state: NamespaceState | None, retry: float | None) -> None:
-        """Give a namespace back to the workqueue."""
-        now = self._timings.clock()
+    def _finish(self, namespace: str, state: NamespaceState | None, result: Result) -> Result:
+        """Record what became of a namespace; return when to come again."""
+        is_done = isinstance(result, Done)
         with self._usage_cache.lock:
             present = self._usage_cache.namespaces.get(namespace)
             if state is not None:
-                if retry is None and state.reconciling_since is not None:
-                    self._recorder.lagged(now - state.reconciling_since)
-                pause = self._timings.write_interval_seconds if retry is None else retry
-                state.finish_reconcile(now + pause, is_done=retry is None)
+                if is_done and state.reconciling_since is not None:
+                    lag = self._context.timings.clock() - state.reconciling_since
+                    self._context.recorder.lagged(lag)
+                state.finish_reconcile(is_done=is_done)
                 if state.is_removable and present is state:
                     del self._usage_cache.namespaces[namespace]
                     present = None
             if present is None:
-                self._workqueue.forget(namespace)
-                self._workqueue.done(namespace)
-            elif state is None:  # a standby; it is planned again when a leadership begins
-                self._workqueue.done(namespace)
-            else:
-                again = present.next_reconcile_at(self._resync_seconds)
-                self._workqueue.done(namespace, requeue_at=again, not_before=present.not_before)
-        if present is None or state is None:  # gone, or somebody else leads
-            self._pod_queues.forget(namespace)
+                self._usage_cache.workqueue.remove(namespace)
+            elif state is not None:
+                # one that is counted anew by now was added by that
+                return self._next_turn(namespace, state, result) if present is state else DONE
+        self._pod_queues.forget(namespace)  # gone, or another process leads
+        return DONE  # a leadership that begins adds all namespaces
+
+    def _next_turn(self, namespace: str, state: NamespaceState, result: Result) -> Result:
+        """Let a namespace rest between two writes, and return when it is due if nothing changes."""
+        timings, queue = self._context.timings, self._usage_cache.workqueue
+        match result:
+            case RequeueAfter(seconds):
+                queue.rest(namespace, seconds)
+            case Done():
+                queue.rest(namespace, timings.write_interval_seconds)
+                expiry, seconds = state.expiry.next_due(), self._resync_seconds
+                if expiry is not None:
+                    seconds = min(seconds, expiry - timings.clock())
+                return RequeueAfter(seconds)
+        return result

@@ -11,25 +11,25 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
+from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.ledger_reader import LedgerReader
 from webhook.controllers.ledger.ledger_writer import LedgerWriter
-from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
-from webhook.controllers.ledger.recorder import LedgerRecorder
+from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.unguarded_binds import UnguardedBinds
-from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.controllers.queue.controller import PodQueues
+from webhook.controllers.runtime.controller import DONE, RequeueAfter, Result
 from webhook.controllers.shared.grant_transaction import GrantTransaction, begin
 from webhook.controllers.shared.shared_context import SharedQuotaContext
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.ledger.apply_usage import Expiry
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.queue.queued_pods import CycleResult
-from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.ledgers import LedgerVersion
 
 _log = logging.getLogger(__name__)
 
@@ -52,51 +52,46 @@ class _WriteConflictError(Exception):
         self.resource_version = resource_version
 
 
+class DriftCheck(Protocol):
+    """Comparison of the counts with fresh lists of the pods."""
+
+    def schedule(self, namespace: str) -> None:
+        """Compare a namespace from time to time, from now on."""
+
+    def verify(self, namespace: str, state: NamespaceState) -> bool:
+        """Return whether the count lacks nothing that a list shows that is made now."""
+
+
 class LedgerReconciler:
     """Reconcile ledgers. Safe to use from several threads for different namespaces.
 
     Args:
-        ledgers: Where ledgers are read and written.
-        usage_cache: What was counted.
-        pod_queues: Who waits in each namespace; what they decide goes into the same write.
-        shared: What each holds of quotas that it shares with others.
-        timings: When to act.
-        is_current: Returns whether a leadership is still this process' own.
-        verify: Compares a count with a list of the pods that is made now.
-        is_following: Returns whether a watch of the ledgers stands.
-        recorder: Where it is told what was found.
+        context: The collaborators of the ledger controller.
+        pod_queues: Queues of gated pods; what they decide goes into the same write.
+        shared: Grants of quotas that namespaces share.
+        drift: Comparison of a count with a fresh list of the pods.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
+    def __init__(
         self,
-        ledgers: LedgerStore,
-        usage_cache: UsageCache,
+        context: LedgerContext,
         pod_queues: PodQueues,
         shared: SharedQuotaContext,
-        timings: ControllerTimings,
-        *,
-        is_current: Callable[[int], bool],
-        verify: Callable[[str, NamespaceState], bool],
-        is_following: Callable[[], bool],
-        recorder: LedgerRecorder,
+        drift: DriftCheck,
     ) -> None:
-        self._usage_cache = usage_cache
+        self._usage_cache = context.usage_cache
         self._pod_queues = pod_queues
         self._shared = shared
-        self._timings = timings
-        self._is_current = is_current
-        self._verify = verify
-        self._recorder = recorder
-        self._reader = LedgerReader(
-            ledgers, usage_cache, timings, is_following=is_following, recorder=recorder
-        )
-        self._writer = LedgerWriter(
-            ledgers, usage_cache, timings, is_current=is_current, recorder=recorder
-        )
-        self._unguarded = UnguardedBinds(usage_cache, shared.participation, timings, recorder)
+        self._timings = context.timings
+        self._leadership = context.leadership
+        self._drift = drift
+        self._recorder = context.recorder
+        self._reader = LedgerReader(context)
+        self._writer = LedgerWriter(context)
+        self._unguarded = UnguardedBinds(context, shared.participation)
 
-    def reconcile(self, namespace: str, state: NamespaceState, epoch: int) -> float | None:
-        """Write what follows from the count; return when to try again, None when all is said.
+    def reconcile(self, namespace: str, state: NamespaceState, epoch: int) -> Result:
+        """Write what follows from the count; `RequeueAfter` where that has to be tried again.
 
         Handlers that write all the time win most races, and the ledger grows until this one is won:
         who loses one reads again at once.
@@ -111,10 +106,10 @@ class LedgerReconciler:
             and len(state.usage.gated_pods)
             and self._has_opted_back_in(namespace)
         ):
-            return RETRY_SECONDS
+            return RequeueAfter(RETRY_SECONDS)
         if state.is_opted_out and self._has_nothing_recorded(namespace):
             self._release_all(namespace, state, epoch)
-            return None
+            return DONE
         lost = 0
         for _ in range(_MAX_CONFLICTS):
             try:
@@ -122,11 +117,15 @@ class LedgerReconciler:
             except _WriteConflictError as race:
                 self._recorder.reconciled("conflict")
                 lost = race.resource_version
-        return self._timings.write_interval_seconds
+        return self._next_turn
+
+    @property
+    def _next_turn(self) -> RequeueAfter:
+        return RequeueAfter(self._timings.write_interval_seconds)
 
     def _reconcile_once(
         self, namespace: str, state: NamespaceState, epoch: int, *, newer_than: int
-    ) -> float | None:
+    ) -> Result:
         """Reconcile once; return as `reconcile`.
 
         Raises:
@@ -144,22 +143,24 @@ class LedgerReconciler:
             wait = self._reader.lost_ledger_delay(namespace, state, version)
             if not state.usage.quotas.quotas and version is None:
                 self._release_all(namespace, state, epoch)
-                return None
-            if wait:
-                return min(wait, _LOST_LEDGER_POLL_SECONDS)  # it may come back by itself
+                return DONE
+            if wait:  # it may come back by itself
+                return RequeueAfter(min(wait, _LOST_LEDGER_POLL_SECONDS))
             version = version or self._writer.create(namespace, epoch)
             if version is None or version.ledger is not None:
-                return self._timings.write_interval_seconds
+                return self._next_turn
         required_version = (
             0 if state.is_opted_out else self._usage_cache.managed.required_version(namespace)
         )
         is_behind = self._usage_cache.complete_version(state) < required_version
-        if (is_behind or self._is_first(state, version)) and not self._verify(namespace, state):
+        if (is_behind or self._is_first(state, version)) and not self._drift.verify(
+            namespace, state
+        ):
             _log.info("pods have not all been seen yet", extra={"namespace": namespace})
-            return _UNCONFIRMED_SECONDS
+            return RequeueAfter(_UNCONFIRMED_SECONDS)
         with begin(self._shared, namespace, state, version.ledger, epoch) as transaction:
             if transaction is None:
-                return self._timings.write_interval_seconds
+                return self._next_turn
             return self._write(
                 transaction,
                 state,
@@ -183,7 +184,7 @@ class LedgerReconciler:
         *,
         required_version: int,
         is_fetched: bool,
-    ) -> float | None:
+    ) -> Result:
         """Write what follows from the count and this version; return as `reconcile`.
 
         A ledger that says the same is written again where handlers wait for a newer count.
@@ -204,7 +205,7 @@ class LedgerReconciler:
             self._recorder.reconciled("stale")
             # reservations that nobody has asked about yet may be all that it waits for
             has_more = (state.expiry.next_due() or math.inf) <= self._timings.clock()
-            return self._timings.write_interval_seconds if has_more else RETRY_SECONDS
+            return self._next_turn if has_more else RequeueAfter(RETRY_SECONDS)
         prepared = transaction.prepare(update)
         if prepared is None:
             raise _WriteConflictError(version.resource_version)
@@ -242,7 +243,7 @@ class LedgerReconciler:
         transaction.lower_grants()
         transaction.close(ledger)
         self._commit_cycle(namespace, state, cycle, epoch)
-        return None
+        return DONE
 
     def _has_opted_back_in(self, namespace: str) -> bool:
         """Return whether a namespace that is left has opted in by now.
@@ -274,7 +275,11 @@ class LedgerReconciler:
             self._timings.clock() if state.reconciling_since is None else state.reconciling_since
         )
         self._pod_queues.commit(
-            namespace, state, cycle, since=since, is_leader=lambda: self._is_current(epoch)
+            namespace,
+            state,
+            cycle,
+            since=since,
+            is_leader=partial(self._leadership.is_current, epoch),
         )
 
 

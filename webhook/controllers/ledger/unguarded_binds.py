@@ -11,9 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
-from webhook.controllers.ledger.recorder import LedgerRecorder
-from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.controllers.ledger.context import LedgerContext
+from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.shared.participation import Participation
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError
@@ -32,23 +31,15 @@ class UnguardedBinds:
     """Looks at every ledger that is written. Safe to use for several namespaces at once.
 
     Args:
-        usage_cache: What was counted.
-        participation: Asked about a namespace before anything is told of it.
-        timings: How long a request lasts.
-        recorder: Where it is told what was found.
+        context: The collaborators of the ledger controller.
+        participation: Asked about a namespace before anything is reported of it.
     """
 
-    def __init__(
-        self,
-        usage_cache: UsageCache,
-        participation: Participation,
-        timings: ControllerTimings,
-        recorder: LedgerRecorder,
-    ) -> None:
-        self._usage_cache = usage_cache
+    def __init__(self, context: LedgerContext, participation: Participation) -> None:
+        self._usage_cache = context.usage_cache
         self._participation = participation
-        self._timings = timings
-        self._recorder = recorder
+        self._timings = context.timings
+        self._recorder = context.recorder
 
     def write_and_report(
         self,

@@ -17,6 +17,7 @@ from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
 from webhook.controllers.ledger.terminating import TerminatingPods
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.controllers.queue.reservation_ttl import expires_at, is_releasable
+from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.kube.api import PODS, ClusterApi
 from webhook.kube.informer import Change, Informer
 from webhook.quota.charging.deferral import deferred_quotas
@@ -54,7 +55,7 @@ class UsageCache:
         api: The API server.
         managed: Which namespaces are to be counted, and by which quotas.
         timings: When to act.
-        on_change: Told, with the lock held, of a namespace that is to be reconciled, and when.
+        queue: Namespaces that are to be reconciled.
         policy: How queues of gated pods move.
         gate_release_seconds: For how long no node takes a released pod until it loses its
             reservation.
@@ -67,7 +68,7 @@ class UsageCache:
         api: ClusterApi,
         managed: ManagedNamespaces,
         timings: ControllerTimings,
-        on_change: Callable[[str, float], None],
+        queue: WorkQueue[str],
         *,
         policy: Callable[[], QueuePolicy] = QueuePolicy,
         gate_release_seconds: Callable[[], float] = lambda: 60.0,
@@ -86,9 +87,9 @@ class UsageCache:
         )
         self._api = api
         self._timings = timings
-        self._on_change = on_change
+        self.workqueue: Final = queue
         self._newest_change = 0
-        self._terminating = TerminatingPods()
+        self.terminating: Final = TerminatingPods()
         self.pods.add_handler(self._on_pod)
         managed.quotas.informer.add_handler(self._on_quota)
         managed.namespaces.informer.add_handler(self._on_namespace)
@@ -132,8 +133,8 @@ class UsageCache:
         """Return whether one of these namespaces could not be reconciled when it was tried last."""
         with self.lock:
             return any(
-                state.failures and namespace in namespaces
-                for namespace, state in self.namespaces.items()
+                namespace in namespaces and self.workqueue.failures(namespace)
+                for namespace in self.namespaces
             )
 
     def clear_abandoned(self, namespace: str) -> None:
@@ -217,7 +218,7 @@ class UsageCache:
     def uncharge_stuck_pods(self, now: float) -> None:
         """Stop charging pods that have been terminating for too long."""
         with self.lock:
-            for namespace, uid in self._terminating.pop_due(self.namespaces, now):
+            for namespace, uid in self.terminating.pop_due(self.namespaces, now):
                 state = self.namespaces[namespace]
                 state.usage.mark_stuck(uid)
                 self.mark_dirty(namespace, state)
@@ -250,18 +251,18 @@ class UsageCache:
         self, namespace: str, state: NamespaceState, *, delay_seconds: float = 0.0
     ) -> None:
         """Note that there is something to reconcile, and that it can wait for some seconds."""
-        now = self._timings.clock()
         if state.dirty_since is None:
-            state.dirty_since = now
+            state.dirty_since = self._timings.clock()
         state.is_dirty = True
-        state.due = min(state.due, now + delay_seconds)
-        self._on_change(namespace, max(state.not_before, state.due))
+        self.workqueue.add_after(namespace, delay_seconds)
 
-    def track(self, namespace: str, *, not_before: float = 0.0) -> NamespaceState:
+    def track(self, namespace: str, *, rest_seconds: float = 0.0) -> NamespaceState:
         """Begin to count a namespace from what the caches hold; later changes follow.
 
-        It is not reconciled before `not_before`.
+        It is reconciled after `rest_seconds` at the earliest.
         """
+        self.workqueue.forget(namespace)
+        self.workqueue.rest(namespace, rest_seconds)
         watch = ReservationExpiry(
             self._api,
             expire_seconds=self._timings.expire_seconds,
@@ -271,7 +272,7 @@ class UsageCache:
             ),
         )
         former = self.namespaces.get(namespace)
-        state = NamespaceState(NamespaceUsage(), watch, not_before=not_before)
+        state = NamespaceState(NamespaceUsage(), watch)
         if former is not None:
             state.lost_since = former.lost_since
             state.is_rejoining = former.is_opted_out or former.is_rejoining
@@ -299,7 +300,7 @@ class UsageCache:
         state.usage.put(pod)
         now = self._timings.clock()
         state.track_unplaced(pod, now)
-        self._terminating.track(namespace, state, pod, now)
+        self.terminating.track(namespace, state, pod, now)
 
     # -- events, on the informers' threads -----------------------------------------------------
 
@@ -331,8 +332,8 @@ class UsageCache:
         """
         is_known = self.managed.namespaces.informer.has_synced
         if is_known and not self.managed.is_managed(namespace):
-            due = self._timings.clock() + NAMESPACE_CACHE_LAG_SECONDS
-            self.stop_tracking(namespace, self.track(namespace, not_before=due))
+            state = self.track(namespace, rest_seconds=NAMESPACE_CACHE_LAG_SECONDS)
+            self.stop_tracking(namespace, state)
 
     def _count_pod(self, namespace: str, state: NamespaceState, change: Change[Pod]) -> None:
         state.unreadable_pods.pop(change.uid, None)

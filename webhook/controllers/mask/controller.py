@@ -19,7 +19,6 @@ has it.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Final
@@ -30,10 +29,17 @@ from webhook.controllers.mask.webhook_registration import (
     RegistrationWatch,
     assume_registered,
 )
+from webhook.controllers.runtime.controller import (
+    DONE,
+    RATE_LIMITED,
+    Controller,
+    RequeueAfter,
+    Result,
+)
 from webhook.controllers.runtime.events import EventRecorder, ObjectReference
 from webhook.controllers.runtime.leadership import Leadership, always_leader
-from webhook.controllers.runtime.periodic import PeriodicThread
-from webhook.controllers.runtime.workqueue import DelayingQueue
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff
+from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import (
     NAMESPACES,
@@ -72,7 +78,8 @@ from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
-_IDLE_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.25
+"""Between two looks at the leadership."""
 _STOP_SECONDS: Final = 5.0
 
 
@@ -85,7 +92,8 @@ class MaskTimings:
         quota_controller_seconds: How long the quota controller has to complete the status of a
             quota by itself before this does, where nobody has opted out just now.
         registration_seconds: Between two looks at whether the guard stands.
-        first_retry_seconds, max_retry_seconds: After failures the pause doubles between them.
+        first_retry_seconds: Pause of a quota after its first failure; it doubles each time.
+        max_retry_seconds: The longest of these pauses.
     """
 
     second_count_seconds: float = 2.0
@@ -140,7 +148,9 @@ class StatusMaskController:
         self._metrics = metrics
         self._timings = timings or MaskTimings()
         self._registration = RegistrationWatch(registration, self._timings.registration_seconds)
-        self._workqueue: DelayingQueue[str] = DelayingQueue()
+        self._queue: WorkQueue[str] = WorkQueue(
+            ExponentialBackoff(self._timings.first_retry_seconds, self._timings.max_retry_seconds)
+        )
         self._ever_managed: set[str] = set()
         """Namespaces that this process has seen opted in."""
         self._ever_deferred: Set[str] = frozenset()
@@ -149,27 +159,24 @@ class StatusMaskController:
         """Quotas whose pods are to be counted a second time, and for which resources."""
         self._left_to_platform: set[str] = set()
         """Quotas that the quota controller had time to complete."""
-        self._failures: dict[str, int] = {}
-        self._thread = PeriodicThread(
-            "mask-repair", self._reconcile_next, retry_seconds=_IDLE_SECONDS
+        self.workers: Final = Controller(
+            "status-mask", self._queue, self.reconcile, poll=self.poll, poll_seconds=_POLL_SECONDS
         )
         self._quotas.add_handler(self._on_quota)
         self._namespaces.add_handler(self._on_namespace)
 
     def start(self) -> None:
         """Begin to look; the caches are started by their owner."""
-        self._thread.start()
+        self.workers.start()
 
     def stop(self) -> None:
         """Stop writing."""
-        self._thread.request_stop()
-        self._workqueue.shut_down()
-        self._thread.stop(_STOP_SECONDS)
+        self.workers.stop(_STOP_SECONDS)
 
     def requeue_all(self) -> None:
         """Look at every quota anew, because other resources are deferred now."""
         for key in self._quotas.items():
-            self._requeue_after(key, 0.0)
+            self._queue.add(key)
 
     # -- events, on the informers' threads -----------------------------------------------------
 
@@ -182,9 +189,9 @@ class StatusMaskController:
             is_odd = is_excluded(change.new) or was_excluded
             # what is hidden is looked at as well: whether it may be
             if is_odd or is_incomplete or visible_keys(change.new, self._managed.deferred_keys()):
-                self._requeue_after(change.key, 0.0)
+                self._queue.add(change.key)
         elif is_incomplete:
-            self._requeue_after(change.key, self._timings.quota_controller_seconds)
+            self._queue.add_after(change.key, self._timings.quota_controller_seconds)
 
     def _on_namespace(self, change: Change[bool]) -> None:
         if change.new is True and change.key not in self._managed.exempt():
@@ -193,72 +200,42 @@ class StatusMaskController:
             self._ever_managed.discard(change.key)
         elif change.new is True or change.old is True:
             for quota in self._quotas.in_namespace(change.key):
-                self._requeue_after(quota.key, 0.0)
-
-    def _requeue_after(self, key: str, seconds: float) -> None:
-        self._workqueue.add_at(key, self._workqueue.now() + seconds)
+                self._queue.add(quota.key)
 
     # -- one quota, on the thread --------------------------------------------------------------
 
-    def _reconcile_next(self) -> float:
-        """Look at the quota whose turn it is; the workqueue is what rests."""
+    def poll(self) -> bool:
+        """Notice a leadership or another registration; return whether the caches have synced."""
         if self._leadership.current_epoch() and self._registration.has_changed():
             self.requeue_all()
-        key = self._workqueue.get(_IDLE_SECONDS / 4)
-        if key is not None:
-            self._reconcile_safely(key)
-        return 0.0
+        return self._quotas.has_synced and self._namespaces.has_synced
 
-    def _reconcile_safely(self, key: str) -> None:
-        """Look at a quota that was taken from the workqueue, and plan it again if need be."""
-        pause: float | None = None
+    def reconcile(self, key: str) -> Result:
+        """Write what the status of a quota should be, while this process leads."""
         try:
-            if not self._are_synced():
-                pause = 0.05
-            elif self._leadership.current_epoch():
-                pause = self._reconcile(key)
-            self._failures.pop(key, None)
+            return self._reconcile(key) if self._leadership.current_epoch() else DONE
         except (NotFoundError, ScopeError) as err:
             # it is gone, or the quota controller cannot count it either
             _log.info("quota status left alone", extra={"quota": key, "error": str(err)})
+            return DONE
         except MaskRevertedError as err:
             self._count("undone")
             _log.error("quota status taken back", extra={"quota": key, "error": str(err)})
             if self._events is not None:
                 self._events.warning(err.regarding, "NotEnforced", str(err))
-            pause = self._retry(key)
         except ConflictError:
             self._count("conflict")
-            pause = self._retry(key)
         except (ApiError, InvalidFieldError) as err:
             self._count("failed")
             _log.warning("quota status not written", extra={"quota": key, "error": str(err)})
-            pause = self._retry(key)
-        except Exception:  # noqa: BLE001 - outermost frame: logged, and tried again
-            self._count("failed")
-            _log.exception("quota status not written", extra={"quota": key})
-            pause = self._retry(key)
-        finally:
-            again = None if pause is None else self._workqueue.now() + pause
-            self._workqueue.done(key, requeue_at=again)
+        return RATE_LIMITED
 
-    def _are_synced(self) -> bool:
-        return self._quotas.has_synced and self._namespaces.has_synced
-
-    def _retry(self, key: str) -> float:
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        return min(
-            self._timings.max_retry_seconds,
-            math.ldexp(self._timings.first_retry_seconds, min(failures - 1, 16)),
-        )
-
-    def _reconcile(self, key: str) -> float | None:
-        """Write what the status of a quota should be; return when to look again."""
+    def _reconcile(self, key: str) -> Result:
         quota = self._quotas.get(key)
         if quota is None:
             self._half_restored.pop(key, None)
             self._left_to_platform.discard(key)
-            return None
+            return DONE
         keys = self._managed.deferred_keys()
         self._ever_deferred = self._ever_deferred | keys
         is_masked = quota.namespace not in self._managed.unmasked() and not is_excluded(quota)
@@ -267,7 +244,7 @@ class StatusMaskController:
             return self._mask(quota, keys) if not gap else self._unmask(quota, gap)
         if key in self._half_restored or (hidden_keys(quota) and self._was_deferred(quota)):
             return self._restore(quota)
-        return None
+        return DONE
 
     def _unguarded_reason(self, quota: ResourceQuota, keys: Set[str]) -> str:
         """Return why nothing may be hidden in a quota; before a write, by what is so just now."""
@@ -280,7 +257,7 @@ class StatusMaskController:
             return f"namespace {namespace} has not opted in"
         return self._registration.current().gap(labels)
 
-    def _mask(self, quota: ResourceQuota, keys: Set[str]) -> float | None:
+    def _mask(self, quota: ResourceQuota, keys: Set[str]) -> Result:
         patch = masking_patch(quota, keys)
         if patch is not None:
             self._hide(quota, patch, keys)
@@ -292,11 +269,11 @@ class StatusMaskController:
             and quota.key not in self._left_to_platform
         ):
             self._left_to_platform.add(quota.key)  # or a new quota
-            return self._timings.quota_controller_seconds
+            return RequeueAfter(self._timings.quota_controller_seconds)
         self._left_to_platform.discard(quota.key)
         if lacking or quota.key in self._half_restored:
             return self._restore(quota, keys)
-        return None
+        return DONE
 
     def _hide(self, quota: ResourceQuota, patch: Patch, keys: Set[str]) -> None:
         """Write a mask; where it is refused, that of what every installation defers.
@@ -313,11 +290,11 @@ class StatusMaskController:
                 self._write(quota, usual, "masked")
             raise
 
-    def _unmask(self, quota: ResourceQuota, reason: str) -> float | None:
+    def _unmask(self, quota: ResourceQuota, reason: str) -> Result:
         """Bring back what nobody guards."""
         if not hidden_keys(quota) and quota.key not in self._half_restored:
-            return None
-        if quota.key not in self._half_restored and quota.key not in self._failures:
+            return DONE
+        if quota.key not in self._half_restored and not self._queue.failures(quota.key):
             self._count("unguarded")
             _log.warning("quota not guarded", extra={"quota": quota.key, "why": reason})
             if self._events is not None:
@@ -340,7 +317,7 @@ class StatusMaskController:
         self._ever_managed.add(namespace)
         return True
 
-    def _restore(self, quota: ResourceQuota, except_keys: Set[str] = frozenset()) -> float | None:
+    def _restore(self, quota: ResourceQuota, except_keys: Set[str] = frozenset()) -> Result:
         """Complete a status by the pods there are, except for some resources.
 
         What was never hidden is left alone: it was the API server's all the time.
@@ -354,13 +331,13 @@ class StatusMaskController:
         if patch is not None:
             written = self._write(present, patch, "restored")
             if written is None:
-                return None  # whoever leads now does it
+                return DONE  # the new leader does it
             left = hidden_keys(ResourceQuota.from_stored(written.object))
             if counted.keys() & left:
                 raise MaskRevertedError(present, counted.keys() & left)
         if quota.key in self._half_restored:
             del self._half_restored[quota.key]
-            return None
+            return DONE
         self._half_restored[quota.key] = hidden
         if self._events is not None:
             self._events.normal(
@@ -368,7 +345,7 @@ class StatusMaskController:
                 "EnforcedAtCreation",
                 "this quota is not deferred any more; the API server checks all of it again",
             )
-        return self._timings.second_count_seconds
+        return RequeueAfter(self._timings.second_count_seconds)
 
     def _pods(self, namespace: str) -> Iterable[Pod]:
         for page in list_pages(self._api, PODS, ListOptions(namespace), newest=0):

@@ -36,6 +36,7 @@ class Leadership:
         self._on_change = on_change
         self._lock = threading.Lock()
         self._epoch = 0
+        self._is_stopped = False
 
     def current_epoch(self) -> int:
         """Return the leadership to work under, 0 for none; one that is new is begun first."""
@@ -55,5 +56,18 @@ class Leadership:
         return self._epoch != 0 and self.is_current(self._epoch)
 
     def is_current(self, epoch: int) -> bool:
-        """Return whether this leadership is the present one."""
-        return int(self._leader_epoch()) == epoch
+        """Return whether this leadership is the present one, and not stopped."""
+        return not self._is_stopped and int(self._leader_epoch()) == epoch
+
+    def require(self, epoch: int) -> None:
+        """Make sure that something may be written under a leadership.
+
+        Raises:
+            NotLeadingError: The leadership is over.
+        """
+        if not self.is_current(epoch):
+            raise NotLeadingError
+
+    def stop(self) -> None:
+        """Let nothing be written any more, although this process may still lead."""
+        self._is_stopped = True

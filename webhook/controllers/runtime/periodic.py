@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 _log = logging.getLogger(__name__)
 
@@ -67,3 +69,23 @@ class PeriodicThread:
         except Exception:  # noqa: BLE001 - outermost frame: logged, and the next round comes
             _log.exception("a round failed", extra={"rounds": self._thread.name})
             return self._retry_seconds
+
+
+class Stoppable(Protocol):
+    """One or several threads."""
+
+    def request_stop(self) -> None:
+        """Begin nothing any more."""
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Wait for what was begun."""
+
+
+def stop_all(threads: Iterable[Stoppable], timeout_seconds: float) -> None:
+    """Stop threads, all of them within one time limit."""
+    threads = list(threads)
+    for thread in threads:
+        thread.request_stop()
+    give_up = time.monotonic() + timeout_seconds
+    for thread in threads:
+        thread.stop(max(0.0, give_up - time.monotonic()))

@@ -1,33 +1,63 @@
-"""Token bucket: limits how much is done per second."""
+"""Rate limits: pauses that grow with each failure, and a token bucket."""
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 _BURST_SECONDS: Final = 1.0
+_MAX_DOUBLINGS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialBackoff:
+    """Pauses that double with each failure in a row."""
+
+    first_seconds: float
+    max_seconds: float
+    jitter: float = 0.0
+    """By what share a pause may be shorter, so that keys that failed together are tried apart."""
+
+    def seconds(self, failures: int) -> float:
+        """Return the pause after a number of failures in a row; 0 without any."""
+        if failures <= 0:
+            return 0.0
+        grown = math.ldexp(self.first_seconds, min(failures - 1, _MAX_DOUBLINGS))
+        pause = min(self.max_seconds, grown)
+        if self.jitter and failures > 1:
+            pause *= random.uniform(1 - self.jitter, 1)  # noqa: S311 - jitter
+        return pause
 
 
 class TokenBucket:
-    """Lets so many things be done per second, and as many of a second at once after a rest.
+    """Limit of how much is done per second. Not safe to use from several threads.
 
-    More than is there may be spent; it is then missing later. Not safe to use from several
-    threads.
+    More than is there may be taken; it is then missing later.
 
     Args:
-        per_second: How many; asked whenever it matters. None at all where it is 0.
+        per_second: The rate, read whenever it matters; with 0 nothing is allowed.
         clock: The monotonic clock.
+        burst: How much may be done at once after a rest; None for as much as in a second.
     """
 
-    def __init__(self, per_second: Callable[[], float], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        per_second: Callable[[], float],
+        clock: Callable[[], float],
+        *,
+        burst: float | None = None,
+    ) -> None:
         self._per_second = per_second
         self._clock = clock
+        self._fixed_burst = burst
         self._refilled_at = clock()
         self._tokens = self._burst
 
     def delay(self) -> float:
-        """Return how long until something may be done; 0 for now, infinity for never."""
+        """Return the seconds until something may be done; 0 for now, infinity for never."""
         self._refill()
         if self._tokens >= 1:
             return 0.0
@@ -35,7 +65,7 @@ class TokenBucket:
         return (1 - self._tokens) / rate if rate > 0 else math.inf
 
     def take(self) -> None:
-        """Note that one thing is done."""
+        """Record that one thing is done."""
         self._refill()
         self._tokens -= 1
 
@@ -47,5 +77,7 @@ class TokenBucket:
 
     @property
     def _burst(self) -> float:
+        if self._fixed_burst is not None:
+            return self._fixed_burst
         rate = self._per_second()
         return max(1.0, rate * _BURST_SECONDS) if rate > 0 else 0.0

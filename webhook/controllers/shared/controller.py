@@ -52,7 +52,7 @@ class SharedQuotaController:
         namespaces: NamespaceCache,
         recorder: LedgerRecorder,
     ) -> None:
-        self._shared = shared
+        self.shared: Final = shared
         self._ledgers = ledgers
         self._quotas = quotas
         self._recorder = recorder
@@ -79,7 +79,7 @@ class SharedQuotaController:
         if not self._is_due.is_set():
             return
         self._is_due.clear()
-        for quota in self._shared.usage_cache.managed.shared_specs():
+        for quota in self.shared.usage_cache.managed.shared_specs():
             try:
                 if isinstance(quota, UnreadableClusterQuota):
                     self._warn_unreadable(quota)
@@ -97,20 +97,20 @@ class SharedQuotaController:
         """
         return [
             quota.quota.name
-            for quota in self._shared.usage_cache.managed.shared_specs()
+            for quota in self.shared.usage_cache.managed.shared_specs()
             if isinstance(quota, ClusterQuota) and self._is_being_counted(quota)
         ]
 
     def _is_being_counted(self, quota: ClusterQuota) -> bool:
-        sharing = set(self._shared.usage_cache.sharing_namespaces(quota.quota.name))
-        version = self._shared.store.known(quota.quota.name)
+        sharing = set(self.shared.usage_cache.sharing_namespaces(quota.quota.name))
+        version = self.shared.store.known(quota.quota.name)
         shared = None if version is None else version.shared
         if not sharing or shared is None:
             return False
         named = shared.grants.namespaces.keys()
         if self._is_complete(quota, shared) and sharing <= named:
             return False
-        return not self._shared.usage_cache.any_failing(sharing | named)
+        return not self.shared.usage_cache.any_failing(sharing | named)
 
     # -- events, on the informers' threads -----------------------------------------------------
 
@@ -121,7 +121,7 @@ class SharedQuotaController:
             and change.new is not None
             and _frees_quota(change.old, change.new)
         ):
-            self._shared.usage_cache.requeue_waiting_for(change.new.name)
+            self.shared.usage_cache.requeue_waiting_for(change.new.name)
 
     def _on_namespace(self, _change: Change[bool]) -> None:
         self._is_due.set()
@@ -130,28 +130,28 @@ class SharedQuotaController:
 
     def _reconcile_quota(self, quota: ClusterQuota, epoch: int) -> None:
         name = quota.quota.name
-        version = self._shared.store.known(name)
+        version = self.shared.store.known(name)
         shared = None if version is None else version.shared
-        sharing = set(self._shared.usage_cache.sharing_namespaces(name))
+        sharing = set(self.shared.usage_cache.sharing_namespaces(name))
         named = {} if shared is None else shared.grants.namespaces
         for namespace in sharing - named.keys():  # new, or somebody took it out
-            self._shared.usage_cache.requeue_after(namespace, 0.0)
+            self.shared.usage_cache.requeue_after(namespace, 0.0)
         if shared is None:
             return
         for namespace in named:
             if namespace in sharing:
                 self._check_excess(namespace, name, shared)
-            elif namespace in self._shared.usage_cache.namespaces:
-                self._shared.usage_cache.requeue_after(namespace, 0.0)
+            elif namespace in self.shared.usage_cache.namespaces:
+                self.shared.usage_cache.requeue_after(namespace, 0.0)
             else:
-                self._drop(namespace, name, epoch)
+                self.drop(namespace, name, epoch)
         if not sharing:
             self._complete_unshared(quota, epoch)
         elif self._has_lost_participant(name, sharing | named.keys()) and not self._is_complete(
             quota, shared
         ):
             for namespace in sharing:  # that one may have been the last that was not counted
-                self._shared.usage_cache.requeue_after(namespace, 0.0)
+                self.shared.usage_cache.requeue_after(namespace, 0.0)
 
     def _has_lost_participant(self, name: str, participants: Set[str]) -> bool:
         """Return whether a namespace took part in a quota at the last look, and does not now."""
@@ -167,43 +167,43 @@ class SharedQuotaController:
         granted = {} if account is None else account.granted
         held = shared.grants.namespaces[namespace]
         if not (is_within(held, granted) and is_within(granted, held)):
-            self._shared.usage_cache.requeue_after(namespace, EXCESS_SECONDS)
+            self.shared.usage_cache.requeue_after(namespace, EXCESS_SECONDS)
 
-    def _drop(self, namespace: str, name: str, epoch: int) -> None:
-        """Drop a namespace that is not tracked, once its ledger cannot be admitted by.
+    def drop(self, namespace: str, name: str, epoch: int) -> None:
+        """Drop a namespace that is not tracked, once nothing can be admitted by its ledger.
 
         Raises:
             ApiError: The API server does not do it.
             InvalidFieldError: Its ledger cannot be read.
             NotLeadingError: Another process may be writing.
         """
-        with self._shared.store.locked([name], until=time.monotonic() + _WAIT_SECONDS) as is_held:
-            version = self._shared.store.fetch(name) if is_held else None
+        with self.shared.store.locked([name], until=time.monotonic() + _WAIT_SECONDS) as is_held:
+            version = self.shared.store.fetch(name) if is_held else None
             shared = None if version is None else version.shared
             if version is None or shared is None:
                 self._is_due.set()
                 return
             ledger = self._ledgers.fetch(namespace)
             if ledger is not None and ledger.ledger and name in ledger.ledger.accounts:
-                self._shared.usage_cache.clear_abandoned(namespace)
+                self.shared.usage_cache.clear_abandoned(namespace)
                 return
             if not (
                 isinstance(version.quota, ClusterQuota)
-                and self._shared.participation.has_left(namespace, version.quota)
+                and self.shared.participation.has_left(namespace, version.quota)
             ):
                 return  # it is about to be tracked
-            self._shared.write(version, without(shared.grants, namespace), epoch)
+            self.shared.write(version, without(shared.grants, namespace), epoch)
             _log.info("left a shared quota", extra={"namespace": namespace, "quota": name})
 
     def _complete_unshared(self, quota: ClusterQuota, epoch: int) -> None:
         """Say of a quota that nobody shares that all who take part are named."""
         observed = self._observed(quota)
-        with self._shared.store.locked(
+        with self.shared.store.locked(
             [quota.quota.name], until=time.monotonic() + _WAIT_SECONDS
         ) as is_held:
-            version = self._shared.store.known(quota.quota.name) if is_held else None
+            version = self.shared.store.known(quota.quota.name) if is_held else None
             if version is not None and observed and quota.is_same(version.quota):
-                self._shared.completeness.mark_complete(observed, version, epoch)
+                self.shared.completeness.mark_complete(observed, version, epoch)
 
     def _observed(self, quota: ClusterQuota) -> QuotaRevision | None:
         """Return what a quota is counted for now; None when nothing of it is deferred."""

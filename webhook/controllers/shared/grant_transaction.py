@@ -94,7 +94,7 @@ class GrantTransaction:
     previous_ledger: Ledger | None
     epoch: int
     versions: dict[str, SharedQuotaVersion | None]
-    _to_lower: dict[str, ResourceList | None] = field(default_factory=dict)
+    to_lower: dict[str, ResourceList | None] = field(default_factory=dict)
     """What is to be lowered when the ledger is written; None is dropped altogether."""
 
     def prepare(self, update: LedgerUpdate) -> LedgerUpdate | None:
@@ -152,7 +152,7 @@ class GrantTransaction:
                 ledger = holding_only(ledger, name, wanted)
         self._plan_leaving(ledger)
         self._refresh_lowered(ledger)
-        return rewritten(ledger) if self._to_lower else ledger  # which makes it a change
+        return rewritten(ledger) if self.to_lower else ledger  # which makes it a change
 
     def lower_grants(self) -> None:
         """Say of the quotas, now that the ledger says so, that the namespace holds no more.
@@ -160,7 +160,7 @@ class GrantTransaction:
         Raises:
             NotLeadingError: Another process may be writing.
         """
-        for name, wanted in self._to_lower.items():
+        for name, wanted in self.to_lower.items():
             version = self.versions[name]
             if version is None:
                 continue
@@ -295,7 +295,7 @@ class GrantTransaction:
             since = now  # a handler has just raised it, and is about to write the ledger
         self.state.excess[name] = (since, held)
         if has_fallen or now - since >= EXCESS_SECONDS:
-            self._to_lower[name] = wanted
+            self.to_lower[name] = wanted
         else:
             self._requeue_after(EXCESS_SECONDS)
 
@@ -305,16 +305,16 @@ class GrantTransaction:
                 continue
             is_named = self.namespace in version.grants.namespaces
             if is_named and isinstance(version.quota, ClusterQuota):
-                self._to_lower[name] = None
+                self.to_lower[name] = None
 
     def _refresh_lowered(self, ledger: Ledger) -> None:
         """Have the newest version of what is lowered: the ledger is written only after this."""
-        for name in list(self._to_lower):
+        for name in list(self.to_lower):
             version = self._fetch(name)
             if version is None or version.shared is None:
-                del self._to_lower[name]
+                del self.to_lower[name]
             elif not self._may_lower(name, version, version.shared, ledger):
-                del self._to_lower[name]
+                del self.to_lower[name]
                 self._requeue_after(SHARED_RETRY_SECONDS)
 
     def _may_lower(

@@ -7,12 +7,11 @@ What is done with them while a namespace is reconciled is in `grant_transaction`
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from webhook.controllers.ledger.namespace_state import ControllerTimings
 from webhook.controllers.ledger.usage_cache import UsageCache
-from webhook.controllers.runtime.leadership import NotLeadingError
+from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.shared.completeness import Completeness
 from webhook.controllers.shared.participation import Participation
 from webhook.quota.shared.cluster_quotas import ledger_name
@@ -30,7 +29,7 @@ class SharedQuotaContext:
         store: Where they are read and written.
         usage_cache: What is counted.
         timings: When to act.
-        is_current: Returns whether a leadership is still this process' own.
+        leadership: The leadership to write under.
         participation: Asked who shares a quota now.
     """
 
@@ -40,7 +39,7 @@ class SharedQuotaContext:
         usage_cache: UsageCache,
         timings: ControllerTimings,
         *,
-        is_current: Callable[[int], bool],
+        leadership: Leadership,
         participation: Participation,
     ) -> None:
         self.store: Final = store
@@ -48,7 +47,7 @@ class SharedQuotaContext:
         self.participation: Final = participation
         self.clock: Final = timings.clock
         self.completeness: Final = Completeness(usage_cache, self.write, timings.now)
-        self._is_current = is_current
+        self._leadership = leadership
 
     def quotas_naming(self, namespace: str) -> list[str]:
         """Return the quotas that name a namespace, as far as is known."""
@@ -64,6 +63,5 @@ class SharedQuotaContext:
             ConflictError: Somebody else wrote first.
             ApiError: The API server does not do it.
         """
-        if not self._is_current(epoch):
-            raise NotLeadingError
+        self._leadership.require(epoch)
         return self.store.write(version, grants)
