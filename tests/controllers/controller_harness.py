@@ -266,10 +266,8 @@ class ControllerHarness:
 
     def events_recorded(self) -> list[str]:
         """Return the reasons of all events so far, in their order, and write them."""
-        while self.events._queue:
-            series = self.events._next()
-            assert series is not None
-            self.events._write(series)
+        while self.events.backlog:
+            assert self.events.step(5)
         found = self.api.list(EVENTS).items
         return [
             str(one["reason"])

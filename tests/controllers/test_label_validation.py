@@ -73,7 +73,7 @@ def test_unknown_modes_are_told_of_and_known_ones_not(is_there_before: bool) -> 
             assert told(cluster) == {}
             epoch[0] = 1
         else:
-            eventually(watch._leadership.is_leader, "it leads")
+            eventually(watch.is_leader, "it leads")
             create()
         eventually(lambda: bool(told(cluster)), "it is told")
         assert told(cluster) == {
@@ -101,7 +101,7 @@ def test_unknown_gatings_are_told_of_where_pods_are_paced(is_there_before: bool)
     if is_there_before:
         create_all()
     with watched(cluster) as watch:
-        eventually(watch._leadership.is_leader, "it leads")
+        eventually(watch.is_leader, "it leads")
         if not is_there_before:
             create_all()
         eventually(lambda: bool(told(cluster)), "it is told")
@@ -126,7 +126,7 @@ def test_the_former_label_is_told_of() -> None:
 def test_a_gating_that_means_nothing_is_told_of_when_the_namespace_opts_in() -> None:
     cluster = FakeCluster()
     with watched(cluster) as watch:
-        eventually(watch._leadership.is_leader, "it leads")
+        eventually(watch.is_leader, "it leads")
         FakeClient(cluster).create(NAMESPACES, a_namespace("team-a", mode=""))
         labelled(cluster, "team-a", {GATING_LABEL: "nono"})
         assert told(cluster) == {}
@@ -137,7 +137,7 @@ def test_a_gating_that_means_nothing_is_told_of_when_the_namespace_opts_in() -> 
 def test_other_labels_of_the_namespace_repeat_nothing() -> None:
     cluster = FakeCluster()
     with watched(cluster) as watch:
-        eventually(watch._leadership.is_leader, "it leads")
+        eventually(watch.is_leader, "it leads")
         FakeClient(cluster).create(NAMESPACES, a_namespace("team-a"))
         labelled(cluster, "team-a", {GATING_LABEL: "nono"})
         eventually(lambda: "team-a" in told(cluster), "it is told")

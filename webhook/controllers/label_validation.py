@@ -130,6 +130,10 @@ class LabelValidator:
         informer.add_handler(lambda change: self._on_change(label, change))
         return informer
 
+    def is_leader(self) -> bool:
+        """Return whether this process reports now."""
+        return self._leadership.is_leader()
+
     def start(self) -> None:
         """Begin to follow and report."""
         for informer in self.informers.values():

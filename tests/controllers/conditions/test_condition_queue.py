@@ -115,7 +115,7 @@ def test_planning_the_same_moment_again_and_again_takes_no_memory(queue: Conditi
         for reason in taken(queue, 1.0):
             queue.park(reason, until=300.0)
         hear(queue, 1.0, "a")
-    assert len(queue._delayed) <= 2
+    assert queue.scheduled <= 2
 
 
 def test_who_is_put_off_is_not_woken_by_news(queue: ConditionQueue) -> None:

@@ -148,10 +148,8 @@ class ConditionHarness:
 
     def events_recorded(self) -> list[tuple[str, str, str, str]]:
         """Level, reason, pod and message of the events, written now."""
-        while self.events._queue:
-            series = self.events._next()
-            assert series is not None
-            self.events._write(series)
+        while self.events.backlog:
+            assert self.events.step(5)
         found: Any = self.stored.list(EVENTS).items
         return sorted(
             (one["type"], one["reason"], one["involvedObject"]["name"], one["message"])
@@ -944,8 +942,7 @@ def test_pods_of_the_past_are_not_remembered(condition_harness: ConditionHarness
         condition_harness.run(5)
     condition_harness.update({})
     condition_harness.write()
-    assert condition_harness.reasons._queue._namespaces == {}
-    assert condition_harness.reasons._updates == {}
+    assert condition_harness.reasons.is_idle
 
 
 def test_nor_are_those_for_which_nothing_is_reserved_any_more(
@@ -958,7 +955,7 @@ def test_nor_are_those_for_which_nothing_is_reserved_any_more(
         condition_harness.reasons.on_reservations_lost(NAMESPACE, [f"uid-{name}"])
         condition_harness.run(5)
     assert condition_harness.reads == [f"w{number}" for number in range(5)]
-    assert condition_harness.reasons._queue._namespaces == {}
+    assert condition_harness.reasons.is_idle
 
 
 @pytest.fixture(autouse=True)

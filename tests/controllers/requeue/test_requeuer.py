@@ -45,7 +45,7 @@ class RequeueHarness:
     reads: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.api = FaultyClient(FakeClient(self.harness.cluster), before=self._note)
+        self.api = FaultyClient(FakeClient(self.harness.cluster), before=self.note)
         self.requeuer = Requeuer(
             self.api,
             lambda: self.harness.controller.pods,
@@ -63,7 +63,7 @@ class RequeueHarness:
         )
         self.harness.controller.pods.add_handler(self.requeuer.on_pod)
 
-    def _note(self, call: Call) -> None:
+    def note(self, call: Call) -> None:
         if call.kind is PODS:
             name = call.key.partition("/")[2]
             (self.touched if call.verb == "patch" else self.reads).append(name)
@@ -351,7 +351,7 @@ def test_one_that_is_bound_while_it_is_touched_takes_its_room_once(
     requeue_harness.set_quota("3")
 
     def bind(call: Call) -> None:
-        requeue_harness._note(call)
+        requeue_harness.note(call)
         if call.verb == "patch":
             requeue_harness.harness.reserve("a")
             requeue_harness.harness.bind("a")
@@ -359,7 +359,7 @@ def test_one_that_is_bound_while_it_is_touched_takes_its_room_once(
 
     requeue_harness.api.before = bind
     assert requeue_harness.reconcile() == ["a"]
-    requeue_harness.api.before = requeue_harness._note
+    requeue_harness.api.before = requeue_harness.note
     requeue_harness.set_quota("4")
     assert requeue_harness.reconcile(after=2) == ["b"]
 
@@ -406,7 +406,7 @@ def test_a_pod_that_has_its_node_leaves_nothing_behind(requeue_harness: RequeueH
     requeue_harness.reconcile()
     requeue_harness.harness.finish("a")
     requeue_harness.reconcile(after=5)
-    assert requeue_harness.requeuer._namespaces == {}
+    assert requeue_harness.requeuer.is_idle
 
 
 def test_rules_of_the_line_that_change_are_looked_at(requeue_harness: RequeueHarness) -> None:

@@ -68,7 +68,7 @@ def refuse(requeue_harness: RequeueHarness, *names: str) -> None:
     """Let a policy refuse every change of these pods."""
 
     def before(call: Call) -> None:
-        requeue_harness._note(call)
+        requeue_harness.note(call)
         if call.verb == "patch" and call.key.partition("/")[2] in names:
             raise ForbiddenError("a policy does not let it be changed")
 
@@ -93,7 +93,7 @@ def test_a_pod_that_may_not_be_changed_is_tried_less_and_less_often(
     for _ in range(600):
         requeue_harness.reconcile(after=1)
     assert 6 <= requeue_harness.touched.count("a") <= 10
-    requeue_harness.api.before = requeue_harness._note
+    requeue_harness.api.before = requeue_harness.note
     for _ in range(300):
         requeue_harness.reconcile(after=1)
     assert requeue_harness.annotation("a")
@@ -121,7 +121,7 @@ def test_what_fails_in_no_foreseen_way_keeps_no_other_asleep(
     requeue_harness.reject_pod("c", namespace=OTHER)
 
     def before(call: Call) -> None:
-        requeue_harness._note(call)
+        requeue_harness.note(call)
         if call.key.startswith(f"{NAMESPACE}/"):
             raise ValueError("it cannot be read")
 
@@ -182,7 +182,8 @@ def test_nobody_is_woken_for_what_another_namespace_holds(sharing: RequeueHarnes
     sharing.reject_pod("a", message=SHARED)
     steps(sharing.harness)
     # as a leader knows it who has just begun: nothing in it says what others hold
-    sharing.harness.ledgers._places.clear()
+    for namespace in (NAMESPACE, OTHER):
+        sharing.harness.ledgers.forget(namespace)
     sharing.harness.ledgers.fetch(NAMESPACE)
     for _ in range(60):
         assert sharing.reconcile(after=1) == []

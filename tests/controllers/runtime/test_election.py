@@ -358,13 +358,13 @@ def test_the_chaos_changes_leaders_often_enough_to_prove_something() -> None:
 def test_the_chaos_notices_leaders_that_trust_the_answer_instead_of_the_question(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    genuine = Election._lead
+    genuine = Election.lead
 
     def late(self: Election, raw: object, sent: float) -> None:
         del sent
-        genuine(self, raw, self._timings.clock() + 6)  # type: ignore[arg-type]
+        genuine(self, raw, self.timings.clock() + 6)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Election, "_lead", late)
+    monkeypatch.setattr(Election, "lead", late)
     with pytest.raises(AssertionError, match="all of these lead"):
         _search()
 

@@ -112,6 +112,16 @@ class ConditionQueue:
         """How many pods wait for their turn."""
         return len(self._unreported) + len(self._reported)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no pod is known."""
+        return not self._namespaces
+
+    @property
+    def scheduled(self) -> int:
+        """How many times are planned, void ones included."""
+        return len(self._delayed)
+
     def clear(self) -> None:
         """Forget everything."""
         for collection in (self._namespaces, self._unreported, self._reported, self._delayed):

@@ -21,7 +21,6 @@ may have written it, and `lastTransitionTime` is to be kept. The cache of pods h
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -34,7 +33,7 @@ from webhook.controllers.conditions.condition_queue import ConditionQueue, PodCo
 from webhook.controllers.runtime.events import EventRecorder, ObjectReference
 from webhook.controllers.runtime.leadership import always_leader
 from webhook.controllers.runtime.periodic import PeriodicThread
-from webhook.controllers.runtime.rate_limit import TokenBucket
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket
 from webhook.kube.api import (
     NAMESPACES,
     PODS,
@@ -74,10 +73,9 @@ _CHECKS_PER_WRITE: Final = 10
 """Most looks that end in nothing to write, for each write that is allowed: they cost processor."""
 _UNCOUNTED_SECONDS: Final = 10.0
 """For how long nothing is known of a namespace's usage until its pods say so."""
-_FIRST_PAUSE_SECONDS: Final = 1.0
-_MAX_PAUSE_SECONDS: Final = 60.0
-_REJECTED_SECONDS: Final = 30.0
-_MAX_REJECTED_SECONDS: Final = 600.0
+_CONFLICT_BACKOFF: Final = ExponentialBackoff(1.0, 30.0)
+_OUTAGE_BACKOFF: Final = ExponentialBackoff(1.0, 60.0)
+_REJECTED_BACKOFF: Final = ExponentialBackoff(30.0, 600.0)
 _NOT_ANSWERING: Final = (
     RequestTimeoutError,
     TooManyRequestsError,
@@ -183,6 +181,12 @@ class PodConditionController:
         with self._lock:
             self._lost_reservations.setdefault(namespace, set()).update(uids)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is known of any pod."""
+        with self._lock:
+            return not (self._updates or self._lost_reservations) and self._queue.is_empty
+
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
@@ -204,7 +208,7 @@ class PodConditionController:
         try:
             self._reconcile(state, now)
         except Exception:
-            self._queue.requeue_at(state, now + _REJECTED_SECONDS)
+            self._queue.requeue_at(state, now + _REJECTED_BACKOFF.first_seconds)
             raise
         return 0.0
 
@@ -381,17 +385,15 @@ class PodConditionController:
         state.failures += 1
         if isinstance(err, ConflictError | InvalidError):  # the pod was another by then
             self._count("conflict")
-            self._queue.requeue_at(
-                state, now + _backoff(_FIRST_PAUSE_SECONDS, state.failures, _REJECTED_SECONDS)
-            )
+            self._queue.requeue_at(state, now + _CONFLICT_BACKOFF.seconds(state.failures))
             return
         self._count("failed")
         if isinstance(err, _NOT_ANSWERING):
             self._failures += 1
-            pause = _backoff(_FIRST_PAUSE_SECONDS, self._failures, _MAX_PAUSE_SECONDS)
+            pause = _OUTAGE_BACKOFF.seconds(self._failures)
             self._paused_until = now + pause
         else:
-            pause = _backoff(_REJECTED_SECONDS, state.failures, _MAX_REJECTED_SECONDS)
+            pause = _REJECTED_BACKOFF.seconds(state.failures)
         self._queue.requeue_at(state, now + pause)
         _log.warning(
             "writing a condition failed",
@@ -424,7 +426,3 @@ def _wanted(
     if state.is_released:
         return RESERVED
     return None if pending is None else pending_condition(pending, total)
-
-
-def _backoff(first: float, failures: int, longest: float) -> float:
-    return min(longest, math.ldexp(first, min(failures, 16) - 1))

@@ -1,7 +1,7 @@
 """Count the pods of every managed namespace and reconcile its QuotaLedger.
 
-- `controller`: wires the loop and follows leadership; `reconcile_worker`: one key of the work queue;
-  `reconciler`: what is written into one ledger.
+- `controller`: wiring and leadership; `reconcile_worker`: one key of the work queue; `reconciler`:
+  what is written into one ledger; `context`: the collaborators of all of them.
 - `ledger_reader`, `ledger_writer`, `ledger_conditions`: the ledger as it is read and written.
 - `usage_cache`: usage of all namespaces; `namespace_state`, `namespace_usage`: of one of them.
 - `terminating`: deleted pods that are no longer charged; `reservation_expiry`: reservations without

@@ -16,12 +16,13 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from webhook.controllers.runtime.periodic import PeriodicThread, stop_all
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.kube.api import (
     PODS,
     ApiError,
@@ -39,9 +40,8 @@ _log = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 10.0
-_FIRST_PAUSE_SECONDS: Final = 1.0
-_MAX_PAUSE_SECONDS: Final = 30.0
-_MAX_SLOW_PAUSE_SECONDS: Final = 120.0
+_BACKOFF: Final = ExponentialBackoff(1.0, 30.0)
+_SLOW_BACKOFF: Final = ExponentialBackoff(1.0, 120.0)
 _IN_PROGRESS: Final = 2**64
 """The version in which the gate will be gone, of a pod whose patch was not answered yet."""
 
@@ -76,7 +76,7 @@ class _NamespaceRemovals:
         self.timeouts += uid in self.slow
         self.slow.pop(uid, None)
         self.slow[uid] = None
-        pause = min(_MAX_SLOW_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.timeouts, 10))
+        pause = _SLOW_BACKOFF.seconds(self.timeouts + 1)
         self.retry_at = now + pause
         return pause
 
@@ -120,7 +120,7 @@ class GateRemover:
         self._failures = 0
         self._is_stopping = False
         self._threads = [
-            threading.Thread(target=self._run, name=f"gates-{number}", daemon=True)
+            PeriodicThread(f"gates-{number}", self._work, retry_seconds=0.0)
             for number in range(workers)
         ]
 
@@ -135,10 +135,7 @@ class GateRemover:
             self._is_stopping = True
             self._turns.clear()
             self._condition.notify_all()
-        give_up = time.monotonic() + _STOP_SECONDS
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(timeout=max(0.0, give_up - time.monotonic()))
+        stop_all(self._threads, _STOP_SECONDS)
 
     def enqueue(
         self, namespace: str, pods: Sequence[Pod], *, since: float, is_leader: Callable[[], bool]
@@ -198,12 +195,9 @@ class GateRemover:
                 self._metrics.queue.seconds.observe(self._clock() - removal.since)
         return True
 
-    def _run(self) -> None:
-        while not self._is_stopping:
-            try:
-                self.remove_next(_IDLE_SECONDS)
-            except Exception:  # noqa: BLE001 - outermost frame: logged, and the next one comes
-                _log.exception("removing a gate failed")
+    def _work(self) -> float:
+        self.remove_next(_IDLE_SECONDS)
+        return 0.0
 
     def _take(self, timeout_seconds: float) -> _GateRemoval | None:
         with self._condition:
@@ -271,10 +265,8 @@ class GateRemover:
                 return removals.note_slow(uid, self._clock())
             if result in ("removed", "changed"):
                 removals.note_answer(uid)
-            self._failures = min(self._failures + 1, 10) if result == "failed" else 0
-            return float(
-                min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** max(0, self._failures - 1))
-            )
+            self._failures = self._failures + 1 if result == "failed" else 0
+            return _BACKOFF.seconds(max(1, self._failures))
 
 
 def _of_these(uids: Mapping[str, None], pods: Sequence[Pod]) -> dict[str, None]:

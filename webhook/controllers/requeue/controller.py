@@ -100,6 +100,11 @@ class Requeuer:
         self._client = RequeueClient(api, self._limits, self._lock, self._may_write)
         self._thread = PeriodicThread("waking", self.run_pass, retry_seconds=_IDLE_SECONDS)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is known of any pod."""
+        return not self._namespaces
+
     def start(self) -> None:
         """Begin to requeue pods."""
         self._thread.start()
@@ -156,7 +161,7 @@ class Requeuer:
             names = sorted(
                 name
                 for name, entry in self._namespaces.items()
-                if (entry.pods or entry.requeued) and entry.backoff.until <= now
+                if (entry.pods or entry.requeued) and entry.pause.until <= now
             )
         begin = bisect_right(names, self._client.last_served)
         return names[begin:] + names[:begin]

@@ -19,7 +19,7 @@ from webhook.controllers.requeue.unschedulable import (
     RequeuedPod,
     UnschedulablePods,
 )
-from webhook.controllers.runtime.rate_limit import TokenBucket
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket
 from webhook.kube.api import PODS, ApiError, ClusterApi, ConflictError, NotFoundError
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import QueuedPod
@@ -113,7 +113,7 @@ class RequeueClient:
                 raise
             key = f"{pod.namespace}/{pod.name}"
             _log.info("pod not woken", extra={"pod": key, "error": str(err)})
-        pods.backoff.times = 0
+        pods.pause.failures = 0
 
     def read(self, pods: UnschedulablePods, pod: Pod, now: float) -> None:
         """Read why a pod has no node.
@@ -157,10 +157,12 @@ class RequeueClient:
         with self._lock:
             before = pods.requeued.get(pod.uid)
             times = 1 if before is None else before.times + 1
-            pause = self._limits.retry_seconds * 2.0 ** min(times - 1, 10)
+            pause = ExponentialBackoff(self._limits.retry_seconds, _MAX_RETRY_SECONDS).seconds(
+                times
+            )
             if pod.uid not in pods.pods:
                 pause = BIND_LAG_SECONDS  # it has its node already
-            until = now + min(_MAX_RETRY_SECONDS, pause)
+            until = now + pause
             requeued = RequeuedPod(
                 queued.claim, written, now, until, times, snapshot_version=snapshot_version
             )

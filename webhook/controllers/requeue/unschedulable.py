@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.ledger.ledger import Claim, Ledger, exceeded_quotas
 from webhook.quota.objects.model import Pod
@@ -18,37 +19,34 @@ from webhook.state.well_known import SCHEDULING_GATE
 
 BIND_LAG_SECONDS: Final = 1.0
 """From the sight of a pod's node to that of the ledger that has its reservation."""
-_FIRST_BACKOFF_SECONDS: Final = 1.0
-_MAX_BACKOFF_SECONDS: Final = 15.0
 _MAX_FAILED_SECONDS: Final = 300.0
 """As long as a scheduler itself leaves a pod alone that it has found no node for.
 
 Source: kubernetes v1.36, pkg/scheduler/backend/queue/scheduling_queue.go
 DefaultPodMaxInUnschedulablePodsDuration.
 """
-_MAX_UNREAD_SECONDS: Final = 60.0
-_POD_FAILED_SECONDS: Final = 2.0
-"""Longer than its namespace pauses first, so that another pod is tried before it."""
-_NAMESPACE_FAILED_SECONDS: Final = 1.0
-_MAX_NAMESPACE_BACKOFF_SECONDS: Final = 30.0
+_IN_VAIN: Final = ExponentialBackoff(1.0, _MAX_FAILED_SECONDS)
+"""Pauses of a pod that was requeued in vain."""
+_IN_VAIN_BEFORE_CHANGE: Final = ExponentialBackoff(1.0, 15.0)
+"""The same once the ledger or a grant has changed since."""
+_OTHER_REASON: Final = ExponentialBackoff(1.0, 60.0)
+"""Pauses between two reads of a pod whose reason was not its quota."""
+_POD_FAILED: Final = ExponentialBackoff(2.0, _MAX_FAILED_SECONDS)
+"""The first is longer than that of its namespace, so that another pod is tried before it."""
+_NAMESPACE_FAILED: Final = ExponentialBackoff(1.0, 30.0)
 
 
 @dataclass(slots=True)
-class Backoff:
-    """A pause that doubles each time.
-
-    Attributes:
-        until: When it is over.
-        times: How often in a row.
-    """
+class Pause:
+    """Pause after failures in a row."""
 
     until: float = 0.0
-    times: int = 0
+    failures: int = 0
 
-    def extend(self, now: float, *, first_seconds: float, max_seconds: float) -> None:
-        """Pause from now on, for seconds."""
-        self.until = now + min(max_seconds, first_seconds * 2.0 ** min(self.times, 16))
-        self.times += 1
+    def extend(self, now: float, backoff: ExponentialBackoff) -> None:
+        """Pause from now on, longer with each failure."""
+        self.failures += 1
+        self.until = now + backoff.seconds(self.failures)
 
 
 @dataclass(slots=True)
@@ -77,16 +75,16 @@ class RequeuedPod:
         """Record that it was tried in vain: it may be requeued again after a pause."""
         if self.holds_quota:
             self.holds_quota = False
-            self._pause(now, _MAX_FAILED_SECONDS)
+            self._pause(now, _IN_VAIN)
 
     def retry_on_change(self, snapshot_version: object, now: float) -> None:
         """Let it be requeued again soon if it was tried in vain and something has changed since."""
         if not self.holds_quota and snapshot_version != self.snapshot_version:
-            self._pause(now, _MAX_BACKOFF_SECONDS)
+            self._pause(now, _IN_VAIN_BEFORE_CHANGE)
 
-    def _pause(self, now: float, max_seconds: float) -> None:
-        pause = min(max_seconds, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self.times - 1, 16))
-        self.until = min(self.until, max(now, self.requeued_at + pause))
+    def _pause(self, now: float, backoff: ExponentialBackoff) -> None:
+        pause_ends = self.requeued_at + backoff.seconds(self.times)
+        self.until = min(self.until, max(now, pause_ends))
 
 
 @dataclass(slots=True, eq=False)
@@ -101,9 +99,9 @@ class UnschedulablePods:
         last_seen: What there was when they were looked at last.
         next_at: When to look again though nothing changes.
         criteria: What they were judged by last.
-        pod_backoffs: Uid → for how long a pod is left alone because its request failed, or because
+        pod_pauses: Uid → for how long a pod is left alone because its request failed, or because
             it said something else when it was read.
-        backoff: For how long all of them are left alone, because the API server did not do it.
+        pause: For how long all of them are left alone, because the API server did not do it.
         was_managed: The namespace was opted in when it was looked at last.
         opted_out: Uids of those who were there when it opted out, and may be requeued for that
             once; None while it is opted in, or nothing is known of that.
@@ -116,8 +114,8 @@ class UnschedulablePods:
     last_seen: object = None
     next_at: float = 0.0
     criteria: QueueCriteria | None = None
-    pod_backoffs: dict[str, Backoff] = field(default_factory=dict)
-    backoff: Backoff = field(default_factory=Backoff)
+    pod_pauses: dict[str, Pause] = field(default_factory=dict)
+    pause: Pause = field(default_factory=Pause)
     was_managed: bool = False
     opted_out: set[str] | None = None
     _first_seen: dict[str, int] = field(default_factory=dict)
@@ -149,7 +147,7 @@ class UnschedulablePods:
         if self.pods.pop(uid, None) is not None:
             self.revision += 1
         self.verdicts.pop(uid, None)
-        self.pod_backoffs.pop(uid, None)
+        self.pod_pauses.pop(uid, None)
         self._queued.pop(uid, None)
         self._discard_opted_out(uid)
         requeued = self.requeued.get(uid)
@@ -164,8 +162,8 @@ class UnschedulablePods:
         """Forget what was read and done: others may have led since."""
         self.requeued.clear()
         self.verdicts.clear()
-        self.pod_backoffs.clear()
-        self.backoff = Backoff()
+        self.pod_pauses.clear()
+        self.pause = Pause()
         self.last_seen = self.criteria = self.opted_out = None
         self.was_managed = False
         self.next_at = 0.0
@@ -197,12 +195,9 @@ class UnschedulablePods:
             return  # it went meanwhile
         self.verdicts[uid] = (version, is_ours)
         if is_ours:
-            self.pod_backoffs.pop(uid, None)
+            self.pod_pauses.pop(uid, None)
         else:
-            backoff = self.pod_backoffs.setdefault(uid, Backoff())
-            backoff.extend(
-                now, first_seconds=_FIRST_BACKOFF_SECONDS, max_seconds=_MAX_UNREAD_SECONDS
-            )
+            self.pod_pauses.setdefault(uid, Pause()).extend(now, _OTHER_REASON)
             self._discard_opted_out(uid)
 
     def record_gone(self, pod: Pod) -> None:
@@ -215,31 +210,27 @@ class UnschedulablePods:
         """Record that a pod was requeued; where nothing is counted, that was all."""
         if uid in self._first_seen:
             self.verdicts[uid] = (requeued.version, True)
-        self.pod_backoffs.pop(uid, None)
+        self.pod_pauses.pop(uid, None)
         if self.opted_out is None:
             self.requeued[uid] = requeued
         self._discard_opted_out(uid)
 
     def back_off_pod(self, uid: str, now: float) -> None:
         """Let a pod rest whose request failed."""
-        if uid not in self._first_seen:
-            return
-        backoff = self.pod_backoffs.setdefault(uid, Backoff())
-        backoff.extend(now, first_seconds=_POD_FAILED_SECONDS, max_seconds=_MAX_FAILED_SECONDS)
+        if uid in self._first_seen:
+            self.pod_pauses.setdefault(uid, Pause()).extend(now, _POD_FAILED)
 
     def back_off(self, now: float) -> None:
         """Let all of them rest."""
-        self.backoff.extend(
-            now, first_seconds=_NAMESPACE_FAILED_SECONDS, max_seconds=_MAX_NAMESPACE_BACKOFF_SECONDS
-        )
+        self.pause.extend(now, _NAMESPACE_FAILED)
 
     def finish_pass(self, seen: object, now: float) -> None:
         """Record that all had their turn."""
         self.last_seen = seen
         moments = [entry.until for entry in self.requeued.values()]
         moments += [
-            backoff.until
-            for uid, backoff in self.pod_backoffs.items()
+            pause.until
+            for uid, pause in self.pod_pauses.items()
             if uid in self.pods and self.is_rejected_by_quota(self.pods[uid]) is not False
         ]
         self.next_at = min([entry for entry in moments if entry > now], default=math.inf)
@@ -266,7 +257,7 @@ class UnschedulablePods:
     def excluded(self, now: float) -> set[str]:
         """Return the uids of those who are not to be touched now."""
         found = {uid for uid, entry in self.requeued.items() if entry.until > now}
-        found.update([uid for uid, entry in self.pod_backoffs.items() if entry.until > now])
+        found.update([uid for uid, entry in self.pod_pauses.items() if entry.until > now])
         if self.opted_out is not None:
             found.update(self.pods.keys() - self.opted_out)
         return found

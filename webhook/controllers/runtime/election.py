@@ -31,6 +31,7 @@ from typing import Final
 
 from webhook.controllers.runtime.lease import LeaseSpec, StoredLease, lease_object, read_lease
 from webhook.controllers.runtime.periodic import PeriodicThread
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import (
     LEASES,
@@ -118,7 +119,7 @@ class Election:
         self._api = api
         self._namespace = namespace
         self._name = name
-        self._timings = timings or ElectionTimings()
+        self.timings: Final = timings or ElectionTimings()
         self._on_started = on_started
         self._on_lost = on_lost
         self._leadership: tuple[int, float] = (0, -math.inf)
@@ -130,12 +131,12 @@ class Election:
         self._reported_epoch = 0
         self._failures = 0
         self._thread = PeriodicThread(
-            "election", self.step, retry_seconds=self._timings.retry_seconds
+            "election", self.step, retry_seconds=self.timings.retry_seconds
         )
 
     def is_leader(self) -> bool:
         """Return whether this process leads at this moment; costs a look at the clock."""
-        return self._timings.clock() < self._leadership[1]
+        return self.timings.clock() < self._leadership[1]
 
     def epoch(self) -> int:
         """Return 0 unless this process leads; else the resource version at which that began.
@@ -143,7 +144,7 @@ class Election:
         Another leadership, however soon after, has a higher number.
         """
         began, until = self._leadership
-        return began if self._timings.clock() < until else 0
+        return began if self.timings.clock() < until else 0
 
     @property
     def leader(self) -> str:
@@ -188,17 +189,17 @@ class Election:
         return self._next_pause()
 
     def _try_once(self) -> None:
-        sent = self._timings.clock()  # before anything is sent: rule 3
+        sent = self.timings.clock()  # before anything is sent: rule 3
         if self._raw is None or not self.is_leader():
             self._refresh()
         stored = self._lease
         if stored is None:
             self._create(sent)
         elif stored.spec.holder == self.identity:
-            self._write(stored, stored.spec.renewed_at(self._timings.now()), sent)
+            self._write(stored, stored.spec.renewed_at(self.timings.now()), sent)
         elif self._is_free(stored.spec):
             taken = stored.spec.taken_by(
-                self.identity, self._timings.lease_seconds, self._timings.now()
+                self.identity, self.timings.lease_seconds, self.timings.now()
             )
             self._write(stored, taken, sent)
         else:
@@ -209,7 +210,7 @@ class Election:
             raw = self._api.get(LEASES, self._name, namespace=self._namespace)
         except NotFoundError:
             if self._absent_since is None:
-                self._absent_since = -math.inf if self._lease is None else self._timings.clock()
+                self._absent_since = -math.inf if self._lease is None else self.timings.clock()
             self._lease = self._raw = self._last_seen = None
             return
         self._raw = raw
@@ -219,30 +220,30 @@ class Election:
         self._lease, self._absent_since = stored, None
         # by its version, since a clock that leaps can write the same times again
         if self._last_seen is None or self._last_seen[0] != stored.resource_version:
-            self._last_seen = (stored.resource_version, self._timings.clock())
+            self._last_seen = (stored.resource_version, self.timings.clock())
 
     def _is_free(self, epoch: LeaseSpec) -> bool:
         if not epoch.holder:
             return True
         assert self._last_seen is not None  # noqa: S101 - `_note` came before
         # a shorter time that somebody wrote by hand must not cut the holder's short
-        seconds = max(epoch.seconds, self._timings.lease_seconds)
-        return self._timings.clock() - self._last_seen[1] > seconds
+        seconds = max(epoch.seconds, self.timings.lease_seconds)
+        return self.timings.clock() - self._last_seen[1] > seconds
 
     def _create(self, sent: float) -> None:
         """Create the lease, unless its last holder may still lead (rule 4)."""
         assert self._absent_since is not None  # noqa: S101 - `_look` came before
-        absent = self._timings.clock() - self._absent_since
-        if not self.is_leader() and absent <= self._timings.lease_seconds:
+        absent = self.timings.clock() - self._absent_since
+        if not self.is_leader() and absent <= self.timings.lease_seconds:
             return
         first = LeaseSpec(holder=self.identity)
-        epoch = first.taken_by(self.identity, self._timings.lease_seconds, self._timings.now())
+        epoch = first.taken_by(self.identity, self.timings.lease_seconds, self.timings.now())
         try:
             made = self._api.create(LEASES, lease_object(self._namespace, self._name, epoch))
         except AlreadyExistsError:
             self._resign()
             return
-        self._lead(made.object, sent)
+        self.lead(made.object, sent)
 
     def _write(self, stored: StoredLease, epoch: LeaseSpec, sent: float) -> None:
         wanted = lease_object(self._namespace, self._name, epoch, self._raw)
@@ -253,16 +254,17 @@ class Election:
             if stored.spec.holder != self.identity:
                 return
             raise
-        self._lead(written.object, sent)
+        self.lead(written.object, sent)
 
-    def _lead(self, raw: Object, sent: float) -> None:
+    def lead(self, raw: Object, sent: float) -> None:
+        """Lead by a lease that was written, from when that was sent (rule 3)."""
         self._raw = raw
         stored = read_lease(raw)
         self._record(stored)
         if self._thread.is_stopping:
             return
         began = self._leadership[0] if self.is_leader() else stored.resource_version
-        self._leadership = (began, sent + self._timings.renew_seconds)
+        self._leadership = (began, sent + self.timings.renew_seconds)
 
     def _resign(self) -> None:
         self._leadership = (0, -math.inf)
@@ -283,13 +285,11 @@ class Election:
 
     def _next_pause(self) -> float:
         if not self._failures:
-            retry = self._timings.retry_seconds
-            return self._timings.with_jitter(retry if self.is_leader() else retry / 2)
-        longest = (
-            self._timings.retry_seconds if self.is_leader() else self._timings.max_pause_seconds
-        )
-        growing = math.ldexp(_FIRST_PAUSE_SECONDS, min(self._failures - 1, 16))
-        return self._timings.with_jitter(min(longest, growing))
+            retry = self.timings.retry_seconds
+            return self.timings.with_jitter(retry if self.is_leader() else retry / 2)
+        longest = self.timings.retry_seconds if self.is_leader() else self.timings.max_pause_seconds
+        backoff = ExponentialBackoff(_FIRST_PAUSE_SECONDS, longest)
+        return self.timings.with_jitter(backoff.seconds(self._failures))
 
     def _release(self) -> None:
         """Give the lease back if it is held by this process; nobody has to wait then."""
@@ -297,7 +297,7 @@ class Election:
             self._refresh()
             stored = self._lease
             if stored is not None and stored.spec.holder == self.identity:
-                given = stored.spec.released(self._timings.now())
+                given = stored.spec.released(self.timings.now())
                 self._api.update(
                     LEASES, lease_object(self._namespace, self._name, given, self._raw)
                 )

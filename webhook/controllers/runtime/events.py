@@ -11,6 +11,7 @@ most every `repeat_seconds`; what was said in between is in the next count.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -20,6 +21,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from webhook.controllers.runtime.periodic import PeriodicThread
+from webhook.controllers.runtime.rate_limit import TokenBucket
 from webhook.kube.api import EVENTS, ApiError, ClusterApi, ConflictError, Kind, NotFoundError
 from webhook.kube.errors import is_namespace_terminating
 from webhook.kube.metadata import time_text
@@ -31,6 +34,8 @@ EventLevel = Literal["Normal", "Warning"]
 
 _MAX_MESSAGE_CHARACTERS: Final = 1000
 _MAX_SERIES: Final = 4096
+_IDLE_SECONDS: Final = 10.0
+_RETRY_SECONDS: Final = 1.0
 _CLUSTER_NAMESPACE: Final = "default"
 """Where events on objects without namespace are kept."""
 
@@ -145,10 +150,13 @@ class EventRecorder:
         self._series: OrderedDict[_EventKey, _Series] = OrderedDict()
         self._queue: deque[_Series] = deque()
         self._repeats: deque[_Series] = deque()
-        self._tokens = float(self._limits.burst)
-        self._refilled_at = self._limits.clock()
+        self._writes = TokenBucket(
+            lambda: self._limits.per_second, self._limits.clock, burst=self._limits.burst
+        )
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._thread = PeriodicThread(
+            "events", self._work, retry_seconds=_RETRY_SECONDS, on_stop=self._drain
+        )
 
     def normal(self, regarding: ObjectReference, reason: str, message: str) -> None:
         """Report something that is as it should be."""
@@ -164,11 +172,11 @@ class EventRecorder:
 
     def stop(self, *, timeout_seconds: float = 2.0) -> None:
         """Write what waits and is due, as far as the time allows, and end."""
+        self._thread.request_stop()
         with self._condition:
             self._is_stopping = True
             self._condition.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(timeout_seconds)
+        self._thread.stop(timeout_seconds)
 
     # -- saying --------------------------------------------------------------------------------
 
@@ -209,9 +217,26 @@ class EventRecorder:
 
     # -- writing, on the thread ----------------------------------------------------------------
 
-    def _run(self) -> None:
-        while (series := self._next()) is not None:
+    @property
+    def backlog(self) -> int:
+        """How many events were not written yet."""
+        return len(self._queue)
+
+    def step(self, timeout_seconds: float = 0.0) -> bool:
+        """Write an event that is due; return whether there was one in time."""
+        series = self._take(timeout_seconds)
+        if series is not None:
             self._write_or_count(series)
+        return series is not None
+
+    def _work(self) -> float:
+        self.step(_IDLE_SECONDS)
+        return 0.0
+
+    def _drain(self) -> float:
+        while self.step():
+            pass
+        return 0.0
 
     def _write_or_count(self, series: _Series) -> None:
         try:
@@ -229,32 +254,27 @@ class EventRecorder:
             self._count("failed")
             _log.exception("event not written")
 
-    def _next(self) -> _Series | None:
-        """Wait for what is to be written; None when it is over."""
+    def _take(self, timeout_seconds: float) -> _Series | None:
+        give_up = time.monotonic() + timeout_seconds
         with self._condition:
-            while True:
-                wait = self._wait_seconds()
-                if wait is not None and wait <= 0:
-                    self._tokens -= 1
-                    series = self._queue.popleft() if self._queue else self._repeats.popleft()
-                    series.is_queued = False
-                    return series
-                if self._is_stopping:
+            while (wait := self._seconds_to_next()) > 0:
+                left = give_up - time.monotonic()
+                if left <= 0 or self._is_stopping:
                     return None  # what repeats, or is too much, is not waited for
-                self._condition.wait(wait)
+                self._condition.wait(min(wait, left))
+            self._writes.take()
+            series = self._queue.popleft() if self._queue else self._repeats.popleft()
+            series.is_queued = False
+            return series
 
-    def _wait_seconds(self) -> float | None:
-        """Return how long until something may be written; None when nothing waits."""
-        now = self._limits.clock()
-        gained = (now - self._refilled_at) * self._limits.per_second
-        self._tokens = min(float(self._limits.burst), self._tokens + max(0.0, gained))
-        self._refilled_at = now
-        missing = max(0.0, (1.0 - self._tokens) / self._limits.per_second)
+    def _seconds_to_next(self) -> float:
+        """Return the seconds until something may be written; infinity when nothing waits."""
         if self._queue:
-            return missing
+            return self._writes.delay()
         if self._repeats:
-            return max(missing, self._repeats[0].not_before - now)
-        return None
+            due = self._repeats[0].not_before - self._limits.clock()
+            return max(self._writes.delay(), due)
+        return math.inf
 
     def _write(self, series: _Series) -> None:
         with self._condition:

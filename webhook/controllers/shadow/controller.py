@@ -20,6 +20,7 @@ from typing import Final
 
 from webhook.controllers.runtime.leadership import always_leader
 from webhook.controllers.runtime.periodic import PeriodicThread
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.controllers.shadow.shadow_namespace import ShadowNamespace
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, ApiError, ClusterApi, Object
@@ -101,8 +102,11 @@ class ShadowController:
         self._namespaces: dict[str, ShadowNamespace] = {}
         self._due: dict[str, float] = {}
         """When a namespace may be written next."""
-        self._pauses: dict[str, float] = {}
-        """How much later that is while nothing changes there."""
+        self._idle_backoff = ExponentialBackoff(
+            self._timings.first_pause_seconds, self._timings.max_pause_seconds
+        )
+        self._idle_writes: dict[str, int] = {}
+        """How often in a row a namespace was written although nothing had changed there."""
         self._is_leading = False
         self.informer: Final = Informer(
             api,
@@ -225,7 +229,7 @@ class ShadowController:
         with self._lock:
             self._namespaces.pop(namespace, None)
         self._due.pop(namespace, None)
-        self._pauses.pop(namespace, None)
+        self._idle_writes.pop(namespace, None)
         self._writer.forget(namespace)
         _log.info("shadow mode ends", extra={"namespace": namespace})
 
@@ -239,19 +243,18 @@ class ShadowController:
                 continue
             timing = self._timings
             if shadowed.is_changed:
-                self._pauses[namespace] = 0.0
-            rest = self._pauses.get(namespace, 0.0)
-            if now < self._due.get(namespace, 0.0) + rest and not is_last:
+                self._idle_writes[namespace] = 0
+            idle_writes = self._idle_writes.get(namespace, 0)
+            due = self._due.get(namespace, 0.0) + self._idle_backoff.seconds(idle_writes)
+            if now < due and not is_last:
                 continue
-            self._pauses[namespace] = min(
-                max(2 * rest, timing.first_pause_seconds), timing.max_pause_seconds
-            )
+            self._idle_writes[namespace] = idle_writes + 1
             pause = timing.write_interval_seconds
             try:
                 self._write(namespace)
             except ApiError as err:
                 pause = timing.retry_seconds
-                self._pauses[namespace] = 0.0
+                self._idle_writes[namespace] = 0
                 _log.warning(
                     "shadow record not written", extra={"namespace": namespace, "error": str(err)}
                 )
