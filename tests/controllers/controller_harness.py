@@ -20,10 +20,12 @@ from tests.admission.handlers.harness import (
 )
 from tests.builders import a_binding, a_pod
 from webhook.controllers.ledger.controller import LedgerController
-from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
+from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.controllers.queue.controller import ReleaseOptions
+from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import EventRecorder
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import EVENTS, NAMESPACES, PODS, QUOTA_LEDGERS, NotFoundError, known_kind
 from webhook.kube.informer import Change, Informer, InformerTimings
@@ -64,6 +66,7 @@ class ControllerHarness:
     """The leadership of this controller; 0 while it is a standby."""
     follows_ledgers: bool = False
     """Whether the controller is told of changes of ledgers."""
+    fold_seconds: float = 0.0
     policy: QueuePolicy = field(default_factory=QueuePolicy)
     """How lines of waiting pods move."""
     max_reservations: int = 4000
@@ -108,7 +111,7 @@ class ControllerHarness:
         )
         timing = ControllerTimings(
             write_interval_seconds=0.0,
-            fold_seconds=0.0,
+            fold_seconds=self.fold_seconds,
             resync_seconds=RESYNC_SECONDS,
             followed_resync_seconds=RESYNC_SECONDS,
             expire_seconds=EXPIRE_SECONDS,
@@ -119,6 +122,13 @@ class ControllerHarness:
         )
         self.metrics = Metrics()
         self.events = EventRecorder(self.api, metrics=self.metrics)
+        self.context = ControllerContext(
+            api=self.client,
+            leader_epoch=lambda: self.epoch[0],
+            timings=timing,
+            events=self.events,
+            metrics=self.metrics,
+        )
         self.ledgers = LedgerStore(self.client)
         self.followed = self.ledgers.follow(_QUICK) if self.follows_ledgers else None
         self.opted = ManagedNamespaces(
@@ -126,13 +136,9 @@ class ControllerHarness:
         )
         self.after_pod_changes: list[Callable[[Change[Pod]], None]] = []
         self.controller = LedgerController(
-            self.client,
+            self.context,
             self.ledgers,
             self.opted,
-            timings=timing,
-            leader_epoch=lambda: self.epoch[0],
-            events=self.events,
-            metrics=self.metrics,
             ledger_informer=self.followed,
             shared=self.store,
             options=ReleaseOptions(

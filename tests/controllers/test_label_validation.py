@@ -9,7 +9,9 @@ import pytest
 
 from tests.admission.handlers.harness import a_namespace, eventually
 from webhook.controllers.label_validation import LabelValidator
+from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import EventRecorder
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import EVENTS, NAMESPACES
 from webhook.kube.informer import InformerTimings
@@ -39,12 +41,14 @@ def watched(
     client = FakeClient(cluster)
     events = EventRecorder(client)
     watch = LabelValidator(
-        client,
-        events,
+        ControllerContext(
+            api=client,
+            leader_epoch=is_leader,
+            events=events,
+            timings=ControllerTimings(informer=_QUICK),
+        ),
         gating=lambda: "auto",
         exempt=lambda: frozenset({"team-x"}),
-        leader_epoch=is_leader,
-        timing=_QUICK,
     )
     events.start()
     watch.start()

@@ -14,8 +14,8 @@ from tests.install.recording import RecordingApi, Right, granted
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, GroupVersionKind, Phase
-from webhook.controllers.ledger.namespace_state import ControllerTimings
-from webhook.controllers.runtime.events import EventLimits, EventRecorder, ObjectReference
+from webhook.controllers.runtime.events import EventRecorder, ObjectReference
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
 from webhook.kube.api import (
@@ -148,7 +148,8 @@ def play(api: FakeClient, doors: Engine, controller: RecordingApi) -> None:
 
 
 def say_twice(api: RecordingApi) -> None:
-    events = EventRecorder(cast("ClusterApi", api), limits=EventLimits(repeat_seconds=0.01))
+    timings = ControllerTimings(event_repeat_seconds=0.01)
+    events = EventRecorder(cast("ClusterApi", api), timings=timings)
     events.start()
     for verb in ("create", "patch"):
         api.used.discard(("", "events", verb))

@@ -18,7 +18,7 @@ from tests.admission.handlers.harness import (
 from tests.reactions import Reaction, ReactiveClient, at_random, expire, lose_answer, unavailable
 from tests.state.load import EXPIRE_SECONDS, Load, Replicas, ResponseLog, quotas
 from tests.state.replay import Recorder, Replay
-from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeCluster
 from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS
 from webhook.kube.informer import InformerTimings

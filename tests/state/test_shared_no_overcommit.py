@@ -13,7 +13,7 @@ import pytest
 from tests.admission.handlers.harness import a_namespace, eventually, new_cluster
 from tests.builders import a_binding, a_pod
 from tests.state.load import EXPIRE_SECONDS, Replicas, ResponseLog
-from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, ApiError
 from webhook.kube.informer import InformerTimings

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from webhook.cli.exit_codes import InputError
 from webhook.config import ConfigurationError, ConfigurationFile
-from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.manifests.loading import load_cluster
 from webhook.fakecluster.manifests.snapshot import SnapshotError
 from webhook.fakecluster.storage import FakeClient, FakeCluster

@@ -12,12 +12,13 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.controllers.runtime.events import EventRecorder, ObjectReference
-from webhook.controllers.runtime.leadership import Leadership, always_leader
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.events import ObjectReference
+from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.jsonfields.fields import mapping, text
-from webhook.kube.api import NAMESPACES, ClusterApi, Object
-from webhook.kube.informer import Change, Informer, InformerTimings, ListOptions
+from webhook.kube.api import NAMESPACES, Object
+from webhook.kube.informer import Change, Informer, ListOptions
 from webhook.state.object_decoders import decode_namespace
 from webhook.state.well_known import (
     DEFERRED_MODE,
@@ -87,44 +88,38 @@ class LabelValidator:
     """Reports namespaces with an unknown mode or gating, while it leads.
 
     Args:
-        api: The API server.
-        events: Where it is reported.
-        gating: What is configured for namespaces that do not say it.
-        exempt: Namespaces that are never touched, whatever gating they ask for.
-        leader_epoch: As for the ledger controller.
-        timing: Clock and pauses of the informers, which only see such namespaces.
+        context: The collaborators of all controllers.
+        gating: Returns the gating that is configured for namespaces without the label.
+        exempt: Returns the namespaces that are never touched, whatever gating they ask for.
     """
 
     def __init__(
         self,
-        api: ClusterApi,
-        events: EventRecorder,
+        context: ControllerContext,
         *,
         gating: Callable[[], str],
         exempt: Callable[[], Set[str]] = frozenset,
-        leader_epoch: Callable[[], int] = always_leader,
-        timing: InformerTimings = InformerTimings(),
     ) -> None:
-        self._events = events
+        self._events = context.events
         self._gating = gating
         self._exempt = exempt
-        self._leadership = Leadership(leader_epoch, self._report_all)
+        self._leadership = Leadership(context.leader_epoch, self._report_all)
         self.informers: Final = {
-            label: self._informer(api, label, timing) for label in (_MODE, _GATING, _FORMER)
+            label: self._informer(context, label) for label in (_MODE, _GATING, _FORMER)
         }
         self._thread = PeriodicThread(
             "labels", self._work, retry_seconds=_POLL_SECONDS, pauses_first=True
         )
 
     def _informer(
-        self, api: ClusterApi, label: _ValidatedLabel, timing: InformerTimings
+        self, context: ControllerContext, label: _ValidatedLabel
     ) -> Informer[_InvalidLabel]:
         informer = Informer(
-            api,
+            context.api,
             NAMESPACES,
             transform=lambda raw: _read(raw, label.key),
             options=label.scope,
-            timings=timing,
+            timings=context.timings.informer,
             decode=decode_namespace,
         )
         informer.add_handler(lambda change: self._on_change(label, change))

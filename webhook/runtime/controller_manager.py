@@ -8,19 +8,20 @@ from typing import Final
 from uuid import uuid4
 
 from webhook.config import Configuration
-from webhook.controllers.conditions.controller import ConditionLimits, PodConditionController
+from webhook.controllers.conditions.controller import PodConditionController
 from webhook.controllers.label_validation import LabelValidator
 from webhook.controllers.ledger.controller import LedgerController
-from webhook.controllers.ledger.namespace_state import ControllerTimings
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.controllers.mask.controller import StatusMaskController
 from webhook.controllers.mask.webhook_registration import RegistrationReader, assume_registered
 from webhook.controllers.queue.controller import ReleaseOptions
 from webhook.controllers.requeue.controller import RequeueOptions, Requeuer
+from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.election import Election
 from webhook.controllers.runtime.events import EventLimits, EventRecorder, ObjectReference
 from webhook.controllers.runtime.leadership import always_leader
-from webhook.controllers.shadow.controller import ShadowController, ShadowTimings
+from webhook.controllers.runtime.timings import ControllerTimings
+from webhook.controllers.shadow.controller import ShadowController
 from webhook.kube.api import CONFIG_MAPS, ClusterApi
 from webhook.kube.informer import Informer
 from webhook.policy import Policy, queue_policy
@@ -63,13 +64,11 @@ class ControllerOptions:
     candidate: LeaderElectionConfig | None = None
     """How it stands for election; None where this process is the only one."""
     timings: ControllerTimings = field(default_factory=ControllerTimings)
-    """When the ledger controller acts, except for when reservations expire."""
+    """When the controllers act, except for when reservations expire."""
     expire_seconds: float | None = None
     """When they do; None is what the configuration says."""
     gate_workers: int = 16
     """How many scheduling gates are removed at the same time."""
-    shadow_timings: ShadowTimings = field(default_factory=ShadowTimings)
-    """When the records of namespaces in shadow mode are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +105,12 @@ class ControllerManager:
     def __init__(
         self, caches: SharedCaches, config: LiveConfig, metrics: Metrics, options: ControllerOptions
     ) -> None:
-        self._metrics = metrics
         candidate = options.candidate
         self._election = None if candidate is None else _election(candidate)
-        leader_epoch = always_leader if self._election is None else self._election.epoch
+        expire = options.expire_seconds
+        if expire is None:
+            expire = float(config.configuration().timeouts.expire_reservation_seconds)
+        timings = replace(options.timings, expire_seconds=expire)
         instance = "" if candidate is None else candidate.identity
         managed = ManagedNamespaces(
             quotas=caches.quotas,
@@ -117,22 +118,26 @@ class ControllerManager:
             exempt=lambda: config.policy().exempt_namespaces,
             unmasked=lambda: config.policy().unmasked_namespaces,
         )
-        self._events = EventRecorder(caches.api, instance=instance, metrics=metrics)
-        self._pod_events = EventRecorder(
-            caches.api, instance=instance, limits=_POD_EVENTS, metrics=metrics
+        self._events = EventRecorder(
+            caches.api, instance=instance, timings=timings, metrics=metrics
         )
-        self._pod_conditions = PodConditionController(
-            caches.api,
-            lambda: self.ledger_controller.pods,
-            leader_epoch=leader_epoch,
-            limits=ConditionLimits(
-                per_second=lambda: config.configuration().limits.reasons_per_second
-            ),
-            events=self._pod_events,
+        self._pod_events = EventRecorder(
+            caches.api, instance=instance, limits=_POD_EVENTS, timings=timings, metrics=metrics
+        )
+        context = ControllerContext(
+            api=caches.api,
+            leader_epoch=always_leader if self._election is None else self._election.epoch,
+            timings=timings,
+            events=self._events,
             metrics=metrics,
         )
+        self._pod_conditions = PodConditionController(
+            replace(context, events=self._pod_events),
+            lambda: self.ledger_controller.pods,
+            per_second=lambda: config.configuration().limits.reasons_per_second,
+        )
         self._requeuer = Requeuer(
-            caches.api,
+            context,
             lambda: self.ledger_controller.pods,
             RequeueOptions(
                 is_enabled=lambda: config.configuration().extender.enabled,
@@ -140,19 +145,11 @@ class ControllerManager:
                 managed=managed,
                 policy=config.queue_policy,
             ),
-            leader_epoch=leader_epoch,
         )
-        expire = options.expire_seconds
-        if expire is None:
-            expire = float(config.configuration().timeouts.expire_reservation_seconds)
         self.ledger_controller: Final = LedgerController(
-            caches.api,
+            context,
             caches.ledgers,
             managed,
-            timings=replace(options.timings, expire_seconds=expire),
-            leader_epoch=leader_epoch,
-            events=self._events,
-            metrics=metrics,
             ledger_informer=caches.ledger_informer,
             shared=caches.shared,
             options=ReleaseOptions(
@@ -169,31 +166,21 @@ class ControllerManager:
         )
         self.ledger_controller.pods.add_handler(self._requeuer.on_pod)
         self._status_mask = StatusMaskController(
-            caches.api,
+            context,
             managed,
             registration=assume_registered if candidate is None else RegistrationReader(caches.api),
-            leader_epoch=leader_epoch,
-            events=self._events,
-            metrics=metrics,
         )
         self._label_validator = LabelValidator(
-            caches.api,
-            self._events,
+            context,
             gating=lambda: config.configuration().gating,
             exempt=lambda: config.policy().exempt_namespaces,
-            leader_epoch=leader_epoch,
-            timing=options.timings.informer,
         )
-
         self._shadow = ShadowController(
-            caches.api,
+            context,
             self.ledger_controller.pods,
             caches.quotas,
             name=f"controller-{uuid4().hex[:8]}",
             exempt=managed.exempt,
-            leader_epoch=leader_epoch,
-            metrics=metrics,
-            timings=replace(options.shadow_timings, informer=options.timings.informer),
         )
 
     @property

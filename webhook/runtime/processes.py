@@ -17,8 +17,8 @@ from webhook.admission.serving.probes import ProbeServer, probe_pages
 from webhook.admission.serving.server_settings import ListenAddress, ServerParts
 from webhook.admission.serving.sockets import address_of, listen, write_whole
 from webhook.config import ConfigurationFile
-from webhook.controllers.ledger.namespace_state import ControllerTimings
 from webhook.controllers.runtime.periodic import PeriodicThread
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.api import ApiError
 from webhook.kube.rest import RestClient, RestConfig

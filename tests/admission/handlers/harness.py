@@ -23,7 +23,7 @@ from tests.reservations import reservations_in
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import Phase, decode_review, encode_review
 from webhook.config import ConfigurationFile
-from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.fakecluster.storage.watch import FakeWatch
 from webhook.jsonfields.encoding import encode_json

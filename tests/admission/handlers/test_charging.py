@@ -23,7 +23,7 @@ from tests.admission.handlers.harness import (
 from tests.builders import a_container, a_pod, a_quota
 from tests.reactions import ReactiveClient, unreachable
 from webhook.config import ConfigurationFile
-from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.runtime import ControllerOptions, Engine, EngineOptions, check_configuration
 from webhook.telemetry.metrics import Metrics

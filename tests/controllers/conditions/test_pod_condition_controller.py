@@ -18,8 +18,10 @@ from tests.controllers.controller_harness import new_harness
 from tests.kube.faults import Call, Fault, FaultyClient, in_turn, never
 from webhook.controllers.conditions import controller
 from webhook.controllers.conditions.condition_queue import MIN_WAIT_SECONDS, RELEASE_DELAY_SECONDS
-from webhook.controllers.conditions.controller import ConditionLimits, PodConditionController
+from webhook.controllers.conditions.controller import PodConditionController
+from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import EventLimits, EventRecorder
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import EVENTS, NAMESPACES, PODS, ForbiddenError, NotFoundError
 from webhook.quota.objects.model import Pod
@@ -69,21 +71,25 @@ class ConditionHarness:
         self.stored = FakeClient(self.cluster)
         self.api = FaultyClient(self.stored, before=self._note)
         self.cache = _FakePodLister(self.stored)
+        timings = ControllerTimings(
+            clock=lambda: self.clock[0],
+            now=lambda: NOON + timedelta(seconds=self.clock[0] - 1000),
+        )
         self.events = EventRecorder(
             self.stored,
-            limits=EventLimits(clock=lambda: self.clock[0], per_second=1e6, burst=10**6),
+            limits=EventLimits(per_second=1e6, burst=10**6),
+            timings=timings,
         )
         self.reasons = PodConditionController(
-            self.api,
-            lambda: self.cache,
-            leader_epoch=lambda: self.epoch[0],
-            limits=ConditionLimits(
-                per_second=lambda: self.rate,
-                clock=lambda: self.clock[0],
-                now=lambda: NOON + timedelta(seconds=self.clock[0] - 1000),
+            ControllerContext(
+                api=self.api,
+                leader_epoch=lambda: self.epoch[0],
+                timings=timings,
+                events=self.events,
+                metrics=self.metrics,
             ),
-            events=self.events,
-            metrics=self.metrics,
+            lambda: self.cache,
+            per_second=lambda: self.rate,
         )
 
     def _note(self, call: Call) -> None:

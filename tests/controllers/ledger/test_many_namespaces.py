@@ -13,8 +13,9 @@ from tests.admission.handlers.harness import a_namespace, eventually, new_cluste
 from tests.builders import a_binding, a_pod, a_quota
 from tests.kube.faults import Call, FaultyClient
 from webhook.controllers.ledger.controller import LedgerController
-from webhook.controllers.ledger.namespace_state import ControllerTimings
 from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS, UnavailableError
 from webhook.quota.amounts.resources import to_text
@@ -51,10 +52,11 @@ class ControllerFleet:
         self.quotas = QuotaCache(self.line, lambda: DEFERRED_KEYS)
         self.namespaces = NamespaceCache(self.line)
         self.controller = LedgerController(
-            self.line,
+            ControllerContext(
+                api=self.line, timings=ControllerTimings(write_interval_seconds=0.02)
+            ),
             LedgerStore(self.line),
             ManagedNamespaces(quotas=self.quotas, namespaces=self.namespaces),
-            timings=ControllerTimings(write_interval_seconds=0.02),
         )
 
     def _before(self, call: Call) -> None:

@@ -14,9 +14,11 @@ from tests.builders import a_binding, a_pod, a_quota
 from tests.controllers.controller_harness import NAMESPACE
 from tests.kube.faults import Call, Fault, FaultyClient, in_turn
 from webhook.controllers.managed_namespaces import ManagedNamespaces
-from webhook.controllers.mask.controller import MaskTimings, StatusMaskController
+from webhook.controllers.mask.controller import StatusMaskController
 from webhook.controllers.mask.webhook_registration import ASSUMED_REGISTERED, RegistrationState
+from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import EventRecorder
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     EVENTS,
@@ -39,12 +41,12 @@ from webhook.telemetry.metrics import Metrics
 Object = dict[str, object]
 
 _QUICK = InformerTimings(first_pause=0.01, longest_pause=0.05)
-_SOON = MaskTimings(
-    second_count_seconds=0.05,
+_SOON = ControllerTimings(
+    mask_second_count_seconds=0.05,
     quota_controller_seconds=0.05,
     registration_seconds=0.02,
-    first_retry_seconds=0.005,
-    max_retry_seconds=0.05,
+    mask_first_retry_seconds=0.005,
+    mask_max_retry_seconds=0.05,
 )
 HARD = {"requests.cpu": "2", "pods": "3"}
 USED = {"requests.cpu": "1", "pods": "1"}
@@ -59,7 +61,7 @@ class MaskHarness:
     keys: list[frozenset[str]]
     exempt: frozenset[str] = frozenset()
     registration: RegistrationState = ASSUMED_REGISTERED
-    timing: MaskTimings = _SOON
+    timing: ControllerTimings = _SOON
     api: FakeClient = field(init=False)
     client: FaultyClient = field(init=False)
     metrics: Metrics = field(default_factory=Metrics)
@@ -71,15 +73,17 @@ class MaskHarness:
         self.namespaces = NamespaceCache(self.client, timing=_QUICK)
         self.events = EventRecorder(self.api)
         self.controller = StatusMaskController(
-            self.client,
+            ControllerContext(
+                api=self.client,
+                leader_epoch=lambda: self.epoch[0],
+                timings=self.timing,
+                events=self.events,
+                metrics=self.metrics,
+            ),
             ManagedNamespaces(
                 quotas=self.quotas, namespaces=self.namespaces, exempt=lambda: self.exempt
             ),
             registration=lambda: self.registration,
-            leader_epoch=lambda: self.epoch[0],
-            events=self.events,
-            metrics=self.metrics,
-            timings=self.timing,
         )
 
     def informers(self) -> list[Informer[ResourceQuota]]:
@@ -464,7 +468,7 @@ class MaskRevertingClient(FakeClient):
 
 
 def test_what_a_mask_hides_again_is_said_aloud_and_tried_until_it_stays() -> None:
-    timing = replace(_SOON, max_retry_seconds=0.02)
+    timing = replace(_SOON, mask_max_retry_seconds=0.02)
     with new_mask_harness((RESOURCE_QUOTAS, quota()), timing=timing) as mask_harness:
         eventually(lambda: mask_harness.count("masked") == 1, "it is masked")
         masking = MaskRevertingClient(mask_harness.cluster)

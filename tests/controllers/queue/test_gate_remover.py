@@ -12,6 +12,7 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import PODS, Object, RequestTimeoutError
 from webhook.quota.objects.model import Pod
 from webhook.state.well_known import SCHEDULING_GATE
+from webhook.telemetry.metrics import Metrics
 
 WORKERS = 4
 
@@ -40,6 +41,7 @@ class SlowPods:
             workers=WORKERS,
             clock=lambda: self.now,
             requeue_after=self.requeued.__setitem__,
+            metrics=Metrics(),
         )
 
     def pods(self, namespace: str, *names: str) -> list[Pod]:

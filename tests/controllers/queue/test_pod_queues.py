@@ -857,11 +857,13 @@ def test_where_nobody_waits_nothing_is_told(harness: ControllerHarness) -> None:
     assert harness.queue_updates == []
 
 
-def test_a_pod_that_may_fit_is_looked_at_at_once_and_one_that_cannot_later(
-    harness: ControllerHarness,
-) -> None:
-    timing = harness.controller._timings
-    object.__setattr__(timing, "fold_seconds", 5.0)
+def test_a_pod_that_may_fit_is_looked_at_at_once_and_one_that_cannot_later() -> None:
+    with new_harness(a_quota("p1"), fold_seconds=5.0) as harness:
+        harness.step()
+        _may_fit_at_once_and_cannot_later(harness)
+
+
+def _may_fit_at_once_and_cannot_later(harness: ControllerHarness) -> None:
     gated(harness, "a", "1")
     gated(harness, "b", "2")
     harness.step()

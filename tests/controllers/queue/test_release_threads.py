@@ -18,7 +18,7 @@ from tests.admission.handlers.harness import (
 )
 from tests.builders import a_binding, a_pod, a_quota
 from tests.reactions import ReactiveClient
-from webhook.controllers.ledger.namespace_state import ControllerTimings
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS
 from webhook.kube.informer import InformerTimings

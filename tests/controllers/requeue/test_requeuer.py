@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
@@ -14,12 +14,8 @@ from tests.admission.handlers.harness import a_namespace, eventually, new_cluste
 from tests.builders import a_quota
 from tests.controllers.controller_harness import NAMESPACE, ControllerHarness
 from tests.kube.faults import Call, Fault, FaultyClient, always, never
-from webhook.controllers.requeue.controller import (
-    REQUEUED_ANNOTATION,
-    RequeueLimits,
-    RequeueOptions,
-    Requeuer,
-)
+from webhook.controllers.requeue.controller import REQUEUED_ANNOTATION, RequeueOptions, Requeuer
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS
 from webhook.quota.queue.queued_pods import QueuePolicy
@@ -29,7 +25,7 @@ NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 WORDS = "quota exceeded: p1, requested: requests.cpu=1, used: requests.cpu=2, limited: ..."
 REFUSED = f"0/3 nodes are available: 3 {WORDS}"
 NO_NODE = "0/3 nodes are available: 3 Insufficient cpu."
-AGAIN = RequeueLimits().retry_seconds
+AGAIN = ControllerTimings().requeue_interval_seconds
 
 _numbers = itertools.count()
 
@@ -47,18 +43,13 @@ class RequeueHarness:
     def __post_init__(self) -> None:
         self.api = FaultyClient(FakeClient(self.harness.cluster), before=self.note)
         self.requeuer = Requeuer(
-            self.api,
+            replace(self.harness.context, api=self.api),
             lambda: self.harness.controller.pods,
             RequeueOptions(
                 is_enabled=lambda: self.enabled,
                 ledgers=self.harness.ledgers,
                 managed=self.harness.opted,
                 policy=lambda: self.harness.policy,
-            ),
-            leader_epoch=lambda: self.harness.epoch[0],
-            limits=RequeueLimits(
-                clock=lambda: self.harness.clock[0],
-                now=lambda: NOON + timedelta(seconds=self.harness.clock[0]),
             ),
         )
         self.harness.controller.pods.add_handler(self.requeuer.on_pod)

@@ -13,6 +13,7 @@ import pytest
 from tests.admission.handlers.harness import eventually
 from tests.kube.faults import Call, Fault, FaultyClient, always, never
 from webhook.controllers.runtime.events import EventLimits, EventRecorder, ObjectReference
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import EVENTS, NAMESPACES, QUOTA_LEDGERS
 from webhook.telemetry.metrics import Metrics
@@ -25,7 +26,7 @@ LEDGER = ObjectReference(QUOTA_LEDGERS, "ledger", "team-a", "uid-1", "42")
 class EventHarness:
     """A recorder on a clock that a test moves; `write` writes what is due."""
 
-    limits: dict[str, float] = field(default_factory=dict)
+    limits: EventLimits = field(default_factory=EventLimits)
     clock: list[float] = field(default_factory=lambda: [0.0])
     cluster: FakeCluster = field(default_factory=FakeCluster)
     metrics: Metrics = field(default_factory=Metrics)
@@ -34,13 +35,15 @@ class EventHarness:
 
     def __post_init__(self) -> None:
         self.api = FaultyClient(FakeClient(self.cluster))
-        limits = EventLimits(
-            clock=lambda: self.clock[0],
-            now=lambda: NOON + timedelta(seconds=self.clock[0]),
-            **self.limits,  # type: ignore[arg-type]
+        timings = ControllerTimings(
+            clock=lambda: self.clock[0], now=lambda: NOON + timedelta(seconds=self.clock[0])
         )
         self.recorder = EventRecorder(
-            self.api, instance="pod-1", limits=limits, metrics=self.metrics
+            self.api,
+            instance="pod-1",
+            limits=self.limits,
+            timings=timings,
+            metrics=self.metrics,
         )
 
     def write(self) -> None:
@@ -150,7 +153,7 @@ def test_what_was_not_said_for_long_begins_anew(event_harness: EventHarness) -> 
 
 
 def test_too_many_events_are_dropped_and_counted() -> None:
-    event_harness = EventHarness({"max_queued": 3})
+    event_harness = EventHarness(EventLimits(max_queued=3))
     for number in range(10):
         event_harness.recorder.normal(LEDGER, "Said", f"text {number}")
     event_harness.write()
@@ -159,7 +162,7 @@ def test_too_many_events_are_dropped_and_counted() -> None:
 
 
 def test_no_more_is_written_than_the_rate_allows() -> None:
-    event_harness = EventHarness({"burst": 4, "per_second": 2.0})
+    event_harness = EventHarness(EventLimits(burst=4, per_second=2.0))
     for number in range(20):
         event_harness.recorder.normal(LEDGER, "Said", f"text {number}")
     event_harness.write()

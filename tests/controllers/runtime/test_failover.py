@@ -11,9 +11,10 @@ from tests.admission.handlers.harness import a_namespace, new_cluster
 from tests.builders import a_binding, a_pod, a_quota
 from tests.kube.faults import Call, Fault, FaultyClient
 from webhook.controllers.ledger.controller import LedgerController
-from webhook.controllers.ledger.namespace_state import ControllerTimings
 from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.election import Election, ElectionTimings
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import LEASES, NAMESPACES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.kube.informer import InformerTimings
@@ -71,13 +72,18 @@ def a_controller(cluster: FakeCluster, name: str, lease: ElectionTimings) -> Ite
     followed = ledgers.follow(_QUICK)
     election = Election(client, namespace="default", name="lease", identity=name, timings=lease)
     controller = LedgerController(
-        client,
+        ControllerContext(
+            api=client,
+            leader_epoch=election.epoch,
+            timings=ControllerTimings(
+                write_interval_seconds=0.01,
+                waits_at_start=True,
+                expire_seconds=0.5,
+                informer=_QUICK,
+            ),
+        ),
         ledgers,
         ManagedNamespaces(quotas=quotas, namespaces=namespaces),
-        timings=ControllerTimings(
-            write_interval_seconds=0.01, waits_at_start=True, expire_seconds=0.5, informer=_QUICK
-        ),
-        leader_epoch=election.epoch,
         ledger_informer=followed,
     )
     for informer in (quotas.informer, namespaces.informer, followed):

@@ -15,7 +15,9 @@ from tests.admission.handlers.harness import (
     new_cluster,
 )
 from tests.builders import a_binding, a_container, a_pod, a_quota
-from webhook.controllers.shadow.controller import ShadowController, ShadowTimings
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.timings import ControllerTimings
+from webhook.controllers.shadow.controller import ShadowController
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     NAMESPACES,
@@ -52,14 +54,16 @@ class ShadowHarness:
         self.quotas = QuotaCache(self.line, lambda: self.keys, timing=QUICK)
         self.pods = Informer(self.line, PODS, transform=compact_pod, timings=QUICK)
         self.watch = ShadowController(
-            self.line,
+            ControllerContext(
+                api=self.line,
+                leader_epoch=lambda: self.term,
+                timings=ControllerTimings(clock=lambda: self.clock, informer=QUICK),
+                metrics=self.metrics,
+            ),
             self.pods,
             self.quotas,
             name=name,
             exempt=lambda: self.exempt,
-            leader_epoch=lambda: self.term,
-            metrics=self.metrics,
-            timings=ShadowTimings(clock=lambda: self.clock, informer=QUICK),
         )
         for informer in self.informers():
             informer.start()

@@ -22,13 +22,14 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from webhook.controllers.ledger.context import LedgerContext
-from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
+from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.recent_binds import RecentBinds
 from webhook.controllers.ledger.reconciler import DriftCheck, LedgerReconciler
 from webhook.controllers.ledger.recorder import LedgerRecorder
 from webhook.controllers.ledger.usage_cache import LedgerUpdate, UsageCache
 from webhook.controllers.queue.controller import PodQueues
 from webhook.controllers.runtime.leadership import Leadership, NotLeadingError
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.shared.controller import SharedQuotaController
 from webhook.controllers.shared.participation import Participation
 from webhook.controllers.shared.shared_context import SharedQuotaContext

@@ -22,23 +22,20 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 
 from webhook.controllers.conditions.condition_queue import ConditionQueue, PodConditionState
-from webhook.controllers.runtime.events import EventRecorder, ObjectReference
-from webhook.controllers.runtime.leadership import always_leader
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket
 from webhook.kube.api import (
     NAMESPACES,
     PODS,
     ApiError,
-    ClusterApi,
     ConflictError,
     ForbiddenError,
     InvalidError,
@@ -63,7 +60,6 @@ from webhook.quota.queue.pod_conditions import (
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 from webhook.state.namespace_labels import is_deferred
 from webhook.state.well_known import SCHEDULING_GATE
-from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
@@ -95,25 +91,6 @@ class PodLister(Protocol):
         """Return the pods of a namespace."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConditionLimits:
-    """How much is written; all times are seconds.
-
-    Attributes:
-        per_second: How many conditions and events are written per second; none where it is 0.
-        pod_seconds: Between two writes for the same pod.
-        position_seconds: The same where only its place in the queue has changed.
-        clock: The monotonic clock.
-        now: The time of day.
-    """
-
-    per_second: Callable[[], float] = lambda: 20.0
-    pod_seconds: float = 30.0
-    position_seconds: float = 300.0
-    clock: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-
-
 @dataclass(slots=True)
 class _QueueUpdate:
     """What was heard of a namespace and not taken in yet."""
@@ -127,37 +104,30 @@ class PodConditionController:
     """Writes the conditions of waiting pods. `on_queue` may be called from several threads.
 
     Args:
-        api: The API server.
-        pods: Gives the cache of pods.
-        leader_epoch: Returns whether this process may write, see `LedgerController`.
-        limits: How much is written.
-        events: Where pods get events: when one first waits, and when it is released after that.
-        metrics: Where it is counted.
+        context: The collaborators of all controllers.
+        pods: Returns the cache of pods.
+        per_second: How many conditions and events are written per second; none where it is 0.
     """
 
     def __init__(
         self,
-        api: ClusterApi,
+        context: ControllerContext,
         pods: Callable[[], PodLister],
         *,
-        leader_epoch: Callable[[], int] = always_leader,
-        limits: ConditionLimits | None = None,
-        events: EventRecorder | None = None,
-        metrics: Metrics | None = None,
+        per_second: Callable[[], float] = lambda: 20.0,
     ) -> None:
-        self._api = api
+        self._api = context.api
         self._pods = pods
-        self._leader_epoch = leader_epoch
-        self._limits = limits or ConditionLimits()
-        self._events = events
-        self._metrics = metrics
+        self._leader_epoch = context.leader_epoch
+        self._timings = context.timings
+        self._events = context.events
+        self._metrics = context.metrics
         self._lock = threading.Lock()
         self._updates: dict[str, _QueueUpdate] = {}
         self._lost_reservations: dict[str, set[str]] = {}
-        self._queue = ConditionQueue(self._limits.pod_seconds)
-        rate, clock = self._limits.per_second, self._limits.clock
-        self._writes = TokenBucket(rate, clock)
-        self._looks = TokenBucket(lambda: rate() * _CHECKS_PER_WRITE, clock)
+        self._queue = ConditionQueue(self._timings.condition_interval_seconds)
+        self._writes = TokenBucket(per_second, self._timings.clock)
+        self._looks = TokenBucket(lambda: per_second() * _CHECKS_PER_WRITE, self._timings.clock)
         self._opted_out: set[str] = set()
         """Namespaces whose refusal was logged."""
         self._epoch = 0
@@ -197,7 +167,7 @@ class PodConditionController:
 
     def reconcile_next(self) -> float:
         """Look at the pod whose turn it is; return after how many seconds to come again."""
-        now = self._limits.clock()
+        now = self._timings.clock()
         if not self._apply_updates(now):
             return _IDLE_SECONDS
         wait = max(self._paused_until - now, self._writes.delay(), self._looks.delay())
@@ -312,7 +282,7 @@ class PodConditionController:
             self._queue.park(state)
         elif said is None or wanted is None or not wanted.differs_in_place_only(said):
             return True
-        elif now < (due := state.observed_at + self._limits.position_seconds):
+        elif now < (due := state.observed_at + self._timings.position_interval_seconds):
             self._queue.park(state, until=due)
         else:
             return True
@@ -327,7 +297,7 @@ class PodConditionController:
     ) -> None:
         if int(self._leader_epoch()) != self._epoch:
             return  # all is forgotten at the next look
-        time_of_day = time_text(self._limits.now())
+        time_of_day = time_text(self._timings.now())
         patch = condition_patch(observed, wanted, time_of_day)
         try:
             self._api.patch(
@@ -343,14 +313,14 @@ class PodConditionController:
         if wanted is None or state.is_released:
             self._queue.forget(state)
         else:
-            self._queue.requeue_at(state, now + self._limits.pod_seconds)
+            self._queue.requeue_at(state, now + self._timings.condition_interval_seconds)
         self._emit_event(state, observed.condition, wanted)
 
     def _emit_event(
         self, state: PodConditionState, before: QuotaCondition | None, wanted: QuotaCondition | None
     ) -> None:
         """Say on the pod that it waits, once, and that it does not any more."""
-        if self._events is None or wanted is None:
+        if wanted is None:
             return
         regarding = ObjectReference(PODS, state.name, state.namespace, state.uid)
         if wanted.reason in EVENT_REASONS and not state.has_warned:
@@ -405,12 +375,10 @@ class PodConditionController:
         self._count("dropped")
 
     def _count(self, result: str) -> None:
-        if self._metrics is not None:
-            self._metrics.pod_conditions.conditions.labels(result).inc()
+        self._metrics.pod_conditions.conditions.labels(result).inc()
 
     def _export_backlog(self) -> None:
-        if self._metrics is not None:
-            self._metrics.pod_conditions.backlog.set(self._queue.backlog)
+        self._metrics.pod_conditions.backlog.set(self._queue.backlog)
 
 
 def _needs_no_condition(pod: Pod, state: PodConditionState) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from webhook.controllers.ledger.namespace_state import ControllerTimings
 from webhook.controllers.ledger.recorder import LedgerRecorder
 from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.controllers.runtime.leadership import Leadership
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.state.ledgers import LedgerStore
 
 

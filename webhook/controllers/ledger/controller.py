@@ -18,12 +18,11 @@ leader saw is not known.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Set
 from typing import Final
 
 from webhook.controllers.ledger.context import NO_FEED, LedgerContext
 from webhook.controllers.ledger.drift import DriftDetector
-from webhook.controllers.ledger.namespace_state import ControllerTimings
 from webhook.controllers.ledger.reconcile_worker import NamespaceReconciler
 from webhook.controllers.ledger.reconciler import RETRY_SECONDS, LedgerReconciler
 from webhook.controllers.ledger.recorder import LedgerRecorder
@@ -31,67 +30,60 @@ from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.controllers.queue.controller import PodQueues, ReleaseOptions
 from webhook.controllers.queue.gate_remover import GateRemover
+from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.controller import Controller
-from webhook.controllers.runtime.events import EventRecorder
-from webhook.controllers.runtime.leadership import Leadership, NotLeadingError, always_leader
+from webhook.controllers.runtime.leadership import Leadership, NotLeadingError
 from webhook.controllers.runtime.periodic import PeriodicThread, stop_all
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.controllers.shared.controller import SharedQuotaController
 from webhook.controllers.shared.participation import Participation
 from webhook.controllers.shared.shared_context import SharedQuotaContext
-from webhook.kube.api import ApiError, ClusterApi
+from webhook.kube.api import ApiError
 from webhook.kube.informer import Change, Informer
 from webhook.kube.kinds import split_key
 from webhook.quota.objects.model import Pod
 from webhook.state.lazy_ledger import LazyLedger
 from webhook.state.ledgers import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaStore
-from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.2
 """Between two looks at the leadership."""
 _STOP_SECONDS: Final = 10.0
+_WORKERS: Final = 4
+"""How many namespaces are reconciled at the same time."""
 
 
 class LedgerController:
     """Count all managed namespaces, and reconcile their ledgers while this process leads.
 
     Args:
-        api: The API server.
-        ledgers: Where ledgers are read and written; handlers in the same process share it.
-        managed: Which namespaces are to be counted, and by which quotas.
-        timings: When to act.
-        leader_epoch: Returns whether this process may write: 0 for no, else a number that is
-            another one in every leadership (`Election.epoch`).
-        events: Where people are told what happened to ledgers.
-        metrics: Where it is counted.
-        ledger_informer: What follows the ledgers, if something does; not started yet. Changes that
-            others make are then noticed at once.
-        shared: Where quotas that namespaces share are read and written.
-        options: How pods are released that wait behind our gate.
+        context: The collaborators of all controllers.
+        ledgers: Store of the ledgers; handlers in the same process share it.
+        managed: The namespaces to count, and their quotas.
+        ledger_informer: Informer of the ledgers, not started yet; with it changes by others are
+            noticed at once.
+        shared: Store of the quotas that namespaces share.
+        options: How gated pods are released.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
+    def __init__(
         self,
-        api: ClusterApi,
+        context: ControllerContext,
         ledgers: LedgerStore,
         managed: ManagedNamespaces,
         *,
-        timings: ControllerTimings | None = None,
-        leader_epoch: Callable[[], int] = always_leader,
-        events: EventRecorder | None = None,
-        metrics: Metrics | None = None,
         ledger_informer: Informer[LazyLedger] | None = None,
         shared: SharedQuotaStore | None = None,
         options: ReleaseOptions | None = None,
     ) -> None:
+        api, timings, metrics = context.api, context.timings, context.metrics
         options = options or ReleaseOptions()
-        self._timings = timings or ControllerTimings()
-        self._leader_epoch = leader_epoch
-        self._leadership = Leadership(leader_epoch, self._on_elected, self._on_epoch_change)
+        self._timings = timings
+        self._leader_epoch = context.leader_epoch
+        self._leadership = Leadership(context.leader_epoch, self._on_elected, self._on_epoch_change)
         self._metrics = metrics
         queue: WorkQueue[str] = WorkQueue(
             ExponentialBackoff(RETRY_SECONDS, self._timings.max_retry_seconds, jitter=0.3),
@@ -108,7 +100,7 @@ class LedgerController:
             may_admit_ungated=options.may_admit_ungated,
         )
         self.pods: Final[Informer[Pod]] = self.usage_cache.pods
-        recorder = LedgerRecorder(events, metrics)
+        recorder = LedgerRecorder(context.events, metrics)
         drift = DriftDetector(
             api, self.usage_cache, self._timings, leadership=self._leadership, recorder=recorder
         )
@@ -133,7 +125,7 @@ class LedgerController:
         self.shared_controller: Final = SharedQuotaController(
             self._shared, ledgers, managed.quotas, managed.namespaces, recorder
         )
-        context = LedgerContext(
+        ledger_context = LedgerContext(
             ledgers=ledgers,
             usage_cache=self.usage_cache,
             leadership=self._leadership,
@@ -141,7 +133,7 @@ class LedgerController:
             recorder=recorder,
             feed=NO_FEED if ledger_informer is None else ledger_informer,
         )
-        reconciler = LedgerReconciler(context, pod_queues, self._shared, drift)
+        reconciler = LedgerReconciler(ledger_context, pod_queues, self._shared, drift)
         self._ledgers = ledgers
         self._namespaces = managed.namespaces.informer
         self._ledger_informer = ledger_informer
@@ -154,8 +146,8 @@ class LedgerController:
         self.workers: Final = Controller(
             "ledger-controller",
             queue,
-            NamespaceReconciler(context, pod_queues, reconciler, drift).reconcile,
-            workers=self._timings.workers,
+            NamespaceReconciler(ledger_context, pod_queues, reconciler, drift).reconcile,
+            workers=_WORKERS,
             poll=self._is_synced,
         )
         self.drift_checks: Final = Controller("ledger-drift", drift.queue, drift.reconcile)
@@ -235,8 +227,7 @@ class LedgerController:
     def _on_epoch_change(self, epoch: int) -> None:
         if epoch:
             _log.info("settling begins", extra={"term": epoch})
-        if self._metrics is not None:
-            self._metrics.controller.leader.set(int(epoch != 0))
+        self._metrics.controller.leader.set(int(epoch != 0))
 
     def _on_elected(self) -> None:
         """Look at everything anew.

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
+from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.controllers.runtime.controller import DONE, RequeueAfter, Result
 from webhook.controllers.runtime.leadership import Leadership
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError, mapping, text
 from webhook.kube.api import PODS, ApiError, ClusterApi, NotFoundError

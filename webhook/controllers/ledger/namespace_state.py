@@ -2,59 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.ledger.recent_binds import RecentBinds
 from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
 from webhook.controllers.queue.gated_pods import next_criteria
-from webhook.kube.informer import InformerTimings
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.ledger.ledger import Account, Ledger
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import CycleResult, QueueCriteria, QueuedPod, QueuePolicy
 from webhook.state.quota_cache import NamespaceQuotaView
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerTimings:
-    """When the ledger controller acts; all times are seconds.
-
-    Attributes:
-        write_interval_seconds: Between two writes of one ledger.
-        fold_seconds: From a bind to the write that turns its reservation into `used`. That frees
-            nothing, so it can wait for the binds behind it.
-        resync_seconds: Between two looks at a ledger where nothing happens.
-        followed_resync_seconds: The same where every change of a ledger is seen by a watch.
-        external_change_seconds: From another client's change of a ledger to the next look.
-        expire_seconds: How long a reservation is watched before it can expire.
-        drift_check_seconds: Between two comparisons of the count with a fresh list of the pods.
-        max_retry_seconds: Between two attempts at a namespace that fails again and again.
-        waits_at_start: Whether namespaces that are opted in when this process begins to lead, and
-            have no ledger, get one only after `expire_seconds`: it may have been lost, and with it
-            what was reserved in it. False where the cluster begins with this process.
-        workers: How many namespaces are reconciled at the same time.
-        clock: The monotonic clock.
-        now: The time of day, for people.
-        informer: Clock and pauses of the informer of pods.
-    """
-
-    write_interval_seconds: float = 0.1
-    fold_seconds: float = 0.5
-    resync_seconds: float = 10.0
-    followed_resync_seconds: float = 120.0
-    external_change_seconds: float = 0.5
-    expire_seconds: float = 45.0
-    drift_check_seconds: float = 600.0
-    max_retry_seconds: float = 30.0
-    waits_at_start: bool = False
-    workers: int = 4
-    clock: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    informer: InformerTimings = field(default_factory=InformerTimings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.controllers.ledger.drift import Drift
-from webhook.controllers.runtime.events import EventRecorder, ObjectReference
+from webhook.controllers.runtime.events import NO_EVENTS, EventSink, ObjectReference
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, PODS, QUOTA_LEDGERS
 from webhook.state.ledgers import LEDGER_NAME
 from webhook.telemetry.metrics import Metrics
@@ -18,45 +18,37 @@ _MAX_UNGUARDED_EVENTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecorder:
-    """Recorder of events and metrics about ledgers; both may be missing."""
+    """Recorder of events and metrics about ledgers."""
 
-    events: EventRecorder | None = None
-    metrics: Metrics | None = None
+    events: EventSink = NO_EVENTS
+    metrics: Metrics = field(default_factory=Metrics)
 
     def reconciled(self, result: str) -> None:
         """Count a look at a ledger."""
-        if self.metrics is not None:
-            self.metrics.controller.settlements.labels(result).inc()
+        self.metrics.controller.settlements.labels(result).inc()
 
     def lagged(self, seconds: float) -> None:
         """Measure how long a change took to get into the ledger."""
-        if self.metrics is not None:
-            self.metrics.controller.lag_seconds.observe(seconds)
+        self.metrics.controller.lag_seconds.observe(seconds)
 
     def repaired(self, reason: str) -> None:
         """Count a ledger that was put right."""
-        if self.metrics is not None:
-            self.metrics.controller.repairs.labels(reason).inc()
+        self.metrics.controller.repairs.labels(reason).inc()
 
     def drift_checked(self, result: str) -> None:
         """Count a comparison of a count with a fresh list."""
-        if self.metrics is not None:
-            self.metrics.controller.recounts.labels(result).inc()
+        self.metrics.controller.recounts.labels(result).inc()
 
     def drifted(self, namespace: str, uid: str, drift: Drift) -> None:
         """Report a count that was wrong."""
-        if self.metrics is not None:
-            self.metrics.controller.drift.labels("missed").inc(len(drift.missed))
-            self.metrics.controller.drift.labels("ghost").inc(len(drift.ghosts))
-            self.metrics.controller.drift.labels("sum").inc(int(drift.is_sum_wrong))
+        self.metrics.controller.drift.labels("missed").inc(len(drift.missed))
+        self.metrics.controller.drift.labels("ghost").inc(len(drift.ghosts))
+        self.metrics.controller.drift.labels("sum").inc(int(drift.is_sum_wrong))
         self.warn(namespace, uid, "CountRepaired", f"a fresh list of the pods differed: {drift}")
 
     def unguarded(self, namespace: str, pods: Sequence[tuple[str, str]]) -> None:
         """Report pods, by name and uid, that got their nodes without a reservation."""
-        if self.metrics is not None:
-            self.metrics.controller.unguarded.inc(len(pods))
-        if self.events is None:
-            return
+        self.metrics.controller.unguarded.inc(len(pods))
         for name, uid in pods[:_MAX_UNGUARDED_EVENTS]:
             message = (
                 f"pod {name} got its node past the quota: nothing was reserved for it; it is"
@@ -69,13 +61,11 @@ class LedgerRecorder:
 
     def warn(self, namespace: str, uid: str, reason: str, message: str) -> None:
         """Report something on the ledger of a namespace."""
-        if self.events is not None:
-            self.events.warning(
-                ObjectReference(QUOTA_LEDGERS, LEDGER_NAME, namespace, uid), reason, message
-            )
+        self.events.warning(
+            ObjectReference(QUOTA_LEDGERS, LEDGER_NAME, namespace, uid), reason, message
+        )
 
     def warn_shared_quota(self, name: str, uid: str, reason: str, message: str) -> None:
         """Report something on a quota that namespaces share."""
-        if self.events is not None:
-            regarding = ObjectReference(CLUSTER_DEFERRED_QUOTAS, name, uid=uid)
-            self.events.warning(regarding, reason, message)
+        regarding = ObjectReference(CLUSTER_DEFERRED_QUOTAS, name, uid=uid)
+        self.events.warning(regarding, reason, message)

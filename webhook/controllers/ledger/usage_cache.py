@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.controllers.ledger.namespace_state import ControllerTimings, NamespaceState
+from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
 from webhook.controllers.ledger.terminating import TerminatingPods
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.controllers.queue.reservation_ttl import expires_at, is_releasable
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.kube.api import PODS, ClusterApi
 from webhook.kube.informer import Change, Informer

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
 from typing import Final
 
 from webhook.controllers.managed_namespaces import ManagedNamespaces
@@ -29,6 +28,7 @@ from webhook.controllers.mask.webhook_registration import (
     RegistrationWatch,
     assume_registered,
 )
+from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.controller import (
     DONE,
     RATE_LIMITED,
@@ -36,8 +36,8 @@ from webhook.controllers.runtime.controller import (
     RequeueAfter,
     Result,
 )
-from webhook.controllers.runtime.events import EventRecorder, ObjectReference
-from webhook.controllers.runtime.leadership import Leadership, always_leader
+from webhook.controllers.runtime.events import ObjectReference
+from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
@@ -47,7 +47,6 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ApiError,
-    ClusterApi,
     ConflictError,
     ForbiddenError,
     NotFoundError,
@@ -74,33 +73,12 @@ from webhook.state.ledgers import LEDGER_NAME
 from webhook.state.namespace_labels import labels_of
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
-from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.25
 """Between two looks at the leadership."""
 _STOP_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class MaskTimings:
-    """When quotas are looked at; all times are seconds.
-
-    Attributes:
-        second_count_seconds: From completing a status to counting again.
-        quota_controller_seconds: How long the quota controller has to complete the status of a
-            quota by itself before this does, where nobody has opted out just now.
-        registration_seconds: Between two looks at whether the guard stands.
-        first_retry_seconds: Pause of a quota after its first failure; it doubles each time.
-        max_retry_seconds: The longest of these pauses.
-    """
-
-    second_count_seconds: float = 2.0
-    quota_controller_seconds: float = 2.0
-    registration_seconds: float = 3.0
-    first_retry_seconds: float = 0.2
-    max_retry_seconds: float = 30.0
 
 
 class MaskRevertedError(Exception):
@@ -119,37 +97,30 @@ class StatusMaskController:
     """Masks and completes the status of quotas, on a thread of its own, while it leads.
 
     Args:
-        api: The API server.
+        context: The collaborators of all controllers.
         managed: The opted-in namespaces and their quotas; the caches are not started yet.
-        registration: Returns whether the guard at the bind stands; the API server is asked.
-        leader_epoch: As for the ledger controller.
-        events: Where it is told that a quota is the platform's again.
-        metrics: Where writes are counted.
-        timings: When to look.
+        registration: Returns the state of the webhook's registration; may ask the API server.
     """
 
     def __init__(
         self,
-        api: ClusterApi,
+        context: ControllerContext,
         managed: ManagedNamespaces,
         *,
         registration: Callable[[], RegistrationState] = assume_registered,
-        leader_epoch: Callable[[], int] = always_leader,
-        events: EventRecorder | None = None,
-        metrics: Metrics | None = None,
-        timings: MaskTimings | None = None,
     ) -> None:
-        self._api = api
+        self._api = context.api
         self._managed = managed
         self._quotas = managed.quotas.informer
         self._namespaces = managed.namespaces.informer
-        self._leadership = Leadership(leader_epoch, self.requeue_all)
-        self._events = events
-        self._metrics = metrics
-        self._timings = timings or MaskTimings()
-        self._registration = RegistrationWatch(registration, self._timings.registration_seconds)
+        self._leadership = Leadership(context.leader_epoch, self.requeue_all)
+        self._events = context.events
+        self._metrics = context.metrics
+        self._timings = timings = context.timings
+        self._registration = RegistrationWatch(registration, timings.registration_seconds)
         self._queue: WorkQueue[str] = WorkQueue(
-            ExponentialBackoff(self._timings.first_retry_seconds, self._timings.max_retry_seconds)
+            ExponentialBackoff(timings.mask_first_retry_seconds, timings.mask_max_retry_seconds),
+            clock=timings.clock,
         )
         self._ever_managed: set[str] = set()
         """Namespaces that this process has seen opted in."""
@@ -221,8 +192,7 @@ class StatusMaskController:
         except MaskRevertedError as err:
             self._count("undone")
             _log.error("quota status taken back", extra={"quota": key, "error": str(err)})
-            if self._events is not None:
-                self._events.warning(err.regarding, "NotEnforced", str(err))
+            self._events.warning(err.regarding, "NotEnforced", str(err))
         except ConflictError:
             self._count("conflict")
         except (ApiError, InvalidFieldError) as err:
@@ -297,12 +267,11 @@ class StatusMaskController:
         if quota.key not in self._half_restored and not self._queue.failures(quota.key):
             self._count("unguarded")
             _log.warning("quota not guarded", extra={"quota": quota.key, "why": reason})
-            if self._events is not None:
-                self._events.warning(
-                    ObjectReference(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid),
-                    "NotGuarded",
-                    f"nothing of this quota is deferred: {reason}",
-                )
+            self._events.warning(
+                ObjectReference(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid),
+                "NotGuarded",
+                f"nothing of this quota is deferred: {reason}",
+            )
         return self._restore(quota)
 
     def _was_deferred(self, quota: ResourceQuota) -> bool:
@@ -339,13 +308,12 @@ class StatusMaskController:
             del self._half_restored[quota.key]
             return DONE
         self._half_restored[quota.key] = hidden
-        if self._events is not None:
-            self._events.normal(
-                ObjectReference(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid),
-                "EnforcedAtCreation",
-                "this quota is not deferred any more; the API server checks all of it again",
-            )
-        return RequeueAfter(self._timings.second_count_seconds)
+        self._events.normal(
+            ObjectReference(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid),
+            "EnforcedAtCreation",
+            "this quota is not deferred any more; the API server checks all of it again",
+        )
+        return RequeueAfter(self._timings.mask_second_count_seconds)
 
     def _pods(self, namespace: str) -> Iterable[Pod]:
         for page in list_pages(self._api, PODS, ListOptions(namespace), newest=0):
@@ -363,5 +331,4 @@ class StatusMaskController:
         return written
 
     def _count(self, result: str) -> None:
-        if self._metrics is not None:
-            self._metrics.controller.masks.labels(result).inc()
+        self._metrics.controller.masks.labels(result).inc()

@@ -98,7 +98,7 @@ class PodQueues:
         gates: GateRemover,
         *,
         clock: Callable[[], float],
-        metrics: Metrics | None = None,
+        metrics: Metrics,
     ) -> None:
         self._options = options
         self._gates = gates
@@ -206,8 +206,6 @@ class PodQueues:
         return max(0, min(free, MAX_PENDING_RELEASES - on_their_way))
 
     def _count(self, namespace: str, cycle: CycleResult) -> None:
-        if self._metrics is None:
-            return
         self._metrics.queue.pods.inc(sum(one.is_gated for one in cycle.released))
         states = Counter(pending.reason.value for pending in cycle.pending.values())
         states[_RESERVED] = len(cycle.releasable)
@@ -215,9 +213,8 @@ class PodQueues:
         self._export_metrics()
 
     def _export_metrics(self) -> None:
-        if self._metrics is not None:
-            total: Counter[str] = Counter()
-            for states in list(self._counts_by_namespace.values()):
-                total.update(states)
-            for state in (*PendingReason, _RESERVED):
-                self._metrics.queue.waiting.labels(str(state)).set(total[str(state)])
+        total: Counter[str] = Counter()
+        for states in list(self._counts_by_namespace.values()):
+            total.update(states)
+        for state in (*PendingReason, _RESERVED):
+            self._metrics.queue.waiting.labels(str(state)).set(total[str(state)])

@@ -106,7 +106,7 @@ class GateRemover:
         workers: int,
         clock: Callable[[], float],
         requeue_after: Callable[[str, float], None],
-        metrics: Metrics | None = None,
+        metrics: Metrics,
     ) -> None:
         self._api = api
         self._clock = clock
@@ -189,10 +189,9 @@ class GateRemover:
             pause = self._record(removal, result, gone_at)
             if not gone_at:
                 self._requeue_after(removal.pod.namespace, pause)
-        if self._metrics is not None:
-            self._metrics.queue.gates.labels(result).inc()
-            if result == "removed":
-                self._metrics.queue.seconds.observe(self._clock() - removal.since)
+        self._metrics.queue.gates.labels(result).inc()
+        if result == "removed":
+            self._metrics.queue.seconds.observe(self._clock() - removal.since)
         return True
 
     def _work(self) -> float:

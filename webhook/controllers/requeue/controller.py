@@ -26,11 +26,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from webhook.controllers.requeue.requeue_client import (
-    REQUEUED_ANNOTATION,
-    RequeueClient,
-    RequeueLimits,
-)
+from webhook.controllers.requeue.requeue_client import REQUEUED_ANNOTATION, RequeueClient
 from webhook.controllers.requeue.requeue_snapshot import (
     OPTED_OUT,
     RequeueOptions,
@@ -38,9 +34,9 @@ from webhook.controllers.requeue.requeue_snapshot import (
     take_snapshot,
 )
 from webhook.controllers.requeue.unschedulable import UnschedulablePods
-from webhook.controllers.runtime.leadership import always_leader
+from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.periodic import PeriodicThread
-from webhook.kube.api import ApiError, ClusterApi
+from webhook.kube.api import ApiError
 from webhook.kube.informer import Change
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.objects.model import Pod
@@ -54,7 +50,7 @@ from webhook.quota.queue.queued_pods import (
 from webhook.quota.queue.requeue import fitting_pods
 from webhook.state.well_known import SCHEDULING_GATE
 
-__all__ = ["REQUEUED_ANNOTATION", "RequeueLimits", "RequeueOptions", "Requeuer"]
+__all__ = ["REQUEUED_ANNOTATION", "RequeueOptions", "Requeuer"]
 
 _log = logging.getLogger(__name__)
 
@@ -73,31 +69,32 @@ class Requeuer:
     """Requeue pods on a thread. `on_pod` and `on_queue` may be called from other threads.
 
     Args:
-        api: The API server.
-        pods: Gives the cache of pods, whose changes `on_pod` has to be told.
-        options: What decides who is requeued.
-        leader_epoch: Returns whether this process may write, see `LedgerController`.
-        limits: How much is done.
+        context: The collaborators of all controllers.
+        pods: Returns the cache of pods, whose changes go to `on_pod`.
+        options: What decides which pods are requeued.
     """
 
     def __init__(
         self,
-        api: ClusterApi,
+        context: ControllerContext,
         pods: Callable[[], NamespacePodLister],
         options: RequeueOptions,
-        *,
-        leader_epoch: Callable[[], int] = always_leader,
-        limits: RequeueLimits | None = None,
     ) -> None:
         self._pods = pods
         self._options = options
-        self._leader_epoch = leader_epoch
-        self._limits = limits or RequeueLimits()
+        self._leader_epoch = context.leader_epoch
+        self._timings = context.timings
         self._lock = threading.Lock()
         self._namespaces: dict[str, UnschedulablePods] = {}
         self._pending: dict[str, Mapping[str, PendingStatus]] = {}
         self._epoch = 0
-        self._client = RequeueClient(api, self._limits, self._lock, self._may_write)
+        self._client = RequeueClient(
+            context.api,
+            context.timings,
+            per_second=options.per_second,
+            lock=self._lock,
+            may_write=self._may_write,
+        )
         self._thread = PeriodicThread("waking", self.run_pass, retry_seconds=_IDLE_SECONDS)
 
     @property
@@ -115,7 +112,7 @@ class Requeuer:
 
     def on_pod(self, change: Change[Pod]) -> None:
         """Note a change of a pod."""
-        namespace, now = change.key.partition("/")[0], self._limits.clock()
+        namespace, now = change.key.partition("/")[0], self._timings.clock()
         with self._lock:
             pods = self._namespaces.get(namespace)
             if change.new is None:
@@ -139,12 +136,12 @@ class Requeuer:
 
     def run_pass(self) -> float:
         """Requeue whom there is room for now; return after how many seconds to come again."""
-        names = self._due_namespaces(self._limits.clock())
+        names = self._due_namespaces(self._timings.clock())
         for name in names:
             if self._client.is_exhausted:
                 break
             self._requeue_safely(name)
-        return self._limits.poll_seconds if names else _IDLE_SECONDS
+        return self._timings.requeue_poll_seconds if names else _IDLE_SECONDS
 
     # -- on the thread -------------------------------------------------------------------------
 
@@ -169,12 +166,12 @@ class Requeuer:
     def _requeue_safely(self, namespace: str) -> None:
         """Look at a namespace; one in which something fails rests."""
         try:
-            self._requeue_namespace(namespace, self._limits.clock())
+            self._requeue_namespace(namespace, self._timings.clock())
         except Exception as err:  # noqa: BLE001 - others have their turn, whatever it was
             with self._lock:
                 pods = self._namespaces.get(namespace)
                 if pods is not None:
-                    pods.back_off(self._limits.clock())
+                    pods.back_off(self._timings.clock())
             _log.warning(
                 "waking pods failed",
                 extra={"namespace": namespace, "error": str(err)},
@@ -285,7 +282,7 @@ class Requeuer:
             snapshot.criteria.rules,
             promised=[entry.claim for entry in promised if entry.claim is not None],
             holders=self._blocking(namespace, snapshot.criteria),
-            room=max(0, self._limits.max_in_flight - len(promised)),
+            room=max(0, self._options.max_in_flight - len(promised)),
         )
 
     def _blocking(self, namespace: str, criteria: QueueCriteria) -> dict[str, SortKey]:

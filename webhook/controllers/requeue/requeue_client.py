@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from webhook.controllers.requeue.unschedulable import (
@@ -20,6 +17,7 @@ from webhook.controllers.requeue.unschedulable import (
     UnschedulablePods,
 )
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.kube.api import PODS, ApiError, ClusterApi, ConflictError, NotFoundError
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import QueuedPod
@@ -37,50 +35,32 @@ _TRANSIENT: Final = frozenset({408, 429})
 """Codes below 500 that say nothing of the very pod."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequeueLimits:
-    """How much is done; all times are seconds.
-
-    Attributes:
-        per_second: How many requests are sent, reads and writes.
-        max_in_flight: How many pods of a namespace may be requeued and not heard of.
-        retry_seconds: From one touch of a pod to the next; longer than a scheduler lets a pod
-            pause, which is 10.
-        poll_seconds: Between two looks at what has changed.
-        clock: The monotonic clock.
-        now: The time of day.
-    """
-
-    per_second: float = 100.0
-    max_in_flight: int = 200
-    retry_seconds: float = 15.0
-    poll_seconds: float = 0.1
-    clock: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-
-
 class RequeueClient:
     """Client that requeues pods within a rate limit.
 
     Args:
         api: The API server.
-        limits: How much is done.
-        lock: Held while what is known of pods is changed.
+        timings: Clocks and pauses.
+        per_second: How many requests are sent per second, reads and writes.
+        lock: Held while the state of pods is changed.
         may_write: Returns whether this process still may.
     """
 
     def __init__(
         self,
         api: ClusterApi,
-        limits: RequeueLimits,
+        timings: ControllerTimings,
+        *,
+        per_second: float,
         lock: threading.Lock,
         may_write: Callable[[], bool],
     ) -> None:
         self._api = api
-        self._limits = limits
+        self._timings = timings
+        self._backoff = ExponentialBackoff(timings.requeue_interval_seconds, _MAX_RETRY_SECONDS)
         self._lock = lock
         self._may_write = may_write
-        self._bucket = TokenBucket(lambda: limits.per_second, limits.clock)
+        self._bucket = TokenBucket(lambda: per_second, timings.clock)
         self.last_served = ""
         """The namespace that was served last."""
 
@@ -108,7 +88,7 @@ class RequeueClient:
             yield
         except ApiError as err:
             with self._lock:
-                pods.back_off_pod(pod.uid, self._limits.clock())
+                pods.back_off_pod(pod.uid, self._timings.clock())
             if err.code >= _SERVER_ERRORS or err.code in _TRANSIENT:
                 raise
             key = f"{pod.namespace}/{pod.name}"
@@ -144,7 +124,7 @@ class RequeueClient:
         pod = queued.pod
         if not self._may_write():
             return 0
-        moment = self._limits.now().isoformat(timespec="microseconds")
+        moment = self._timings.now().isoformat(timespec="microseconds")
         mark = {"uid": pod.uid, "annotations": {REQUEUED_ANNOTATION: moment}}
         try:
             written = self._api.patch(
@@ -157,9 +137,7 @@ class RequeueClient:
         with self._lock:
             before = pods.requeued.get(pod.uid)
             times = 1 if before is None else before.times + 1
-            pause = ExponentialBackoff(self._limits.retry_seconds, _MAX_RETRY_SECONDS).seconds(
-                times
-            )
+            pause = self._backoff.seconds(times)
             if pod.uid not in pods.pods:
                 pause = BIND_LAG_SECONDS  # it has its node already
             until = now + pause

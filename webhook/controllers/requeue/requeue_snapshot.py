@@ -32,19 +32,17 @@ from webhook.state.shared_quotas import SharedQuotaLookup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequeueOptions:
-    """What decides who is requeued.
-
-    Attributes:
-        is_enabled: Returns whether schedulers are told of quotas at all.
-        ledgers: What is known of ledgers.
-        managed: The opted-in namespaces and their quotas.
-        policy: Queueing policy.
-    """
+    """What decides which pods are requeued, and how many."""
 
     is_enabled: Callable[[], bool]
+    """Returns whether schedulers use the extender at all."""
     ledgers: LedgerStore
     managed: ManagedNamespaces
     policy: Callable[[], QueuePolicy]
+    per_second: float = 100.0
+    """How many requests are sent per second, reads and writes."""
+    max_in_flight: int = 200
+    """How many pods of a namespace may be requeued and not bound or rejected again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,12 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.controllers.runtime.rate_limit import TokenBucket
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.kube.api import EVENTS, ApiError, ClusterApi, ConflictError, Kind, NotFoundError
 from webhook.kube.errors import is_namespace_terminating
 from webhook.kube.metadata import time_text
@@ -32,6 +31,7 @@ _log = logging.getLogger(__name__)
 
 EventLevel = Literal["Normal", "Warning"]
 
+_COMPONENT: Final = "deferred-quota"
 _MAX_MESSAGE_CHARACTERS: Final = 1000
 _MAX_SERIES: Final = 4096
 _IDLE_SECONDS: Final = 10.0
@@ -68,25 +68,37 @@ class ObjectReference:
 
 @dataclass(frozen=True, slots=True)
 class EventLimits:
-    """How much is written; all times are seconds.
-
-    Attributes:
-        max_queued: Most events that wait to be written; further ones are dropped.
-        per_second: How many are written per second in the long run.
-        burst: How many are written at once before that counts.
-        repeat_seconds: Between two writes of the same event.
-        expire_seconds: What was not said for so long begins a new event.
-        clock: The monotonic clock.
-        now: The time of day.
-    """
+    """How many events are written."""
 
     max_queued: int = 1000
+    """Further events that wait to be written are dropped."""
     per_second: float = 5.0
+    """In the long run."""
     burst: int = 50
-    repeat_seconds: float = 30.0
-    expire_seconds: float = 600.0
-    clock: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    """At once, after a rest."""
+
+
+class EventSink(Protocol):
+    """Recorder of events on objects."""
+
+    def normal(self, regarding: ObjectReference, reason: str, message: str) -> None:
+        """Report something that is as it should be."""
+
+    def warning(self, regarding: ObjectReference, reason: str, message: str) -> None:
+        """Report something that a person may want to look at."""
+
+
+class NoEvents:
+    """Recorder that drops all events."""
+
+    def normal(self, regarding: ObjectReference, reason: str, message: str) -> None:
+        """Drop an event."""
+
+    def warning(self, regarding: ObjectReference, reason: str, message: str) -> None:
+        """Drop an event."""
+
+
+NO_EVENTS: Final = NoEvents()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,32 +138,32 @@ class EventRecorder:
 
     Args:
         api: The API server.
-        component: Who says so.
-        instance: Which process of it, for people.
-        limits: How much is written.
-        metrics: Where written and dropped events are counted.
+        instance: Name of the process, for people.
+        limits: How many events are written.
+        timings: Clocks and pauses.
+        metrics: Counters of written and dropped events.
     """
 
     def __init__(
         self,
         api: ClusterApi,
         *,
-        component: str = "deferred-quota",
         instance: str = "",
         limits: EventLimits | None = None,
+        timings: ControllerTimings | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self._api = api
-        self._component = component
-        self._instance = instance or component
+        self._instance = instance or _COMPONENT
         self._limits = limits or EventLimits()
-        self._metrics = metrics
+        self._timings = timings or ControllerTimings()
+        self._metrics = metrics or Metrics()
         self._condition = threading.Condition()
         self._series: OrderedDict[_EventKey, _Series] = OrderedDict()
         self._queue: deque[_Series] = deque()
         self._repeats: deque[_Series] = deque()
         self._writes = TokenBucket(
-            lambda: self._limits.per_second, self._limits.clock, burst=self._limits.burst
+            lambda: self._limits.per_second, self._timings.clock, burst=self._limits.burst
         )
         self._is_stopping = False
         self._thread = PeriodicThread(
@@ -191,10 +203,10 @@ class EventRecorder:
         key = _EventKey(
             regarding.kind, regarding.namespace, regarding.name, regarding.uid, level, reason, text
         )
-        now, clock = time_text(self._limits.now()), self._limits.clock()
+        now, clock = time_text(self._timings.now()), self._timings.clock()
         with self._condition:
             series = self._series.get(key)
-            if series is None or clock - series.last_seen > self._limits.expire_seconds:
+            if series is None or clock - series.last_seen > self._timings.event_expire_seconds:
                 self._enqueue_new(_Series(regarding, key, now, now, clock))
                 return
             self._series.move_to_end(key)
@@ -272,14 +284,14 @@ class EventRecorder:
         if self._queue:
             return self._writes.delay()
         if self._repeats:
-            due = self._repeats[0].not_before - self._limits.clock()
+            due = self._repeats[0].not_before - self._timings.clock()
             return max(self._writes.delay(), due)
         return math.inf
 
     def _write(self, series: _Series) -> None:
         with self._condition:
             count, last = series.count, series.last
-            series.not_before = self._limits.clock() + self._limits.repeat_seconds
+            series.not_before = self._timings.clock() + self._timings.event_repeat_seconds
         if series.event and self._has_bumped(series, count, last):
             self._count("repeated")
         else:
@@ -310,13 +322,12 @@ class EventRecorder:
                 "count": count,
                 "firstTimestamp": series.first,
                 "lastTimestamp": last,
-                "source": {"component": self._component},
-                "reportingComponent": self._component,
+                "source": {"component": _COMPONENT},
+                "reportingComponent": _COMPONENT,
                 "reportingInstance": self._instance,
             },
         )
         return name
 
     def _count(self, result: str) -> None:
-        if self._metrics is not None:
-            self._metrics.controller.events.labels(result).inc()
+        self._metrics.controller.events.labels(result).inc()

@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Set
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from webhook.controllers.runtime.leadership import always_leader
+from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.controllers.shadow.shadow_namespace import ShadowNamespace
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, ApiError, ClusterApi, Object
+from webhook.kube.api import NAMESPACES, ApiError, Object
 from webhook.kube.informer import Change, Informer
-from webhook.kube.informer_types import InformerTimings, ListOptions
+from webhook.kube.informer_types import ListOptions
 from webhook.kube.metadata import utc_now
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.shadow.record import Findings
@@ -33,7 +31,6 @@ from webhook.state.object_decoders import decode_namespace
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shadow_store import ShadowRecordStore, ShadowWriter
 from webhook.state.well_known import MODE_LABEL, SHADOW_MODE
-from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
@@ -41,75 +38,46 @@ _WATCHED: Final = ListOptions(label_selector=f"{MODE_LABEL}={SHADOW_MODE}")
 _STOP_SECONDS: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ShadowTimings:
-    """When records are written; all times are seconds.
-
-    Attributes:
-        write_interval_seconds: Between two writes of one record, while something changes.
-        first_pause_seconds: The same once nothing does any more; it doubles each time.
-        max_pause_seconds: The most that becomes of it.
-        retry_seconds: After a write that failed.
-        poll_seconds: Between two looks.
-        clock: The monotonic clock.
-        informer: Clock and pauses of the informer of namespaces.
-    """
-
-    write_interval_seconds: float = 1.0
-    first_pause_seconds: float = 5.0
-    max_pause_seconds: float = 60.0
-    retry_seconds: float = 5.0
-    poll_seconds: float = 0.25
-    clock: Callable[[], float] = time.monotonic
-    informer: InformerTimings = field(default_factory=InformerTimings)
-
-
 class ShadowController:
     """Counts the namespaces in shadow mode, and writes their records while it leads.
 
     Args:
-        api: The API server.
+        context: The collaborators of all controllers.
         pods: All pods; not started yet.
         quotas: The cached quotas; not started yet.
         name: The name of this process, unlike that of any other.
         exempt: Returns which namespaces are never touched.
-        leader_epoch: As for the ledger controller.
-        metrics: Where it is counted.
-        timings: When to write.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of one process, wired in one place
+    def __init__(
         self,
-        api: ClusterApi,
+        context: ControllerContext,
         pods: Informer[Pod],
         quotas: QuotaCache,
         *,
         name: str,
         exempt: Callable[[], Set[str]] = frozenset,
-        leader_epoch: Callable[[], int] = always_leader,
-        metrics: Metrics | None = None,
-        timings: ShadowTimings | None = None,
     ) -> None:
         self._pods = pods
         self._quotas = quotas
         self._exempt = exempt
-        self._leader_epoch = leader_epoch
-        self._metrics = metrics
-        self._timings = timings or ShadowTimings()
-        self._store = ShadowRecordStore(api)
+        self._leader_epoch = context.leader_epoch
+        self._metrics = context.metrics
+        self._timings = context.timings
+        self._store = ShadowRecordStore(context.api)
         self._writer = ShadowWriter(self._store, name, begins=True)
         self._lock = threading.Lock()
         self._namespaces: dict[str, ShadowNamespace] = {}
         self._due: dict[str, float] = {}
         """When a namespace may be written next."""
         self._idle_backoff = ExponentialBackoff(
-            self._timings.first_pause_seconds, self._timings.max_pause_seconds
+            self._timings.shadow_first_idle_seconds, self._timings.shadow_max_idle_seconds
         )
         self._idle_writes: dict[str, int] = {}
         """How often in a row a namespace was written although nothing had changed there."""
         self._is_leading = False
         self.informer: Final = Informer(
-            api,
+            context.api,
             NAMESPACES,
             transform=_name_of,
             options=_WATCHED,
@@ -121,7 +89,7 @@ class ShadowController:
         self._thread = PeriodicThread(
             "shadow",
             self.reconcile,
-            retry_seconds=self._timings.poll_seconds,
+            retry_seconds=self._timings.shadow_poll_seconds,
             pauses_first=True,
             on_stop=partial(self.reconcile, is_last=True),
         )
@@ -152,9 +120,8 @@ class ShadowController:
             elif change.new is not None:
                 happened = shadowed.put(change.new, counts_events=self._is_leading)
             self._advance(shadowed)
-        if self._metrics is not None:
-            for event in happened:
-                self._metrics.shadow.pods.labels(event).inc()
+        for event in happened:
+            self._metrics.shadow.pods.labels(event).inc()
 
     def _on_quota(self, change: Change[ResourceQuota]) -> None:
         namespace = change.key.partition("/")[0]
@@ -185,7 +152,7 @@ class ShadowController:
             self._check_leadership()
             self._sync_namespaces()
             self._write_due(is_last=is_last)
-        return self._timings.poll_seconds
+        return self._timings.shadow_poll_seconds
 
     def _check_leadership(self) -> None:
         leads = bool(self._leader_epoch())
@@ -241,7 +208,6 @@ class ShadowController:
                     self._advance(shadowed)
                     shadowed.clear()
                 continue
-            timing = self._timings
             if shadowed.is_changed:
                 self._idle_writes[namespace] = 0
             idle_writes = self._idle_writes.get(namespace, 0)
@@ -249,11 +215,11 @@ class ShadowController:
             if now < due and not is_last:
                 continue
             self._idle_writes[namespace] = idle_writes + 1
-            pause = timing.write_interval_seconds
+            pause = self._timings.shadow_write_interval_seconds
             try:
                 self._write(namespace)
             except ApiError as err:
-                pause = timing.retry_seconds
+                pause = self._timings.shadow_retry_seconds
                 self._idle_writes[namespace] = 0
                 _log.warning(
                     "shadow record not written", extra={"namespace": namespace, "error": str(err)}

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.controllers.ledger.namespace_state import ControllerTimings
 from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.controllers.runtime.leadership import Leadership
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.shared.completeness import Completeness
 from webhook.controllers.shared.participation import Participation
 from webhook.quota.shared.cluster_quotas import ledger_name
