@@ -329,6 +329,16 @@ def test_a_bad_configuration_is_refused_before_anything_is_written(line: str, me
     assert twin.written == []
 
 
+def test_an_installed_configuration_that_cannot_be_read_is_named_with_what_helps() -> None:
+    twin = Twin()
+    run(twin)
+    config = dict(twin.api.get(CONFIG_MAPS, "deferred-quota-config", namespace=SYSTEM))
+    twin.api.update(CONFIG_MAPS, {**config, "data": {"config.yaml": "nonsense: [1"}})
+    with pytest.raises(InstallError, match=r"^ConfigMap .*give another one with --config FILE$"):
+        run(twin)
+    run(twin, configuration=OTHER)
+
+
 @pytest.mark.parametrize(
     ("minor", "is_old"), [("29", True), ("9", True), ("30", False), ("36+", False)]
 )

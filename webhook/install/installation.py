@@ -140,7 +140,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
         )
     kept = _NO_CONFIGURATION if installed is None else installed
     configuration = kept if wish.configuration is None else wish.configuration
-    settings = _read(configuration)
+    settings = _read(configuration, wish)
     for line in endpoint_changes(
         api,
         wish.url,
@@ -248,11 +248,15 @@ def _installed_configuration(api: ClusterApi, namespace: str) -> str | None:
     return string_map(installed.get("data"), "data").get(CONFIG_KEY)
 
 
-def _read(text: str) -> Configuration:
+def _read(text: str, wish: InstallOptions) -> Configuration:
+    """Judge the configuration that is given, or the one that is installed and would stay."""
+    is_given = wish.configuration is not None
+    source = "configuration" if is_given else f"ConfigMap {wish.namespace}/{CONFIG_MAP}"
     try:
-        return load_configuration(text, "configuration", check=_judge)
+        return load_configuration(text, source, check=_judge)
     except ConfigurationError as err:
-        raise InstallError(str(err)) from err
+        remedy = "" if is_given else "; it is installed: give another one with --config FILE"
+        raise InstallError(f"{err}{remedy}") from err
 
 
 def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> Rendered:
@@ -294,7 +298,7 @@ def _narrowed_masks(
     if wish.dry_run:
         return []
     try:
-        before = wanted if wish.url or installed is None else _read(installed)
+        before = wanted if wish.url or installed is None else _read(installed, wish)
     except InstallError:
         before = Configuration()  # what runs could not read it either: the least may be hidden
     masks = _render(wish, "policy", wanted).masks

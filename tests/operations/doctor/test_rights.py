@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.operations.healthy import examined, healthy, ids, serious, the
+from tests.operations.healthy import examined, healthy, ids, remove, serious, the
 from tests.operations.scenes import NAMESPACE, Object, load
+from webhook.kube.kinds import Kind
+from webhook.operations.findings import Subject
+from webhook.operations.names import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
+from webhook.state.well_known import DEFAULT_NAMESPACE
 
 RBAC = "rbac.authorization.k8s.io/v1"
 
@@ -52,6 +56,24 @@ RULES = {
     "another group": (a_rule("create", "bindings", "servicecatalog.k8s.io"), []),
     "everything in the core": (a_rule("*", "*", ""), ["rights.bind", "rights.quota-status"]),
 }
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (CLUSTER_ROLES, "deferred-quota-webhook"),
+        (CLUSTER_ROLE_BINDINGS, "deferred-quota-controller"),
+        (ROLES, "deferred-quota-controller"),
+        (ROLE_BINDINGS, "deferred-quota-webhook"),
+    ],
+    ids=["role", "binding", "namespaced role", "namespaced binding"],
+)
+def test_a_right_of_ours_that_is_gone_is_found(kind: Kind, name: str) -> None:
+    cluster = healthy()
+    namespace = DEFAULT_NAMESPACE if kind.namespaced else ""
+    remove(cluster, kind, name, namespace=namespace)
+    found = the(examined(cluster), "rights.missing")
+    assert (found.severity, found.subject) == ("error", Subject(kind.kind, name, namespace))
 
 
 @pytest.mark.parametrize(("rule", "expected"), RULES.values(), ids=RULES)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from webhook.admission.review import Denied
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
-from webhook.kube.api import ApiError
+from webhook.kube.api import ApiError, ForbiddenError
 from webhook.quota.amounts.go_format import quoted
 from webhook.quota.amounts.resources import render
 from webhook.quota.charging.deferral import QuotaScopeError
@@ -49,7 +49,9 @@ def try_again(message: str) -> Denied:
 
 
 def api_unavailable(err: ApiError) -> Denied:
-    """Deny for now, because the API server was asked and did not answer."""
+    """Deny for now, because the API server was asked and gave no answer to decide by."""
+    if isinstance(err, ForbiddenError):
+        return try_again(f"the webhook lacks a right, see deferred-quota doctor: {err.message}")
     return try_again(f"the API server does not answer: {err.message}")
 
 

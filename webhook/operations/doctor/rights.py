@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import Kind, Object
+from webhook.kube.api import VALIDATING_WEBHOOKS, Kind, Object
 from webhook.operations.doctor.check_context import CheckContext, unreadable
-from webhook.operations.findings import Finding, Severity, subject_of
+from webhook.operations.doctor.namespace_selectors import APPLY
+from webhook.operations.findings import Finding, Severity, Subject, error, subject_of
 from webhook.operations.names import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
+from webhook.state.well_known import REGISTRATION
 
 _PLATFORM_NAMESPACE: Final = "kube-system"
 _LEDGERS: Final = "deferredquota.io"
@@ -124,6 +127,12 @@ class _Rule:
         )
 
 
+_WITHOUT_RIGHTS: Final[Mapping[str, str]] = {
+    "deferred-quota-webhook": "the webhook may not read what it decides by, and admits no bind",
+    "deferred-quota-controller": "the controller may not count, and no pod leaves the queue",
+}
+"""Name of the roles and bindings of a service account → what follows where one is missing."""
+
 _Roles = Mapping[tuple[str, str, str], tuple[_Rule, ...]]
 """(kind, namespace, name) → its rules."""
 
@@ -134,6 +143,7 @@ def rights(scene: CheckContext) -> Iterator[Finding]:
     The platform's own subjects (`system:...`, kube-system) and this product's are left out. So is
     what counts only in a namespace that is not looked at.
     """
+    yield from _own_rights(scene)
     odd: list[Finding] = []
     roles = {**_roles(scene, CLUSTER_ROLES, odd), **_roles(scene, ROLES, odd)}
     holders: dict[str, dict[str, None]] = {power.id: {} for power in (*_POWERS, _EVERYTHING)}
@@ -151,6 +161,22 @@ def rights(scene: CheckContext) -> Iterator[Finding]:
         found = tuple(sorted(holders[power.id]))
         if found:
             yield Finding(power.id, power.severity, None, _sum(found, power), power.remedy, found)
+
+
+def _own_rights(scene: CheckContext) -> Iterator[Finding]:
+    """Find roles and bindings of our own service accounts that are not there."""
+    system = scene.settings.system_namespace
+    if scene.settings.is_offline or scene.find(VALIDATING_WEBHOOKS, REGISTRATION) is None:
+        return  # a snapshot may have left them out; that nothing is installed is said already
+    for kind in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS):
+        namespace = system if kind.namespaced else ""
+        there = {
+            (one.namespace, one.name) for one in map(partial(subject_of, kind), scene.objects(kind))
+        }
+        for name, loss in _WITHOUT_RIGHTS.items():
+            if (namespace, name) not in there:
+                subject = Subject(kind.kind, name, namespace)
+                yield error("rights.missing", subject, f"does not exist: {loss}", APPLY)
 
 
 def _counts(scene: CheckContext, namespace: str) -> bool:
