@@ -88,6 +88,8 @@ class FieldReader:
         value = self._raw.get(name)
         if value is None:
             return ()
+        if type(value) is list and all(type(item) is str for item in value):
+            return tuple(value)
         path = self.path(name)
         items = enumerate(fields.sequence(value, path))
         return tuple([fields.text(item, f"{path}[{index}]") for index, item in items])

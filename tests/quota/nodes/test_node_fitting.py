@@ -210,3 +210,10 @@ def test_names_what_is_neither_judged_nor_scored() -> None:
     verdicts = judge_nodes(wanted, NodeView([node()], ()))
     assert verdicts.unknown == ("resourceclaims",)
     assert verdicts.unscored == ("PodTopologySpread", "DynamicResources")
+
+
+def test_a_resource_that_no_node_has_may_stand_for_devices() -> None:
+    wanted = pod(requests={"example.com/gpu": "1"})
+    nodes = [node("n1"), node("n2", allocatable={"example.com/gpu": "0"})]
+    assert judge_nodes(wanted, NodeView(nodes[:1], ())).unknown == ("deviceclasses",)
+    assert not judge_nodes(wanted, NodeView(nodes, ())).unknown

@@ -1,5 +1,8 @@
 """The score of nodes that have a pod's images already.
 
+On how many nodes an image is, the scheduler counts when it looks at a node that has changed, so
+its count can be older than the one here.
+
 Source: kubernetes v1.36, pkg/scheduler/framework/plugins/imagelocality/image_locality.go.
 """
 

@@ -21,6 +21,7 @@ from webhook.quota.nodes.requested import (
     Amounts,
     as_quantity,
 )
+from webhook.quota.objects.names import is_extended_resource
 
 _SCORED: Final = (CPU, MEMORY)
 _ORDER: Final = {PODS: 0, CPU: 1, MEMORY: 2, EPHEMERAL_STORAGE: 3}
@@ -42,10 +43,19 @@ class Shortage:
         return self.requested + self.used - self.allocatable
 
 
-def filter_resources(pod: PendingPod, _: NodeView) -> NodeCheck:
-    """Refuse nodes without room for one more pod, or for what it requests."""
+def filter_resources(pod: PendingPod, view: NodeView) -> NodeCheck:
+    """Refuse nodes without room for one more pod, or for what it requests.
+
+    An extended resource that no node has may stand for devices of a DeviceClass, which are
+    allocated in another way.
+    """
     wanted = pod.amounts
-    return NodeCheck(lambda node: tuple(map(_reason, short_resources(wanted, node))))
+    offered = {name for node in view.infos for name in node.allocatable}
+    is_extended = any(map(is_extended_resource, wanted.keys() - offered))
+    return NodeCheck(
+        lambda node: tuple(map(_reason, short_resources(wanted, node))),
+        unknown="deviceclasses" if is_extended else "",
+    )
 
 
 def short_resources(wanted: Amounts, node: NodeInfo) -> list[str]:
