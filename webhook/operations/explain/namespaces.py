@@ -45,19 +45,14 @@ from webhook.state.well_known import (
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A namespace as it was read.
-
-    Attributes:
-        facts: What explanations are made of.
-        quotas: Its quotas as the API server's own check sees them.
-        pods: Its pods as they are stored.
-        nodes: The nodes of the cluster; None where they are not known.
-    """
+    """A namespace as it was read."""
 
     facts: NamespaceFacts
     quotas: tuple[ResourceQuota, ...] = ()
+    """As the API server's own check sees them."""
     pods: tuple[Object, ...] = ()
     nodes: tuple[Object, ...] | None = None
+    """The nodes of the cluster; None where they are not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,6 @@ from webhook.state.well_known import LEADER_LEASE
 _UP: Final = Part(Health.UP)
 _NO_LEASE: Final = Part(Health.UNKNOWN, "the snapshot has no Lease of the controller")
 _NEVER_LED: Final = Part(Health.DOWN, "no controller has ever led")
-_FRESH_TERMS: Final = 2
-"""A Lease that was renewed within so many of its terms needs no second look."""
 _NOT_CALLED: Final = 'failed calling webhook "'
 _OURS: Final = ".deferredquota.io"
 
@@ -68,7 +66,7 @@ def _is_fresh(held: Holding, moment: datetime | None) -> bool:
         return False
     if renewed is None or moment is None:
         return moment is None
-    return abs(moment - renewed) <= timedelta(seconds=_FRESH_TERMS * held.seconds)
+    return abs(moment - renewed) <= timedelta(seconds=held.seconds)
 
 
 def _is_renewed(session: Session, before: Holding) -> bool:
