@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
+from webhook.quota.amounts.resources import render
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.explaining.consumers import consumers
 from webhook.quota.explaining.facts import Health, NamespaceFacts, PodFacts
@@ -22,6 +23,8 @@ from webhook.quota.explaining.quota_causes import (
 from webhook.quota.explaining.values import (
     Action,
     CauseKind,
+    Consumer,
+    ConsumerState,
     Explanation,
     PendingCause,
     Unblock,
@@ -173,13 +176,22 @@ def _with_evidence(
     if not explained.causes:
         actions = (Unblock(Action.WAIT, "wait: nothing has to change"),)
         text = sentence(f"Pod {subject.pod.key}", (), _going_on(subject, there, state))
+    takers = () if state is None else consumers(there, _wanted(explained.causes, state))
     return replace(
         explained,
         text=text,
-        unblock=actions,
-        consumers=() if state is None else consumers(there, _wanted(explained.causes, state)),
+        unblock=(*actions, *_lost(takers)),
+        consumers=takers,
         notes=tuple(_notes(subject, there, state)),
     )
+
+
+def _lost(takers: Iterable[Consumer]) -> Iterator[Unblock]:
+    """Yield that pods may be deleted that hold quota on nodes that are gone."""
+    for one in takers:
+        if one.state is ConsumerState.NODE_GONE:
+            text = f"delete pod {one.pod}, whose node is gone: {render(one.amounts)}"
+            yield Unblock(Action.DELETE_POD, text)
 
 
 def _going_on(subject: PodFacts, there: NamespaceFacts, state: QueueState | None) -> str:
