@@ -47,17 +47,17 @@ class Deadline:
     """Seconds, as `time.monotonic()` counts them."""
 
     def remaining(self) -> float:
-        """Give the seconds that are left, 0 when there are none."""
+        """Return the seconds that are left, 0 when there are none."""
         return max(0.0, self.at - time.monotonic())
 
     @property
     def expired(self) -> bool:
-        """Say whether the time is over."""
+        """Return whether the time is over."""
         return time.monotonic() >= self.at
 
 
 def deadline_of(query: str, *, received: float) -> Deadline:
-    """Give the deadline of a review that arrived at `received` with this query in its URL."""
+    """Return the deadline of a review that arrived at `received` with this query in its URL."""
     seconds = timeout_seconds(query if len(query) <= MAX_QUERY_CHARACTERS else "")
     margin = min(MAX_MARGIN_SECONDS, seconds * MARGIN_SHARE)
     return Deadline(received + seconds - margin)

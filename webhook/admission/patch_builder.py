@@ -153,7 +153,7 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=_number)
 
 
 def _descend(obj: Mapping[str, object], path: tuple[str, ...]) -> tuple[int, object]:
-    """Give how many steps of `path` lead to something, and what is there."""
+    """Return how many steps of `path` lead to something, and what is there."""
     here: object = obj
     for depth, token in enumerate(path):
         child = _require_map(here, path[:depth]).get(token)

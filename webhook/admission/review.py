@@ -136,12 +136,12 @@ class AdmissionRequest:
 
     @property
     def key(self) -> str:
-        """Give "namespace/name"."""
+        """Return "namespace/name"."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def path(self) -> str:
-        """Give "resource" or "resource/subresource"."""
+        """Return "resource" or "resource/subresource"."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 

@@ -55,7 +55,7 @@ def _drop(_: str) -> None:
 def live_cluster(
     kubeconfig: Path | None, context: str | None, *, on_warning: Callable[[str], None] = _drop
 ) -> Iterator[ClusterApi]:
-    """Give a client of the cluster until the block is left.
+    """Yield a client of the cluster.
 
     Args:
         kubeconfig: How to reach the cluster, if that is said.
@@ -82,7 +82,7 @@ def live_cluster(
 
 @contextmanager
 def snapshot_cluster(paths: Sequence[Path]) -> Iterator[ClusterApi]:
-    """Give a fake cluster with what some files hold, and nothing besides.
+    """Yield a fake cluster that holds what some files do.
 
     Raises:
         InputError: A file cannot be read; the text has file, document and field.

@@ -162,7 +162,7 @@ def _style(text: str) -> str | None:
 
 
 def _is_ambiguous(text: str) -> bool:
-    """Say whether a plain scalar could be read as anything but this string."""
+    """Return whether a plain scalar could be read as anything but this string."""
     try:
         meant = plain_value(text)
     except ValueError:

@@ -146,7 +146,7 @@ def _settings(configuration: ConfigurationFile | None) -> Configuration:
 
 @contextmanager
 def _certificates(directory: Path | None) -> Iterator[CertificateDirectory]:
-    """Give the directory of certificates; without one, make one that goes when the block ends."""
+    """Return the directory of certificates; without one, make one that goes when the block ends."""
     if directory is not None:
         yield CertificateDirectory(directory)
         return

@@ -126,7 +126,7 @@ def _require_printable(resources: ResourceList, field: str) -> None:
 
 
 def _notes(charges: Sequence[Charge], others: Sequence[str], nodes: int) -> Iterator[str]:
-    """Say what the figures leave out; `others` are the kinds that make no pods."""
+    """Return what the figures leave out; `others` are the kinds that make no pods."""
     if "LimitRange" in others:
         yield "LimitRange objects are not applied; the API server would add their defaults"
     if any(charge.needs_overhead for charge in charges):

@@ -25,7 +25,7 @@ def endpoint_changes(
     manifests: Path,
     dry_run: bool,
 ) -> Iterator[str]:
-    """Say what an installation changes about where the webhook is; nothing if it stays there.
+    """Return what an installation changes about where the webhook is; nothing if it stays there.
 
     Args:
         api: The cluster as it is before.
@@ -79,7 +79,7 @@ def trusted_now(api: ClusterApi, url: str) -> bytes:
 
 
 def _asked_now(api: ClusterApi) -> str | None:
-    """Say where the API server asks now; empty is the Service, None nowhere."""
+    """Return where the API server asks now; empty is the Service, None nowhere."""
     try:
         return asked_at(api.get(VALIDATING_WEBHOOKS, REGISTRATION))
     except NotFoundError:

@@ -122,7 +122,7 @@ class Probe:
 
 @contextmanager
 def probing(api: ApplyApi, client: Mapping[str, object], namespaces: Namespaces) -> Iterator[Probe]:
-    """Give a probe of a place, and take its registration away in the end.
+    """Yield a probe of a place, and remove its registration in the end.
 
     Args:
         client: A `clientConfig` with the webhook's path for changes.

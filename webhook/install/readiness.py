@@ -88,7 +88,7 @@ def _configuration_of(obj: Object) -> object:
 
 
 def _former_pods(api: ClusterApi, deployment: Object) -> str:
-    """Say which pods still run with another configuration; nothing when none do."""
+    """Return which pods still run with another configuration; nothing when none do."""
     spec = mapping(deployment.get("spec"), "spec")
     wanted = _configuration_of(mapping(spec.get("template"), "spec.template"))
     names = [
@@ -202,7 +202,7 @@ def _is_ending(found: Object | None) -> bool:
 
 
 def _keeping(found: Object) -> str:
-    """Say what keeps an object that is deleted: a namespace and a definition tell it."""
+    """Return what keeps an object that is deleted: a namespace and a definition tell it."""
     told = [
         message
         for name, (status, message) in conditions_of(found).items()

@@ -194,7 +194,7 @@ def _component(obj: Object) -> object:
 
 
 def _direct(configuration: Manifest, url: str, ca_pem: bytes) -> None:
-    """Say in every entry where the webhook is and what to trust there."""
+    """Write into every entry where the webhook is and what to trust there."""
     for entry in entries_of(configuration):
         client = dict(mapping(entry.get("clientConfig"), "clientConfig"))
         if url:

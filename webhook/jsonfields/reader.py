@@ -51,7 +51,7 @@ class FieldReader:
         return fields.child(self._where(), name)
 
     def has(self, name: str) -> bool:
-        """Say whether the field is there and not null."""
+        """Return whether the field is there and not null."""
         return self._raw.get(name) is not None
 
     def text(self, name: str) -> str:

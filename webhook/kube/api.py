@@ -363,7 +363,7 @@ class ClusterApi(Protocol):
         """
 
     def bind(self, binding: Object, *, namespace: str = "", dry_run: bool = False) -> None:
-        """Give the pod that the Binding names its node, through `pods/binding`.
+        """Return the pod that the Binding names its node, through `pods/binding`.
 
         Labels and annotations of the Binding land on the pod in the same write.
 

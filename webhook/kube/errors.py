@@ -134,7 +134,7 @@ class ConflictError(ApiError):
 
     @classmethod
     def of(cls, kind: Kind, name: str, detail: str, *, subresource: str = "") -> Self:
-        """Say why the object as it is now cannot be changed, in the API server's words."""
+        """Return why the object as it is now cannot be changed, in the API server's words."""
         suffix = f"/{subresource}" if subresource else ""
         return cls(
             f'Operation cannot be fulfilled on {kind.resource}{suffix} "{name}": {detail}',
@@ -193,7 +193,7 @@ class InvalidError(ApiError):
 
     @classmethod
     def of(cls, kind: Kind, name: str, causes: Sequence[FieldCause]) -> Self:
-        """Say which fields are wrong, in the API server's words."""
+        """Return which fields are wrong, in the API server's words."""
         texts = [f"{cause.field}: {cause.message}" for cause in causes]
         listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
         return cls(
@@ -222,7 +222,7 @@ class InternalError(ApiError):
 
     @classmethod
     def of(cls, detail: str) -> Self:
-        """Say what failed, in the API server's words."""
+        """Return what failed, in the API server's words."""
         return cls(f"Internal error occurred: {detail}", details={"causes": [{"message": detail}]})
 
 

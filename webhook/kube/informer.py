@@ -129,7 +129,7 @@ class Informer(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        """Tell whether a whole list has been taken in since the start."""
+        """Return whether a whole list has been taken in since the start."""
         return self._synced
 
     @property
@@ -139,7 +139,7 @@ class Informer(Generic[T]):
 
     @property
     def is_following(self) -> bool:
-        """Tell whether a watch stands, so that changes are shown as they happen."""
+        """Return whether a watch stands, so that changes are shown as they happen."""
         return self._stream is not None
 
     @property

@@ -30,7 +30,7 @@ class Term:
     negated: bool = False
 
     def accepts(self, value: str | None) -> bool:
-        """Tell whether a value, None for none, meets the requirement."""
+        """Return whether a value, None for none, meets the requirement."""
         found = value is not None if self.values is None else value in self.values
         return found is not self.negated
 
@@ -44,11 +44,11 @@ class Selector:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether everything is selected."""
+        """Return whether everything is selected."""
         return not self.labels and not self.fields
 
     def matches(self, labels: Mapping[str, str], field: Callable[[str], str]) -> bool:
-        """Tell whether an object is selected; `field` reads one of its selectable fields."""
+        """Return whether an object is selected; `field` reads one of its selectable fields."""
         return all(term.accepts(labels.get(term.key)) for term in self.labels) and all(
             term.accepts(field(term.key)) for term in self.fields
         )

@@ -138,7 +138,7 @@ def joining(
     there: Inhabitants,
     deferred_of: Callable[[Iterable[ResourceQuota]], NamespaceQuotas],
 ) -> Iterator[Finding]:
-    """Say which shared quotas will take a namespace in, and whether it fits.
+    """Return which shared quotas will take a namespace in, and whether it fits.
 
     Args:
         selecting: Those that select it.

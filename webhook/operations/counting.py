@@ -59,7 +59,7 @@ def taken_at_bind(
 
 
 def scope_fault(quota: ResourceQuota) -> str:
-    """Say why the scopes of a quota cannot be evaluated; empty if they can."""
+    """Return why the scopes of a quota cannot be evaluated; empty if they can."""
     try:
         matches(quota, _ANY_POD)
     except ScopeError as err:

@@ -30,7 +30,7 @@ _OWN: Final = f"{NAME_LABEL}=deferred-quota,{COMPONENT_LABEL}=namespace"
 
 
 def asked_at(registration: Object) -> str | None:
-    """Say where the API server asks by a webhook configuration.
+    """Return where the API server asks by a webhook configuration.
 
     Returns:
         `https://HOST:PORT` of a webhook outside of the cluster, empty for a Service, None where the
@@ -100,7 +100,7 @@ def pods_of(api: ClusterApi, deployment: Object) -> Sequence[Object]:
 
 
 def troubles_of(api: ClusterApi, deployment: Object) -> list[str]:
-    """Say what keeps the pods of a Deployment, as far as they show it.
+    """Return what keeps the pods of a Deployment, as far as they show it.
 
     Raises:
         ApiError: Its pods cannot be listed.

@@ -152,7 +152,7 @@ def opt_out(
 
 
 def preview(api: ClusterApi, namespace: str) -> OptedOut:
-    """Say what `opt_out` would do now; writes nothing.
+    """Return what `opt_out` would do now; writes nothing.
 
     Raises:
         ApiError: The API server does not answer.

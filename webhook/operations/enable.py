@@ -79,7 +79,7 @@ def plan_for(
     must_specify: bool,
     company: Company | None = None,
 ) -> Plan:
-    """Say what opting a namespace in changes; writes nothing.
+    """Return what opting a namespace in changes; writes nothing.
 
     Args:
         settings: How to judge.
@@ -197,7 +197,7 @@ def wait_until_complete(
 
 
 def still_missing(api: ClusterApi, settings: Settings, namespace: str) -> tuple[str, ...]:
-    """Say what keeps the quotas of an opted-in namespace from being deferred; nothing if all are.
+    """Return what keeps the quotas of an opted-in namespace from being deferred; nothing if all are.
 
     Raises:
         ApiError: The API server does not answer, or refuses.

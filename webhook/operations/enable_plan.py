@@ -72,7 +72,7 @@ class Plan:
 
 
 def quota_plans(there: Inhabitants, deferred: NamespaceQuotas) -> tuple[QuotaPlan, ...]:
-    """Say of each quota what will be deferred. One that cannot be evaluated defers nothing here."""
+    """Return what will be deferred of each quota. One that cannot be evaluated defers nothing here."""
     chosen = {each.name: each for each in deferred.quotas}
     return tuple(_quota_plan(quota, chosen.get(quota.name), there) for quota in there.quotas)
 
@@ -101,7 +101,7 @@ def objections(
     *,
     must_specify: bool,
 ) -> Iterator[Finding]:
-    """Say what speaks against opting in, in the namespace itself.
+    """Return what speaks against opting in, in the namespace itself.
 
     Args:
         there: What it holds.

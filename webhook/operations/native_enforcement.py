@@ -1,4 +1,4 @@
-"""Give a namespace back to the API server's own quota check."""
+"""Hand a namespace back to the API server's own quota check."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def watching_plan(
     must_specify: bool,
     company: Company | None = None,
 ) -> Plan:
-    """Say what would change if the namespace deferred; what speaks against that is only told.
+    """Return what would change if the namespace deferred; what speaks against that is only told.
 
     Raises:
         ApiError: The API server does not answer, or the namespace may not be read.
@@ -84,7 +84,7 @@ def watching_plan(
 
 
 def still_unwatched(api: ClusterApi, settings: Settings, namespace: str) -> tuple[str, ...]:
-    """Say what keeps a namespace in shadow mode from being watched; nothing if it is.
+    """Return what keeps a namespace in shadow mode from being watched; nothing if it is.
 
     Raises:
         ApiError: The API server does not answer, or refuses.

@@ -51,7 +51,7 @@ class Batch:
         return [pending for pending in self.claims if pending not in self._outcomes]
 
     def settle(self, claims: Iterable[PendingClaim], outcome: Outcome) -> None:
-        """Give claims their outcome; one that a claim has already stands."""
+        """Return claims their outcome; one that a claim has already stands."""
         for pending in claims:
             self._outcomes.setdefault(pending, outcome)
 

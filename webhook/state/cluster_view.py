@@ -74,7 +74,7 @@ class CachedView:
         )
 
     def is_opted_in(self, namespace: str) -> bool:
-        """Say whether the namespace defers its quotas."""
+        """Return whether the namespace defers its quotas."""
         return self._namespaces.is_opted_in(namespace)
 
     def labels(self, namespace: str) -> Mapping[str, str] | None:

@@ -129,7 +129,7 @@ class _Namespace:
         fits: Callable[[ResourceList, ResourceList], bool],
         is_ahead: Callable[[Pod], bool],
     ) -> bool:
-        """Say whether nobody is kept waiting by a pod that passes: there is room for them too.
+        """Return whether nobody is kept waiting by a pod that passes: there is room for them too.
 
         Those that it would not stand behind need none.
         """
@@ -251,7 +251,7 @@ class InFlightPods:
 
 
 def _is_held_by_us(pod: Pod) -> bool:
-    """Say whether nothing but our gate holds a pod."""
+    """Return whether nothing but our gate holds a pod."""
     return is_queued(pod, SCHEDULING_GATE) and len(pod.scheduling_gates) == 1
 
 

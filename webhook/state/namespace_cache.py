@@ -35,7 +35,7 @@ class NamespaceCache:
         self.informer.add_handler(self._note_change)
 
     def is_opted_in(self, namespace: str) -> bool:
-        """Say whether a namespace defers its quotas.
+        """Return whether a namespace defers its quotas.
 
         Raises:
             ApiError: The namespace is not in the cache and the API server does not answer.

@@ -30,7 +30,7 @@ def labels_of(namespace: Object, name: str) -> dict[str, str]:
 
 
 def is_deferred(namespace: Object) -> bool:
-    """Say whether a Namespace object asks to defer its quotas.
+    """Return whether a Namespace object asks to defer its quotas.
 
     Raises:
         InvalidFieldError: Its labels cannot be read.

@@ -70,7 +70,7 @@ class QuotaLister:
 
 
 def unreadable_quota(name: str, err: Exception) -> str:
-    """Say why nothing can be decided in a namespace with this quota."""
+    """Return why nothing can be decided in a namespace with this quota."""
     return f"quota {name} cannot be read: {err}"
 
 

@@ -221,7 +221,7 @@ class Reserver:
         return batch.outcome(own)
 
     def _decide(self, namespace: str, batch: Batch) -> None:
-        """Give every claim of the batch its outcome, as far as attempts and time go.
+        """Return every claim of the batch its outcome, as far as attempts and time go.
 
         The first attempt is made by the cached version, which most often is the newest: then a
         bind costs one write and no read. An outdated one is found out by the write's conflict,
@@ -369,7 +369,7 @@ def _settle_final(
     decision: Decision,
     written: LedgerVersion | None,
 ) -> None:
-    """Give the claims their outcome whose verdict is final; `written` is None if nothing was.
+    """Return the claims their outcome whose verdict is final; `written` is None if nothing was.
 
     What is not written admits nothing, and denies nothing that rests on an admission; those
     claims are decided again. The other denials rest on what was read, and stand (law 8).

@@ -278,7 +278,7 @@ class CreationTracker:
         self._wait_for_late(attempt, (REFUSED, fate.value), workload)
 
     def _exists(self, attempt: Attempt) -> bool:
-        """Say whether the pod is there; one that waits would have been seen.
+        """Return whether the pod is there; one that waits would have been seen.
 
         Raises:
             ApiError: The API server had to be asked and does not answer.

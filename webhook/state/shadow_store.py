@@ -233,7 +233,7 @@ def _status_of(stored: Object) -> Mapping[str, object]:
 
 
 def _is_guarding(status: Mapping[str, object]) -> bool:
-    """Say whether some quota is counted, so that requests are admitted and refused by it."""
+    """Return whether some quota is counted, so that requests are admitted and refused by it."""
     return bool(status.get("quotas"))
 
 

@@ -82,7 +82,7 @@ class SharedQuotaCache:
         self._on_specs.append(handler)
 
     def staleness_errors(self, stale_seconds: float) -> tuple[str, ...]:
-        """Say why it is not known which there are, though the cache may have some.
+        """Return why it is not known which there are, though the cache may have some.
 
         One that has not heard of the API server for so long is compared with a list that is asked
         for now: whoever finds them different decides nothing.

@@ -65,7 +65,7 @@ def unavailable(namespace: str, ledger: Ledger, lookups: SharedLookups) -> dict[
 def blocking_reason(
     claim: Claim, ledger: Ledger, unavailable_quotas: Mapping[str, Undecided]
 ) -> Undecided | None:
-    """Say why a claim cannot be decided because of a shared quota that it concerns."""
+    """Return why a claim cannot be decided because of a shared quota that it concerns."""
     if not unavailable_quotas:
         return None
     before = ledger.reservations.get(claim.uid)

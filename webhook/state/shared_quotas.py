@@ -121,7 +121,7 @@ class SharedQuotaStore:
         return self._known.get(name)
 
     def is_contended(self, name: str) -> bool:
-        """Tell whether others write it all the time: what is known is then rarely the newest."""
+        """Return whether others write it all the time: what is known is then rarely the newest."""
         return self._contended.get(name, 0.0) > time.monotonic()
 
     def fetch(self, name: str) -> SharedQuotaVersion | None:

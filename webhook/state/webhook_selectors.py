@@ -46,7 +46,7 @@ class WebhookSelector:
         return not self.terms
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Say whether labels match."""
+        """Return whether labels match."""
         return all(term.accepts(labels.get(term.key)) for term in self.terms)
 
 

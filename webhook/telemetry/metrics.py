@@ -55,7 +55,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 def bounded(value: str, known: Collection[str]) -> str:
-    """Give `value` if it is one of `known`, and `other` otherwise."""
+    """Return `value` if it is one of `known`, and `other` otherwise."""
     return value if value in known else OTHER
 
 

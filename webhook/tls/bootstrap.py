@@ -37,27 +37,27 @@ class CertificateDirectory:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Give the paths of all files."""
+        """Return the paths of all files."""
         return self.ca_certificate, self.ca_key, self.certificate, self.key
 
     @property
     def ca_certificate(self) -> Path:
-        """Give the path of what clients trust."""
+        """Return the path of what clients trust."""
         return self.path / "ca.crt"
 
     @property
     def ca_key(self) -> Path:
-        """Give the path of the key that signs."""
+        """Return the path of the key that signs."""
         return self.path / "ca.key"
 
     @property
     def certificate(self) -> Path:
-        """Give the path of what the server shows."""
+        """Return the path of what the server shows."""
         return self.path / "tls.crt"
 
     @property
     def key(self) -> Path:
-        """Give the path of the server's key."""
+        """Return the path of the server's key."""
         return self.path / "tls.key"
 
 
@@ -79,7 +79,7 @@ class CertificateSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Give all names that it has to cover."""
+        """Return all names that it has to cover."""
         return (*self.dns_names, *self.ip_addresses)
 
 
@@ -134,7 +134,7 @@ def bootstrap(
 def serving_problems(
     directory: CertificateDirectory, names: Sequence[str] = (), *, now: datetime
 ) -> tuple[str, ...]:
-    """Say why the directory's pair cannot be served, or not be trusted through its CA."""
+    """Return why the directory's pair cannot be served, or not be trusted through its CA."""
     problems = pair_problems(directory.certificate, directory.key, now=now, names=names)
     try:
         ca = read_chain(directory.ca_certificate)[0]
@@ -148,7 +148,7 @@ def serving_problems(
 
 
 def _usable_ca(directory: CertificateDirectory, now: datetime) -> Issued | None:
-    """Give the CA of the directory if it can sign; None if there is none that can."""
+    """Return the CA of the directory if it can sign; None if there is none that can."""
     if pair_problems(directory.ca_certificate, directory.ca_key, now=now, serving=False):
         return None
     return Issued(directory.ca_certificate.read_bytes(), directory.ca_key.read_bytes())

@@ -67,12 +67,12 @@ class CertificateFiles:
             self._names = tuple(sorted(names))
 
     def file_problems(self) -> tuple[str, ...]:
-        """Say why the files as they are now cannot be served; load them if they can."""
+        """Return why the files as they are now cannot be served; load them if they can."""
         with self._lock:
             return self._load(self._stamp())
 
     def context(self) -> ssl.SSLContext:
-        """Give the context for a new connection: of the newest files that could be used.
+        """Return the context for a new connection: of the newest files that could be used.
 
         Raises:
             CertificateFileError: No pair was ever usable.
@@ -86,7 +86,7 @@ class CertificateFiles:
         return self._context
 
     def serving_problems(self) -> tuple[str, ...]:
-        """Say why clients refuse the certificate that is in use now, if they do."""
+        """Return why clients refuse the certificate that is in use now, if they do."""
         if self._context is None:
             return (f"{self.certificate}: was never usable",)
         if self._clock() >= self._not_after:

@@ -111,7 +111,7 @@ def issue_serving(
 
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:
-    """Give the names under which a Service is called; the API server uses the third."""
+    """Return the names under which a Service is called; the API server uses the third."""
     return (
         service,
         f"{service}.{namespace}",
@@ -151,7 +151,7 @@ def _name(common_name: str) -> x509.Name:
 
 
 def _common_name(names: Sequence[str]) -> str:
-    """Give the first name that fits; the common name is for people, clients read the SAN."""
+    """Return the first name that fits; the common name is for people, clients read the SAN."""
     fitting = [name for name in names if len(name) <= _COMMON_NAME_CHARACTERS]
     return fitting[0] if fitting else "deferred-quota"
 

@@ -87,7 +87,7 @@ def pair_problems(
     names: Sequence[str] = (),
     serving: bool = True,
 ) -> tuple[str, ...]:
-    """Say why a pair cannot be served to an API server; each text begins with the file.
+    """Return why a pair cannot be served to an API server; each text begins with the file.
 
     Args:
         certificate: PEM file, the server's own certificate first.
@@ -115,7 +115,7 @@ def pair_problems(
 
 
 def covers(certificate: x509.Certificate, name: str) -> bool:
-    """Say whether a client that calls `name` accepts the certificate."""
+    """Return whether a client that calls `name` accepts the certificate."""
     try:
         accepted = {str(ipaddress.ip_address(name))}
     except ValueError:
@@ -132,7 +132,7 @@ def _read(path: Path) -> bytes:
 
 
 def _read_public_key(path: Path) -> bytes:
-    """Give the public half of a private key file, as DER."""
+    """Return the public half of a private key file, as DER."""
     data = _read(path)
     try:
         key = serialization.load_pem_private_key(data, password=None)
@@ -144,7 +144,7 @@ def _read_public_key(path: Path) -> bytes:
 
 
 def validity_problems(certificate: x509.Certificate, now: datetime) -> list[str]:
-    """Say whether a certificate is outside its time."""
+    """Return whether a certificate is outside its time."""
     if now >= certificate.not_valid_after_utc:
         return [f"ended at {certificate.not_valid_after_utc.isoformat()}"]
     if now < certificate.not_valid_before_utc:
@@ -161,7 +161,7 @@ def _chain_problems(chain: Sequence[x509.Certificate]) -> list[str]:
 
 
 def is_issued_by(child: x509.Certificate, parent: x509.Certificate) -> bool:
-    """Say whether `parent` has signed `child`."""
+    """Return whether `parent` has signed `child`."""
     try:
         child.verify_directly_issued_by(parent)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):

@@ -102,14 +102,14 @@ def bind_request(pod: PodIdentity) -> AdmissionRequest:
 
 
 def failure_message(answer: AdmissionResponse) -> str:
-    """Say why no node is left for the pod; empty when all are."""
+    """Return why no node is left for the pod; empty when all are."""
     if isinstance(answer, Allowed) or answer.code not in _FINAL_CODES:
         return ""
     return _cut(_reason(answer))
 
 
 def may_evict(answer: AdmissionResponse) -> bool:
-    """Say whether pods may be evicted for the pod.
+    """Return whether pods may be evicted for the pod.
 
     Not for one that cannot be bound any more either, because it has a node or is being deleted.
     """

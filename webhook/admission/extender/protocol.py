@@ -199,7 +199,7 @@ def _name(node: _Object, path: str) -> str:
 
 
 def _identified(node: str, victims: _Victims) -> Mapping[str, object]:
-    """Give MetaVictims for Victims: an answer has uids only, in whatever form it was asked for."""
+    """Return MetaVictims for Victims: an answer has uids only, in whatever form it was asked for."""
     uids = [pod.metadata.uid if pod.metadata else "" for pod in victims.pods or ()]
     for index, uid in enumerate(uids):
         if not uid:

@@ -136,7 +136,7 @@ def _charge(
 
 
 def _is_bindable(lookup: PodLookup, binding: _Binding) -> bool:
-    """Say whether the cached pod is one that can be bound, and the one that is meant."""
+    """Return whether the cached pod is one that can be bound, and the one that is meant."""
     pod = lookup.pod
     return (
         pod is not None

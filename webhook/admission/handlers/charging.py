@@ -104,7 +104,7 @@ def allow_uncharged(
 
 
 def _unseen_quotas(context: HandlerContext, namespace: str) -> tuple[str, ...]:
-    """Say why a namespace may have deferred quotas after all."""
+    """Return why a namespace may have deferred quotas after all."""
     quotas = context.view.live_quotas(namespace)
     names = ", ".join(each.name for each in quotas.deferred.quotas)
     unseen = (f"quota not seen here yet: {names}",) if names else ()

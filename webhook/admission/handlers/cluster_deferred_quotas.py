@@ -73,7 +73,7 @@ def update(
 
 
 def _with_hint(error: FieldError, keys: Set[str]) -> FieldError:
-    """Say which deferred resource may have been meant where a limit is of something else."""
+    """Return which deferred resource may have been meant where a limit is of something else."""
     key = error.field.removeprefix(_LIMIT_OF).removesuffix("]")
     if _LIMIT_OF + key + "]" != error.field or key in keys or is_standard_quota_name(key):
         return error

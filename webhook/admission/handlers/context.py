@@ -21,7 +21,7 @@ class ClusterView(Protocol):
     """What the handlers know of the cluster."""
 
     def is_opted_in(self, namespace: str) -> bool:
-        """Say whether the namespace defers its quotas."""
+        """Return whether the namespace defers its quotas."""
 
     def labels(self, namespace: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace that has opted in, as last seen; None if never."""
@@ -70,7 +70,7 @@ class Ledgers(Protocol):
     def verify_uncharged(
         self, namespace: str, observed: frozenset[QuotaRevision]
     ) -> Undecided | None:
-        """Say why nothing may pass uncharged, if the ledger as it is now says so."""
+        """Return why nothing may pass uncharged, if the ledger as it is now says so."""
 
 
 @dataclass(frozen=True, slots=True)

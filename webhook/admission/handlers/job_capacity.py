@@ -106,7 +106,7 @@ class CapacityCheck:
 def unreadable_quota(
     context: HandlerContext, request: AdmissionRequest, check: CapacityCheck
 ) -> str:
-    """Say why a question that needs an answer has none now; empty when it has one."""
+    """Return why a question that needs an answer has none now; empty when it has one."""
     unreadable = context.view.quotas(request.namespace).errors
     return unreadable[0] if unreadable and check.requires_quotas else ""
 
@@ -209,7 +209,7 @@ def _queueing_warnings(
     shares: Iterable[Share],
     view: NamespaceQuotaView,
 ) -> tuple[str, ...]:
-    """Say which pods have to wait, because others use the quotas now."""
+    """Return which pods have to wait, because others use the quotas now."""
     known = context.view.ledger(request.namespace)
     if known is None or known.ledger is None:
         return ()

@@ -171,7 +171,7 @@ def _event_of(
     *,
     is_resized: bool,
 ) -> JobEvent | None:
-    """Say why the pods of a Job are compared with quotas; None where they need not be."""
+    """Return why the pods of a Job are compared with quotas; None where they need not be."""
     was_suspended, is_suspended = _is_suspended(request.old_object), _is_suspended(request.object)
     if is_suspended:
         return JobEvent.RESIZED if is_resized else None

@@ -43,7 +43,7 @@ _MAX_FIELDS: Final = 5
 def may_modify(
     request: AdmissionRequest, configuration: Configuration, own_users: Set[str]
 ) -> bool:
-    """Say whether a request is our own, or of somebody who may break the glass."""
+    """Return whether a request is our own, or of somebody who may break the glass."""
     if request.username in own_users or request.username in configuration.trusted_users:
         return True
     return not configuration.break_glass_groups.isdisjoint(request.groups)
@@ -70,7 +70,7 @@ def present(pod: Pod) -> list[str]:
 
 
 def is_gated(pod: Pod) -> bool:
-    """Say whether a pod has our gate."""
+    """Return whether a pod has our gate."""
     return SCHEDULING_GATE in pod.scheduling_gates
 
 

@@ -74,7 +74,7 @@ def create(
 def evaluate(
     context: HandlerContext, request: AdmissionRequest, pod: Pod, quotas: NamespaceQuotaView
 ) -> Allowed | Denied:
-    """Say what there is to say of a new pod without a node, which is what needs no usage.
+    """Return what there is to say of a new pod without a node, which is what needs no usage.
 
     Raises:
         ApiError: The API server had to be asked for quotas and does not answer.
@@ -93,7 +93,7 @@ def evaluate(
 def denied_by_policy(
     context: HandlerContext, request: AdmissionRequest, pod: Pod, quotas: NamespaceQuotaView
 ) -> Denied | None:
-    """Say how a new pod is refused whatever is used; None if it is not.
+    """Return how a new pod is refused whatever is used; None if it is not.
 
     Raises:
         ApiError: The API server had to be asked for quotas and does not answer.
@@ -249,7 +249,7 @@ def _is_name_taken(context: HandlerContext, pod: Pod) -> bool:
 
 
 def _is_enforced(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> bool:
-    """Say whether a new pod may be refused; one that runs already may not, and is mirrored only.
+    """Return whether a new pod may be refused; one that runs already may not, and is mirrored only.
 
     A kubelet mirrors pods; others can write the annotation too.
     """

@@ -83,7 +83,7 @@ class ConcurrencyLimiter:
 
     @property
     def inside(self) -> int:
-        """Give how many requests are being answered or wait for a thread."""
+        """Return how many requests are being answered or wait for a thread."""
         return self._inside
 
     def enter(self, remaining: float) -> bool:

@@ -75,7 +75,7 @@ class Connection:
             self.sock.do_handshake()
 
     def pending(self) -> bool:
-        """Say whether decrypted bytes wait inside the TLS layer, where no poller sees them."""
+        """Return whether decrypted bytes wait inside the TLS layer, where no poller sees them."""
         return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
 
@@ -99,7 +99,7 @@ class ResponseBuffer:
         return len(data)
 
     def getvalue(self) -> bytes:
-        """Give all that was written."""
+        """Return all that was written."""
         return b"".join(self._parts)
 
     def shutdown(self, _how: int) -> NoReturn:

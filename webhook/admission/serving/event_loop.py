@@ -165,7 +165,7 @@ class ConnectionLoop:
                 self._drop(connection, _EXPIRED[connection.state])
 
     def drain(self) -> None:
-        """Give connections that wait for a request a last moment to send it."""
+        """Grant idle connections a last moment in which to send a request."""
         end = time.monotonic() + LINGER_SECONDS
         for connection in self.connections:
             if connection.state in {State.HANDSHAKE, State.IDLE}:
@@ -312,7 +312,7 @@ class ConnectionLoop:
         return self._held_bytes
 
     def _submit(self, connection: Connection) -> None:
-        """Give a complete request to a thread, unless it would wait there for too long."""
+        """Hand a complete request to a thread, unless it would wait there for too long."""
         now = time.monotonic()
         connection.request = connection.buffer.take()
         connection.received = now
@@ -421,6 +421,6 @@ def _eviction_rank(connection: Connection) -> tuple[bool, float]:
 
 
 def _query(head: bytes) -> str:
-    """Give the query of the URL in the first line of a request."""
+    """Return the query of the URL in the first line of a request."""
     target = head[: head.find(b"\r\n")].partition(b"?")[2]
     return target.partition(b" ")[0].decode("latin-1")

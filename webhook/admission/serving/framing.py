@@ -65,7 +65,7 @@ class RequestBuffer:
         return self.progress()
 
     def progress(self) -> Progress:
-        """Say how far the request at the front is."""
+        """Return how far the request at the front is."""
         if self._head == 0:
             refused = self._find_head()
             if refused is not None:
@@ -75,7 +75,7 @@ class RequestBuffer:
         return Progress.COMPLETE if len(self._data) >= self._end else Progress.MORE
 
     def expects_continue(self) -> bool:
-        """Say whether the client waits for "100 Continue" before it sends the body."""
+        """Return whether the client waits for "100 Continue" before it sends the body."""
         if self._expects is None and self._head:
             self._expects = _EXPECT.search(self._data, 0, self._head) is not None
         return bool(self._expects)

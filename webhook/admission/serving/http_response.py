@@ -40,11 +40,11 @@ class HttpResponse:
 
     @property
     def status(self) -> str:
-        """Give the status as WSGI wants it: `404 Not Found`."""
+        """Return the status as WSGI wants it: `404 Not Found`."""
         return status_line(self.code)
 
     def header_list(self) -> list[tuple[str, str]]:
-        """Give all headers, in a list of its own as WSGI wants it."""
+        """Return all headers, in a list of its own as WSGI wants it."""
         length = str(len(self.body))
         return [("Content-Type", self.content_type), ("Content-Length", length), *self.headers]
 

@@ -66,7 +66,7 @@ class RequestRecorder:
 def _log_fields(
     request: AdmissionRequest, answer: AdmissionResponse, handler: str, seconds: float
 ) -> LogFields:
-    """Give the facts of a decision; `audit` holds the quota and the numbers."""
+    """Return the facts of a decision; `audit` holds the quota and the numbers."""
     facts: dict[str, object] = {
         "uid": request.uid,
         "key": _cut(request.key),

@@ -286,6 +286,6 @@ def _problems_of_life(worker: AdmissionWorker) -> Sequence[str]:
 
 
 def _memory_directory() -> str | None:
-    """Give a directory in memory for gunicorn's heartbeat: a slow disk looks like a dead worker."""
+    """Return a directory in memory for gunicorn's heartbeat: a slow disk looks like a dead worker."""
     shm = Path("/dev/shm")  # noqa: S108
     return str(shm) if shm.is_dir() and os.access(shm, os.W_OK) else None

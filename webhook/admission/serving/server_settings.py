@@ -51,20 +51,20 @@ class TlsSource(Protocol):
 
     @property
     def certificate(self) -> Path:
-        """Give the file with the certificate chain."""
+        """Return the file with the certificate chain."""
 
     @property
     def key(self) -> Path:
-        """Give the file with the private key."""
+        """Return the file with the private key."""
 
     def file_problems(self) -> Sequence[str]:
-        """Say why the files as they are now cannot be served; each text names the file."""
+        """Return why the files as they are now cannot be served; each text names the file."""
 
     def context(self) -> ssl.SSLContext:
-        """Give the context for a new connection, made of the newest usable files."""
+        """Return the context for a new connection, made of the newest usable files."""
 
     def serving_problems(self) -> Sequence[str]:
-        """Say why clients refuse the certificate that is in use now, if they do."""
+        """Return why clients refuse the certificate that is in use now, if they do."""
 
     def refusals(self) -> Sequence[str]:
         """Return why the newest files are not served, if the last good pair is served instead."""

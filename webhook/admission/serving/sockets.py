@@ -53,7 +53,7 @@ def _listen_on(address: ListenAddress) -> socket.socket:
 
 
 def address_of(sock: socket.socket, scheme: str) -> dict[str, object]:
-    """Say where a socket listens, as announcements do: `url`, `host`, `port`."""
+    """Return where a socket listens, as announcements do: `url`, `host`, `port`."""
     host, port = sock.getsockname()[:2]
     shown = ListenAddress("localhost" if host in {"0.0.0.0", "::"} else host, port)  # noqa: S104
     return {"url": f"{scheme}://{shown}", "host": host, "port": port}

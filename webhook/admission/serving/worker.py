@@ -88,7 +88,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
 
     @property
     def stopping(self) -> bool:
-        """Say whether the worker was told to stop; it still serves for a while."""
+        """Return whether the worker was told to stop; it still serves for a while."""
         return self._stop_at < math.inf
 
     def load_wsgi(self) -> None:
@@ -202,7 +202,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
         self.loop.complete(connection, answer, keep=keep)
 
     def _respond(self, connection: Connection) -> tuple[bytes, bool]:
-        """Give the answer on the wire, and whether the connection can be used again."""
+        """Return the answer on the wire, and whether the connection can be used again."""
         self._thread.received = connection.received
         outbox = ResponseBuffer()
         parts = [part for part in connection.request if part]

@@ -193,7 +193,7 @@ Examples:
 """
 )
 def shadow() -> None:
-    """Say what opting namespaces in would change, from watching them: begin with enable --shadow.
+    """Return what opting namespaces in would change, from watching them: begin with enable --shadow.
 
     In shadow mode nothing is refused, gated or masked. End it with disable, or with enable.
     """

@@ -54,7 +54,7 @@ def interruptible() -> Iterator[None]:
 
 
 def ending_of(err: ResizeFailedError) -> ExitCode:
-    """Say what failed and what was undone; return how the command ends.
+    """Print what failed and what was undone; return how the command ends.
 
     Raises:
         Abort: It was interrupted.

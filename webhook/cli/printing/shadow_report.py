@@ -194,7 +194,7 @@ def _pods(record: ShadowRecord) -> Iterator[str]:
 
 
 def advice(record: ShadowRecord) -> Iterator[str]:
-    """Say in sentences what opting in would bring, and what to see to before."""
+    """Return in sentences what opting in would bring, and what to see to before."""
     gained = record.count(Outcome.RUNS) + record.count(Outcome.WAITS)
     so_far = ""
     if _is_too_early(record):

@@ -274,7 +274,7 @@ class ConditionQueue:
             self._forget_if_empty(state.namespace)
 
     def _enqueue(self, state: PodConditionState) -> None:
-        """Give a pod its turn as soon as those before it had theirs."""
+        """Make a pod due after those that are due already."""
         if not state.is_done:
             self._withdraw(state)
             state.is_queued = True

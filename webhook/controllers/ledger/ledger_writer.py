@@ -140,7 +140,7 @@ class LedgerWriter:
             self.write(namespace, state, version, kept, epoch)
 
     def report_edited(self, namespace: str, uid: str, edited: list[str]) -> None:
-        """Tell of quotas that somebody had edited in the ledger that was written over, if any."""
+        """Report quotas that had been edited in the ledger that was written over."""
         if not edited:
             return
         _log.error("the ledger was edited", extra={"namespace": namespace, "quotas": edited})

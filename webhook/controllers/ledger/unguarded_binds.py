@@ -1,4 +1,4 @@
-"""Tell of pods that got their nodes past the handlers, whenever a ledger is written.
+"""Report pods that got their nodes past the handlers, whenever a ledger is written.
 
 Nothing is asked or written for that: what tells is the ledger that is written over
 (`quota.unguarded`), and which pods are new with a node in the count (`arrivals`). Only when there

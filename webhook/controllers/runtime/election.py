@@ -292,7 +292,7 @@ class Election:
         return self.timings.with_jitter(backoff.seconds(self._failures))
 
     def _release(self) -> None:
-        """Give the lease back if it is held by this process; nobody has to wait then."""
+        """Release the Lease if this process holds it, so that no other has to wait for its end."""
         try:
             self._refresh()
             stored = self._lease

@@ -118,7 +118,7 @@ class WorkQueue(Generic[K]):
         return None
 
     def done(self, key: K) -> None:
-        """Give back a key that was processed; it is due again if it was added meanwhile."""
+        """Mark a key as processed; it is due again if it was added meanwhile."""
         with self._condition:
             due_at = self._processing.pop(key)
             if due_at < math.inf:

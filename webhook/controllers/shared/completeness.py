@@ -84,7 +84,7 @@ class Completeness:
         return self._write(version, self._with_condition(said, missing), epoch)
 
     def mark_incomplete(self, version: SharedQuotaVersion, epoch: int) -> SharedQuotaVersion:
-        """Say of a quota that not all are counted; they are looked at again.
+        """Note that not all namespaces of a quota are counted; they are looked at again.
 
         Raises:
             NotLeadingError: The leadership is over.

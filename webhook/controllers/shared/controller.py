@@ -196,7 +196,7 @@ class SharedQuotaController:
             _log.info("left a shared quota", extra={"namespace": namespace, "quota": name})
 
     def _complete_unshared(self, quota: ClusterQuota, epoch: int) -> None:
-        """Say of a quota that nobody shares that all who take part are named."""
+        """Write that all namespaces of a quota are named, where none shares it."""
         observed = self._observed(quota)
         with self.shared.store.locked(
             [quota.quota.name], until=time.monotonic() + _WAIT_SECONDS

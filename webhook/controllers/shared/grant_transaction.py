@@ -155,7 +155,7 @@ class GrantTransaction:
         return rewritten(ledger) if self.to_lower else ledger  # which makes it a change
 
     def lower_grants(self) -> None:
-        """Say of the quotas, now that the ledger says so, that the namespace holds no more.
+        """Lower what the namespace holds of the quotas, now that its ledger says so.
 
         Raises:
             NotLeadingError: Another process may be writing.
@@ -249,7 +249,7 @@ class GrantTransaction:
         return True
 
     def _mark_incomplete(self, version: SharedQuotaVersion) -> bool:
-        """Say of a quota that not all are counted; False when somebody else wrote first."""
+        """Write that not all namespaces of a quota are counted; return False after a conflict."""
         try:
             taken_back = self.shared.completeness.mark_incomplete(version, self.epoch)
         except (ConflictError, NotFoundError) as err:

@@ -54,7 +54,7 @@ class Rule:
     scope: Literal["Namespaced", "Cluster", "*"] = "*"
 
     def matches(self, request: WriteRequest) -> bool:
-        """Tell whether the rule is about a request."""
+        """Return whether the rule is about a request."""
         resource = request.resource
         place = "Namespaced" if request.namespace and resource != NAMESPACES else "Cluster"
         return (
@@ -176,7 +176,7 @@ class AdmissionChain:
 
 
 def _selects_object(selector: WebhookSelector, request: WriteRequest) -> bool:
-    """Say whether the object is selected, as it was or as it will be."""
+    """Return whether the object is selected, as it was or as it will be."""
     states = [each for each in (request.new, request.old) if each is not None]
     return selector.is_empty or any(selector.matches(_labels_of(each)) for each in states)
 

@@ -134,7 +134,7 @@ class WebhookCaller:
         connection.close()
 
     def _limit(self, connection: http.client.HTTPSConnection, deadline: float) -> None:
-        """Give the next step on a connection what is left of the time."""
+        """Limit the next step on a connection to the time that is left."""
         left = deadline - self._clock()
         if left <= 0:
             raise TimeoutError
@@ -163,7 +163,7 @@ class WebhookCaller:
 
 
 def _is_closed(connection: http.client.HTTPSConnection) -> bool:
-    """Tell whether an idle connection has something to read: that can only be its end."""
+    """Return whether an idle connection has something to read: that can only be its end."""
     if connection.sock is None:
         return True
     poll = select.poll()

@@ -153,7 +153,7 @@ def _webhook(  # noqa: PLR0913 - what registrations differ in
 
 
 def _has_no_uid(request: WriteRequest) -> bool:
-    """Say whether a Binding leaves open which pod of the name it means."""
+    """Return whether a Binding leaves open which pod of the name it means."""
     return not _mapping((request.new or {}).get("metadata")).get("uid")
 
 
@@ -166,14 +166,14 @@ def _has_no_node(request: WriteRequest) -> bool:
 
 
 def _changes_spec(request: WriteRequest) -> bool:
-    """Say whether an object is new, or its spec another."""
+    """Return whether an object is new, or its spec another."""
     if request.operation == "CREATE":
         return True
     return (request.new or {}).get("spec") != (request.old or {}).get("spec")
 
 
 def _changes_managed_metadata(request: WriteRequest) -> bool:
-    """Say whether our gate is gone, or a label or an annotation of ours is another."""
+    """Return whether our gate is gone, or a label or an annotation of ours is another."""
     was_gated, is_gated = _is_gated(request.old), _is_gated(request.new)
     return was_gated > is_gated or _managed_metadata(request.old) != _managed_metadata(request.new)
 

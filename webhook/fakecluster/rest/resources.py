@@ -54,7 +54,7 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """Tell whether nothing shall be written."""
+        """Return whether nothing shall be written."""
         asked = self.request.args.getlist("dryRun")
         if any(value != "All" for value in asked):
             raise BadRequestError(f'dryRun: Unsupported value: {asked}: supported values: "All"')
@@ -68,7 +68,7 @@ class Call:
         return decode_object(self.request.get_data())
 
     def flag(self, name: str) -> bool:
-        """Tell whether a parameter of the query is set."""
+        """Return whether a parameter of the query is set."""
         return self.request.args.get(name, "") in ("1", "true", "True")
 
 

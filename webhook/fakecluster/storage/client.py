@@ -175,7 +175,7 @@ class FakeClient:
         legacy: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """Give a pod its node; see `ClusterApi.bind`. `legacy`: by way of `bindings`."""
+        """Assign a pod to a node; see `ClusterApi.bind`. `legacy`: by way of `bindings`."""
         sent = read_object(BINDINGS, binding)
         if namespace and sent.meta.namespace not in ("", namespace):
             raise BadRequestError(

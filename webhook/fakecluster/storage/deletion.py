@@ -22,12 +22,12 @@ class DeletionStep:
 
     @property
     def does_nothing(self) -> bool:
-        """Tell whether the object stays as it is."""
+        """Return whether the object stays as it is."""
         return self.write is None and not self.removes
 
     @property
     def goes_on(self) -> bool:
-        """Tell whether the object is marked first and removed in a second write."""
+        """Return whether the object is marked first and removed in a second write."""
         return self.write is not None and self.removes
 
 
@@ -65,7 +65,7 @@ def _counted(old: StoredObject) -> StoredObject:
 
 
 def is_due(stored: StoredObject) -> bool:
-    """Tell whether nothing holds a deleted object any longer: an update of it removes it."""
+    """Return whether nothing holds a deleted object any longer: an update of it removes it."""
     meta = stored.meta
     return (
         meta.deletion_timestamp is not None

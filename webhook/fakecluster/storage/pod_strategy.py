@@ -102,7 +102,7 @@ def selectable_field(stored: StoredObject, field: str) -> str:
 
 
 def create_status(pod: StoredObject, qos: Qos, now: datetime) -> StoredObject:
-    """Give a new pod its first status; of what was sent only a QoS class survives.
+    """Set the first status of a new pod; of what was sent only a QoS class survives.
 
     Source: kubernetes v1.36, pkg/registry/core/pod/strategy.go PrepareForCreate.
     """
@@ -230,7 +230,7 @@ def refuse_binding(pod: StoredObject) -> str:
 
 
 def assign(pod: StoredObject, binding: StoredObject, node_name: str, now: datetime) -> StoredObject:
-    """Give a pod its node, with the labels and annotations of the Binding, in one revision."""
+    """Assign a pod to a node, with labels and annotations of the Binding, in one revision."""
     spec, status = decode_object(pod.parts["spec"]), decode_object(pod.parts["status"])
     status.pop("nominatedNodeName", None)
     conditions = status_of(pod).conditions or ()

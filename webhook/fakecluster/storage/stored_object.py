@@ -86,7 +86,7 @@ class StoredObject:
         return StoredObject(self.kind, self.meta, {**self.parts, **changes})
 
     def is_same(self, other: StoredObject) -> bool:
-        """Tell whether both say the same, the version aside."""
+        """Return whether both say the same, the version aside."""
         return self.parts == other.parts and self.meta == msgspec.structs.replace(
             other.meta, resource_version=self.meta.resource_version
         )

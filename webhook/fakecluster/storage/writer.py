@@ -182,7 +182,7 @@ class Writer:
                 store.remove(stored, over=stored)
 
     def bind(self, sent: StoredObject, *, legacy: bool, dry_run: bool) -> None:
-        """Give a pod its node; see `ClusterApi.bind`. `legacy`: by way of `bindings`."""
+        """Assign a pod to a node; see `ClusterApi.bind`. `legacy`: by way of `bindings`."""
         check_place(sent)
         target = Target(PODS, sent.meta.namespace, sent.meta.name, "binding")
         if legacy:

@@ -78,7 +78,7 @@ class YamlReader:
         self._parser.dispose()
 
     def has_more(self) -> bool:
-        """Tell whether another document follows.
+        """Return whether another document follows.
 
         Raises:
             yaml.YAMLError: The text is not YAML.

@@ -289,7 +289,7 @@ class RestClient:
         return deleted_of(answer, object_key(namespace, name))
 
     def bind(self, binding: Object, *, namespace: str = "", dry_run: bool = False) -> None:
-        """Give a pod its node; see `ClusterApi.bind`."""
+        """Assign a pod to a node; see `ClusterApi.bind`."""
         own = _text_of(binding, "namespace")
         if namespace and own not in ("", namespace):
             raise BadRequestError(
@@ -360,7 +360,7 @@ _IDENTITY: Final = ("resourceVersion", "uid")
 
 
 def _names_identity(patch: JsonPatch | MergePatch) -> bool:
-    """Tell whether a patch is meant for one version or one object only."""
+    """Return whether a patch is meant for one version or one object only."""
     if isinstance(patch, Mapping):
         meta = patch.get("metadata")
         return isinstance(meta, Mapping) and any(name in meta for name in _IDENTITY)

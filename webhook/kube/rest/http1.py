@@ -89,7 +89,7 @@ class Connection:
             return  # it is closed, or the server has closed it
 
     def is_quiet(self) -> bool:
-        """Tell whether the server has sent nothing since the last answer, nor closed."""
+        """Return whether the server has sent nothing since the last answer, nor closed."""
         poller = select.poll()
         poller.register(self._socket, select.POLLIN)
         return not poller.poll(0)
@@ -167,7 +167,7 @@ class Connection:
             yield part
 
     def is_drained(self) -> bool:
-        """Tell whether nothing is left over after an answer, as it has to be for the next one."""
+        """Return whether nothing is left over after an answer, as it has to be for the next one."""
         return not self._buffer
 
     def _read_exactly(self, size: int, deadline: float) -> bytes:

@@ -26,7 +26,7 @@ class Section:
     values: Mapping[str, object] = field(repr=False)
 
     def refuse(self, name: str, detail: str) -> NoReturn:
-        """Say what is wrong with a field."""
+        """Return what is wrong with a field."""
         place = f"{self.place}.{name}" if self.place else name
         raise AccessError(f"{self.file}: {place}: {detail}")
 

@@ -43,7 +43,7 @@ class Request:
 
     @property
     def is_read(self) -> bool:
-        """Tell whether it may be sent twice without harm."""
+        """Return whether it may be sent twice without harm."""
         return self.method == "GET"
 
     def __str__(self) -> str:

@@ -140,5 +140,5 @@ class _Lines:
         return line
 
     def rest(self) -> bool:
-        """Tell whether a line has begun that has not ended."""
+        """Return whether a line has begun that has not ended."""
         return bool(self._buffer.strip())

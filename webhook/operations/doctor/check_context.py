@@ -258,7 +258,7 @@ class CheckContext:
         return [raw for raw in every if self.looks_at(subject_of(NAMESPACES, raw).name)]
 
     def looks_at(self, namespace: str) -> bool:
-        """Say whether a namespace is one of those that are looked at."""
+        """Return whether a namespace is one of those that are looked at."""
         return not self.settings.namespaces or namespace in self.settings.namespaces
 
     def _namespace(self, raw: Object) -> Namespace | None:
@@ -374,7 +374,7 @@ def unreadable(subject: Subject, err: InvalidFieldError) -> Finding:
 
 
 def quota_subject(quota: ResourceQuota) -> Subject:
-    """Say which quota a finding is about."""
+    """Return which quota a finding is about."""
     return Subject("ResourceQuota", quota.name, quota.namespace)
 
 

@@ -70,7 +70,7 @@ def _number(*, is_policy: bool, is_webhook: bool) -> Iterator[Finding]:
 
 
 def policy_name(raw: Object) -> str:
-    """Say which policy a binding binds; empty if it cannot be read."""
+    """Return which policy a binding binds; empty if it cannot be read."""
     try:
         return FieldReader(raw).child("spec").text("policyName")
     except InvalidFieldError:

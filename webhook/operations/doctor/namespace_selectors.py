@@ -176,7 +176,7 @@ def _names(listed: tuple[str, ...], name: str) -> bool:
 
 
 def _covers(listed: tuple[str, ...], resource: str) -> bool:
-    """Say whether a rule's resources include one.
+    """Return whether a rule's resources include one.
 
     Source: kubernetes v1.36, apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go.
     """

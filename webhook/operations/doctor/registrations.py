@@ -183,7 +183,7 @@ def _narrowing(node: FieldReader, subject: Subject, name: str, entry: Entry) -> 
 
 
 def _bundle(scene: CheckContext, node: FieldReader) -> Iterator[tuple[str, _Judge]]:
-    """Say what is wrong with the CA that the API server is to trust."""
+    """Return what is wrong with the CA that the API server is to trust."""
     text = node.child("clientConfig").text("caBundle")
     if not text and node.child("clientConfig").has("url"):
         yield "is empty: only a CA that the API server's own machine trusts is accepted", warning

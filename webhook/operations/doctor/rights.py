@@ -180,7 +180,7 @@ def _own_rights(scene: CheckContext) -> Iterator[Finding]:
 
 
 def _counts(scene: CheckContext, namespace: str) -> bool:
-    """Say whether a binding in a namespace, or in none, says something of what is looked at."""
+    """Return whether a binding in a namespace, or in none, says something of what is looked at."""
     return namespace in {"", scene.settings.system_namespace} or scene.looks_at(namespace)
 
 

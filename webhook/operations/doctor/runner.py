@@ -91,7 +91,7 @@ class Examination:
     """Names of the checks that could not be, and why."""
 
     def has(self, severity: Severity) -> bool:
-        """Say whether something this bad was found."""
+        """Return whether something this bad was found."""
         return any(one.severity is severity for one in self.findings)
 
 

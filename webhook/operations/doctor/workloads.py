@@ -74,7 +74,7 @@ def workloads(scene: CheckContext) -> Iterator[Finding]:
 
 
 def _place(scene: CheckContext) -> str:
-    """Say which webhook outside of the cluster the API server asks; empty if it asks none."""
+    """Return which webhook outside of the cluster the API server asks; empty if it asks none."""
     try:
         raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
         return "" if raw is None else asked_at(raw) or ""
@@ -132,7 +132,7 @@ def _look(subject: Subject, part: _Part) -> str:
 
 
 def _is_unseen(node: FieldReader) -> bool:
-    """Say whether the status is of an earlier spec."""
+    """Return whether the status is of an earlier spec."""
     generation = node.child("metadata").integer("generation")
     return node.child("status").integer("observedGeneration") != generation
 
@@ -156,7 +156,7 @@ def _user(scene: CheckContext, node: FieldReader, subject: Subject) -> Iterator[
 
 
 def _troubles(scene: CheckContext, raw: Object) -> str:
-    """Say what keeps its pods, where that may be seen."""
+    """Return what keeps its pods, where that may be seen."""
     try:
         found = troubles_of(scene.api, raw)
     except (ApiError, InvalidFieldError):

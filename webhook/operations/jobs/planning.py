@@ -84,7 +84,7 @@ class _Versioned(Protocol):
 
 
 def plan_resize(api: ClusterApi, order: Order) -> Plan:
-    """Say what a resize would do, after all checks that need no write.
+    """Return what a resize would do, after all checks that need no write.
 
     Raises:
         ResizeRefusedError: It would not work; the problems name object and field.

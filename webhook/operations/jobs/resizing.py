@@ -183,7 +183,7 @@ class _Run:
                 refuse(self._too_late())
 
     def words(self, err: BaseException) -> str:
-        """Say what went wrong, and in which step."""
+        """Return what went wrong, and in which step."""
         if isinstance(err, ResizeRefusedError):
             return str(err)
         what = err.message if isinstance(err, ApiError) else str(err) or type(err).__name__
@@ -192,7 +192,7 @@ class _Run:
         return f"{self._plan.facts.title}: {self._step or 'beginning'}: {what}"
 
     def outcome(self, now: StoredJob, odd: tuple[ContainerChange, ...] = ()) -> Resized:
-        """Say what was done; `now` is the resized Job, `odd` what of it is not as wanted."""
+        """Return what was done; `now` is the resized Job, `odd` what of it is not as wanted."""
         problems = [f"{now.title}: {each.field}: something else changed them" for each in odd]
         title, suspends = now.title, self.suspension.may_have_landed
         if self._plan.suspends and not suspends:
@@ -270,7 +270,7 @@ class _Run:
 
 
 def _obstruction(facts: StoredJob) -> str:
-    """Say why the resources cannot change yet."""
+    """Return why the resources cannot change yet."""
     if facts.state.active:
         return f"status.active is {facts.state.active}"
     if not facts.state.is_open:

@@ -38,7 +38,7 @@ def undo(
     suspended: bool,
     changed: bool,
 ) -> Undone:
-    """Give a Job back the state it had, unless it has been resized or somebody else did that.
+    """Restore the state that a Job had, unless it was resized, or restored already.
 
     Args:
         before: The Job as it was.
@@ -89,7 +89,7 @@ class _Undoing:
                 return self.left("others write it all the time")
 
     def left(self, why: str) -> Undone:
-        """Say what is to be done by hand."""
+        """Return what is to be done by hand."""
         title, resources = self.before.title, "may have changed" if self.changed else "are the same"
         command = suspend_command(self.before, suspend=False)
         problem = f"{title}: spec.suspend may still be true, and the resources {resources}: {why}"
@@ -109,7 +109,7 @@ class _Undoing:
 
 
 def _reason_to_leave(before: StoredJob, now: StoredJob, *, suspended: bool) -> str:
-    """Say why nothing is to be undone; empty if the Job has to be resumed."""
+    """Return why nothing is to be undone; empty if the Job has to be resumed."""
     if now.uid != before.uid:
         return "the Job is gone, another one has its name"
     if now.is_deleting:

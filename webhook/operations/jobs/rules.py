@@ -180,7 +180,7 @@ class _Judging:
         yield from outgrown(rule, self._resizes, texts)
 
     def _is_refused(self, verdict: Verdict, keys: Iterable[str]) -> bool:
-        """Say whether too little of some keys refuses: of a Job that stays suspended, if it grows.
+        """Return whether too little of some keys refuses: of a Job that stays suspended, if it grows.
 
         It may be on its way, step by step, to a size that fits.
         """

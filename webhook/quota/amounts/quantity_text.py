@@ -150,7 +150,7 @@ _canonical_cached = lru_cache(maxsize=65536)(_canonical)
 
 
 def has_suffix(nano: int, style: Format) -> bool:
-    """Tell whether there is a suffix for the canonical text of this amount."""
+    """Return whether there is a suffix for the canonical text of this amount."""
     if nano == 0 or style is Format.EXP:
         return True
     if style is Format.BIN and _prints_binary(nano):

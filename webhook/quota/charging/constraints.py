@@ -58,7 +58,7 @@ def missing_resources(pod: Pod, required: Iterable[str]) -> Mapping[str, tuple[s
 
 
 def states_pod_level(pod: Pod) -> bool:
-    """Say whether the pod itself, and not only its containers, states cpu, memory or huge pages.
+    """Return whether the pod itself, and not only its containers, states cpu, memory or huge pages.
 
     Source: kubernetes v1.36, component-helpers/resource/helpers.go IsPodLevelResourcesSet.
     """
@@ -69,7 +69,7 @@ def states_pod_level(pod: Pod) -> bool:
 
 
 def constraint_text(missing: Mapping[str, tuple[str, ...]]) -> str:
-    """Say in the API server's words what is missing; empty when nothing is."""
+    """Return in the API server's words what is missing; empty when nothing is."""
     if not missing:
         return ""
     return "must specify " + "; ".join(

@@ -144,7 +144,7 @@ def _uncovered_scopes(
 
 
 def _moves_into(quota: ResourceQuota, old: Pod, new: Pod) -> bool:
-    """Say whether a quota that limits something of pods selects a pod only from now on."""
+    """Return whether a quota that limits something of pods selects a pod only from now on."""
     limits_pods = any(map(is_pod_quota_key, quota.hard))
     return limits_pods and _matches(quota, new) and not _matches(quota, old)
 

@@ -79,7 +79,7 @@ class NamespaceQuotas:
 
 
 def is_excluded(quota: ResourceQuota) -> bool:
-    """Say whether the quota's owner leaves it to the API server."""
+    """Return whether the quota's owner leaves it to the API server."""
     return quota.annotations.get(EXCLUDE_ANNOTATION) == "true"
 
 
@@ -246,7 +246,7 @@ def claim_for_update(
 
 
 def may_increase_usage(old: Pod, new: Pod) -> bool:
-    """Say whether some quota could charge a change of a stored pod, whatever is deferred.
+    """Return whether some quota could charge a change of a stored pod, whatever is deferred.
 
     For one that takes no more of any resource and stays within its scopes no quota can.
     """

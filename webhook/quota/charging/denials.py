@@ -47,7 +47,7 @@ class _Refusing:
 
     @property
     def reason(self) -> str:
-        """Give the Status reason; empty for the platform's 500."""
+        """Return the Status reason; empty for the platform's 500."""
         return "Forbidden" if self.code == FORBIDDEN else ""
 
 
@@ -66,7 +66,7 @@ class QuotaExceeded(_Refusing):
 
     @property
     def message(self) -> str:
-        """Say which quota, and for each key what is asked, what is used and what is allowed."""
+        """Return which quota, and for each key what is asked, what is used and what is allowed."""
         return (
             f"exceeded quota: {self.quota}, requested: {render(self.requested)}, "
             f"used: {render(self.used)}, limited: {render(self.limited)}"
@@ -74,7 +74,7 @@ class QuotaExceeded(_Refusing):
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Give one cause per exceeded key, sorted by key."""
+        """Return one cause per exceeded key, sorted by key."""
         return tuple(
             Cause(
                 "QuotaExceeded",
@@ -95,12 +95,12 @@ class MustSpecify(_Refusing):
 
     @property
     def message(self) -> str:
-        """Say which key is missing in which containers."""
+        """Return which key is missing in which containers."""
         return f"failed quota: {self.quota}: {constraint_text(self.missing)}"
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Give one cause per missing key, sorted by key."""
+        """Return one cause per missing key, sorted by key."""
         return tuple(
             Cause(
                 "MustSpecify",
@@ -121,12 +121,12 @@ class StatusUnknown(_Refusing):
 
     @property
     def message(self) -> str:
-        """Say which quota is not counted yet, and over which keys."""
+        """Return which quota is not counted yet, and over which keys."""
         return f"status unknown for quota: {self.quota}, resources: {_joined(self.keys)}"
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Give one cause per key, sorted by key."""
+        """Return one cause per key, sorted by key."""
         return tuple(
             Cause("StatusUnknown", f"{self.quota}/{key}", "usage is not counted yet")
             for key in sorted(self.keys)
@@ -142,12 +142,12 @@ class InsufficientQuota(_Refusing):
 
     @property
     def message(self) -> str:
-        """Say which keys no quota covers."""
+        """Return which keys no quota covers."""
         return f"insufficient quota to consume: {_joined(self.keys)}"
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Give one cause per key, sorted by key."""
+        """Return one cause per key, sorted by key."""
         return tuple(
             Cause("InsufficientQuota", key, "no matching quota limits it")
             for key in sorted(self.keys)
@@ -167,13 +167,13 @@ class UncoveredScopes(_Refusing):
 
     @property
     def message(self) -> str:
-        """Say which expressions no quota covers, in their order."""
+        """Return which expressions no quota covers, in their order."""
         listed = " ".join(expression_text(each) for each in self.expressions)
         return f"insufficient quota to match these scopes: [{listed}]"
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Give one cause per expression, in their order."""
+        """Return one cause per expression, in their order."""
         return tuple(
             Cause("InsufficientQuota", each.scope_name, expression_text(each))
             for each in self.expressions
@@ -189,12 +189,12 @@ class NegativeUsage(_Refusing):
 
     @property
     def message(self) -> str:
-        """Say which keys are negative."""
+        """Return which keys are negative."""
         return f"quota usage is negative for resource(s): {_joined(self.keys)}"
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Give one cause per key, sorted by key."""
+        """Return one cause per key, sorted by key."""
         return tuple(Cause("NegativeUsage", key, "usage is negative") for key in sorted(self.keys))
 
 
@@ -211,7 +211,7 @@ class PreviousUnknown(_Refusing):
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Give the one cause there is."""
+        """Return the one cause there is."""
         return (Cause("PreviousUnknown", "", self.message),)
 
 
@@ -229,7 +229,7 @@ class ScopeFailure(_Refusing):
 
     @property
     def message(self) -> str:
-        """Say which expression of which quota cannot be evaluated, and why."""
+        """Return which expression of which quota cannot be evaluated, and why."""
         return (
             f"error matching scopes of quota {self.quota}, err: error on matching scope "
             f"{expression_text(self.expression)}: {self.detail}"
@@ -237,7 +237,7 @@ class ScopeFailure(_Refusing):
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Give the one cause there is."""
+        """Return the one cause there is."""
         return (Cause("InvalidScope", f"{self.quota}/{self.expression.scope_name}", self.detail),)
 
 

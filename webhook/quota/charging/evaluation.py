@@ -172,7 +172,7 @@ def evaluate_update(
 
 
 def is_checked_update(pod: Pod, old: Pod, *, subresource: str = "") -> bool:
-    """Say whether the API server's quota check looks at a change of a pod.
+    """Return whether the API server's quota check looks at a change of a pod.
 
     It looks at every resize, and at a change of the pod itself only where that moves the pod
     between the Terminating and the NotTerminating scope.

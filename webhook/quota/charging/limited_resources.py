@@ -55,7 +55,7 @@ class LimitedResource:
 
     @property
     def is_about_pods(self) -> bool:
-        """Say whether the entry is for pods."""
+        """Return whether the entry is for pods."""
         return self.resource == "pods" and self.api_group == ""
 
     @classmethod

@@ -72,7 +72,7 @@ def container_limits(pod: Pod) -> dict[str, Quantity]:
 
 
 def is_pod_level_resource(name: str) -> bool:
-    """Say whether the resource can be given for a pod as a whole; others are ignored there."""
+    """Return whether the resource can be given for a pod as a whole; others are ignored there."""
     return name in {"cpu", "memory"} or is_hugepages(name)
 
 

@@ -121,7 +121,7 @@ def _held_by(pod: Pod) -> ResourceList:
 
 
 def is_terminal(pod: Pod) -> bool:
-    """Say whether all containers have ended and will not run again."""
+    """Return whether all containers have ended and will not run again."""
     return pod.phase in _ENDED_PHASES
 
 
@@ -141,7 +141,7 @@ def stuck_terminating_at(pod: Pod) -> datetime | None:
 
 
 def is_stuck_terminating(pod: Pod, *, now: datetime | None) -> bool:
-    """Say whether the pod should have been gone by now; at the very moment it is still charged."""
+    """Return whether the pod should have been gone by now; at the very moment it is still charged."""
     if now is None:
         return False
     charged_until = stuck_terminating_at(pod)
@@ -149,7 +149,7 @@ def is_stuck_terminating(pod: Pod, *, now: datetime | None) -> bool:
 
 
 def is_quota_eligible(pod: Pod, *, now: datetime | None) -> bool:
-    """Say whether the pod is charged for more than its existence.
+    """Return whether the pod is charged for more than its existence.
 
     Time alone can make a pod ineligible, at `stuck_terminating_at`; nothing else tells.
     """

@@ -55,12 +55,12 @@ _VALUES_TOO_MANY: Final = (
 
 
 def is_scope(name: str) -> bool:
-    """Say whether Kubernetes knows the scope."""
+    """Return whether Kubernetes knows the scope."""
     return name in _KEYS_BESIDE
 
 
 def may_limit(scope: str, key: str) -> bool:
-    """Say whether a quota with this scope may limit the key.
+    """Return whether a quota with this scope may limit the key.
 
     Only names that Kubernetes itself defines are judged; a name with a domain goes with any
     scope, and an unknown scope with any name.
@@ -71,7 +71,7 @@ def may_limit(scope: str, key: str) -> bool:
 
 
 def are_conflicting(scopes: Sequence[str]) -> bool:
-    """Say whether two of the scopes rule each other out, so that they match no pod."""
+    """Return whether two of the scopes rule each other out, so that they match no pod."""
     return any(pair <= set(scopes) for pair in _OPPOSITES)
 
 

@@ -53,7 +53,7 @@ class ScopeError(InvalidFieldError):
 
 
 def matches(quota: ResourceQuota, pod: Pod) -> bool:
-    """Say whether the scopes of a quota select a pod.
+    """Return whether the scopes of a quota select a pod.
 
     Raises:
         ScopeError: The quota has an expression that cannot be evaluated.
@@ -90,7 +90,7 @@ def matching_expressions(
 
 
 def is_terminating(pod: Pod) -> bool:
-    """Say whether a pod has a deadline; zero is one. Deletion has nothing to do with it."""
+    """Return whether a pod has a deadline; zero is one. Deletion has nothing to do with it."""
     deadline = pod.active_deadline_seconds
     return deadline is not None and deadline >= 0
 
@@ -149,7 +149,7 @@ def _rule(expression: ScopeExpression) -> _Rule:
 
 
 def _fault(expression: ScopeExpression) -> str:
-    """Say why an expression cannot be evaluated, or nothing.
+    """Return why an expression cannot be evaluated, or nothing.
 
     Only PriorityClass expressions are ever looked at, and Exists is taken without a look.
 

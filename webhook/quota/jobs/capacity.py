@@ -106,7 +106,7 @@ def requested_by(
 
 
 def requests_same(some: Iterable[Share], others: Iterable[Share]) -> bool:
-    """Say whether two lists of pods mean the same for every quota."""
+    """Return whether two lists of pods mean the same for every quota."""
     return list(map(_meaning, some)) == list(map(_meaning, others))
 
 
@@ -206,7 +206,7 @@ def _share_of(pods: PodSet) -> Share:
 
 
 def _selects(quota: ResourceQuota, pod: Pod) -> bool:
-    """Say whether a quota is about a pod; one whose scopes cannot be evaluated is not looked at.
+    """Return whether a quota is about a pod; one whose scopes cannot be evaluated is not looked at.
 
     The handlers that charge say what is wrong with it.
     """

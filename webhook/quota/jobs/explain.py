@@ -133,7 +133,7 @@ def _reason(case: _Case, field: str) -> str:
 
 
 def _not_open(case: _Case) -> str:
-    """Say why the Job's template is closed now, and what opens it."""
+    """Return why the Job's template is closed now, and what opens it."""
     state = case.state
     if state.finished:
         return "the Job is finished; create a new one"
@@ -154,7 +154,7 @@ def _not_open(case: _Case) -> str:
 
 
 def _not_new(case: _Case) -> str:
-    """Say why scheduling directives are closed where only a Job that never ran has them open."""
+    """Return why scheduling directives are closed where only a Job that never ran has them open."""
     if not case.state.started:
         return _not_open(case)
     return (

@@ -30,7 +30,7 @@ class TwoManagers:
 
 
 def two_managers(job: Mapping[str, object]) -> TwoManagers | None:
-    """Say whether a Job that an update resumes was resized by somebody else.
+    """Return whether a Job that an update resumes was resized by somebody else.
 
     A manager resized the Job if it wrote the resources of a container after the Job was created.
 
@@ -78,7 +78,7 @@ def _entries(metadata: Mapping[str, object]) -> Iterator[tuple[Mapping[str, obje
 
 
 def _has_resources(spec: Mapping[str, object]) -> bool:
-    """Say whether fields of a Job's spec have resources of a container among them."""
+    """Return whether fields of a Job's spec have resources of a container among them."""
     pod = _below(_below(spec, "f:template"), "f:spec")
     containers = [one for name in _CONTAINERS for one in _below(pod, name).values()]
     return any(isinstance(one, Mapping) and "f:resources" in one for one in containers)

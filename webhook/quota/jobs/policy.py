@@ -57,7 +57,7 @@ class Users:
     service_accounts: frozenset[str] = frozenset()
 
     def include(self, username: str, groups: Iterable[str]) -> bool:
-        """Say whether a user is one of them."""
+        """Return whether a user is one of them."""
         account = username.removeprefix(_SERVICE_ACCOUNT).replace(":", "/", 1)
         is_account = username.startswith(_SERVICE_ACCOUNT) and account in self.service_accounts
         return is_account or username in self.users or not self.groups.isdisjoint(groups)
@@ -128,7 +128,7 @@ def rule_for(
 
 
 def is_job_controller(username: str) -> bool:
-    """Say whether a user is the Job controller, which nothing here is meant for."""
+    """Return whether a user is the Job controller, which nothing here is meant for."""
     return username == _JOB_CONTROLLER
 
 

@@ -72,7 +72,7 @@ class Resize:
 
     @property
     def text(self) -> str:
-        """Say what became of the amount: `from 500m to 2`."""
+        """Return what became of the amount: `from 500m to 2`."""
         return f"from {_shown(self.before)} to {_shown(self.after)}"
 
 

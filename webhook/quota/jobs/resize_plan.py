@@ -125,7 +125,7 @@ def stored_job(job: _Members) -> StoredJob:
 
 
 def blockers(facts: StoredJob) -> tuple[str, ...]:
-    """Say why a Job cannot be resized at all, each with the field that says so."""
+    """Return why a Job cannot be resized at all, each with the field that says so."""
     found: list[str] = []
     if facts.is_deleting:
         found.append(f"{facts.title}: metadata.deletionTimestamp: the Job is being deleted")
@@ -144,7 +144,7 @@ def blockers(facts: StoredJob) -> tuple[str, ...]:
 
 
 def warnings_for(facts: StoredJob) -> tuple[str, ...]:
-    """Say what may come in between, or not be as expected, each with the field that says so."""
+    """Return what may come in between, or not be as expected, each with the field that says so."""
     return tuple(f"{facts.title}: {words}" for words in _cautions(facts))
 
 

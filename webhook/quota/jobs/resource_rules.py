@@ -138,7 +138,7 @@ def requirement_errors(
 
 
 def has_torn_pages(resources: ResourceList) -> bool:
-    """Say whether an amount of huge pages is not a multiple of their size."""
+    """Return whether an amount of huge pages is not a multiple of their size."""
     return any(not _fits_pages(name, amount) for name, amount in resources.items())
 
 

@@ -40,7 +40,7 @@ class Change:
 
     @property
     def text(self) -> str:
-        """Say what became of the value: `from 500m to 2`."""
+        """Return what became of the value: `from 500m to 2`."""
         if self.is_private:
             return "another value"
         return f"from {shown(self.before)} to {shown(self.after)}"

@@ -90,11 +90,11 @@ class JobState:
         return self.suspended and at_rest and self.active == 0
 
     def may_change_resources(self, gates: Collection[str]) -> bool:
-        """Say whether `resources` of containers may change."""
+        """Return whether `resources` of containers may change."""
         return self.is_open and JobGate.MUTABLE_RESOURCES in gates
 
     def may_change_scheduling(self, gates: Collection[str]) -> bool:
-        """Say whether scheduling directives may change."""
+        """Return whether scheduling directives may change."""
         if JobGate.MUTABLE_SCHEDULING in gates:
             return self.is_open
         return self.suspended and not self.started

@@ -156,12 +156,12 @@ def seconds_until_new(*, lost_since: float | None, now: float, expire_seconds: f
 
 
 def _may_hide(reservation: Reservation, pod: ObservedPod | None) -> bool:
-    """Say whether a pod may take what neither its reservation nor the count shows."""
+    """Return whether a pod may take what neither its reservation nor the count shows."""
     return pod is None or pod.resource_version <= reservation.base_version
 
 
 def _counts_more(ledger: Ledger, count: UsageCount) -> bool:
-    """Say whether some resource is counted that no account of the ledger has.
+    """Return whether some resource is counted that no account of the ledger has.
 
     Whoever decided by an account knew all of its resources, so what one account has, every
     reservation has.

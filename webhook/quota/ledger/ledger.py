@@ -135,7 +135,7 @@ JUST_OPTED_IN: Final = Undecided("the namespace has opted in and its usage is be
 def check_observed(
     ledger: Ledger | None, observed: frozenset[QuotaRevision], *, since: int = 0
 ) -> Undecided | None:
-    """Say why `ledger` cannot decide for a handler that knows the quotas as `observed`, if so.
+    """Return why `ledger` cannot decide for a handler that knows the quotas as `observed`, if so.
 
     Args:
         ledger: The ledger as it is known.
@@ -205,7 +205,7 @@ def admit_all(ledger: Ledger, claims: Sequence[Claim]) -> tuple[Ledger, list[Ver
 
 
 def final_verdicts(verdicts: Sequence[Verdict], *, is_written: bool) -> list[Verdict | None]:
-    """Tell which verdicts of a batch stand, and which have to be decided again (None).
+    """Return which verdicts of a batch stand, and which have to be decided again (None).
 
     Once the batch's ledger is written, all stand. When the write was refused, admissions do not,
     nor refusals that rested on them; every other refusal does (law 8).

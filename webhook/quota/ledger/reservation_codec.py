@@ -132,7 +132,7 @@ def _exact_amount(value: object, field: str) -> Quantity:
 
 
 def _is_plain(one: Reservation) -> bool:
-    """Say whether nothing in it needs quoting, and each quota holds all of its usage."""
+    """Return whether nothing in it needs quoting, and each quota holds all of its usage."""
     words = (one.uid, one.pod, *one.quotas, *one.usage)
     is_simple = not (_has_charges(one) or one.is_capped)
     return is_simple and all(_PLAIN.fullmatch(word) for word in words)

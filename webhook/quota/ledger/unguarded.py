@@ -15,7 +15,7 @@ from webhook.quota.ledger.ledger import Ledger
 
 
 def is_watched(former: Ledger | None, following: Ledger) -> bool:
-    """Say whether handlers claim for all that is counted by both of two ledgers in a row.
+    """Return whether handlers claim for all that is counted by both of two ledgers in a row.
 
     They do not for what no quota limited when they were asked. So both have to count the very same
     quotas, and at least one.
@@ -24,7 +24,7 @@ def is_watched(former: Ledger | None, following: Ledger) -> bool:
 
 
 def is_unguarded(uid: str, pod: ObservedPod | None, ledger: Ledger) -> bool:
-    """Say whether a pod that was just given its node takes what nobody asked the ledger for.
+    """Return whether a pod that was just given its node takes what nobody asked the ledger for.
 
     Args:
         uid: The pod's uid.

@@ -147,7 +147,7 @@ def _template_key(raw: Mapping[str, object]) -> bytes | None:
 
 
 def _has_resize_news(status: dict[str, object]) -> bool:
-    """Say whether a condition may be about a resize: that is read beside the metadata."""
+    """Return whether a condition may be about a resize: that is read beside the metadata."""
     conditions = status.get("conditions")
     if conditions is None:
         return False

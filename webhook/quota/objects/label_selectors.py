@@ -39,7 +39,7 @@ class Requirement:
         return self.operator in _TESTS and bool(self.values) == (self.operator in _WITH_VALUES)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Say whether the labels meet the expression; an invalid one is never met."""
+        """Return whether the labels meet the expression; an invalid one is never met."""
         return self.is_valid and _TESTS[self.operator](labels.get(self.key), self.values)
 
 
@@ -56,7 +56,7 @@ class LabelSelector:
         return all(requirement.is_valid for requirement in self.requirements)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Say whether the labels meet all that the selector asks for."""
+        """Return whether the labels meet all that the selector asks for."""
         wanted = all(labels.get(key) == value for key, value in self.labels.items())
         return wanted and all(requirement.matches(labels) for requirement in self.requirements)
 

@@ -50,7 +50,7 @@ class Conversion:
 
 
 def is_resource_quota(raw: Mapping[str, object]) -> bool:
-    """Say whether an object is a ResourceQuota of the core API."""
+    """Return whether an object is a ResourceQuota of the core API."""
     return raw.get("apiVersion") == "v1" and raw.get("kind") == "ResourceQuota"
 
 

@@ -120,22 +120,22 @@ class Pod:
 
     @property
     def is_assigned(self) -> bool:
-        """Say whether the pod has a node, whatever its phase."""
+        """Return whether the pod has a node, whatever its phase."""
         return self.node_name != ""
 
     @property
     def is_gated(self) -> bool:
-        """Say whether a scheduling gate keeps the scheduler away from the pod."""
+        """Return whether a scheduling gate keeps the scheduler away from the pod."""
         return bool(self.scheduling_gates)
 
     @property
     def is_deleting(self) -> bool:
-        """Say whether the pod's deletion has been asked for."""
+        """Return whether the pod's deletion has been asked for."""
         return self.deletion_timestamp is not None
 
     @property
     def is_mirror(self) -> bool:
-        """Say whether the pod mirrors a static pod, which runs whatever the API server says."""
+        """Return whether the pod mirrors a static pod, which runs whatever the API server says."""
         return MIRROR_ANNOTATION in self.annotations
 
     @classmethod
@@ -386,7 +386,7 @@ def _container_status(node: ResourceReader, name: str) -> ContainerStatus:
 
 
 def _is_resize_infeasible(status: ResourceReader) -> bool:
-    """Say whether the first pending-resize condition gives that reason, whatever its status.
+    """Return whether the first pending-resize condition gives that reason, whatever its status.
 
     Source: kubernetes v1.36, component-helpers/resource/helpers.go IsPodResizeInfeasible.
     """
@@ -409,7 +409,7 @@ def _is_resize_verdict_outdated(meta: ResourceReader, status: ResourceReader) ->
 
 
 def is_unplaced(spec: ResourceReader, status: ResourceReader) -> bool:
-    """Say whether a pod without a node is one that the scheduler has found none for.
+    """Return whether a pod without a node is one that the scheduler has found none for.
 
     Its condition says so with the reason Unschedulable, or SchedulerError where it had found one
     and the pod could not be bound; a pod behind gates was not tried. A nominated node is one that
@@ -431,7 +431,7 @@ _AFFINITIES = ("podAffinity", "podAntiAffinity")
 
 
 def _reaches_other_namespaces(spec: ResourceReader) -> bool:
-    """Say whether a pod (anti-)affinity term names namespaces or selects them, even by `{}`.
+    """Return whether a pod (anti-)affinity term names namespaces or selects them, even by `{}`.
 
     Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go usesCrossNamespacePodAffinity.
     """

@@ -98,23 +98,23 @@ def cached_by_name(function: Callable[[str], _T]) -> Callable[[str], _T]:
 
 
 def is_native(name: str) -> bool:
-    """Say whether Kubernetes itself defines the resource: no domain, or one of *kubernetes.io."""
+    """Return whether Kubernetes itself defines the resource: no domain, or one of *kubernetes.io."""
     return "/" not in name or _NATIVE_DOMAIN in name
 
 
 def is_hugepages(name: str) -> bool:
-    """Say whether the resource is a size of huge pages, such as `hugepages-2Mi`."""
+    """Return whether the resource is a size of huge pages, such as `hugepages-2Mi`."""
     return name.startswith(_HUGEPAGES)
 
 
 def is_device_class(name: str) -> bool:
-    """Say whether the resource counts devices of a DeviceClass (dynamic resource allocation)."""
+    """Return whether the resource counts devices of a DeviceClass (dynamic resource allocation)."""
     return name.startswith(_DEVICE_CLASS)
 
 
 @cached_by_name
 def is_extended_resource(name: str) -> bool:
-    """Say whether the resource belongs to a vendor, such as `nvidia.com/gpu`.
+    """Return whether the resource belongs to a vendor, such as `nvidia.com/gpu`.
 
     A name that would not be legal as the quota key `requests.<name>` is none, nor is one that
     already starts with `requests.`.
@@ -126,7 +126,7 @@ def is_extended_resource(name: str) -> bool:
 
 @cached_by_name
 def is_pod_quota_key(key: str) -> bool:
-    """Say whether pods are charged for the quota key; a quota without any such key ignores pods.
+    """Return whether pods are charged for the quota key; a quota without any such key ignores pods.
 
     Huge pages count bare or as `requests.hugepages-*`, never as `limits.hugepages-*`; resources
     of vendors and device classes only as `requests.<name>`.
@@ -149,7 +149,7 @@ def is_deferrable(key: str) -> bool:
 
 
 def is_standard_quota_name(key: str) -> bool:
-    """Say whether the key, which has no domain, is one that quotas may limit."""
+    """Return whether the key, which has no domain, is one that quotas may limit."""
     return key in _STANDARD_QUOTA_NAMES or key.startswith(_QUOTA_HUGEPAGES)
 
 

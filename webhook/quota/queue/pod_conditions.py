@@ -77,7 +77,7 @@ EVENT_REASONS: Final[Mapping[str, str]] = {
 
 
 def pending_condition(held: PendingStatus, total: int) -> QuotaCondition:
-    """Say why a pod waits.
+    """Return why a pod waits.
 
     The numbers are worked out here, from the ledger as it was in the cycle.
 

@@ -250,7 +250,7 @@ def is_queued(pod: Pod, gate: str) -> bool:
 
 
 def is_in_flight(pod: Pod) -> bool:
-    """Say whether a pod may get a node at any moment: it has no gate, no node, and is to run."""
+    """Return whether a pod may get a node at any moment: it has no gate, no node, and is to run."""
     return not pod.is_gated and _is_meant_to_run(pod)
 
 

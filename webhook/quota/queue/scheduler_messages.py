@@ -37,7 +37,7 @@ def exceeded_text(*, quota: str, requested: str, used: str, limited: str) -> str
 
 
 def is_denied_by_quota(pod: Mapping[str, object]) -> bool:
-    """Say whether a pod was found no node for because we told the scheduler that quota forbids it.
+    """Return whether a pod was found no node for because we told the scheduler that quota forbids it.
 
     Args:
         pod: The object; what cannot be read as such a pod is not one.

@@ -246,7 +246,7 @@ class ShadowRecord:
         return self.counts.get(name, 0)
 
     def has(self, writer: str, number: int) -> bool:
-        """Say whether an addition of a writer is in it already."""
+        """Return whether an addition of a writer is in it already."""
         return self.writers.get(writer, 0) >= number
 
     def with_findings(
@@ -340,7 +340,7 @@ def classify(
     *,
     is_against_rules: bool = False,
 ) -> Outcome:
-    """Say what deferral would make of a creation that is refused now.
+    """Return what deferral would make of a creation that is refused now.
 
     Args:
         pod: The pod as it would be stored.

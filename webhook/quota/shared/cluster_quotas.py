@@ -44,11 +44,11 @@ class ClusterQuota:
     is part of its hash: what is counted for it depends on that too."""
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Say whether a namespace with these labels shares it."""
+        """Return whether a namespace with these labels shares it."""
         return self.selector.matches(labels)
 
     def is_same(self, other: object) -> bool:
-        """Say whether both are one object with one spec."""
+        """Return whether both are one object with one spec."""
         return (
             isinstance(other, ClusterQuota)
             and self.uid == other.uid
@@ -67,11 +67,11 @@ class UnreadableClusterQuota:
     fault: str
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Say whether a namespace with these labels may share it."""
+        """Return whether a namespace with these labels may share it."""
         return self.selector is None or self.selector.matches(labels)
 
     def is_same(self, other: object) -> bool:
-        """Say whether both are the same."""
+        """Return whether both are the same."""
         return self == other
 
 

@@ -65,7 +65,7 @@ def shared_names(ledger: Ledger | None) -> tuple[str, ...]:
 
 
 def open_to(namespace: str, account: Account, shared: Shared | None) -> bool:
-    """Say whether a namespace may be granted more by a shared quota.
+    """Return whether a namespace may be granted more by a shared quota.
 
     It may once the leader has said that all namespaces are named that take part, the namespace
     is one of them, and all of that for the very spec that the ledger has counted.
@@ -79,7 +79,7 @@ def open_to(namespace: str, account: Account, shared: Shared | None) -> bool:
 
 
 def is_counted_as(account: Account, shared: Shared) -> bool:
-    """Say whether a ledger has counted the very spec that the quota has at this version."""
+    """Return whether a ledger has counted the very spec that the quota has at this version."""
     quota = shared.quota.quota
     hard = deferred_part(quota.hard, account.hard.keys())
     return account.observed in (
@@ -149,7 +149,7 @@ def holding_only(ledger: Ledger, name: str, granted: ResourceList) -> Ledger:
 
 
 def is_within(need: ResourceList, granted: ResourceList) -> bool:
-    """Say whether all of `need` is granted."""
+    """Return whether all of `need` is granted."""
     return all(amount <= granted.get(name, ZERO) for name, amount in need.items())
 
 
