@@ -60,9 +60,9 @@ class Policy:
     own_users: frozenset[str] = own_users(DEFAULT_NAMESPACE)
     """User names of the processes of this installation."""
     job_gates: frozenset[str] = frozenset(JobGate)
-    """Feature gates of the API server that are on, or of which nobody knows."""
+    """Feature gates of the API server that are on, or not known."""
     unsure_job_gates: frozenset[str] = frozenset()
-    """Those of which nobody knows."""
+    """Those that are not known."""
     jobs: tuple[JobRule, ...] = ()
     """What is allowed of which Jobs; the first that is about a Job decides."""
     ledger_seconds: float = 3.0

@@ -1,6 +1,6 @@
 """JSON Patch (RFC 6902): single operations, and builders that look at the object first.
 
-Builders return the operations as values; nobody's object is changed. They need the object because
+Builders return the operations as values; no shared object is changed. They need the object because
 `add` below a map or list that is missing fails the whole request in the API server.
 """
 

@@ -71,7 +71,7 @@ MAX_WARNINGS: Final = 16
 
 MAX_MESSAGE_CHARACTERS: Final = 32 * 1024
 """Longest text of a denial; longer text is cut. Pods and quotas may have any number of parts, and
-whoever reaches the port any text for a name; what waits for a client has to stay small."""
+clients of the port may send any text as a name; what waits for a client has to stay small."""
 
 MAX_CAUSES: Final = 128
 """Most causes of a denial; each of their texts is cut like an audit annotation."""

@@ -75,7 +75,7 @@ class CommandLine(click.Group):
         return [*super().get_params(ctx), *SHARED]
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Read the arguments; `--help` into a pipe that nobody reads is no error."""
+        """Read the arguments; `--help` into a closed pipe is no error."""
         with _quiet_pipe():
             return super().make_context(*args, **kwargs)
 

@@ -60,7 +60,7 @@ def live_cluster(
     Args:
         kubeconfig: How to reach the cluster, if that is said.
         context: The context of it, if one is named.
-        on_warning: Is told what the cluster warns of.
+        on_warning: Receives warnings of the cluster.
 
     Raises:
         InputError: There is no usable kubeconfig.
@@ -131,7 +131,7 @@ def raise_unless_ended(done: Together[Any]) -> None:
 
 
 def progress(text: str) -> None:
-    """Show progress on a terminal; in a pipe nobody waits for it."""
+    """Show progress on a terminal; in a pipe it is of no use."""
     stream: Any = sys.stderr
     if stream is not None and stream.isatty():
         click.echo(printable(text), err=True)

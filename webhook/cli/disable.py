@@ -39,7 +39,7 @@ def run(
 def announce_released(api: ClusterApi, namespaces: Sequence[str], *, dry_run: bool) -> bool:
     """Print to standard error which pods will start at once; return whether there are any.
 
-    What cannot be looked at now is told by the work itself.
+    What cannot be looked at now is found by the work itself.
     """
     is_rush = False
     for namespace in namespaces:

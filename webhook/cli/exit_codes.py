@@ -55,7 +55,7 @@ def shortened(lines: Sequence[str], what: str) -> Iterator[str]:
 
 
 class CommandError(click.ClickException):
-    """An expected failure, told in one line for each problem."""
+    """An expected failure, printed as one line for each problem."""
 
     exit_code = int(ExitCode.BAD_INPUT)
 
@@ -71,7 +71,7 @@ class CommandError(click.ClickException):
 
 
 class NotConfirmedError(CommandError):
-    """The person who was asked did not say yes."""
+    """The question was not answered with yes."""
 
     exit_code = int(ExitCode.FINDINGS)
 

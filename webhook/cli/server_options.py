@@ -94,7 +94,7 @@ def candidate_options(command: _F) -> _F:
 
 
 def unique_identity(namespace: str, name: str) -> ElectionIdentity:
-    """Make of the options as whom this process stands for election."""
+    """Return the identity of this process in elections, from the options."""
     from webhook.runtime.processes import ElectionIdentity  # noqa: PLC0415 - as above
 
     return ElectionIdentity(namespace, f"{name}-{os.getpid()}-{secrets.token_hex(4)}")

@@ -43,9 +43,9 @@ class Rejection:
 class ConfigurationFile:
     """The configuration in a file, kept up to date.
 
-    A changed file that cannot be used leaves the configuration before it in force; that is
-    logged and told to `observe`, once for each change. A file that went away is such a change.
-    `current` may be read from any thread; `poll` belongs to one thread.
+    A changed file that cannot be used leaves the configuration before it in force; that is logged
+    and passed to `observe`, once for each change. A file that went away is such a change. `current`
+    may be read from any thread; `poll` belongs to one thread.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ConfigurationFile:
         Args:
             path: The file; links are followed, as in a mounted ConfigMap.
             check: As for `load_configuration`.
-            observe: Told about every reload, for metrics.
+            observe: Called at every reload, for metrics.
 
         Raises:
             ConfigurationError: The file cannot be read or used, and there is nothing before it.

@@ -51,7 +51,7 @@ class Applier:
     """Applies objects one after another, tells of each, and counts those that changed.
 
     Args:
-        report: Is told a line for each object.
+        report: Receives a line for each object.
         dry_run: Whether to let the API server only check.
     """
 

@@ -2,8 +2,8 @@
 
 A registration of its own, asked before all others and about one pod that does not exist, names the
 place and what to trust there. A Binding of that pod, tried by a dry run, then comes back with the
-words of whoever answered: the webhook finds no such pod, or the API server says why it could not
-ask. Nothing else is ever asked there, also when the registration is left over.
+words of the webhook that answered: the webhook finds no such pod, or the API server says why it
+could not ask. Nothing else is ever asked there, also when the registration is left over.
 
 Source: kubernetes v1.36, apiserver/pkg/admission/configuration/mutating_webhook_manager.go (in the
 order of their names); plugin/webhook/errors/statuserror.go ToStatusErr.
@@ -77,7 +77,7 @@ class Probe:
         Where no namespace is left it may answer as it likes.
 
         Raises:
-            CannotProbeError: Whoever installs may not try it.
+            CannotProbeError: The caller may not try it.
             ApiError: The API server does not take the registration.
         """
         # each time: another installation may have put its own in this place
@@ -171,7 +171,7 @@ def _registration(entry: str, pod: str, client: Mapping[str, object]) -> Object:
 
 
 def _binding(namespace: str, pod: str) -> Object:
-    """A Binding without uid: the webhook has to look for the pod before anybody else does."""
+    """A Binding without uid: the webhook has to look for the pod first."""
     return {
         "apiVersion": BINDINGS.api_version,
         "kind": BINDINGS.kind,

@@ -6,8 +6,8 @@
 3. `redirect`: all entries, in one write for each configuration. Both CAs are still trusted; the
    former one goes when the registrations are applied after that.
 
-Whatever ends it between two writes leaves entries that ask somebody who answers, as long as what
-was asked before goes on; and the same again finds what is left to do by what stands there.
+Whatever ends it between two writes leaves entries that call a webhook that answers, as long as the
+one before goes on; and the same again finds what is left to do by what stands there.
 
 Entries are changed as a whole, by JSON Patch: with server-side apply a field that another manager
 set, too, would stay beside the new ones.
@@ -49,7 +49,7 @@ class _Entry:
 
     @property
     def is_redirected(self) -> bool:
-        """Whether the API server is to ask somebody else, or to stop trusting a CA."""
+        """Whether the API server is to call another place, or to stop trusting a CA."""
         before, after = (certificate_set(_bundle(each)) for each in (self.now, self.wanted))
         is_wider = before == after or (bool(before) and before <= after)
         return _place(self.now) != _place(self.wanted) or not is_wider
@@ -116,8 +116,8 @@ class Redirection:
     ) -> None:
         """Wait until the API server reaches the webhook where the registrations will send it.
 
-        There is nothing to wait for where nobody has opted in, and where what is asked now does not
-        answer either.
+        There is nothing to wait for where no namespace has opted in, and where what is asked now
+        does not answer either.
 
         Raises:
             InstallError: It does not in time.

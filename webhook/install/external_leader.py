@@ -34,10 +34,10 @@ _LONGEST_SECONDS: Final = 20.0
 def leader_in_the_way(
     api: ClusterApi, namespace: str, patience: RetryPolicy
 ) -> tuple[str, tuple[str, ...]] | None:
-    """Return who leads outside of the cluster, and where it would hide again what is completed.
+    """Return the leader outside of the cluster, and where it would hide again what is completed.
 
-    None where nobody does, where that may not be looked at, and where nothing is hidden: what comes
-    next finds out by itself.
+    None where there is none, where that may not be looked at, and where nothing is hidden: what
+    comes next finds out by itself.
 
     Raises:
         ApiError: The API server does not answer.
@@ -63,7 +63,7 @@ def _hidden(api: ClusterApi, wait: RetryTimer) -> tuple[str, ...]:
 
 
 def _outside(api: ClusterApi, namespace: str, patience: RetryPolicy, wait: RetryTimer) -> str:
-    """Return who holds the Lease, renews it, and is no pod of the cluster; empty where nobody."""
+    """Return the holder that renews the Lease and is no pod of the cluster; empty where nobody."""
 
     def look() -> Holding | None:
         try:

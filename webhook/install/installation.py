@@ -2,18 +2,16 @@
 
 1. Namespace, definitions of ledgers and of cluster quotas, rights, and the policies that hold the
    rights to what is needed: nothing uses them yet.
-2. Certificates. Where registrations are there already and the CA is new, they learn to trust it
-   beside what they trust, before anybody serves with it.
-3. The configuration and the Deployments, until every replica runs with that configuration. Where a
-   mask is there already, it first stops to hide what the new configuration does not defer: until
-   then it may hide only what both the former processes and the new ones charge.
-4. The registrations: from now on the API server asks. They come late because those that charge
-   stop what they cannot ask about, and because the quotas of a namespace that they will leave out
-   have to be the API server's before. Where the webhook moves, or its CA changes, the API server
-   has to have reached the new one before; then all entries go there, and only then the former CA
-   goes.
-5. The mask, last: until then quotas are enforced as ever. Policies that an earlier installation had
-   and this one has not go.
+2. Certificates. Where registrations are there already and the CA is new, they trust it beside what
+they trust, before a webhook serves with it. 3. The configuration and the Deployments, until every
+replica runs with that configuration. Where a mask is there already, it first stops to hide what the
+new configuration does not defer: until then it may hide only what both the former processes and the
+new ones charge. 4. The registrations: from now on the API server asks. They come late because those
+that charge stop what they cannot ask about, and because the quotas of a namespace that they will
+leave out have to be the API server's before. Where the webhook moves, or its CA changes, the API
+server has to have reached the new one before; then all entries go there, and only then the former
+CA goes. 5. The mask, last: until then quotas are enforced as ever. Policies that an earlier
+installation had and this one has not go.
 
 To do it again changes nothing, or finishes what was left. What breaks off between two writes leaves
 what worked, and says what stands.
@@ -113,7 +111,7 @@ class InstallOptions:
     dry_run: bool = False
     """Let the API server check, and change nothing."""
     waits: bool = True
-    """Whether to wait for the Deployments before the API server is told to ask."""
+    """Whether to wait for the Deployments before the API server calls them."""
     patience: RetryPolicy = PATIENCE
     """How long to wait for one thing."""
     manifests: Path = MANIFESTS
@@ -374,7 +372,7 @@ def _certify(
 def _redirect(
     api: ApplyApi, wish: InstallOptions, redirection: Redirection, registrations: Sequence[Object]
 ) -> None:
-    """Send the API server elsewhere, or let it forget a CA, when it reaches who is there."""
+    """Redirect the API server, or let it forget a CA, once it reaches the new place."""
     if wish.waits and not wish.dry_run:
         exempt = set().union(*map(excluded_namespaces, registrations))
         redirection.verify(registrations, lambda: _asked_about(api, exempt), wish.patience)

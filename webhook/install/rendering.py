@@ -39,8 +39,8 @@ MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
 IMAGE: Final = f"deferred-quota:{__version__}"
 
 Mask: TypeAlias = Literal["policy", "webhook", "none"]
-"""Who hides deferred resources from the API server's own quota check: it itself, by a
-MutatingAdmissionPolicy; the webhook; or nobody, for tests."""
+"""What hides deferred resources from the API server's own quota check: it itself, by a
+MutatingAdmissionPolicy; the webhook; or nothing, for tests."""
 
 _COMPONENTS: Final[dict[Mask, tuple[str, ...]]] = {
     "policy": ("mask-policy",),

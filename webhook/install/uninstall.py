@@ -1,18 +1,18 @@
 """Take deferred-quota out of a cluster, so that nothing waits for it and quotas hold all the time.
 
 1. The mask and everything else that changes requests go, except for what says which pod a Binding
-   means: nothing is hidden or gated any more, and the guards know whom they charge. With them goes
+   means: nothing is hidden or gated any more, and the guards know what they charge. With them goes
    the guard of the gates, which lets only some people take them off, and what watches shadow mode.
 2. The controller stops, which would put the mask on again.
 3. Pods that wait for a gate of ours are released; quotas are completed, and from then on the API
    server enforces all of them by itself.
 4. Only now the guards go, then the webhook, the policies for its identities, the rights, the
    ledgers, the namespace. Where something before did not succeed they stay, unless that is forced:
-   quotas would be enforced by nobody. Cluster quotas are: the API server knows none. Each is told
-   by name, and goes with its definition unless that is kept.
+   quotas would not be enforced. Cluster quotas are: the API server knows none. Each is named, and
+   goes with its definition unless that is kept.
 
-Before all that it looks who leads: a controller that runs outside of the cluster would mask again
-what step 3 completes, for as long as it runs.
+Before all that it looks for the leader: a controller that runs outside of the cluster would mask
+again what step 3 completes, for as long as it runs.
 
 Each step is done whether or not the others found something to do. None of them needs the webhook
 to answer: nothing that is written here is asked of it.
@@ -84,7 +84,7 @@ def uninstall(api: ClusterApi, removal: Removal, report: Report) -> tuple[str, .
 
     Raises:
         InstallError: The namespace is not that of an installation.
-        ApiError: The API server does not answer, or lets nobody look. What was done stays done.
+        ApiError: The API server does not answer, or refuses the read. What was done stays done.
     """
     removal = replace(removal, namespace=chosen_namespace(api, removal.namespace))
     return _Uninstall(api, removal, report).run()
@@ -168,7 +168,7 @@ class _Uninstall:
         return True
 
     def _tell_of_cluster_quotas(self) -> None:
-        """Name what nobody will enforce, before the guards go."""
+        """Name the quotas that will not be enforced, before the guards go."""
         wait = self._removal.patience.begin()
         try:
             found = wait.retry(lambda: self._api.list(CLUSTER_DEFERRED_QUOTAS)).items

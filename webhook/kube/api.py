@@ -207,7 +207,7 @@ class WatchStream(Protocol):
         """
 
     def close(self) -> None:
-        """End the watch; whoever waits in `__next__` on another thread is woken."""
+        """End the watch; a thread that waits in `__next__` is woken."""
 
     def __enter__(self) -> Self:
         """Return the stream; leaving the block closes it."""

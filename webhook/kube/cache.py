@@ -36,7 +36,7 @@ class Entry(Generic[T]):
 
 @dataclass(slots=True)
 class _IndexEntry(Generic[T]):
-    """The values under one value of one index, and their tuple once somebody asked for it."""
+    """The values under one value of one index, and their tuple once it was asked for."""
 
     values: dict[str, T] = field(default_factory=dict)
     listed: tuple[T, ...] | None = None

@@ -43,7 +43,7 @@ _PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`")
 
 
 def unreadable(kind: Kind, part: str, error: msgspec.ValidationError | str) -> BadRequestError:
-    """Say that a field of an object has the wrong type; `details.causes` names the field.
+    """Return the error of a field with the wrong type; `details.causes` names the field.
 
     Args:
         kind: The kind of the object.

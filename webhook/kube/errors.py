@@ -15,7 +15,7 @@ class ApiError(Exception):
     Attributes:
         code: HTTP status code.
         reason: Machine-readable word: "NotFound", "Conflict", ...
-        message: What is shown to the person who asked.
+        message: What is shown to the user.
         details: The Status' `details`; empty when there are none.
         retry_after: Seconds after which the same request may be repeated; None if not said.
     """
@@ -115,7 +115,7 @@ class NotFoundError(ApiError):
 
     @classmethod
     def of(cls, kind: Kind, name: str) -> Self:
-        """Say that an object is not there, in the API server's words."""
+        """Return the error of an object that is not there, in the API server's words."""
         return cls(f'{kind.resource} "{name}" not found', details=resource_details(kind, name))
 
 
@@ -143,7 +143,7 @@ class ConflictError(ApiError):
 
     @classmethod
     def stale(cls, kind: Kind, name: str) -> Self:
-        """Say that the resourceVersion of a write is no longer the newest."""
+        """Return the error of a write whose resourceVersion is no longer the newest."""
         return cls.of(
             kind,
             name,
@@ -160,7 +160,7 @@ class AlreadyExistsError(ApiError):
 
     @classmethod
     def of(cls, kind: Kind, name: str) -> Self:
-        """Say that the name is taken, in the API server's words."""
+        """Return the error of a name that is taken, in the API server's words."""
         return cls(f'{kind.resource} "{name}" already exists', details=resource_details(kind, name))
 
 
@@ -258,17 +258,17 @@ class FieldCause:
 
 
 def forbidden_field(field: str, detail: str) -> FieldCause:
-    """Say that a field may not be set or changed like this."""
+    """Return the error of a field that may not be set or changed like this."""
     return FieldCause("FieldValueForbidden", field, f"Forbidden: {detail}")
 
 
 def required_field(field: str, detail: str = "") -> FieldCause:
-    """Say that a field must be there."""
+    """Return the error of a field that is missing."""
     return FieldCause("FieldValueRequired", field, f"Required value{detail and f': {detail}'}")
 
 
 def invalid_field(field: str, value: str, detail: str) -> FieldCause:
-    """Say that a field's value breaks a rule; `value` is the value as JSON text."""
+    """Return the error of a field whose value breaks a rule; `value` is the value as JSON text."""
     return FieldCause("FieldValueInvalid", field, f"Invalid value: {value}: {detail}")
 
 

@@ -96,7 +96,7 @@ def quotas_of(shared: Iterable[SharedQuota]) -> list[ResourceQuota]:
 
 @dataclass(frozen=True, slots=True)
 class Company:
-    """With whom namespaces will share quotas."""
+    """Which namespaces will share quotas."""
 
     shared: tuple[SharedQuota, ...] = ()
     """All quotas that namespaces share."""
@@ -106,7 +106,7 @@ class Company:
     """They only go into shadow mode, in which nothing is shared."""
 
     def joins(self, namespace: str, one: SharedQuota) -> list[str]:
-        """Return who else begins to share a quota, sorted by name."""
+        """Return the other namespaces that begin to share a quota, sorted by name."""
         if self.is_shadow:
             return []
         others = self.beside.keys() - {namespace} - one.grants.namespaces.keys()
@@ -114,10 +114,10 @@ class Company:
 
 
 def company_of(api: ClusterApi, namespaces: Iterable[str], *, is_shadow: bool = False) -> Company:
-    """Read with whom namespaces will share quotas that opt in together.
+    """Read which quotas namespaces that opt in together will share, and with which others.
 
     Raises:
-        ApiError: The API server does not answer, or shows nobody the shared quotas.
+        ApiError: The API server does not answer, or does not show the shared quotas.
         InvalidFieldError: Not even the name of one can be read.
     """
     shared = shared_quotas(api)
@@ -188,7 +188,7 @@ def _joining(
 
 
 def _with_whom(number: int, held: ResourceList, joining: Sequence[str]) -> str:
-    """Say who shares a quota already, and who begins to."""
+    """Return which namespaces share a quota already, and which begin to."""
     if not number and not joining:
         return "no other namespace yet"
     what = render(held) if any(amount.sign for amount in held.values()) else "nothing"

@@ -1,4 +1,4 @@
-"""The Deployments of an installation: what keeps their pods, and whom the API server asks."""
+"""The Deployments of an installation: what keeps their pods, and the place that is called."""
 
 from __future__ import annotations
 

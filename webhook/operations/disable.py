@@ -1,13 +1,13 @@
 """Opt a namespace out.
 
 The order matters. While the label is there the API server asks the webhook, which may put a gate
-on every new pod: whoever stripped gates first would race with all that is created. So:
+on every new pod: stripping gates first would race with all that is created. So:
 
 1. The label goes. From then on nothing is gated, masked or charged here, and a webhook that is down
    or already uninstalled no longer stands in the way of the next steps. Nor does one that lets only
    some people take gates off: until every API server knows that the label is gone, it may still
    refuse, which is tried again.
-2. Our scheduling gate is taken from the pods that wait, until none is left. Nobody else will.
+2. Our scheduling gate is taken from the pods that wait, until none is left. Nothing else will.
 3. The status of the quotas is completed, so that the API server counts and enforces by itself.
 
 Until step 3 is through, the API server admits pods without looking at compute resources, as it did
@@ -118,7 +118,7 @@ def opt_out(
     """Opt a namespace out; to repeat it does no harm.
 
     Args:
-        report: Told about progress.
+        report: Receives progress.
         patience: How long to go on while new gated pods appear or the API server does not answer.
         keeps_label: Leave the label as it is. Only where nothing acts on it any more, because the
             mask and the webhooks that gate pods or guard the gates are uninstalled: a later
@@ -178,7 +178,7 @@ def preview(api: ClusterApi, namespace: str) -> OptedOut:
 def _shared_by(api: ClusterApi, namespace: str) -> tuple[str, ...]:
     """Return the cluster quotas of which a namespace holds a part; what cannot be read is left out.
 
-    Nothing depends on it, so whoever may not read them may still opt a namespace out.
+    Nothing depends on it, so a user who may not read them may still opt a namespace out.
     """
     try:
         shared = shared_quotas(api)

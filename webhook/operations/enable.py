@@ -84,7 +84,7 @@ def plan_for(
     Args:
         settings: How to judge.
         must_specify: Whether a bind is refused when containers do not name what a quota limits.
-        company: With whom it will share quotas; None if it opts in alone.
+        company: Namespaces with which it will share quotas; None if it opts in alone.
 
     Raises:
         ApiError: The API server does not answer, or the namespace may not be read.
@@ -197,7 +197,7 @@ def wait_until_complete(
 
 
 def still_missing(api: ClusterApi, settings: Settings, namespace: str) -> tuple[str, ...]:
-    """Return what keeps the quotas of an opted-in namespace from being deferred; nothing if all are.
+    """Return what keeps the quotas of an opted-in namespace from being deferred.
 
     Raises:
         ApiError: The API server does not answer, or refuses.

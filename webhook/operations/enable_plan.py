@@ -29,7 +29,8 @@ _OTHER_LABELS: Final = {
     "kueue.x-k8s.io/": "Kueue",
     "application-aware-quota/": "Application Aware Quota",
 }
-"""Beginnings of scheduling gates and labels → who else decides there when a pod may run."""
+"""Beginnings of scheduling gates and labels → the other manager that decides there when a pod may
+run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Plan:
 
 
 def quota_plans(there: Inhabitants, deferred: NamespaceQuotas) -> tuple[QuotaPlan, ...]:
-    """Return what will be deferred of each quota. One that cannot be evaluated defers nothing here."""
+    """Return what will be deferred of each quota; nothing of one that cannot be evaluated."""
     chosen = {each.name: each for each in deferred.quotas}
     return tuple(_quota_plan(quota, chosen.get(quota.name), there) for quota in there.quotas)
 
@@ -173,7 +174,7 @@ def _unspecified(
 def _other_managers(
     subject: Subject, labels: Mapping[str, str], pods: tuple[Pod, ...]
 ) -> Iterator[Finding]:
-    """Name others who decide when the pods of a namespace may run."""
+    """Name other managers that decide when the pods of a namespace may run."""
     found: dict[str, list[str]] = {}
     for manager in _named(labels, _OTHER_LABELS):
         found.setdefault(manager, [])

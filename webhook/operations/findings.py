@@ -15,7 +15,7 @@ class Severity(StrEnum):
     ERROR = "error"
     """Something is not enforced, or does not work."""
     WARN = "warn"
-    """It works, and somebody should look at it."""
+    """It works, and an administrator should look at it."""
     INFO = "info"
     """Worth knowing."""
 
@@ -62,7 +62,7 @@ def error(
 def warning(
     name: str, subject: Subject | None, message: str, remedy: str, details: tuple[str, ...] = ()
 ) -> Finding:
-    """Make a finding of what somebody should look at."""
+    """Return a finding that an administrator should look at."""
     return Finding(name, Severity.WARN, subject, message, remedy, details)
 
 

@@ -1,6 +1,6 @@
-"""Who leads the controllers, as it is seen from outside.
+"""The leader of the controllers, as it is seen from outside.
 
-No clock is compared with the leader's: a Lease that somebody holds changes while it is looked at.
+No clock is compared with the leader's: a Lease that is held changes while it is looked at.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _USUAL_SECONDS: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a Lease says of who holds it."""
+    """What a Lease says of its holder."""
 
     holder: str = ""
     """Who; empty where nobody does."""

@@ -29,7 +29,7 @@ from webhook.quota.objects.model import ResourceQuota
 
 _CONFLICTS: Final = 20
 _WORTH_SAYING_SECONDS: Final = 10.0
-"""After how long it is told what keeps quotas incomplete: caches are behind for less."""
+"""After how long a message says what keeps quotas incomplete: caches are behind for less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def restore_statuses(api: ClusterApi, namespace: str, wait: RetryTimer, report: 
 
     Limits and usage are written together. While they are, pods may be created that the API
     server has not charged: it is finished when two looks, as far apart as the API server's own
-    caches may be behind, find nothing to say. So it also outlasts whoever still masks.
+    caches may be behind, find nothing to say. So it also outlasts a mask that is still at work.
 
     Raises:
         ApiError: Quotas or pods cannot be listed.

@@ -19,7 +19,7 @@ from webhook.kube.api import (
 _T = TypeVar("_T")
 
 Report: TypeAlias = Callable[[str], None]
-"""Is told about progress, in words for a person; may be called from several threads."""
+"""Receives progress, in words for a person; may be called from several threads."""
 
 PASSING: Final = (UnavailableError, RequestTimeoutError, TooManyRequestsError, InternalError)
 """Errors that can go away by themselves. A webhook that does not answer is an internal error."""
@@ -30,7 +30,7 @@ def silent(_: str) -> None:
 
 
 class HaltedError(Exception):
-    """Somebody wants work to stop. What it has done stays done."""
+    """Work is to stop. What it has done stays done."""
 
 
 class CancelToken:

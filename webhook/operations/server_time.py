@@ -1,9 +1,9 @@
 """What time it is by the API server's clock, which says when a pod stops being charged.
 
 The clock of the machine that a command runs on may be wrong, and one that is fast would count too
-little. So the API server is asked, in a way that whoever may opt namespaces in and out has a right
-to: a dry run of an annotation on the Namespace, whose answer says when its fields would have been
-written.
+little. So the API server is asked, in a way that every user who may opt namespaces in and out has a
+right to: a dry run of an annotation on the Namespace, whose answer says when its fields would have
+been written.
 """
 
 from __future__ import annotations

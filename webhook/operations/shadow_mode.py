@@ -63,7 +63,7 @@ def watching_plan(
     must_specify: bool,
     company: Company | None = None,
 ) -> Plan:
-    """Return what would change if the namespace deferred; what speaks against that is only told.
+    """Return what would change if the namespace deferred, and what speaks against it.
 
     Raises:
         ApiError: The API server does not answer, or the namespace may not be read.

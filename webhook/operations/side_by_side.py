@@ -1,7 +1,7 @@
-"""Make several calls at the same time, and keep nobody waiting whom the keyboard ends.
+"""Make several calls at the same time, and end at once with the keyboard.
 
-The threads of `concurrent.futures` are waited for when the interpreter ends, and so is a call that
-nobody answers.
+The threads of `concurrent.futures` are waited for when the interpreter ends, and so is a call
+without answer.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def in_each(
     Args:
         work: Gets the name and the patience to have; called on other threads.
         patience: How long to wait in each of them.
-        report: Told about progress.
+        report: Receives progress.
         no_answer: Errors after which nothing more is begun.
 
     Raises:
@@ -128,7 +128,7 @@ class _Crew(Generic[_T]):
             thread.start()
 
     def _wait(self) -> None:
-        """Wait until nobody is at work, however many the keyboard has let begin."""
+        """Wait until no call is under way, however many the keyboard has let begin."""
         while any(thread.is_alive() for thread in self._threads):
             # by turns: a wait does not see a signal that came just before it began
             self._ends.acquire(timeout=_LOOK_SECONDS)

@@ -43,7 +43,7 @@ from webhook.state.well_known import (
 from webhook.telemetry.metrics import Metrics
 
 _POD_EVENTS: Final = EventLimits(per_second=1000.0, burst=1000)
-"""Whoever reports on pods paces it; what is said of ledgers and quotas does not wait for that."""
+"""The reports on pods pace it; what is said of ledgers and quotas does not wait for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class ControllerManager:
     def _on_queue(
         self, namespace: str, pending: Mapping[str, PendingStatus], releasable: Collection[str]
     ) -> None:
-        """Hand on who waits behind our gate, see `QueueListener`."""
+        """Hand on the queue of each namespace, see `QueueListener`."""
         self._pod_conditions.on_queue(namespace, pending, releasable)
         self._requeuer.on_queue(namespace, pending, releasable)
 

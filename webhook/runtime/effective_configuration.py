@@ -2,7 +2,7 @@
 
 Two fields stand in the registrations as well, which `scripts/install` writes and a change of the
 file alone does not: `exemptNamespaces` as names that selectors leave out, `deferredResources` as
-what the mask hides. The order between both must never leave quota enforced by nobody:
+what the mask hides. The order between both must never leave a quota without enforcement:
 
 1. A namespace is exempt only while the guard at the bind leaves it out. While the API server asks,
    pods of the namespace are charged. Nothing is hidden of its quotas any more, so that they are

@@ -41,7 +41,7 @@ _ELECTION_SECONDS: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class ElectionIdentity:
-    """As whom a process stands for election: the installation's namespace, and its name there."""
+    """The identity of a process in elections: the installation's namespace, and its name there."""
 
     namespace: str
     name: str
@@ -60,7 +60,7 @@ def live_server(
     Args:
         access: How to reach the API server.
         configuration: The file to keep up with; None means the defaults.
-        identity: As whom this process is the controller as well; None if another one is.
+        identity: The identity of this process as the controller; None if another one is.
         system_namespace: Namespace of the installation.
         certificates: What is served, which has to cover the names that the registrations call; None
             leaves them alone.
@@ -92,7 +92,7 @@ def run_controller(
     Args:
         access: How to reach the API server.
         configuration: The file to keep up with; None means the defaults.
-        identity: As whom it stands for election.
+        identity: Its identity in elections.
         ops: Where probes and metrics are served, plain HTTP.
         announce: A JSON file that is written when it listens: `{"pid": 7, "ops": {"url": ...}}`.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def server_parts(
     engine: Engine, metrics: Metrics, listeners: Mapping[str, WSGIApplication] | None = None
 ) -> ServerParts:
-    """Return the server what it runs: the handlers of an engine, and further applications by name."""
+    """Return what a server runs: the handlers of an engine, and further applications by name."""
     return ServerParts(
         review_handler=engine.decide,
         readiness=engine.readiness_problems,

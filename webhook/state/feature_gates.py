@@ -96,9 +96,9 @@ class FeatureGates:
     """What is known of the gates."""
 
     enabled: frozenset[str] = ALL_GATES
-    """The names of those that are on, and of those of which nobody knows."""
+    """The names of those that are on, and of those that are not known."""
     unsure: frozenset[str] = _NONE
-    """The names of those of which nobody knows."""
+    """The names of those that are not known."""
 
 
 UNKNOWN: Final = FeatureGates(unsure=ALL_GATES)
@@ -111,10 +111,10 @@ class _ProbeResult:
     version: tuple[int, int] | None
     """Major and minor of the API server; None where it does not say numbers."""
     enabled: frozenset[str] | None
-    """The gates that are on; None if it told nothing of them."""
+    """The gates that are on; None if it says nothing of them."""
 
     def unsure_after(self, former: _ProbeResult) -> frozenset[str]:
-        """Return the gates of which nobody knows after this try and the one before."""
+        """Return the gates that are not known after this try and the one before."""
         if self.enabled is None or former.enabled is None or self.version != former.version:
             return ALL_GATES
         return self.enabled ^ former.enabled
@@ -130,8 +130,8 @@ class FeatureGateProbe:
         clock: A monotonic clock.
         namespace: Namespace of the installation, where the probe is.
         pause_seconds: How long to wait until the next look where all gates are on.
-        short_pause_seconds: The same where one is off or not known: then somebody waits for it
-            to be turned on.
+        short_pause_seconds: The same where one is off or not known: then a user waits for it to be
+            turned on.
         stale_seconds: How long what was found stands while nothing newer can be found.
     """
 
@@ -163,7 +163,7 @@ class FeatureGateProbe:
 
     @property
     def enabled(self) -> frozenset[str]:
-        """The names of the gates that are on, or of which nobody knows."""
+        """The names of the gates that are on, or not known."""
         return self.gates.enabled
 
     def probe(self) -> bool:

@@ -111,7 +111,7 @@ class _Namespace:
             self._take_queued(self.gated.pop(found).usage)
 
     def forget_late(self, heard: float) -> None:
-        """Forget who should have been seen by what was heard up to a moment."""
+        """Forget pods that the cache should have shown by a moment."""
         while self.recent:
             token, first = next(iter(self.recent.items()))
             if heard - first.created_at < CACHE_LAG_SECONDS:
@@ -129,7 +129,7 @@ class _Namespace:
         fits: Callable[[ResourceList, ResourceList], bool],
         is_ahead: Callable[[Pod], bool],
     ) -> bool:
-        """Return whether nobody is kept waiting by a pod that passes: there is room for them too.
+        """Return whether a pod that passes delays no queued pod: there is room for them too.
 
         Those that it would not stand behind need none.
         """

@@ -1,8 +1,8 @@
 """Ledger objects from a watch, kept as text and parsed on first use.
 
-Most versions that a replica hears of are followed by the next before anybody there decides by
-them. What is read shares the reservations that stood in the version before with the very same
-text, which are nearly all.
+Most versions that a replica receives are followed by the next before a claim is decided by them.
+What is read shares the reservations that stood in the version before with the very same text, which
+are nearly all.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _version(uid: str, number: int, ledger: Ledger | None) -> LedgerVersion:
 
 
 def _believable(ledger: Ledger, version: int) -> Ledger:
-    """Bring what somebody wrote by hand back to what can be: nothing is newer than the object."""
+    """Bring what was written by hand back to what can be: nothing is newer than the object."""
     if max(ledger.pods_resource_version, ledger.min_pod_version) <= version:
         return ledger
     return replace(

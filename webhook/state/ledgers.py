@@ -1,9 +1,8 @@
 """Ledger objects in the API server: read, compare-and-swap, create, follow.
 
-What was last read, written or heard of a namespace is kept aside, because the next write most
-often follows it. It can be out of date: writes find out by their version, and whoever means to
-refuse something reads first (`fetch`). Where several processes write, `follow` keeps it as new as
-a watch can be.
+What was last read, written or heard of a namespace is kept aside, because the next write most often
+follows it. It can be out of date: writes find out by their version, and a denial reads first
+(`fetch`). Where several processes write, `follow` keeps it as new as a watch can be.
 
 Versions are numbers of the whole API server, so of two things that are known of one namespace the
 higher one is the newer, be it a version of another object or a deletion. What comes late, from the
@@ -167,7 +166,7 @@ class LedgerStore:
         return self._keep(namespace, _version_of(written, ledger))
 
     def create(self, namespace: str) -> LedgerVersion | None:
-        """Create an empty ledger object, or read the one that somebody else created."""
+        """Create an empty ledger object, or read the one that another process created."""
         try:
             created = self._api.create(QUOTA_LEDGERS, empty_ledger(namespace))
         except AlreadyExistsError:

@@ -120,7 +120,7 @@ class QuotaCache:
     def up_to_date(self, namespace: str) -> NamespaceQuotaView:
         """Return the quotas of a namespace as they were no longer ago than is believed.
 
-        Before the first list nobody knows which there are, so nothing can be decided.
+        Before the first list it is not known which there are, so nothing can be decided.
         """
         seen = self._up_to_date(namespace)
         if self.shared is None:

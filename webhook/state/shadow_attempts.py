@@ -4,7 +4,8 @@ The API server's own quota check comes after every webhook, so what it decides i
 one. It is found out in two ways that have to agree. Beforehand it is foretold what the check will
 say, by the same rules and the status that the check reads. Then the pod is waited for: one that is
 there was not refused, whatever was foretold. One that does not come was refused by the quota if
-that was foretold, or if the quota, looked at again, has no room for it; else nobody knows why.
+that was foretold, or if the quota, looked at again, has no room for it; else the reason is not
+known.
 
 What deferral would make of a refused one is judged by the quotas of that moment, and by what is
 assigned as the controller has written it since, which is a second or two later.
@@ -54,7 +55,7 @@ _MAX_LATE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A pod that somebody tried to create."""
+    """An attempt to create a pod."""
 
     pod: Pod
     """The pod, with the uid that it will be stored under."""
@@ -127,7 +128,7 @@ class CreationTracker:
         store: Where findings are added up.
         name: The name of this process, unlike that of any other.
         timing: When to look.
-        counted: Told of every result, for metrics.
+        counted: Receives every result, for metrics.
     """
 
     def __init__(

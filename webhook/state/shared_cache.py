@@ -17,7 +17,7 @@ from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion, re
 _TTL_SECONDS: Final = 5.0
 
 Specs: TypeAlias = tuple[ClusterQuota | UnreadableClusterQuota, ...]
-"""What the owners of shared quotas wrote, sorted by name; the same object while nobody changes it,
+"""What the owners of shared quotas wrote, sorted by name; the same object while it is not edited,
 however often what is granted changes."""
 
 
@@ -85,7 +85,7 @@ class SharedQuotaCache:
         """Return why it is not known which there are, though the cache may have some.
 
         One that has not heard of the API server for so long is compared with a list that is asked
-        for now: whoever finds them different decides nothing.
+        for now: where they differ, nothing is decided.
         """
         if not self.informer.has_synced:
             return () if self.is_absent else ("the shared quotas have not been listed yet",)

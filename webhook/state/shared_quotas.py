@@ -1,7 +1,7 @@
 """ClusterDeferredQuota objects in the API server: read, compare-and-swap, follow.
 
 As with ledgers, what was last read, written or heard of each is kept aside: writes find out by
-their version whether it is the newest, and whoever means to refuse something reads first.
+their version whether it is the newest, and a denial reads first.
 
 Names are those of ledgers (`cdq/both`).
 """
@@ -40,7 +40,7 @@ _CONTENDED_SECONDS: Final = 1.0
 
 
 class SharedQuotaVersion:
-    """One version of a shared quota; its status is read at most when somebody asks."""
+    """One version of a shared quota; its status is read when it is asked for."""
 
     __slots__ = ("_shared", "_status", "error", "quota", "resource_version", "uid")
 

@@ -24,7 +24,7 @@ LAST_REGISTRATION: Final = "zz-deferred-quota-jobs"
 BIND_ENTRY: Final = "bind.deferredquota.io"
 """The entry of the validating one that is asked about every bind."""
 SHADOW_ENTRY: Final = "shadow.deferredquota.io"
-"""The entry of the validating one that is told of pods in namespaces in shadow mode."""
+"""The entry of the validating one for pods in namespaces in shadow mode."""
 GUARDED_ANNOTATION: Final = "deferredquota.io/guarded"
 """Written on the Binding, it lands on the pod: this pod came through the guard at its bind."""
 

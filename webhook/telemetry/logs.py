@@ -5,7 +5,7 @@ always one line, and a terminal that shows it cannot be made to do anything. Lon
 Never logged: bodies of objects, tokens, Secrets.
 
 Lines are written by a thread of their own, many at a time: a thread that answers requests neither
-waits for another one's line nor for whoever reads the log. What is still to be written when the
+waits for another one's line nor for the reader of the log. What is still to be written when the
 process ends is written then.
 """
 
@@ -81,7 +81,7 @@ class BatchHandler(logging.Handler):
     """Hands records to a thread that writes them, in order, some milliseconds later at most.
 
     When the reader does not keep up, MAX_QUEUED_RECORDS records wait; of those behind it only the
-    number is told. A fork leaves what waits to the parent, and the child has a thread of its own.
+    number is logged. A fork leaves what waits to the parent, and the child has a thread of its own.
 
     Args:
         stream: Where lines go.

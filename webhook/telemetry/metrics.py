@@ -1,7 +1,7 @@
 """Every metric, declared once with its unit and its labels.
 
 Label values come from closed sets: what a client sends is mapped to `other` when it is not one of
-them (`bounded`), so that nobody can grow the number of series.
+them (`bounded`), so that clients cannot grow the number of series.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def bootstrap(
         directory: IssuedParts if it is missing.
         wanted: Names and lifetime; a certificate that has to be made ends no later than its CA.
         now: The time.
-        force: Make everything anew, the CA too: clients have to be told of it.
+        force: Make everything anew, the CA too: clients have to learn of it.
 
     Raises:
         OSError: The directory cannot be made or written.

@@ -45,7 +45,7 @@ def read_called_names(api: ClusterApi, *, is_in_pod: bool) -> frozenset[str]:
 def called_names(registrations: Iterable[Object], *, is_in_pod: bool) -> frozenset[str]:
     """Return the host of every URL, or in a pod the name of every Service, that is called.
 
-    What cannot be read calls nobody.
+    What cannot be read names no place.
     """
     return frozenset(
         name

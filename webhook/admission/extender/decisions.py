@@ -1,4 +1,4 @@
-"""What a scheduler is told of a pod: what its bind would be told now, and nothing is written.
+"""Answers to a scheduler about a pod: what its bind would get now, and nothing is written.
 
 The bind is tried out as a dry run at the very handlers that decide it. So presence rules, exempt
 namespaces, scopes and amounts are judged by the same code, and a reservation that the pod itself
@@ -9,8 +9,8 @@ Two questions, two ways to be careful:
 - Which nodes are left? What cannot be decided passes: the guard decides at the bind, whatever is
   said here, and a quota that cannot be looked at must not stop the scheduler. Only a refusal that
   stands leaves no node.
-- Whom may the pod evict? What cannot be decided evicts nobody: an eviction cannot be undone, and
-  the scheduler asks again.
+- Which pods may this one evict? What cannot be decided evicts none: an eviction cannot be undone,
+and the scheduler asks again.
 """
 
 from __future__ import annotations

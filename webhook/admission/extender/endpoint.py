@@ -2,8 +2,8 @@
 
 What cannot be read gets what a review would get: 405, 415, 413, 400. Whatever can be read is
 answered with 200, however late: a scheduler whose extender is `ignorable` goes on after any other
-answer as if it had not asked, and would evict. For the same reason a fault of this program lets
-nobody be evicted; where nodes are asked for it is 500, and `ignorable` decides.
+answer as if it had not asked, and would evict. For the same reason a fault of this program lets no
+pod be evicted; where nodes are asked for it is 500, and `ignorable` decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The JSON of scheduler extenders, protocol v1: what a scheduler sends, and what it reads.
 
 Field names are those of Go's structs, with capitals: `Pod`, `NodeNames`, `FailedNodes`. Of the pod
-only its identity is read, of a node its name; a scheduler that is told `nodeCacheCapable: true`
+only its identity is read, of a node its name; a scheduler configured with `nodeCacheCapable: true`
 sends names only. What is given back is copied as it came, unread.
 
 Source: kubernetes v1.36, kube-scheduler/extender/v1/types.go; pkg/scheduler/extender.go send.
@@ -63,7 +63,7 @@ class PreemptCall:
 
     pod: PodIdentity
     candidates: Mapping[str, object]
-    """Node name → whom it would evict there, as it is to be given back; nodes with null are left
+    """Node name → its victims there, as they are to be given back; nodes with null are left
     out, because a scheduler that reads null there crashes."""
 
 
@@ -170,7 +170,7 @@ def all_candidates(call: PreemptCall) -> bytes:
 
 
 def no_candidate(_call: PreemptCall) -> bytes:
-    """Write that nobody is to be evicted."""
+    """Write that no pod is to be evicted."""
     return _ENCODER.encode(_PreemptResult({}))
 
 
@@ -199,7 +199,7 @@ def _name(node: _Object, path: str) -> str:
 
 
 def _identified(node: str, victims: _Victims) -> Mapping[str, object]:
-    """Return MetaVictims for Victims: an answer has uids only, in whatever form it was asked for."""
+    """Return MetaVictims for Victims: an answer has uids only, whatever the question had."""
     uids = [pod.metadata.uid if pod.metadata else "" for pod in victims.pods or ()]
     for index, uid in enumerate(uids):
         if not uid:

@@ -14,8 +14,8 @@ here, with the code and words of storage. So is a name that no pod can have: the
 the name of the older `bindings` only when it writes.
 
 What only a quota's consent allows is asked here once more, and a QoS class that hides a pod from a
-quota refused: a pod may have been created while nobody asked, because the registration for pods
-without a node does not hold creations up.
+quota refused: a pod may have been created while no handler was called, because the registration for
+pods without a node does not hold creations up.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def charge(
 def allow_uncharged(
     context: HandlerContext, request: AdmissionRequest, quotas: NamespaceQuotaView
 ) -> AdmissionResponse:
-    """Let a request pass that claims nothing, once it is sure that nobody counts otherwise.
+    """Let a request pass that claims nothing, once it is sure that the ledger counts nothing of it.
 
     A dry run finds out the same.
 

@@ -1,8 +1,8 @@
 """ClusterDeferredQuota objects that are created or changed.
 
-As at the handler of ResourceQuotas, an update that leaves the spec alone passes, whoever sends it.
-The status has no handler: only the product's own accounts have the right to write it, and what
-somebody else writes is counted again.
+As at the handler of ResourceQuotas, an update that leaves the spec alone passes. The status has no
+handler: only the product's own accounts have the right to write it, and what others write is
+counted again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gating handler: new pods without a node get our scheduling gate, if a quota concerns them.
 
-The scheduler leaves a pod with gates alone: it evicts nobody for it and wakes no autoscaler. The
+The scheduler leaves a pod with gates alone: it evicts no pod for it and wakes no autoscaler. The
 controller takes the gate off when quota is reserved for the pod.
 
 Whether a namespace wants gates is the registration's business, which goes by its labels. Nothing is
@@ -64,7 +64,7 @@ class _GatingDecision:
     written: frozenset[str] = frozenset()
     """Those of `managed_metadata.GATING_METADATA` that it writes."""
     warnings: tuple[str, ...] = ()
-    """What its creator is told."""
+    """For the creator of the pod."""
 
 
 def gate_pod(
@@ -72,7 +72,7 @@ def gate_pod(
 ) -> AdmissionResponse:
     """Gate a new pod that takes some of what a quota defers; take marks away that are not its own.
 
-    Nobody may say of a pod that it was let through where it was not.
+    No user may mark a pod as let through.
 
     Raises:
         InvalidFieldError: The pod cannot be read.
@@ -187,7 +187,7 @@ def _fast_path_token(
     waiters: Sequence[QueuedPod],
     terms: QueueCriteria,
 ) -> str:
-    """Return the token of a pod that needs no gate, as it keeps nobody waiting; or nothing.
+    """Return the token of a pod that needs no gate, as it delays no queued pod; or nothing.
 
     Only one that the rules for new pods have nothing to say about passes. `waiters` are the pod in
     each of the forms in which it may be stored.

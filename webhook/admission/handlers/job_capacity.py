@@ -1,7 +1,7 @@
 """Capacity check of Jobs: whether their pods fit the quotas of the namespace.
 
 Limits are compared as the cache has them; before anything is refused the API server is asked. What
-is free now comes from the ledger as it is known here, and is only told.
+is free now comes from the ledger as it is known here, and decides nothing.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _exceeded_keys(shares: Iterable[Share], quotas: tuple[ResourceQuota, ...]) -
 
 
 def _may_never_fit(share: Share, exceeded: QuotaExceeded, verdict: Verdict) -> Findings:
-    """Say it of pods that a default PriorityClass may take out of the quota."""
+    """Also for pods that a default PriorityClass may take out of the quota."""
     warning = _warning(
         "pods without a class can never fit quota ", exceeded.quota, _too_large(exceeded)
     )

@@ -1,12 +1,12 @@
 """Metadata of pods that only we write: our scheduling gate, labels and annotations.
 
-Only the product writes them, and people who may break the glass. A gate that somebody else takes
-off puts a pod before the scheduler that nothing is reserved for: its bind is charged and refused
-all the same, but it has jumped the line. An annotation that somebody else writes tells of a guard
-that the pod never passed.
+Only the product writes them, and people who may break the glass. A gate that a user removes puts a
+pod before the scheduler that nothing is reserved for: its bind is charged and refused all the same,
+but it has jumped the line. An annotation that a user writes claims a guard that the pod never
+passed.
 
 A manifest that was copied from a running pod carries them too. From a pod without a node they are
-taken away, which harms nobody: it gets its own in time. Labels stay on a pod that belongs to a
+taken away, which does no harm: it gets its own in time. Labels stay on a pod that belongs to a
 controller, because the selector of that controller may name them, and it would go on making pods
 for ever; they are written anew in time.
 """
@@ -43,7 +43,7 @@ _MAX_FIELDS: Final = 5
 def may_modify(
     request: AdmissionRequest, configuration: Configuration, own_users: Set[str]
 ) -> bool:
-    """Return whether a request is our own, or of somebody who may break the glass."""
+    """Return whether a request is our own, or of a user in a break-glass group."""
     if request.username in own_users or request.username in configuration.trusted_users:
         return True
     return not configuration.break_glass_groups.isdisjoint(request.groups)
@@ -79,7 +79,8 @@ def strip(
 ) -> tuple[list[str], tuple[PatchOperation, ...]]:
     """Return the paths of the marks that a new pod without a node may not keep, and the patch.
 
-    Nothing is told of what the gating handler itself wrote when it was asked about the pod before.
+    There is no warning about what the gating handler itself wrote when it was asked about the pod
+    before.
 
     Args:
         pod: The same, read.
@@ -100,7 +101,7 @@ def strip(
 
 
 def strip_forged(raw: Object, *, kept: Collection[str] = ()) -> tuple[PatchOperation, ...]:
-    """Return the patch for what even those may not write who may write marks.
+    """Return the patch for marks that no user may write.
 
     Args:
         kept: Those of `GATING_METADATA` that are true.

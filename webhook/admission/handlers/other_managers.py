@@ -1,6 +1,6 @@
 """Other quota managers (Kueue, AAQ), recognised by labels and gates of a pod.
 
-Such a pod runs when both let it go. That works, but who set it up that way may not know.
+Such a pod runs when both let it go. That works, but may not be intended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SIGNS: Final[Mapping[str, tuple[str, Callable[[Pod], bool]]]] = {
 
 
 def warnings(pod: Pod) -> tuple[str, ...]:
-    """Name, once each, the others who manage quota for a pod."""
+    """Name, once each, the other managers of quota for a pod."""
     found: dict[str, str] = {}
     for sign, (owner, has) in _SIGNS.items():
         if has(pod):

@@ -122,7 +122,7 @@ def update(
 ) -> AdmissionResponse:
     """Decide on a change of a pod.
 
-    Our marks are not for everybody to change, and only a deadline that comes or goes moves a pod
+    Our marks are not for users to change, and only a deadline that comes or goes moves a pod
     between quotas.
     """
     old, new = parse_update(context, request)

@@ -1,9 +1,8 @@
 """ResourceQuota objects that are created or changed.
 
-Names of priority classes that do not exist, quotas for the same pods and deletions are nobody's
-fault and pass. So does every update that leaves the spec alone, whoever sends it and whatever the
-quota says: metadata has to stay writable, finalizers above all. The status is no part of this, it
-has a handler of its own.
+Names of priority classes that do not exist, quotas for the same pods and deletions pass. So does
+every update that leaves the spec alone, whatever the quota says: metadata has to stay writable,
+finalizers above all. The status is no part of this, it has a handler of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pods that are created in a namespace in shadow mode: looked at, and let through.
 
-Nobody must notice. Whatever the pod, whatever goes wrong, the answer is yes, without a warning and
-without a change, and nothing is waited for. What becomes of the pod, and what deferral would make
-of it, is found out later, beside the request (`state.shadow_attempts`).
+Users must not notice. Whatever the pod, whatever goes wrong, the answer is yes, without a warning
+and without a change, and nothing is waited for. What becomes of the pod, and what deferral would
+make of it, is found out later, beside the request (`state.shadow_attempts`).
 
 A dry run stores nothing and counts for nothing.
 """
@@ -79,7 +79,7 @@ def _violates_policy(context: HandlerContext, request: AdmissionRequest, pod: Po
 
 
 def workload_of(raw: Object, pod: Pod) -> str:
-    """Name who wants a pod: its controller, or it itself where its name is not generated.
+    """Return the owner of a pod: its controller, or itself where its name is not generated.
 
     A controller that makes up names tries again and again with new ones, for the same pod.
     """

@@ -62,7 +62,7 @@ class MemoryBudget:
             return True
 
     def leave(self, size: int) -> None:
-        """Give back what was taken."""
+        """Release a place."""
         with self._lock:
             self._taken -= size
 

@@ -407,7 +407,7 @@ class ConnectionLoop:
             self._worker.defer(self._take, self._next_request, connection)
 
     def _linger(self, connection: Connection) -> None:
-        """Say goodbye and wait for the client to close: an early close could cut the answer off."""
+        """Announce the end and await the client's: an early close could cut the answer off."""
         self._enter(connection, State.CLOSING, LINGER_SECONDS)
         if isinstance(connection.sock, ssl.SSLSocket):
             with suppress(OSError, ValueError):  # sends "close notify"; its answer is not awaited
@@ -416,7 +416,7 @@ class ConnectionLoop:
 
 
 def _eviction_rank(connection: Connection) -> tuple[bool, float]:
-    """Rank connections: strangers first, the oldest of them first; then who is idle longest."""
+    """Rank connections: strangers first, the oldest of them first; then those idle longest."""
     return connection.served, connection.deadline if connection.served else 0.0
 
 

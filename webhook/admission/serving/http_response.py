@@ -1,7 +1,7 @@
 """Answers of the transport itself: what is not a decision is a Status object as JSON.
 
 No answer carries a Retry-After header: the API server would repeat the call inside the same
-timeout, and the time would be gone without anybody having seen why.
+timeout, and the time would be gone without a trace of the reason.
 
 Source: kubernetes v1.36, client-go/rest/with_retry.go IsNextRetry; apimachinery meta/v1 Status.
 """
@@ -62,7 +62,7 @@ def status_line(code: int) -> str:
 
 
 def failure(code: int, message: str, *headers: tuple[str, str]) -> HttpResponse:
-    """Say that a request was not answered and why, as a Status object."""
+    """Return why a request was not answered, as a Status object."""
     status = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""What is read of a POST before anybody looks at what it asks."""
+"""What is read of a POST before its review is decoded."""
 
 from __future__ import annotations
 

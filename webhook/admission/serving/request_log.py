@@ -1,4 +1,4 @@
-"""What is counted and logged of a request, whoever asked."""
+"""Metrics and log line of a request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RequestRecorder:
         log.info("refused", extra={"reason": refused.reason, "detail": refused.detail})
 
     def expired(self, request: AdmissionRequest) -> None:
-        """Record what was not looked at, because nobody waits for the answer any more."""
+        """Record what was not looked at, because no client waits for the answer any more."""
         self._metrics.turned_away.labels("too_late").inc()
         log.warning("turned away", extra={"reason": "too_late", "uid": request.uid})
 

@@ -1,6 +1,6 @@
 """The server process: gunicorn with one worker, three kinds of listeners, start and stop.
 
-All sockets are opened before the fork, so that a port in use is told at once and a worker that
+All sockets are opened before the fork, so that a port in use is an error at once and a worker that
 had to be replaced finds them again. Everything with threads is made in the worker.
 
 Announcement: when the worker listens, one log line `listening` and, if asked for, a JSON file:
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 def serve(build: Build, settings: ServerSettings) -> int:
-    """Run the server until it is told to stop.
+    """Run the server until a signal stops it.
 
     Args:
         build: Makes what is served; called inside the worker process, once per worker, with the
@@ -286,6 +286,6 @@ def _problems_of_life(worker: AdmissionWorker) -> Sequence[str]:
 
 
 def _memory_directory() -> str | None:
-    """Return a directory in memory for gunicorn's heartbeat: a slow disk looks like a dead worker."""
+    """Return a directory in memory for the heartbeat: a slow disk looks like a dead worker."""
     shm = Path("/dev/shm")  # noqa: S108
     return str(shm) if shm.is_dir() and os.access(shm, os.W_OK) else None

@@ -1,4 +1,4 @@
-"""What the server is told: addresses, limits and times, and where its certificate comes from."""
+"""Settings of the server: addresses, limits and times, and where its certificate comes from."""
 
 from __future__ import annotations
 

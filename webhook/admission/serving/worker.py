@@ -88,7 +88,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
 
     @property
     def stopping(self) -> bool:
-        """Return whether the worker was told to stop; it still serves for a while."""
+        """Return whether a signal stopped the worker; it still serves for a while."""
         return self._stop_at < math.inf
 
     def load_wsgi(self) -> None:
@@ -107,14 +107,14 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
         self.metrics.connections.open.set_function(lambda: len(self.loop.connections))
 
     def handle_exit(self, _sig: int, _frame: object) -> None:
-        """Begin to stop (SIGTERM): serve on while clients are told to go elsewhere."""
+        """Begin to stop (SIGTERM): serve on while clients move elsewhere."""
         if self.alive and not self.stopping:
             self._stop_at = time.monotonic() + self.settings.drain_seconds
             self.max_keepalived = 0  # from here on every response says "Connection: close"
             self.method_queue.defer(_nothing)
 
     def run(self) -> None:
-        """Serve until told to stop, then finish what was begun."""
+        """Serve until a signal, then finish what was begun."""
         self.loop.limit = _descriptor_limit(self.loop.limit)
         queue = self.method_queue
         self.poller.register(queue.fileno(), selectors.EVENT_READ, queue.run_callbacks)

@@ -62,7 +62,7 @@ Exit status: 0 explained, 1 there is no such object, or it may not be read,
 @installed_config_option
 @output_option(*FORMATS)
 def explain(**options: Any) -> ExitCode:
-    """Return why a pod, or a workload, is pending, and what would unblock it.
+    """Explain why a pod, or a workload, is pending, and what would unblock it.
 
     KIND is pod, job, deployment, statefulset, replicaset, daemonset or cronjob.
 

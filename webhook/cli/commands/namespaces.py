@@ -83,8 +83,8 @@ def enable(**options: Any) -> ExitCode:
     """Opt namespaces in: their pods are charged when they get a node, not when they are created.
 
     Looks first whether everything needed is installed and alive, and what the namespaces hold;
-    errors stand in the way, warnings are told. Then sets the label and waits until every quota is
-    masked and counted, in several namespaces at once. Run again, it verifies. No pod is touched.
+    errors stand in the way, warnings are printed. Then sets the label and waits until every quota
+    is masked and counted, in several namespaces at once. Run again, it verifies. No pod is touched.
     """
     from webhook.cli.enable import run  # noqa: PLC0415 - help must not wait for it
 
@@ -124,9 +124,9 @@ def disable(**options: Any) -> ExitCode:
 
     Removes the label, takes the scheduling gate off every pod that waits, and completes the status
     of the quotas so that all of them are enforced at once. All pods that wait start at once, within
-    quota or not: how many, and what they request, is told before, and asked about on a terminal. No
-    pod is evicted; quotas that are over their limit now are named. Several namespaces are worked on
-    at once. It may be run again at any time, and finishes what was interrupted.
+    quota or not: how many, and what they request, is printed before, and confirmed on a terminal.
+    No pod is evicted; quotas that are over their limit now are named. Several namespaces are worked
+    on at once. It may be run again at any time, and finishes what was interrupted.
     """
     from webhook.cli.disable import run  # noqa: PLC0415 - help must not wait for it
 
@@ -193,7 +193,7 @@ Examples:
 """
 )
 def shadow() -> None:
-    """Return what opting namespaces in would change, from watching them: begin with enable --shadow.
+    """Report what opting namespaces in would change: begin with enable --shadow.
 
     In shadow mode nothing is refused, gated or masked. End it with disable, or with enable.
     """

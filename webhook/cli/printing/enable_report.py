@@ -27,7 +27,7 @@ class Outcome:
     missing: tuple[str, ...] = field(default=())
     """What it still waits for."""
     error: str = ""
-    """Why nobody can tell, or what the API server refused; empty if it did not."""
+    """Why that is not known, or what the API server refused; empty if it did not."""
 
 
 def print_text(

@@ -43,8 +43,8 @@ _MOST_NAMED = 5
 _ENOUGH_MILLISECONDS: Final = 24 * 3600 * 1000
 """For how long to watch before a conclusion: a day has its night, and what runs by a timetable."""
 _LAG_MATTERS_MILLISECONDS: Final = 60 * 1000
-"""Up to when it is told that creations come late: webhooks wait two seconds for what becomes of
-one, and add what they found every ten."""
+"""Up to when the report says that creations come late: webhooks wait two seconds for what becomes
+of one, and add what they found every ten."""
 _FATES = {
     Outcome.RUNS: "would be admitted, and quota would be free for them at once",
     Outcome.WAITS: "would be admitted, and wait for quota",

@@ -37,7 +37,7 @@ class LedgerWriter:
         self._recorder = context.recorder
 
     def create(self, namespace: str, epoch: int) -> LedgerVersion | None:
-        """Create an empty ledger, or read the one that somebody else created.
+        """Create an empty ledger, or read the one that another process created.
 
         Raises:
             NotLeadingError: Another process may be writing.

@@ -1,4 +1,4 @@
-"""The admission chain as the API server runs it: who is asked, in which order, what it means.
+"""The admission chain as the API server runs it: calls, their order, and the answers.
 
 Mutating webhooks are asked one after another, each seeing what the ones before it made of the
 object; validating webhooks are asked at the same time, and the first refusal to arrive is the

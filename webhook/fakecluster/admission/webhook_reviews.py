@@ -29,7 +29,7 @@ class InvalidAnswerError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """Who asks."""
+    """The user of the request."""
 
     username: str
     uid: str = ""

@@ -35,7 +35,7 @@ from webhook.state.well_known import DEFERRED_MODE, GATING_LABEL, MODE_LABEL, NE
 
 OPTED_IN: Final[Mapping[str, str]] = {MODE_LABEL: DEFERRED_MODE, GATING_LABEL: NEVER_GATING}
 """Labels of a Namespace that a snapshot mentions and does not hold: it shows what would happen
-if quota were deferred there. Nobody waits behind gates, as people bind pods by hand."""
+if quota were deferred there. No pod gets a gate, as users bind pods by hand."""
 
 
 def load_cluster(paths: Iterable[Path]) -> FakeCluster:

@@ -1,10 +1,10 @@
 """The fake cluster behind the REST paths of Kubernetes, as a WSGI application.
 
 Enough for kubectl (`get`, `create`, `apply`, `patch`, `delete`, `--watch`, with
-`--validate=false`), for clients of the API, and for whoever wants to see webhooks asked by
-something that behaves like an API server. JSON only: what kubectl sends as protobuf
-(`create namespace` and its like) has to come from a file (`create -f`). No authentication: who asks
-is an administrator, or whom the `Impersonate-User` and `Impersonate-Group` headers name.
+`--validate=false`), for clients of the API, and for tests of webhooks against something that
+behaves like an API server. JSON only: what kubectl sends as protobuf (`create namespace` and its
+like) has to come from a file (`create -f`). No authentication: the user is an administrator, or the
+one in the headers `Impersonate-User` and `Impersonate-Group`.
 
 A watch holds a thread of the WSGI server for as long as it lasts.
 """

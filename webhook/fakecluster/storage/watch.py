@@ -85,7 +85,7 @@ class FakeWatch:
         raise StopIteration
 
     def close(self) -> None:
-        """End the watch and wake whoever waits in it."""
+        """End the watch and wake the thread that waits in it."""
         with self._store.lock:
             self._closed = True
             self._table.changed.notify_all()
@@ -196,12 +196,12 @@ def _bookmark(table: ObjectTable, version: int) -> WatchEvent:
 
 
 def too_old(version: int, floor: int) -> ExpiredError:
-    """Say that the history does not go back to a version, in the API server's words."""
+    """Return the error of a version that is too old to watch from, in the API server's words."""
     return ExpiredError(f"too old resource version: {version} ({floor})")
 
 
 def too_new(version: int, newest: int) -> RequestTimeoutError:
-    """Say that a version has not been reached, in the API server's words."""
+    """Return the error of a version that is not reached yet, in the API server's words."""
     return RequestTimeoutError(
         f"Timeout: Too large resource version: {version}, current: {newest}",
         details={

@@ -157,7 +157,7 @@ class Writer:
         return self._cluster.store.commit(step.write, over=old)
 
     def _finish(self, request: WriteRequest, marked: StoredObject) -> StoredObject:
-        """Remove an object that was marked to go at once, unless somebody else is faster."""
+        """Remove an object that was marked to go at once, unless another write is faster."""
         meta = marked.meta
         while True:
             old = self._cluster.store.get(marked.kind, meta.namespace, meta.name)

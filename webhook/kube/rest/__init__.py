@@ -4,7 +4,7 @@
 HTTP is in `http1`, `dialer` and `transport`, what is Kubernetes in `urls`, `responses`, `watch` and
 `client`, what is credentials in `config` and the modules below it.
 
-The `kubernetes` package is imported only where it does work that nobody should do twice: exec
+The `kubernetes` package is imported only where it does work that should not be done twice: exec
 plugins and OpenID Connect. It takes a second and 40 MiB, so no process in a pod imports it.
 """
 

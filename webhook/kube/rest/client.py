@@ -76,7 +76,7 @@ class RestClient:
             config: Where, and as whom; see `load_config`.
             user_agent: What the API server's audit log calls this client.
             timeout_seconds: The whole time of a call, and of the beginning of a watch.
-            on_warning: Is told each warning of an answer, also of one that refuses, before the call
+            on_warning: Receives each warning of an answer, also of an error, before the call
                 returns or raises.
 
         Raises:
@@ -87,7 +87,7 @@ class RestClient:
 
     @property
     def config(self) -> RestConfig:
-        """Return where and as whom the client asks."""
+        """Return the server and the user of the client."""
         return self._transport.config
 
     @property

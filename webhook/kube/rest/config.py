@@ -1,4 +1,4 @@
-"""How to reach an API server: its address, whom to trust, and as whom to ask."""
+"""How to reach an API server: its address, the CAs to trust, and the user."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RestConfig:
     proxy: str = ""
     """Address of an HTTP proxy to tunnel through; empty for none."""
     impersonation: Sequence[tuple[str, str]] = ()
-    """Headers that make a request somebody else's."""
+    """Headers that make a request another user's."""
     is_in_pod: bool = False
     """Whether it is the way of the pod that this runs in."""
 

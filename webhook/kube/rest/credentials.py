@@ -21,7 +21,7 @@ PLUGIN_SKEW_SECONDS: Final = 10.0
 
 
 def load_credentials(chosen: SelectedContext, *, clock: Clock = time.monotonic) -> Credentials:
-    """Return the credentials of the user that a context names; of nobody if it names none.
+    """Return the credentials of the user that a context names; of no user if it names none.
 
     Source of the order: kubernetes v1.36, client-go/tools/clientcmd/client_config.go.
 

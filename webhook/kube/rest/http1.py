@@ -79,7 +79,7 @@ class Connection:
         self._socket.close()
 
     def wake(self) -> None:
-        """End the connection under whoever reads from it on another thread."""
+        """End the connection under a thread that reads from it."""
         try:
             # a server that is in the middle of sending learns of it at once, too
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,4 +1,4 @@
-"""Who the client is to the API server, and how that is kept fresh."""
+"""Credentials of the client, and how they are kept fresh."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Pem:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What shows the API server who asks; both empty for nobody."""
+    """Credentials for the API server; both empty for nobody."""
 
     authorization: str = field(default="", repr=False)
     """Value of the Authorization header."""

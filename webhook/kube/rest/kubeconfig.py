@@ -167,7 +167,7 @@ _SHOWN: Final = 20
 
 
 def _offered(files: Sequence[Section]) -> str:
-    """Return the contexts that there are, for whoever mistyped one."""
+    """Return the contexts that there are, for the error about a mistyped one."""
     names = [
         str(entry.get("name"))
         for entries in (each.values.get("contexts") for each in files)

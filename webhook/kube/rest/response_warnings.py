@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from webhook.kube.rest.http1 import Head
 
 WarningHandler: TypeAlias = Callable[[str], None]
-"""Is told one warning, in the words of whoever warns. Called in the thread of the call."""
+"""Receives one warning, in the words of its source. Called in the thread of the call."""
 
 _QUOTED: Final = r'"((?:[^"\\]|\\.)*)"'
 _WARNING: Final = re.compile(rf"(\d{{3}}) +[^ ,]+ +{_QUOTED}(?: +{_QUOTED})? *(?:,|$)")

@@ -1,6 +1,6 @@
 """What an answer says: objects, lists, or why not.
 
-Only the identity of an object is read here; the rest stays JSON until somebody asks for it.
+Only the identity of an object is read here; the rest stays JSON until it is asked for.
 
 Some answers are not the API server's: a load balancer's page, a proxy's. That such a one says 404
 tells nothing about the object: it is read as "cannot answer now".
@@ -242,7 +242,7 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     504: RequestTimeoutError,
 }
 """What is believed of an answer that is not a Status: that the request as such was at fault, or
-that nobody knows what was done. Not that an object is missing, taken or changed."""
+that it is not known what was done. Not that an object is missing, taken or changed."""
 
 _NO_SUCH_PATH: Final = b"404 page not found"
 _SHOWN: Final = 200

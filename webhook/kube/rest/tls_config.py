@@ -1,4 +1,4 @@
-"""The TLS side of an access: whom to trust, and the certificate to show."""
+"""The TLS side of an access: the CAs to trust, and the certificate to show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Trust:
     server_name: str = ""
     """The name that its certificate has to have; empty for the host of its address."""
     is_verified: bool = True
-    """False believes anybody."""
+    """False trusts any server."""
 
 
 class ContextCache:

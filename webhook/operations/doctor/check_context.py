@@ -78,7 +78,7 @@ class Settings:
     """Users that the webhook takes for the product's own processes, besides its service
     accounts."""
     glass_breakers: Set[str] = field(default_factory=lambda: Configuration().break_glass_groups)
-    """Groups of users who may do what only the product may."""
+    """Groups that may do what else only the product may."""
     namespaces: tuple[str, ...] = ()
     """Look only at these; empty is all."""
     assumed: Set[str] = frozenset()
@@ -369,7 +369,7 @@ CONTROLLER_LOG: Final = "Look at the log of the controller that leads."
 
 
 def unreadable(subject: Subject, err: InvalidFieldError) -> Finding:
-    """Say that an object has a field of a type that it should not have."""
+    """Return the finding of an object with a field of the wrong type."""
     return error("object.unreadable", subject, f"cannot be read: {err}", "Correct the field.")
 
 

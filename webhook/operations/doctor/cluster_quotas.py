@@ -1,4 +1,4 @@
-"""Whether quotas that namespaces share limit anybody, and whether what is granted adds up.
+"""Whether quotas that namespaces share limit any, and whether what is granted adds up.
 
 Ledgers and grants change all the time. A quota is read before and after the ledgers of its
 namespaces, and only if it stayed the same are they compared; what is found then has to be so, with

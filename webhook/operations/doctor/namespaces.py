@@ -156,7 +156,7 @@ def shadows(scene: CheckContext) -> Iterator[Finding]:
 
 
 def gates(scene: CheckContext) -> Iterator[Finding]:
-    """Look for pods that wait behind our gate where nobody will remove it."""
+    """Look for pods behind our gate that nothing will remove."""
     released = {one.name for one in scene.deferred_namespaces()}
     wanted = {one.name for one in scene.namespaces()}
     stuck: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Whether the webhook answers reviews of whoever reaches its port."""
+"""Whether the webhook answers reviews of any client that reaches its port."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FORGED: Final = (
 
 
 def port(scene: CheckContext) -> Iterator[Finding]:
-    """Try the port of a webhook outside of the cluster; else see who may reach that inside.
+    """Try the port of a webhook outside of the cluster; else see which pods may reach that inside.
 
     Raises:
         NoRightError: NetworkPolicies may not be listed.

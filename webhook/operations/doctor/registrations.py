@@ -136,7 +136,7 @@ def _entry(
 
 
 def _ca_remedy(client: FieldReader) -> str:
-    """Say who writes the CA: it comes with the certificate of a webhook in the cluster."""
+    """Return what writes the CA: it comes with the certificate of a webhook in the cluster."""
     if not client.has("url"):
         return (
             "Run scripts/install, which writes the CA of the webhook's certificate there and"

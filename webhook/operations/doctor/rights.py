@@ -1,4 +1,4 @@
-"""Who may do what this product cannot see, or must be able to trust."""
+"""Which users and workloads have powers that this product cannot see, or must be able to trust."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def _note(
     holders: dict[str, dict[str, None]],
     trusted: Set[str],
 ) -> None:
-    """Note what a binding gives to whom."""
+    """Note what a binding gives to its subjects."""
     node = FieldReader(raw)
     namespace = node.child("metadata").text("namespace")
     reference = node.child("roleRef")
@@ -248,4 +248,4 @@ def _holder(subject: FieldReader, namespace: str, trusted: Set[str]) -> str:
 _EVERYBODY: Final = frozenset(
     {"system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:anonymous"}
 )
-"""Names of the platform that mean anybody."""
+"""Names of the platform that mean every user."""

@@ -114,7 +114,7 @@ def examine(
 
 
 def _knock(scene: CheckContext) -> None:
-    """Ask for something that everybody may ask for, to see whether anybody answers."""
+    """Ask for something that every user may read, to see whether the API server answers."""
     try:
         scene.api.get(NAMESPACES, "default")
     except (ForbiddenError, NotFoundError):

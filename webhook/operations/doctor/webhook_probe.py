@@ -50,7 +50,7 @@ def answers(scene: CheckContext) -> Iterator[Finding]:
     """Try a bind in a namespace that has opted in, if there is one and the webhook is registered.
 
     Raises:
-        NoRightError: Whoever looks may not bind pods.
+        NoRightError: The caller may not bind pods.
         UnavailableError: The API server itself does not answer.
     """
     if scene.settings.is_offline or not _is_registered(scene):
@@ -75,7 +75,7 @@ def _about_cluster_quota(scene: CheckContext) -> Iterator[Finding]:
     """Try a cluster quota that only the webhook refuses: where it does not answer, it passes.
 
     Raises:
-        NoRightError: Whoever looks may not create cluster quotas.
+        NoRightError: The caller may not create cluster quotas.
         UnavailableError: The API server itself does not answer.
     """
     raw = {

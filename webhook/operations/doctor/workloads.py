@@ -56,8 +56,8 @@ _PARTS: Final[Mapping[str, _Part]] = {
 def workloads(scene: CheckContext) -> Iterator[Finding]:
     """Look at the Deployments in the product's namespace; there may be none.
 
-    A webhook or a controller may also run elsewhere: who is asked stands in the registration, and
-    who leads in the Lease.
+    A webhook or a controller may also run elsewhere: the registration names the webhook, and the
+    Lease the leader.
     """
     place = _place(scene)
     for raw in scene.objects(DEPLOYMENTS, namespace=scene.settings.system_namespace):

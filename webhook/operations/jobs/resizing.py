@@ -66,7 +66,7 @@ class Resized:
 
     plan: Plan
     suspended: bool = False
-    """It suspended the Job, and nobody else did."""
+    """It suspended the Job itself."""
     resumed: bool = False
     """It resumed the Job."""
     problems: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ def resize(
 
     Args:
         order: What is wanted.
-        report: Told about progress.
+        report: Receives progress.
         patience: How long to go on until the Job is resized.
         undo_seconds: How long to go on with undoing, if that fails for now.
 
@@ -235,7 +235,7 @@ class _Run:
         return self._plan.drains and facts.state.terminating > 0
 
     def _check_resumption(self, facts: StoredJob) -> None:
-        """Do not suspend what somebody else wants to run."""
+        """Do not suspend what another user resumed."""
         if self._has_suspended or not self._plan.suspends:
             refuse(f"{facts.title}: spec.suspend: somebody resumed it before it was resized")
 

@@ -2,7 +2,7 @@
 
 The API server asks its webhooks about a change only when it would take it itself, and of a Job that
 runs it takes none. So the rules are read from the configuration and judged here, as the webhook
-judges them. What cannot be read is told, and stops nobody: the webhook decides in the end.
+judges them. What cannot be read is reported, and stops nothing: the webhook decides in the end.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class _Judging:
         yield from outgrown(rule, self._resizes, texts)
 
     def _is_refused(self, verdict: Verdict, keys: Iterable[str]) -> bool:
-        """Return whether too little of some keys refuses: of a Job that stays suspended, if it grows.
+        """Return whether too little of some keys denies: a suspended Job only when it grows.
 
         It may be on its way, step by step, to a size that fits.
         """

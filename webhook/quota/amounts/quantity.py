@@ -241,7 +241,7 @@ class Quantity:
 ZERO: Final = Quantity(0)
 
 COUNTABLE: Final = Quantity.of_units(10**36, Format.EXP)
-"""The largest amount that is counted, far beyond what anybody has of anything."""
+"""The largest amount that is counted, far beyond any real one."""
 
 UNCOUNTABLE: Final = Quantity.of_units(10**39, Format.EXP)
 """What stands for every amount above `COUNTABLE`, and for one that cannot be read for its size.

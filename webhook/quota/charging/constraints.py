@@ -39,7 +39,7 @@ def missing_resources(pod: Pod, required: Iterable[str]) -> Mapping[str, tuple[s
 
     Args:
         pod: The pod as the API server would check it, with limits already copied to requests.
-        required: Quota keys, as in `spec.hard`; keys that oblige nobody are passed over.
+        required: Quota keys, as in `spec.hard`; keys that oblige no container are passed over.
 
     Returns:
         Key → names of the containers without it, keys and names sorted, each name once.

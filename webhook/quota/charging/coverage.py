@@ -9,7 +9,7 @@ names all that it finds missing:
 3. `requireQuotaForPriority`: the same as it was meant, see `limited.require_quota_for_priority`.
 
 Ceilings are those of `spec.hard`, because `status.hard` has the deferred resources hidden. Quotas
-that their owner leaves to the API server cover like any other: somebody enforces them.
+that their owner leaves to the API server cover like any other: they are enforced.
 
 Source: kubernetes v1.36, apiserver/pkg/admission/plugin/resourcequota/controller.go CheckRequest.
 """

@@ -113,7 +113,7 @@ class MustSpecify(_Refusing):
 
 @dataclass(frozen=True, slots=True)
 class StatusUnknown(_Refusing):
-    """A quota limits keys whose use nobody has counted yet; `keys` are all it limits of pods."""
+    """A quota limits keys whose use is not counted yet; `keys` are all it limits of pods."""
 
     quota: str
     keys: tuple[str, ...]
@@ -206,7 +206,7 @@ class PreviousUnknown(_Refusing):
 
     @property
     def message(self) -> str:
-        """Say that the old object is missing."""
+        """Return the error of a missing old object."""
         return "unable to get previous usage since prior version of object was not found"
 
     @property

@@ -1,7 +1,7 @@
 """Does a pod fit its quotas: the API server's own algorithm, and the pieces it is made of.
 
 `evaluate` answers as the API server's quota check does. The other functions are that check
-taken apart, for those who charge at another moment and keep their own `used`.
+taken apart, for callers that charge at another moment and keep their own `used`.
 
 Rules of the check, in this order; the first that fails is the answer:
 

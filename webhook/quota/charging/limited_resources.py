@@ -70,7 +70,7 @@ class LimitedResource:
             strict: Refuse what the API server takes and then, at the first pod it concerns,
                 gives up on all quotas for: an expression that cannot be evaluated. Also
                 unknown fields, an entry without a resource, and substrings of what is no pod:
-                nobody would look at those.
+                those would not be looked at.
 
         Raises:
             InvalidFieldError: A field has the wrong type or, when strict, is not legal.

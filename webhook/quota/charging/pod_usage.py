@@ -141,7 +141,7 @@ def stuck_terminating_at(pod: Pod) -> datetime | None:
 
 
 def is_stuck_terminating(pod: Pod, *, now: datetime | None) -> bool:
-    """Return whether the pod should have been gone by now; at the very moment it is still charged."""
+    """Return whether the pod should have been gone by now; at that very moment it is charged."""
     if now is None:
         return False
     charged_until = stuck_terminating_at(pod)

@@ -3,7 +3,7 @@
 The API server's own quota check reads `status.hard`. In a namespace that defers, the deferred
 resources are not there; in one that does not, all of `spec.hard` has to be.
 
-Whoever completes a status has to write `used` with `hard`: for a resource that is limited and has
+A status is completed by writing `used` with `hard`: for a resource that is limited and has
 no `used`, the API server refuses every pod ("status unknown for quota"), and the quota controller
 does not look at the quota before some pod ends or five minutes are over.
 
@@ -78,7 +78,8 @@ def incomplete_keys(quota: ResourceQuota) -> tuple[str, ...]:
 def hidden_keys(quota: ResourceQuota) -> tuple[str, ...]:
     """Return which of these keys a mask may have taken out, sorted.
 
-    What cannot be deferred was never hidden: whoever made the quota waits for the quota controller.
+    What cannot be deferred was never hidden: the creator of the quota waits for the quota
+    controller.
     """
     return tuple(key for key in incomplete_keys(quota) if is_deferrable(key))
 

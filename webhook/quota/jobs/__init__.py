@@ -6,7 +6,7 @@ sameness, by what stands where: `fields_of_jobs`. `dropping`
 leaves out what only the API server can judge. `explaining` and `changes` put a refusal into words.
 
 As a cluster wants it: `policy` judges an update that the API server takes; `resizes` and `managers`
-read what it changes and who changed what.
+read what it changes, and by which manager.
 
 How many pods there are, and whether they fit: `counting`, `pods` and `fitting`.
 """

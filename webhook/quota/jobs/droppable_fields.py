@@ -1,10 +1,10 @@
 """What of an update an API server may drop before it judges: left out here, so that it judges.
 
 An API server drops fields whose feature gate is off, if the stored Job does not use them, and does
-so after mutating webhooks. Who refuses such an update before it would refuse what the API server
-takes. Which gates are on cannot be known, nor which fields a newer release has. So whatever is
-absent in the stored Job and may be dropped, or is not known, is left out of the new one. The API
-server refuses it by itself, where it does not drop it.
+so after mutating webhooks. Denying such an update earlier would deny what the API server takes.
+Which gates are on cannot be known, nor which fields a newer release has. So whatever is absent in
+the stored Job and may be dropped, or is not known, is left out of the new one. The API server
+refuses it by itself, where it does not drop it.
 
 1. A field that is gated or not known, and that the stored object does not have, is left out.
 2. An object of which nothing is left by that is left out as well, if the stored one has none.

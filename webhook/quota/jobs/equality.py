@@ -2,7 +2,7 @@
 
 `canonical` maps a value to plain Python data that is equal (`==`) exactly when the API server
 takes the two for equal. A `Shape` says what stands at a place; nothing is guessed from the name
-of a field, which may be a key that somebody chose:
+of a field, which may be a key that a user chose:
 
 1. Amounts are compared by value: `0.1` is `100m`. So are times.
 2. null, an absent field and an empty list are the same, and so is an empty map (labels,

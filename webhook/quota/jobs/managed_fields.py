@@ -1,4 +1,4 @@
-"""Who changed which field of a Job, as far as `metadata.managedFields` tells.
+"""Managers of the fields of a Job, as far as `metadata.managedFields` names them.
 
 The API server notes with each field the manager that wrote it last, and when. An update by one
 manager takes the fields that it changes away from all others.
@@ -30,7 +30,7 @@ class TwoManagers:
 
 
 def two_managers(job: Mapping[str, object]) -> TwoManagers | None:
-    """Return whether a Job that an update resumes was resized by somebody else.
+    """Return whether a Job that an update resumes was resized by another manager.
 
     A manager resized the Job if it wrote the resources of a container after the Job was created.
 
@@ -68,7 +68,7 @@ def _client(manager: str) -> str:
 
 
 def _entries(metadata: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object], str]]:
-    """Yield who wrote what, except in subresources, with the path of each entry."""
+    """Yield managers and what they wrote, except in subresources, with the path of each."""
     path = "metadata.managedFields"
     for index, item in enumerate(sequence(metadata.get("managedFields"), path)):
         field = f"{path}[{index}]"

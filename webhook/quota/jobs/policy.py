@@ -86,7 +86,7 @@ class JobRule:
     """Whether metadata of the template may change that the API server does not compare: while it
     lets resources change it compares nothing but the spec."""
     resizers: Users | None = None
-    """Who may change resources; None is everybody."""
+    """The users that may change resources; None is every user."""
     replacement: Verdict = Verdict.WARN
     """What becomes of a Job that ran and does not wait for its old pods to end before it makes new
     ones."""

@@ -89,7 +89,7 @@ class StoredJob:
     queue: str
     """The queue of the manager that decides when it runs, empty if it has none."""
     managed_by: str
-    """Who plays the Job controller for it, empty if that is the cluster's own."""
+    """What plays the Job controller for it, empty if that is the cluster's own."""
     waits_for_ends: bool
     """A pod is replaced only when it has ended, not when it is being deleted."""
 

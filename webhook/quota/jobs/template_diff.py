@@ -20,7 +20,7 @@ _MAPS: Final = frozenset(
 )
 """Fields whose members are keys that people choose, not names of fields."""
 _DESCENDED: Final = _MAPS | {"affinity", "metadata", "resources"}
-"""Objects of which each member is told, also where the whole object is new or gone."""
+"""Objects of which each member is listed, also where the whole object is new or gone."""
 _PRIVATE: Final = frozenset({"annotations", "args", "command", "env"})
 """Where people keep what should not be read in logs and messages."""
 _MOST_CHARACTERS: Final = 60
@@ -93,7 +93,7 @@ def _differences(
 def _members(
     before: object, after: object, name: str
 ) -> tuple[Mapping[str, object], Mapping[str, object]] | None:
-    """Return the members to be compared one by one; None where the values are told as a whole."""
+    """Return the members to be compared one by one; None where the values are listed as a whole."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return before, after
     if name not in _DESCENDED:

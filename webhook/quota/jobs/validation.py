@@ -76,7 +76,7 @@ def job_errors(spec: _Members, *, selects: bool, allow_torn_pages: bool) -> list
 
 
 def uses_torn_pages(pod: _Members, field: str) -> bool:
-    """Return whether a container or the overhead has huge pages that are no multiple of their size."""
+    """Return whether a container or the overhead has a fraction of a huge page."""
     containers = _requirements(pod, field)
     overhead = parse_resource_list(pod.get("overhead"), field=f"{field}.overhead")
     lists = [each for r in containers for each in (r.limits, r.requests)]

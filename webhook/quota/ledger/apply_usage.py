@@ -101,9 +101,9 @@ def apply_usage(
         count: What the controller has counted.
         expired: Pod uid → proof that its reservation is unused. A reservation that has been
             written again since then is kept.
-        is_from_before: The ledger may have been counted before the namespace opted in, and nobody
-            asked about what happened since: no account of it counts as unchanged, and no handler
-            judges by a view of a pod that is older than this count.
+        is_from_before: The ledger may have been counted before the namespace opted in, and no
+            handler was called for what happened since: no account of it counts as unchanged, and no
+            handler judges by a view of a pod that is older than this count.
     """
     if ledger is None:
         # what waiting pods meant to become was in the ledger that may have been here before
@@ -146,7 +146,7 @@ def seconds_until_new(*, lost_since: float | None, now: float, expire_seconds: f
     ledger nothing more is admitted, so when that time is over, a count of the pods has it all.
 
     Args:
-        lost_since: When it was first seen to be gone, on the clock of whoever asks.
+        lost_since: When it was first seen to be gone, on the caller's clock.
         now: The time on that clock.
         expire_seconds: Longer than any request lasts.
     """
@@ -163,7 +163,7 @@ def _may_hide(reservation: Reservation, pod: ObservedPod | None) -> bool:
 def _counts_more(ledger: Ledger, count: UsageCount) -> bool:
     """Return whether some resource is counted that no account of the ledger has.
 
-    Whoever decided by an account knew all of its resources, so what one account has, every
+    A decision by an account knew all of its resources, so what one account has, every
     reservation has.
     """
     known = {name for account in ledger.accounts.values() for name in account.hard}

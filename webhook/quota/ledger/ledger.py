@@ -1,4 +1,4 @@
-"""The ledger of one namespace: what its quotas have given away, and to whom.
+"""The ledger of one namespace: what its quotas have given away, and to which pods.
 
 `used` is what the controller has counted of assigned pods. A *reservation* is what a handler has
 promised to one pod and the controller has not counted yet. Both live in one object, so that one
@@ -34,13 +34,13 @@ quota that is created or edited while the request is on its way then finds the p
 
 A claim that may not be refused (a mirror pod: its kubelet runs it whatever is answered) reserves
 what is left, up to all that it takes. Is that less, the quota is full, and the controller fills the
-reservation up with what others give back, in the write that would make room for anybody else.
+reservation up with what others give back, in the write that would make room for other claims.
 
 A quota that several namespaces share is one account in the ledger of each; `escrow` has the laws of
 how they share it.
 
 A pod behind our scheduling gate is claimed for before the gate is removed (`line_pass`), so that
-what was freed for it goes to nobody else; one that was created without a gate, because there was
+what was freed for it goes to no other pod; one that was created without a gate, because there was
 room (`passage`), is claimed for while others wait behind it. No request is on its way for such a
 reservation: it is a promise, and the bind claims again. Law 5 is the least that it is kept for.
 """

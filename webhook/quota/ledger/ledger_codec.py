@@ -27,8 +27,8 @@ written for people and computed again when read.
 
 Every write replaces the whole status, and handlers write far more often than the controller. What
 only the controller says (`conditions`), and fields that a newer version of the program has added,
-are therefore read and written back by everybody. Conditions decide nothing: one that cannot be read
-is dropped, and the controller says it again.
+are therefore read and written back by every writer. Conditions decide nothing: one that cannot be
+read is dropped, and the controller says it again.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _given(one: Condition) -> dict[str, object]:
 
 
 def conditions_in(raw: object) -> tuple[Condition, ...]:
-    """Read conditions; what cannot be read must not keep anybody from deciding."""
+    """Read conditions; what cannot be read must not keep claims from being decided."""
     if not isinstance(raw, list | tuple):
         return ()
     return tuple([found for item in raw if (found := _condition_in(item)) is not None])

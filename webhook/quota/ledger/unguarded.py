@@ -1,11 +1,11 @@
 """Notice a pod that got its node although nothing was reserved for it.
 
 A handler writes its claim before storage gives a pod its node. So the ledger over which a count is
-written that has the pod for the first time holds the pod's reservation, unless nobody asked a
-handler. The pod is counted all the same; what is lost is that it could have been refused.
+written that has the pod for the first time holds the pod's reservation, unless no handler was
+called. The pod is counted all the same; what is lost is that it could have been refused.
 
 That holds only where it is sure that a handler would have claimed: see `is_watched`. Whatever
-leaves a doubt is not told.
+leaves a doubt is not reported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_watched(former: Ledger | None, following: Ledger) -> bool:
 
 
 def is_unguarded(uid: str, pod: ObservedPod | None, ledger: Ledger) -> bool:
-    """Return whether a pod that was just given its node takes what nobody asked the ledger for.
+    """Return whether a pod that was just given its node takes what the ledger was not asked for.
 
     Args:
         uid: The pod's uid.

@@ -5,7 +5,7 @@ Of a pod that waits for a node, what its place in the line depends on is kept as
 Pods of one template differ in name, node and a few times, and agree in all that they are charged
 for. That part is read once for all of them, which saves more time than memory.
 
-Caches hold the pods of every namespace, and whoever may create pods decides how large they are: a
+Caches hold the pods of every namespace, and the creators of pods decide how large they are: a
 pod of 1.5 MiB must not take much more room here than any other. So labels are dropped and
 annotations, but for two of them; gates and containers beyond some number are kept as summaries that
 are judged like all of them; of very many resources only those that Kubernetes itself defines are

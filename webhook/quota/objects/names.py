@@ -98,7 +98,7 @@ def cached_by_name(function: Callable[[str], _T]) -> Callable[[str], _T]:
 
 
 def is_native(name: str) -> bool:
-    """Return whether Kubernetes itself defines the resource: no domain, or one of *kubernetes.io."""
+    """Return whether Kubernetes defines the resource: no domain, or one of *kubernetes.io."""
     return "/" not in name or _NATIVE_DOMAIN in name
 
 

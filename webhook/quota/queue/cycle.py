@@ -218,7 +218,7 @@ _IN_LINE: Final = frozenset(
 
 
 class _Overtaking:
-    """Counts by how many each pod is passed that does not fit and holds nobody yet.
+    """Counts by how many pods each one that does not fit was overtaken, while it blocks none yet.
 
     Pods with the same failing quotas are passed by the same ones, so they share a count.
     """
@@ -231,7 +231,7 @@ class _Overtaking:
         self._groups.setdefault(failing, _Group()).add(waiter, left)
 
     def passed_by(self, quotas: Iterable[str]) -> list[tuple[QueuedPod, frozenset[str]]]:
-        """Note that a pod of these quotas goes; return who has now been passed too often."""
+        """Note that a pod of these quotas goes; return those overtaken too often by now."""
         named = frozenset(quotas)
         return [
             (waiter, failing)

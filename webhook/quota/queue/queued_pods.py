@@ -93,7 +93,7 @@ class QueueCriteria:
     """Its deferred quotas, as they are counted."""
     all_quotas: tuple[ResourceQuota, ...] = ()
     unreadable: tuple[str, ...] = ()
-    """Why some of them cannot be read: nobody knows then what they limit."""
+    """Why some of them cannot be read: it is not known then what they limit."""
     rules: QueuePolicy = field(default_factory=QueuePolicy)
 
 

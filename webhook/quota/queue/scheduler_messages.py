@@ -21,7 +21,7 @@ _FORMS: Final = (
     rf"insufficient quota to consume: {_KEY}",
     r"insufficient quota to match these scopes: \[\{",
 )
-"""All that a scheduler is told when quota forbids a pod, as far as what follows can be cut off.
+"""Beginning of our answer to a scheduler when quota forbids a pod; the rest may be cut off.
 
 The first is ours, the others are the API server's own.
 """
@@ -37,7 +37,7 @@ def exceeded_text(*, quota: str, requested: str, used: str, limited: str) -> str
 
 
 def is_denied_by_quota(pod: Mapping[str, object]) -> bool:
-    """Return whether a pod was found no node for because we told the scheduler that quota forbids it.
+    """Return whether a pod is unschedulable by our answer to the scheduler.
 
     Args:
         pod: The object; what cannot be read as such a pod is not one.

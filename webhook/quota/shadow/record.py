@@ -167,7 +167,7 @@ class QuotaUse:
     since: str
     """From when on, RFC 3339."""
     milliseconds: int
-    """For how long in all; while nobody led, nothing was watched."""
+    """For how long in all; without a leader, nothing was watched."""
     resources: Mapping[str, UsageSpan]
     """Deferred resource → its use."""
 
@@ -194,7 +194,7 @@ class QuotaUse:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Who tried to create pods that were refused: what owns them, or the pod's own name."""
+    """The owners of pods that were refused: what owns them, or the pod's own name."""
 
     name: str
     """As `ReplicaSet/web-5d7`."""

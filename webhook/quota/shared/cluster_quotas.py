@@ -58,7 +58,7 @@ class ClusterQuota:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableClusterQuota:
-    """A shared quota whose spec cannot be read: nobody knows what it limits."""
+    """A shared quota whose spec cannot be read: it is not known what it limits."""
 
     name: str
     uid: str
@@ -100,7 +100,7 @@ def cluster_quota(raw: Mapping[str, object]) -> ClusterQuota:
 
 
 def cluster_quota_or_fault(raw: Mapping[str, object]) -> ClusterQuota | UnreadableClusterQuota:
-    """Read a ClusterDeferredQuota, or as much as tells whom it concerns, and why not the rest.
+    """Read a ClusterDeferredQuota, or its namespaces and why the rest cannot be read.
 
     Raises:
         InvalidFieldError: Not even its name can be read.

@@ -10,8 +10,8 @@ C. Total. No admission makes the sum over all namespaces exceed `hard`. What run
    counted by force; only that can make it.
 
 D. Complete. The quota's status says that all are counted only while that is true of the very spec
-   that it names: before a ledger begins to count another spec, or begins again, that is taken
-   back. Nothing is lowered, and nobody dropped, but for the spec and the labels as they are in
+   that it names: before a ledger begins to count another spec, or begins again, that is taken back.
+   Nothing is lowered, and no namespace dropped, but for the spec and the labels as they are in
    storage.
 
 Together: what all of them use and have reserved stays within the sum of what is granted.
@@ -19,8 +19,8 @@ Together: what all of them use and have reserved stays within the sum of what is
 Raising, for handlers, lines and the controller: (1) have the ledger at a version; (2) decide on it
 by the quota at a version, which says what others hold (`elsewhere`); (3) where that needs more than
 is granted, write the quota in the place of that version, even if it shows as much already; (4)
-write the ledger in the place of the version of (1). Whoever admits does so only where the quota is
-`open_to` the namespace; who counts what runs already does it by force, and thereby lets the
+write the ledger in the place of the version of (1). Claims are admitted only where the quota is
+`open_to` the namespace; the count of what runs already is written by force, and thereby lets the
 namespace take part.
 
 Lowering, for the leader: (1) have the quota at a version; (2) write the ledger with the smaller
@@ -112,7 +112,7 @@ def need(account: Account) -> ResourceList:
 def growth(before: Ledger, following: Ledger, names: Iterable[str]) -> dict[str, ResourceList]:
     """Return what has to be granted so that `following` may be written in the place of `before`.
 
-    Only what has grown is looked at: what was too much before is nobody's fault who adds nothing.
+    Only what has grown is looked at: what was too much before stops no claim that adds nothing.
 
     Returns:
         Quota name → what the namespace has to hold; absent where it holds enough.

@@ -43,7 +43,7 @@ class Grants:
     """What each namespace holds of one quota."""
 
     namespaces: Mapping[str, ResourceList] = field(default_factory=dict)
-    """Namespace → what it holds. Who is not named takes no part yet, or no more."""
+    """Namespace → what it holds. A namespace that is not named takes no part yet, or no more."""
     observed: QuotaRevision | None = None
     """The object and spec for which all are named that take part; None before that."""
     sequence: int = 0
@@ -92,12 +92,12 @@ def without(grants: Grants, namespace: str) -> Grants:
 
 
 def mark_complete(grants: Grants, observed: QuotaRevision) -> Grants:
-    """Say that all are named that take part by this spec."""
+    """Return the grants with all namespaces named that take part by this spec."""
     return replace(grants, observed=observed, sequence=grants.sequence + 1)
 
 
 def mark_incomplete(grants: Grants) -> Grants:
-    """Say that not all are known who take part, or not what they hold."""
+    """Return the grants without the claim to be complete."""
     return replace(grants, observed=None, sequence=grants.sequence + 1)
 
 
