@@ -101,6 +101,8 @@ class ControllerHarness:
         self.namespaces = NamespaceCache(self.client, timing=_QUICK)
         self.store = SharedQuotaStore(self.client)
         self.shared = SharedQuotaCache(self.client, self.store, timing=_QUICK)
+        self.before_spec_changes: list[Callable[[], None]] = []
+        self.shared.on_specs(self._before_spec_change)
         self.quotas = QuotaCache(
             self.client,
             lambda: DEFERRED_KEYS,
@@ -156,6 +158,10 @@ class ControllerHarness:
         )
 
         self.controller.pods.add_handler(self._after_pod_change)
+
+    def _before_spec_change(self) -> None:
+        for listener in self.before_spec_changes:
+            listener()
 
     def _after_pod_change(self, change: Change[Pod]) -> None:
         for listener in self.after_pod_changes:

@@ -12,7 +12,16 @@ import pytest
 from tests.admission.handlers.harness import a_namespace, eventually, new_cluster, opt_in, opt_out
 from tests.builders import a_binding, a_pod, a_quota
 from tests.controllers.controller_harness import NAMESPACE
-from tests.kube.faults import Call, Fault, FaultyClient, in_turn
+from tests.reactions import (
+    Call,
+    Proceed,
+    Reaction,
+    ReactiveClient,
+    lose_answer,
+    preceded_by,
+    throttle,
+    unavailable,
+)
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.controllers.mask.controller import StatusMaskController
 from webhook.controllers.mask.webhook_registration import ASSUMED_REGISTERED, RegistrationState
@@ -27,8 +36,6 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ForbiddenError,
-    Kind,
-    Revision,
 )
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.selectors import Term
@@ -63,12 +70,12 @@ class MaskHarness:
     registration: RegistrationState = ASSUMED_REGISTERED
     timing: ControllerTimings = _SOON
     api: FakeClient = field(init=False)
-    client: FaultyClient = field(init=False)
+    client: ReactiveClient = field(init=False)
     metrics: Metrics = field(default_factory=Metrics)
 
     def __post_init__(self) -> None:
         self.api = FakeClient(self.cluster)
-        self.client = FaultyClient(FakeClient(self.cluster))
+        self.client = ReactiveClient(self.cluster)
         self.quotas = QuotaCache(self.client, lambda: self.keys[0], timing=_QUICK)
         self.namespaces = NamespaceCache(self.client, timing=_QUICK)
         self.events = EventRecorder(self.api)
@@ -222,23 +229,19 @@ def test_a_leadership_that_begins_looks_at_every_quota() -> None:
 def test_a_write_that_meets_another_is_tried_again_on_what_is_there(
     mask_harness: MaskHarness,
 ) -> None:
-    met: list[Call] = []
+    def label(_call: Call) -> None:
+        labels = {"metadata": {"labels": {"a": "b"}}}
+        mask_harness.api.patch(RESOURCE_QUOTAS, "p1", labels, namespace=NAMESPACE)
 
-    def meet(call: Call) -> None:
-        if call.verb == "patch" and not met:
-            met.append(call)
-            labels = {"metadata": {"labels": {"a": "b"}}}
-            mask_harness.api.patch(RESOURCE_QUOTAS, "p1", labels, namespace=NAMESPACE)
-
-    mask_harness.client.before = meet
+    mask_harness.client.on("patch", RESOURCE_QUOTAS, preceded_by(label), times=1)
     mask_harness.write_status(HARD, USED)
     eventually(lambda: mask_harness.status() == MASKED, "it is masked again")
     assert mask_harness.count("conflict") == 1
 
 
-@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.LOSE_ANSWER, Fault.THROTTLE])
-def test_a_write_that_fails_is_tried_again(mask_harness: MaskHarness, fault: Fault) -> None:
-    mask_harness.client.plan = in_turn([fault, fault], verb="patch")
+@pytest.mark.parametrize("fault", [unavailable, lose_answer, throttle])
+def test_a_write_that_fails_is_tried_again(mask_harness: MaskHarness, fault: Reaction) -> None:
+    mask_harness.client.on("patch", RESOURCE_QUOTAS, fault, times=2)
     mask_harness.write_status(HARD, USED)
     eventually(lambda: mask_harness.status() == MASKED, "it is masked again")
     assert mask_harness.count("failed") >= 1
@@ -271,15 +274,11 @@ def test_opting_out_completes_the_status_with_all_pods_that_live(mask_harness: M
 def test_a_pod_that_came_between_the_list_and_the_write_is_counted_the_second_time(
     mask_harness: MaskHarness,
 ) -> None:
-    came: list[Call] = []
+    def come(_call: Call) -> None:
+        late = a_pod(name="late", uid="uid-late", requests={"cpu": "1"})
+        mask_harness.cluster.load([(PODS, late)])
 
-    def come(call: Call) -> None:
-        if call.verb == "patch" and not came:
-            came.append(call)
-            late = a_pod(name="late", uid="uid-late", requests={"cpu": "1"})
-            mask_harness.cluster.load([(PODS, late)])
-
-    mask_harness.client.before = come
+    mask_harness.client.on("patch", RESOURCE_QUOTAS, preceded_by(come), times=1)
     pods(mask_harness)
     opt_out(mask_harness.api, NAMESPACE)
     full = {"hard": HARD, "used": {**USED, "requests.cpu": "2500m"}}
@@ -321,7 +320,7 @@ def test_a_status_that_was_never_masked_is_left_to_the_quota_controller() -> Non
         eventually(
             lambda: (
                 mask_harness.controller.workers.queue.seconds_to_next() == float("inf")
-                and mask_harness.client.calls >= 3
+                and len(mask_harness.client.calls) >= 3
             ),
             "it was looked at",
         )
@@ -377,15 +376,12 @@ def test_a_namespace_that_opted_out_unseen_is_not_masked() -> None:
         eventually(lambda: mask_harness.count("masked") == 1, "it is masked")
         mask_harness.namespaces.informer.stop()  # what the labels are now is not seen any more
         opt_out(mask_harness.api, NAMESPACE)
-        asked: list[Call] = []
-
-        def note(call: Call) -> None:
-            if (call.verb, call.kind) == ("get", NAMESPACES):
-                asked.append(call)
-
-        mask_harness.client.before = note
+        mask_harness.client.calls.clear()
         mask_harness.write_status(HARD, USED)
-        eventually(lambda: bool(asked), "the API server is asked what the label is")
+        eventually(
+            lambda: bool(mask_harness.client.calls_of("get", NAMESPACES)),
+            "the API server is asked what the label is",
+        )
         eventually(
             lambda: not mask_harness.controller.workers.queue.processing_count(),
             "and the quota was looked at",
@@ -454,42 +450,34 @@ def test_a_resource_that_is_not_deferred_comes_back_although_this_process_is_new
         eventually(lambda: mask_harness.status()["hard"] == HARD, "the status is complete")
 
 
-class MaskRevertingClient(FakeClient):
-    """A client of an API server whose mask hides a resource in every status that is written."""
-
-    hidden: str = ""
-
-    def patch(self, kind: Kind, name: str, patch: Any, **options: Any) -> Revision:
-        status = patch.get("status") if isinstance(patch, dict) else None
-        if status and self.hidden:
-            shown = {part: {**values, self.hidden: None} for part, values in status.items()}
-            patch = {**patch, "status": shown}
-        return super().patch(kind, name, patch, **options)
+def hide_cpu(call: Call, proceed: Proceed) -> Any:
+    """Hide a resource in a status that is written, as a mask does that is installed."""
+    shown = {
+        part: {**values, "requests.cpu": None}
+        for part, values in cast("Mapping[str, Any]", call.body)["status"].items()
+    }
+    return proceed(replace(call, body={"status": shown}))
 
 
 def test_what_a_mask_hides_again_is_said_aloud_and_tried_until_it_stays() -> None:
     timing = replace(_SOON, mask_max_retry_seconds=0.02)
     with new_mask_harness((RESOURCE_QUOTAS, quota()), timing=timing) as mask_harness:
         eventually(lambda: mask_harness.count("masked") == 1, "it is masked")
-        masking = MaskRevertingClient(mask_harness.cluster)
-        masking.hidden = "requests.cpu"
-        mask_harness.client._api = masking
+        mask = mask_harness.client.on("patch", RESOURCE_QUOTAS, hide_cpu)
         mask_harness.keys[0] = frozenset({"requests.memory"})
         mask_harness.controller.requeue_all()
         eventually(lambda: mask_harness.count("undone") >= 3, "it is tried again and again")
         assert mask_harness.status() == MASKED
-        masking.hidden = ""
+        mask.remove()
         eventually(lambda: mask_harness.status()["hard"] == HARD, "it stays at last")
         assert ("Warning", "NotEnforced") in said(mask_harness)
 
 
-class Narrow(FakeClient):
-    """A client whose right to write a quota's status ends at one resource."""
-
-    def patch(self, kind: Kind, name: str, patch: Any, **options: Any) -> Revision:
-        if "requests.example.com/gpu" in str(patch):
-            raise ForbiddenError("our service accounts take only deferred resources out")
-        return super().patch(kind, name, patch, **options)
+def forbid_gpus(call: Call, proceed: Proceed) -> Any:
+    """Refuse a status that hides a resource which was not installed."""
+    if "requests.example.com/gpu" in str(call.body):
+        raise ForbiddenError("our service accounts take only deferred resources out")
+    return proceed()
 
 
 def test_a_resource_that_was_not_installed_does_not_show_the_others() -> None:
@@ -498,7 +486,7 @@ def test_a_resource_that_was_not_installed_does_not_show_the_others() -> None:
     with new_mask_harness(
         (RESOURCE_QUOTAS, {**quota(), "status": shown}), exempt=frozenset({NAMESPACE})
     ) as mask_harness:
-        mask_harness.client._api = Narrow(mask_harness.cluster)
+        mask_harness.client.on("patch", RESOURCE_QUOTAS, forbid_gpus)
         mask_harness.keys[0] = DEFERRED_KEYS | {gpu}
         mask_harness.exempt = frozenset()
         mask_harness.controller.requeue_all()

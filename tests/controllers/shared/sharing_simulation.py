@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.recent_binds import RecentBinds
@@ -39,8 +40,6 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     ApiError,
     NotFoundError,
-    Object,
-    Revision,
     UnreachableError,
 )
 from webhook.kube.kinds import Kind
@@ -124,27 +123,26 @@ class Task(threading.Thread):
         return self._order
 
 
-class SteppedClient(FakeClient):
-    """A connection of an actor: the world decides when each call is made."""
+def _stepped_client(world: SharingSimulation) -> ReactiveClient:
+    """Return a connection of an actor: the world decides when each call is made."""
 
-    def __init__(self, world: SharingSimulation, cluster: FakeCluster) -> None:
-        super().__init__(cluster)
-        self._world = world
-
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+    def read(_call: Call, proceed: Proceed) -> Any:
         _pause()
-        return super().get(kind, name, namespace=namespace)
+        return proceed()
 
-    def update_status(
-        self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
-    ) -> Revision:
+    def write(call: Call, proceed: Proceed) -> Any:
         order = _pause()
-        before = self._world.read_stored()
-        written = super().update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
-        self._world.check_write(kind, before)
+        before = world.read_stored()
+        written = proceed()
+        world.check_write(call.kind, before)
         if order == "lose":
             raise UnreachableError("the answer is lost")
         return written
+
+    client = ReactiveClient(world.cluster)
+    client.on("get", "*", read)
+    client.on("update", "*", write, subresource="status")
+    return client
 
 
 def _pause() -> str:
@@ -513,7 +511,7 @@ class SharingSimulation:
         self.views.append(replace(self.views[-1], **changed))
 
     def _new_webhook(self) -> WebhookActor:
-        client = SteppedClient(self, self.cluster)
+        client = _stepped_client(self)
         reserver = Reserver(
             LedgerStore(client),
             attempts=4,
@@ -523,7 +521,7 @@ class SharingSimulation:
         return WebhookActor(reserver)
 
     def _new_controller(self, number: int) -> ControllerActor:
-        client = SteppedClient(self, self.cluster)
+        client = _stepped_client(self)
         store, ledgers = SharedQuotaStore(client), LedgerStore(client)
         timing = ControllerTimings(clock=lambda: self.clock[0], write_interval_seconds=0.0)
         usage_cache = _SimulatedUsageCache(self, number)

@@ -205,11 +205,10 @@ def test_a_quota_that_is_seen_before_it_is_counted_is_not_complete() -> None:
         def look_between() -> None:
             if not looked:
                 looked.append(True)
-                keeper._is_due.set()
+                keeper.requeue()
                 keeper.reconcile(1)
 
-        assert harness.shared is not None
-        harness.shared._on_specs.insert(0, look_between)
+        harness.before_spec_changes.append(look_between)
         harness.create(shared_quota("4"))
         harness.catch_up()
         assert looked

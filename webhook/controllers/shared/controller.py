@@ -68,6 +68,10 @@ class SharedQuotaController:
         """Look at everything anew."""
         self._warned.clear()
         self._participants.clear()
+        self.requeue()
+
+    def requeue(self) -> None:
+        """Look at all shared quotas again with the next reconciliation."""
         self._is_due.set()
 
     def reconcile(self, epoch: int) -> None:
@@ -87,7 +91,7 @@ class SharedQuotaController:
                     self._reconcile_quota(quota, epoch)
             except (ApiError, InvalidFieldError) as err:
                 _log.info("shared quota not kept", extra={"quota": quota.name, "error": str(err)})
-                self._is_due.set()
+                self.requeue()
 
     def pending_quotas(self) -> list[str]:
         """Name the quotas, as ledgers do, that somebody shares and that are being counted still.
@@ -115,7 +119,7 @@ class SharedQuotaController:
     # -- events, on the informers' threads -----------------------------------------------------
 
     def _on_quota(self, change: Change[SharedQuotaVersion]) -> None:
-        self._is_due.set()
+        self.requeue()
         if (
             change.old is not None
             and change.new is not None
@@ -124,7 +128,7 @@ class SharedQuotaController:
             self.shared.usage_cache.requeue_waiting_for(change.new.name)
 
     def _on_namespace(self, _change: Change[bool]) -> None:
-        self._is_due.set()
+        self.requeue()
 
     # -- one quota -----------------------------------------------------------------------------
 
@@ -181,7 +185,7 @@ class SharedQuotaController:
             version = self.shared.store.fetch(name) if is_held else None
             shared = None if version is None else version.shared
             if version is None or shared is None:
-                self._is_due.set()
+                self.requeue()
                 return
             ledger = self._ledgers.fetch(namespace)
             if ledger is not None and ledger.ledger and name in ledger.ledger.accounts:
