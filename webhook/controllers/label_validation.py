@@ -36,19 +36,16 @@ _POLL_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _ValidatedLabel:
-    """A label of which a namespace may have a value that means nothing.
-
-    Attributes:
-        key: The label.
-        valid_values: The values that mean something.
-        reason: What an event about another value has for a reason.
-        namespace_selector: Of which namespaces it is told, as a selector; empty is all.
-    """
+    """A label of which a namespace may have a value that means nothing."""
 
     key: str
+    """The label."""
     valid_values: tuple[str, ...]
+    """The values that mean something."""
     reason: str
+    """What an event about another value has for a reason."""
     namespace_selector: str = ""
+    """Of which namespaces it is told, as a selector; empty is all."""
 
     @property
     def scope(self) -> ListOptions:

@@ -16,20 +16,17 @@ from webhook.state.shared_cache import Specs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedNamespaces:
-    """What decides whether and how a namespace is deferred. Safe to use from several threads.
-
-    Attributes:
-        quotas: The cached quotas.
-        namespaces: The cached namespaces.
-        exempt: Returns which namespaces are never touched.
-        unmasked: Returns the namespaces of which nothing may be hidden although they are guarded,
-            because they are going to be exempt.
-    """
+    """What decides whether and how a namespace is deferred. Safe to use from several threads."""
 
     quotas: QuotaCache
+    """The cached quotas."""
     namespaces: NamespaceCache
+    """The cached namespaces."""
     exempt: Callable[[], Set[str]] = frozenset
+    """Returns which namespaces are never touched."""
     unmasked: Callable[[], Set[str]] = frozenset
+    """Returns the namespaces of which nothing may be hidden although they are guarded, because they
+    are going to be exempt."""
 
     @property
     def are_synced(self) -> bool:

@@ -8,7 +8,7 @@ from tests.builders import a_pod
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
-from webhook.controllers.ledger.terminating import TerminatingPods
+from webhook.controllers.ledger.usage_cache import TerminatingPods
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.quota.objects.model import Pod
 

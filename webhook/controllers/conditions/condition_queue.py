@@ -24,41 +24,38 @@ RELEASE_DELAY_SECONDS: Final = 2.0
 
 @dataclass(slots=True, eq=False)
 class PodConditionState:
-    """One pod, and what is known of its condition.
-
-    Attributes:
-        namespace: Its namespace.
-        name: Its name.
-        uid: Its uid.
-        is_released: Quota is reserved for it.
-        has_lost_reservation: Nothing is reserved for it any more, and it may say otherwise.
-        is_done: Nothing more is to be said of it.
-        observed: Its condition, as it was read or written last; None before.
-        must_refresh: It may say something else by now.
-        observed_at: When it was read or written, by the monotonic clock.
-        has_warned: There was an event that it waits.
-        uncounted_since: Since when it waits only because its namespace is being counted.
-        failures: How often in a row it could not be written.
-        ticket: Its place in a queue; others that it may have are void.
-        is_queued: It waits for its turn.
-        due: When that begins at the latest; other moments that were planned are void.
-    """
+    """One pod, and what is known of its condition."""
 
     namespace: str
+    """Its namespace."""
     name: str
+    """Its name."""
     uid: str
+    """Its uid."""
     is_released: bool = False
+    """Quota is reserved for it."""
     has_lost_reservation: bool = False
+    """Nothing is reserved for it any more, and it may say otherwise."""
     is_done: bool = False
+    """Nothing more is to be said of it."""
     observed: ObservedCondition | None = None
+    """Its condition, as it was read or written last; None before."""
     must_refresh: bool = False
+    """It may say something else by now."""
     observed_at: float = 0.0
+    """When it was read or written, by the monotonic clock."""
     has_warned: bool = False
+    """There was an event that it waits."""
     uncounted_since: float | None = None
+    """Since when it waits only because its namespace is being counted."""
     failures: int = 0
+    """How often in a row it could not be written."""
     ticket: int = 0
+    """Its place in a queue; others that it may have are void."""
     is_queued: bool = False
+    """It waits for its turn."""
     due: float | None = None
+    """When that begins at the latest; other moments that were planned are void."""
 
     @property
     def key(self) -> str:

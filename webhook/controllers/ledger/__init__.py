@@ -4,8 +4,7 @@
   what is written into one ledger; `context`: the collaborators of all of them.
 - `ledger_reader`, `ledger_writer`, `ledger_conditions`: the ledger as it is read and written.
 - `usage_cache`: usage of all namespaces; `namespace_state`, `namespace_usage`: of one of them.
-- `terminating`: deleted pods that are no longer charged; `reservation_expiry`: reservations without
-  a request.
+- `reservation_expiry`: reservations without a request.
 - `drift`: comparison with a fresh list of pods; `recent_binds`, `unguarded_binds`: binds without a
   reservation; `recorder`: events and metrics of all this.
 

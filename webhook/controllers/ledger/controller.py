@@ -95,9 +95,7 @@ class LedgerController:
             managed,
             self._timings,
             queue,
-            policy=options.policy,
-            gate_release_seconds=options.gate_release_seconds,
-            may_admit_ungated=options.may_admit_ungated,
+            options,
         )
         self.pods: Final[Informer[Pod]] = self.usage_cache.pods
         recorder = LedgerRecorder(context.events, metrics)

@@ -42,32 +42,26 @@ _MAX_NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class PodListing:
-    """A namespace as a list of its pods shows it.
-
-    Attributes:
-        version: The moment of the list.
-        pods: Pod uid → pod; those that cannot be read are absent.
-        unreadable: Uids of the others.
-    """
+    """A namespace as a list of its pods shows it."""
 
     version: int
+    """The moment of the list."""
     pods: dict[str, Pod]
+    """Pod uid → pod; those that cannot be read are absent."""
     unreadable: frozenset[str]
+    """Uids of the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How the count of a namespace differs from its pods.
-
-    Attributes:
-        missed: Pods whose present version is not counted.
-        ghosts: Uids of pods that are counted and do not exist.
-        is_sum_wrong: The same pods are counted, and the sums differ.
-    """
+    """How the count of a namespace differs from its pods."""
 
     missed: tuple[Pod, ...] = ()
+    """Pods whose present version is not counted."""
     ghosts: tuple[str, ...] = ()
+    """Uids of pods that are counted and do not exist."""
     is_sum_wrong: bool = False
+    """The same pods are counted, and the sums differ."""
 
     def __bool__(self) -> bool:
         return bool(self.missed or self.ghosts or self.is_sum_wrong)

@@ -22,20 +22,16 @@ _MAX_REASON_CHARACTERS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class CountingProblems:
-    """What stands in the way of counting a namespace.
-
-    Attributes:
-        pods: Why pods cannot be counted, by any key; texts begin with the pod's name.
-        quotas: Why quotas cannot be read, one sentence each.
-        unmatchable: Quota name → why its scopes cannot be evaluated.
-        uncountable: Pods with amounts that are too large to be counted, and their fields, by any
-            key.
-    """
+    """What stands in the way of counting a namespace."""
 
     pods: Mapping[str, str]
+    """Why pods cannot be counted, by any key; texts begin with the pod's name."""
     quotas: Iterable[str]
+    """Why quotas cannot be read, one sentence each."""
     unmatchable: Mapping[str, str]
+    """Quota name → why its scopes cannot be evaluated."""
     uncountable: Mapping[str, str] = field(default_factory=dict)
+    """Pods with amounts that are too large to be counted, and their fields, by any key."""
 
 
 def counting_conditions(problems: CountingProblems) -> tuple[Condition, ...]:

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.ledger.recent_binds import RecentBinds
 from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
 from webhook.controllers.queue.gated_pods import next_criteria
 from webhook.quota.amounts.resources import ResourceList
-from webhook.quota.ledger.ledger import Account, Ledger
+from webhook.quota.ledger.ledger import (
+    Account,
+    Ledger,
+    Reservation,
+    ReservationSource,
+    exceeded_quotas,
+)
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import CycleResult, QueueCriteria, QueuedPod, QueuePolicy
 from webhook.state.quota_cache import NamespaceQuotaView
 
+_UNTRIED_FACTOR: Final = 10
+"""How much longer than for a pod that no node takes a reservation is kept for one that no scheduler
+has tried."""
+
 
 @dataclass(frozen=True, slots=True)
 class LastWrite:
-    """What this process wrote into a ledger last.
-
-    Attributes:
-        uid: Of the ledger object.
-        resource_version: That its write gave it.
-        accounts: The quotas as they were counted; handlers only add to what is reserved in them.
-    """
+    """What this process wrote into a ledger last."""
 
     uid: str
+    """Of the ledger object."""
     resource_version: int
+    """That its write gave it."""
     accounts: Mapping[str, Account]
+    """The quotas as they were counted; handlers only add to what is reserved in them."""
 
     def edited(self, uid: str, found: Ledger) -> list[str]:
         """Return the quotas of `found` that somebody else counted, or edited, since."""
@@ -46,55 +55,51 @@ class LastWrite:
 
 @dataclass(slots=True, eq=False)
 class NamespaceState:
-    """A namespace that is opted in, or that has opted out and is to be left in order.
-
-    Attributes:
-        usage: What its pods use.
-        expiry: Its reservations.
-        unreadable_pods: Pod uid → why its usage is not known.
-        is_dirty: There is something to reconcile.
-        dirty_since: Since when; None when there is nothing.
-        reconciling_since: Since when there was what is being reconciled.
-        has_reconciled: All has been said at least once since the namespace is tracked, or that has
-            failed for a reason that waiting does not cure.
-        last_write: What this process wrote last in this leadership; None when that is not known.
-        uncharge_at: Uid of a pod that is being deleted → when it is no longer charged.
-        lost_since: When the ledger was found to be gone in this leadership.
-        confirmed_version: Up to which version a list of the pods showed nothing that is not
-            counted; the cache of all pods may not have come as far.
-        is_opted_out: It has opted out.
-        is_rejoining: It had left, and nothing was written since; what the ledger counts is from
-            before.
-        criteria: What its waiting pods were judged by last.
-        last_cycle: What was decided about its waiting pods last, in this leadership.
-        wait_history: Uid of a pod that does not fit → since when, and how many have passed it.
-        unplaced_since: Uid of a pod that no node takes → since when.
-        untried_since: Uid of a pod without gates that no scheduler has tried → since when.
-        excess: Shared quota of which the namespace holds more than it needs → since when, and how
-            much it holds.
-        recent_binds: Pods that got their nodes since the ledger was written last.
-    """
+    """A namespace that is opted in, or that has opted out and is to be left in order."""
 
     usage: NamespaceUsage
+    """What its pods use."""
     expiry: ReservationExpiry
+    """Its reservations."""
     unreadable_pods: dict[str, str] = field(default_factory=dict)
+    """Pod uid → why its usage is not known."""
     is_dirty: bool = True
+    """There is something to reconcile."""
     dirty_since: float | None = None
+    """Since when; None when there is nothing."""
     reconciling_since: float | None = None
+    """Since when there was what is being reconciled."""
     has_reconciled: bool = False
+    """All has been said at least once since the namespace is tracked, or that has failed for a
+    reason that waiting does not cure."""
     last_write: LastWrite | None = None
+    """What this process wrote last in this leadership; None when that is not known."""
     uncharge_at: dict[str, float] = field(default_factory=dict)
+    """Uid of a pod that is being deleted → when it is no longer charged."""
     lost_since: float | None = None
+    """When the ledger was found to be gone in this leadership."""
     confirmed_version: int = 0
+    """Up to which version a list of the pods showed nothing that is not counted; the cache of all
+    pods may not have come as far."""
     is_opted_out: bool = False
+    """It has opted out."""
     is_rejoining: bool = False
+    """It had left, and nothing was written since; what the ledger counts is from before."""
     criteria: QueueCriteria | None = None
+    """What its waiting pods were judged by last."""
     last_cycle: CycleResult | None = None
+    """What was decided about its waiting pods last, in this leadership."""
     wait_history: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Uid of a pod that does not fit → since when, and how many have passed it."""
     unplaced_since: dict[str, float] = field(default_factory=dict)
+    """Uid of a pod that no node takes → since when."""
     untried_since: dict[str, float] = field(default_factory=dict)
+    """Uid of a pod without gates that no scheduler has tried → since when."""
     excess: dict[str, tuple[float, ResourceList]] = field(default_factory=dict)
+    """Shared quota of which the namespace holds more than it needs → since when, and how much it
+    holds."""
     recent_binds: RecentBinds = field(default_factory=RecentBinds)
+    """Pods that got their nodes since the ledger was written last."""
 
     @property
     def is_removable(self) -> bool:
@@ -144,6 +149,47 @@ class NamespaceState:
             if since > earliest
         }
         return waiting.with_in_flight(self.criteria, in_flight)
+
+    def kept_until(self, reservation: Reservation, gate_release_seconds: float) -> float:
+        """Return until when a reservation is kept at least; minus infinity for one of a request.
+
+        One that released a pod is kept while the pod has our gate or may get a node: for ever as
+        far as is known now, and for `gate_release_seconds` more once the scheduler finds no node. A
+        pod that no scheduler has tried, perhaps because there is none for it, is kept longer.
+        """
+        pod = self.usage.pod(reservation.uid)
+        if (
+            reservation.source is not ReservationSource.RELEASE
+            or self.is_opted_out
+            or pod is None
+            or pod.is_assigned
+            or pod.is_deleting
+        ):
+            return -math.inf
+        if pod.is_gated and reservation.uid not in self.usage.gated_pods:
+            return -math.inf  # our gate is off, and it waits for the gates of others
+        unplaced = self.unplaced_since.get(reservation.uid, math.inf)
+        untried = self.untried_since.get(reservation.uid, math.inf)
+        return min(
+            unplaced + gate_release_seconds, untried + _UNTRIED_FACTOR * gate_release_seconds
+        )
+
+    def is_releasable(self, uid: str) -> bool:
+        """Return whether a gated pod may fit, by what the last cycle has shown."""
+        if uid not in self.usage.gated_pods:
+            return False
+        cycle, queued = self.last_cycle, self.usage.gated_pods.queued_pod(uid)
+        if cycle is None or cycle.ledger is None or queued is None or queued.needs_no_quota:
+            return True
+        claim = queued.claim
+        if queued.blocker is not None or claim is None or uid in cycle.ledger.reservations:
+            return False
+        ahead = [cycle.blocking[name] for name in queued.quotas if name in cycle.blocking]
+        if any(sort_key < queued.sort_key for sort_key in ahead):
+            return False
+        if not cycle.ledger.accounts.keys() >= set(claim.quotas):
+            return True  # it is counted for other quotas by now
+        return not exceeded_quotas(cycle.ledger, claim)
 
     def reset(self) -> None:
         """Forget what an earlier leadership has seen: others may have led since.

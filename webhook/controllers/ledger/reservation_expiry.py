@@ -6,7 +6,7 @@ server, asked after that time, shows the pod just as it was counted, nothing is 
 time that passes here is measured; no clock of another machine is compared.
 
 That is the least that a reservation is kept for. One that was made to release a pod belongs to no
-request; it is kept for as long as the pod may be given a node (`expires_at`).
+request; it is kept for as long as the pod may be given a node (`NamespaceState.kept_until`).
 """
 
 from __future__ import annotations

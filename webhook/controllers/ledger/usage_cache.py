@@ -6,27 +6,29 @@ counted whether this process leads or not, so that a standby can take over at on
 
 from __future__ import annotations
 
+import heapq
+import math
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
-from webhook.controllers.ledger.terminating import TerminatingPods
 from webhook.controllers.managed_namespaces import ManagedNamespaces
-from webhook.controllers.queue.reservation_ttl import expires_at, is_releasable
+from webhook.controllers.queue.controller import ReleaseOptions
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.kube.api import PODS, ClusterApi
 from webhook.kube.informer import Change, Informer
 from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.ledger.apply_usage import Expiry, apply_usage
-from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.ledger.ledger import Ledger, Reservation
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
-from webhook.quota.queue.queued_pods import QueuedPod, QueuePolicy
+from webhook.quota.queue.queued_pods import QueuedPod
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import SCHEDULING_GATE
 
@@ -36,17 +38,51 @@ NAMESPACE_CACHE_LAG_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LedgerUpdate:
-    """What follows from a count.
-
-    Attributes:
-        ledger: The ledger that follows.
-        queue: The pods that wait, in their order, judged by the quotas of the ledger; among them,
-            where pods may do without a gate, those that are underway and stand before others, for
-            as long as one is waited for that no node takes.
-    """
+    """What follows from a count."""
 
     ledger: Ledger
+    """The ledger that follows."""
     queue: tuple[QueuedPod, ...]
+    """The pods that wait, in their order, judged by the quotas of the ledger; among them, where
+    pods may do without a gate, those that are underway and stand before others, for as long as one
+    is waited for that no node takes."""
+
+
+class TerminatingPods:
+    """Pods that are being deleted, and until when each is charged although it is there.
+
+    Kubernetes charges a pod until twice its grace period has passed since its deletion was
+    requested, by a time that another machine wrote. Here it counts from when this process saw the
+    deletion, which was no earlier, so that no clocks have to agree. Not safe to use from several
+    threads.
+    """
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, str, str]] = []
+        """Heap of (time, namespace, uid); an entry that `uncharge_at` does not have is void."""
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def track(self, namespace: str, state: NamespaceState, pod: Pod, now: float) -> None:
+        """Note until when a pod is charged that is being deleted; a later time changes nothing."""
+        grace = pod.deletion_grace_period_seconds
+        if not pod.is_deleting or grace is None:
+            return
+        uncharge_at = now + 2 * max(grace, 0) + 1
+        if uncharge_at < state.uncharge_at.get(pod.uid, math.inf):
+            state.uncharge_at[pod.uid] = uncharge_at
+            heapq.heappush(self._due, (uncharge_at, namespace, pod.uid))
+
+    def pop_due(self, states: Mapping[str, NamespaceState], now: float) -> list[tuple[str, str]]:
+        """Take out (namespace, uid) of pods that are not charged any more, the earliest first."""
+        due: list[tuple[str, str]] = []
+        while self._due and self._due[0][0] <= now:
+            uncharge_at, namespace, uid = heapq.heappop(self._due)
+            state = states.get(namespace)
+            if state is not None and state.uncharge_at.get(uid) == uncharge_at:
+                due.append((namespace, uid))
+        return due
 
 
 class UsageCache:
@@ -57,11 +93,7 @@ class UsageCache:
         managed: Which namespaces are to be counted, and by which quotas.
         timings: When to act.
         queue: Namespaces that are to be reconciled.
-        policy: How queues of gated pods move.
-        gate_release_seconds: For how long no node takes a released pod until it loses its
-            reservation.
-        may_admit_ungated: Returns whether pods of a namespace may do without a gate while there is
-            room.
+        options: How gated pods are released.
     """
 
     def __init__(
@@ -70,14 +102,9 @@ class UsageCache:
         managed: ManagedNamespaces,
         timings: ControllerTimings,
         queue: WorkQueue[str],
-        *,
-        policy: Callable[[], QueuePolicy] = QueuePolicy,
-        gate_release_seconds: Callable[[], float] = lambda: 60.0,
-        may_admit_ungated: Callable[[str], bool] = lambda _namespace: False,
+        options: ReleaseOptions,
     ) -> None:
-        self._policy = policy
-        self._gate_release_seconds = gate_release_seconds
-        self._may_admit_ungated = may_admit_ungated
+        self._options = options
         self.lock: Final = threading.Lock()
         self.managed: Final = managed
         self.namespaces: Final[dict[str, NamespaceState]] = {}
@@ -244,9 +271,11 @@ class UsageCache:
         if not len(state.usage.gated_pods):
             return ()
         earliest = None
-        if self._may_admit_ungated(namespace):
-            earliest = self._timings.clock() - self._gate_release_seconds()
-        return state.queue(self.managed.quotas_of(namespace), self._policy(), earliest=earliest)
+        if self._options.may_admit_ungated(namespace):
+            earliest = self._timings.clock() - self._options.gate_release_seconds()
+        return state.queue(
+            self.managed.quotas_of(namespace), self._options.policy(), earliest=earliest
+        )
 
     def mark_dirty(
         self, namespace: str, state: NamespaceState, *, delay_seconds: float = 0.0
@@ -268,9 +297,7 @@ class UsageCache:
             self._api,
             expire_seconds=self._timings.expire_seconds,
             clock=self._timings.clock,
-            kept_until=lambda one: expires_at(
-                self.namespaces.get(namespace), one, self._gate_release_seconds()
-            ),
+            kept_until=partial(self._kept_until, namespace),
         )
         former = self.namespaces.get(namespace)
         state = NamespaceState(NamespaceUsage(), watch)
@@ -287,6 +314,13 @@ class UsageCache:
                 state.unreadable_pods[entry.uid] = f"{key}: {error}"
         self.mark_dirty(namespace, state)
         return state
+
+    def _kept_until(self, namespace: str, reservation: Reservation) -> float:
+        """Return until when a reservation is kept at least; needs no lock."""
+        state = self.namespaces.get(namespace)
+        if state is None:
+            return -math.inf
+        return state.kept_until(reservation, self._options.gate_release_seconds())
 
     def stop_tracking(self, namespace: str, state: NamespaceState) -> None:
         """Leave a namespace with a ledger in which nothing is counted."""
@@ -320,7 +354,7 @@ class UsageCache:
                 state.unreadable_pods[change.uid] = f"{change.key}: {err}"
                 raise
             finally:
-                can_wait = _frees_no_quota(change) and not is_releasable(state, change.uid)
+                can_wait = _frees_no_quota(change) and not state.is_releasable(change.uid)
                 self.mark_dirty(
                     namespace, state, delay_seconds=self._timings.fold_seconds * can_wait
                 )

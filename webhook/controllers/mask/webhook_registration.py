@@ -30,15 +30,12 @@ _ENTRY: Final = f"{_CONFIGURATION}: entry {BIND_ENTRY}"
 
 @dataclass(frozen=True, slots=True)
 class RegistrationState:
-    """The guard as the API server knows it.
-
-    Attributes:
-        problem: Why it guards no namespace at all; empty when it does.
-        selector_terms: What the labels of a namespace have to be for it to be guarded.
-    """
+    """The guard as the API server knows it."""
 
     problem: str = ""
+    """Why it guards no namespace at all; empty when it does."""
     selector_terms: tuple[Term, ...] = ()
+    """What the labels of a namespace have to be for it to be guarded."""
 
     def gap(self, labels: Mapping[str, str]) -> str:
         """Return why a namespace with these labels is not guarded; nothing when it is."""

@@ -1,8 +1,7 @@
 """The queue of gated pods in each namespace: order, reservations and removal of gates.
 
 - `controller`: runs a queue on the ledger that is about to be written.
-- `gated_pods`: the pods of one queue in their order; `reservation_ttl`: how long their reservations
-  are kept; `gate_remover`: patches that remove gates.
+- `gated_pods`: the pods of one queue in their order; `gate_remover`: patches that remove gates.
 
 The order itself is decided in `webhook.quota`; why a pod waits is written by `conditions`.
 """

@@ -60,26 +60,22 @@ def _ignore_lost_reservations(_namespace: str, _uids: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseOptions:
-    """How pods are released.
-
-    Attributes:
-        policy: Queueing policy; read at every look.
-        max_reservations: How many reservations a namespace may have.
-        gate_release_seconds: For how long no node takes a pod until its quota goes to others.
-        may_admit_ungated: Returns whether pods of a namespace may do without a gate while there is
-            room.
-        workers: How many gates are removed at the same time.
-        on_queue: Told why pods wait.
-        on_reservations_lost: Told for whom nothing is reserved any more.
-    """
+    """How pods are released."""
 
     policy: Callable[[], QueuePolicy] = QueuePolicy
+    """Queueing policy; read at every look."""
     max_reservations: Callable[[], int] = lambda: 4000
+    """How many reservations a namespace may have."""
     gate_release_seconds: Callable[[], float] = lambda: 60.0
+    """For how long no node takes a pod until its quota goes to others."""
     may_admit_ungated: Callable[[str], bool] = lambda _namespace: False
+    """Returns whether pods of a namespace may do without a gate while there is room."""
     workers: int = 16
+    """How many gates are removed at the same time."""
     on_queue: QueueListener = _ignore_queue
+    """Told why pods wait."""
     on_reservations_lost: LostReservationsListener = _ignore_lost_reservations
+    """Told for whom nothing is reserved any more."""
 
 
 class PodQueues:

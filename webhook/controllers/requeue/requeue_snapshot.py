@@ -47,21 +47,18 @@ class RequeueOptions:
 
 @dataclass(frozen=True, slots=True)
 class RequeueSnapshot:
-    """What the pods of one namespace are judged by.
-
-    Attributes:
-        namespace: The namespace.
-        own_ledger: Its ledger, without what others hold; None where nothing is counted any more.
-        criteria: The quotas and rules.
-        shared: The shared quotas that the ledger counts.
-        version: What all of this is of: the same while nothing has changed.
-    """
+    """What the pods of one namespace are judged by."""
 
     namespace: str
+    """The namespace."""
     own_ledger: Ledger | None
+    """Its ledger, without what others hold; None where nothing is counted any more."""
     criteria: QueueCriteria
+    """The quotas and rules."""
     shared: SharedLookups
+    """The shared quotas that the ledger counts."""
     version: object
+    """What all of this is of: the same while nothing has changed."""
 
     def ledger(self) -> Ledger | None:
         """Return the ledger with what others hold."""

@@ -51,25 +51,22 @@ class Pause:
 
 @dataclass(slots=True)
 class RequeuedPod:
-    """A pod that was requeued.
-
-    Attributes:
-        claim: What it takes, if anything.
-        version: The pod's version by that write.
-        requeued_at: When.
-        until: It is left alone until then.
-        times: How often in a row.
-        holds_quota: What it takes is kept for it meanwhile.
-        snapshot_version: By what it was decided, see `RequeueSnapshot.version`.
-    """
+    """A pod that was requeued."""
 
     claim: Claim | None
+    """What it takes, if anything."""
     version: int
+    """The pod's version by that write."""
     requeued_at: float
+    """When."""
     until: float
+    """It is left alone until then."""
     times: int = 1
+    """How often in a row."""
     holds_quota: bool = True
+    """What it takes is kept for it meanwhile."""
     snapshot_version: object = None
+    """By what it was decided, see `RequeueSnapshot.version`."""
 
     def mark_failed(self, now: float) -> None:
         """Record that it was tried in vain: it may be requeued again after a pause."""
@@ -89,35 +86,32 @@ class RequeuedPod:
 
 @dataclass(slots=True, eq=False)
 class UnschedulablePods:
-    """Unschedulable pods of one namespace. Not safe to use from several threads.
-
-    Attributes:
-        pods: Uid → a pod that no node takes.
-        requeued: Uid → a pod that was requeued, also for a moment after it got its node.
-        verdicts: Uid → in which version it was read, and whether its quota was the reason.
-        revision: Grows with every change.
-        last_seen: What there was when they were looked at last.
-        next_at: When to look again though nothing changes.
-        criteria: What they were judged by last.
-        pod_pauses: Uid → for how long a pod is left alone because its request failed, or because
-            it said something else when it was read.
-        pause: For how long all of them are left alone, because the API server did not do it.
-        was_managed: The namespace was opted in when it was looked at last.
-        opted_out: Uids of those who were there when it opted out, and may be requeued for that
-            once; None while it is opted in, or nothing is known of that.
-    """
+    """Unschedulable pods of one namespace. Not safe to use from several threads."""
 
     pods: dict[str, Pod] = field(default_factory=dict)
+    """Uid → a pod that no node takes."""
     requeued: dict[str, RequeuedPod] = field(default_factory=dict)
+    """Uid → a pod that was requeued, also for a moment after it got its node."""
     verdicts: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    """Uid → in which version it was read, and whether its quota was the reason."""
     revision: int = 0
+    """Grows with every change."""
     last_seen: object = None
+    """What there was when they were looked at last."""
     next_at: float = 0.0
+    """When to look again though nothing changes."""
     criteria: QueueCriteria | None = None
+    """What they were judged by last."""
     pod_pauses: dict[str, Pause] = field(default_factory=dict)
+    """Uid → for how long a pod is left alone because its request failed, or because it said
+    something else when it was read."""
     pause: Pause = field(default_factory=Pause)
+    """For how long all of them are left alone, because the API server did not do it."""
     was_managed: bool = False
+    """The namespace was opted in when it was looked at last."""
     opted_out: set[str] | None = None
+    """Uids of those who were there when it opted out, and may be requeued for that once; None while
+    it is opted in, or nothing is known of that."""
     _first_seen: dict[str, int] = field(default_factory=dict)
     _queued: dict[str, QueuedPod] = field(default_factory=dict)
 

@@ -58,25 +58,22 @@ def steady_clock() -> float:
 
 @dataclass(frozen=True, slots=True)
 class ElectionTimings:
-    """Durations and clocks of an election; all times are seconds.
-
-    Attributes:
-        lease_seconds: Others take the lease when they saw it unchanged for this long.
-        renew_seconds: A leader that could not renew for this long no longer leads.
-        retry_seconds: Between two renewals, or two looks at somebody else's lease.
-        max_pause_seconds: Between two attempts of a process that does not lead, during an outage.
-        clock: A steady clock.
-        now: The time of day, for people.
-        rand: Uniform numbers in [0, 1): pauses are up to a fifth longer than said.
-    """
+    """Durations and clocks of an election; all times are seconds."""
 
     lease_seconds: int = 15
+    """Others take the lease when they saw it unchanged for this long."""
     renew_seconds: float = 10.0
+    """A leader that could not renew for this long no longer leads."""
     retry_seconds: float = 2.0
+    """Between two renewals, or two looks at somebody else's lease."""
     max_pause_seconds: float = 8.0
+    """Between two attempts of a process that does not lead, during an outage."""
     clock: Callable[[], float] = steady_clock
+    """A steady clock."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    """The time of day, for people."""
     rand: Callable[[], float] = random.random
+    """Uniform numbers in [0, 1): pauses are up to a fifth longer than said."""
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_seconds * 1.2 < self.renew_seconds < self.lease_seconds:

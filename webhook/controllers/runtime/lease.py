@@ -18,21 +18,18 @@ def micro_time(moment: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSpec:
-    """What the spec of a Lease says.
-
-    Attributes:
-        holder: Who leads; empty when the lease was given back.
-        seconds: For how long the holder leads after each renewal.
-        acquired: When it began to lead, by its own clock; shown, never compared.
-        renewed: When it last renewed, by its own clock; shown, never compared.
-        transitions: How often the lease went to another holder.
-    """
+    """What the spec of a Lease says."""
 
     holder: str = ""
+    """Who leads; empty when the lease was given back."""
     seconds: int = 0
+    """For how long the holder leads after each renewal."""
     acquired: str = ""
+    """When it began to lead, by its own clock; shown, never compared."""
     renewed: str = ""
+    """When it last renewed, by its own clock; shown, never compared."""
     transitions: int = 0
+    """How often the lease went to another holder."""
 
     def renewed_at(self, moment: datetime) -> LeaseSpec:
         """Return the term renewed now; it differs even when the clock stands still.

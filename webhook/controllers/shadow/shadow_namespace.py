@@ -35,25 +35,22 @@ from webhook.quota.shadow.record import BOUND, CREATED, GROWN, OVER, Findings, Q
 
 @dataclass(slots=True, eq=False)
 class ShadowNamespace:
-    """A namespace that is watched. Not safe to use from several threads.
-
-    Attributes:
-        usage: What its pods use.
-        native_used: Quota name → what the API server charges in it.
-        counts: What was found since it was handed over last.
-        examples: Likewise.
-        uses: What the quotas were used since then.
-        advanced_to: Up to when `uses` goes, in milliseconds of the monotonic clock.
-        is_changed: Something is to be told soon.
-    """
+    """A namespace that is watched. Not safe to use from several threads."""
 
     usage: NamespaceUsage = field(default_factory=NamespaceUsage)
+    """What its pods use."""
     native_used: dict[str, ResourceList] = field(default_factory=dict)
+    """Quota name → what the API server charges in it."""
     counts: Counter[str] = field(default_factory=Counter)
+    """What was found since it was handed over last."""
     examples: dict[str, str] = field(default_factory=dict)
+    """Likewise."""
     uses: dict[str, QuotaUse] = field(default_factory=dict)
+    """What the quotas were used since then."""
     advanced_to: int = 0
+    """Up to when `uses` goes, in milliseconds of the monotonic clock."""
     is_changed: bool = True
+    """Something is to be told soon."""
 
     def set_quotas(self, quotas: NamespaceQuotas, all_quotas: tuple[ResourceQuota, ...]) -> None:
         """Take over the quotas, and what is charged in them."""

@@ -77,23 +77,20 @@ def begin(
 
 @dataclass(eq=False)
 class GrantTransaction:
-    """Grants of one reconciliation of one namespace; without shared quotas it changes nothing.
-
-    Attributes:
-        shared: The shared quotas of all.
-        namespace: The namespace.
-        state: The same.
-        previous_ledger: What its ledger says.
-        epoch: The leadership to write under.
-        versions: Its shared quotas, each at the version that is to be written over.
-    """
+    """Grants of one reconciliation of one namespace; without shared quotas it changes nothing."""
 
     shared: SharedQuotaContext
+    """The shared quotas of all."""
     namespace: str
+    """The namespace."""
     state: NamespaceState
+    """The same."""
     previous_ledger: Ledger | None
+    """What its ledger says."""
     epoch: int
+    """The leadership to write under."""
     versions: dict[str, SharedQuotaVersion | None]
+    """Its shared quotas, each at the version that is to be written over."""
     to_lower: dict[str, ResourceList | None] = field(default_factory=dict)
     """What is to be lowered when the ledger is written; None is dropped altogether."""
 
