@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -25,6 +25,7 @@ from webhook.quota.ledger.ledger import (
     admit,
     exceeded_quotas,
 )
+from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.queue.cycle import run_cycle
@@ -413,6 +414,32 @@ def test_a_pod_that_needs_a_quota_that_is_not_there_waits() -> None:
     assert names(passed.released) == ["b"]
     assert reasons(passed) == {"a": (PendingReason.NOT_COVERED, 0, "")}
     assert passed.pending["uid-a"].message == "insufficient quota to consume: requests.memory"
+
+
+MANY = {f"example.com/r{number:02}": "1" for number in range(40)}
+
+
+@pytest.mark.parametrize("read", [Pod.from_object, compact_pod])
+@pytest.mark.parametrize(
+    ("part", "waits"), [("example.com/r39", True), ("requests.cpu", False), ("hugepages", True)]
+)
+def test_a_pod_of_more_names_than_are_kept_never_fits_where_one_may_need_a_quota(
+    part: str, waits: bool, read: Callable[[Object], Pod]
+) -> None:
+    limited = LimitedResource("pods", match_contains=(part,))
+    rules = QueuePolicy(coverage=CoverageRules(limited=(limited,)))
+    covering = a_quota("p1", hard={"requests.cpu": "4", "requests.example.com/r39": "1"})
+    terms = terms_of(covering, rules=rules)
+    pod = read(gated("a", requests={"cpu": "1", **MANY}, limits=MANY))
+    queued = to_queued_pod(pod, GATE, since=1, terms=terms)
+    passed = run_cycle(ledger_of(terms), [queued], rules, room=1000)
+    assert names(passed.released) == ([] if waits else ["a"])
+    if waits:
+        assert reasons(passed) == {"a": (PendingReason.NEVER_FITS, 0, "")}
+        assert passed.pending["uid-a"].message == (
+            "the pod can never fit; it names more than 32 resources, and some of them may need a"
+            " quota"
+        )
 
 
 def test_a_class_that_needs_a_quota_waits_until_there_is_one() -> None:

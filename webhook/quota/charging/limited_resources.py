@@ -105,6 +105,16 @@ def limited_keys(limited: Iterable[LimitedResource], usage: ResourceList) -> fro
     )
 
 
+def may_limit_other_names(limited: Iterable[LimitedResource], usage: ResourceList) -> bool:
+    """Return whether some entry may be about resources whose names are not in a pod's usage."""
+    return any(
+        part not in usage
+        for entry in limited
+        if entry.is_about_pods
+        for part in entry.match_contains
+    )
+
+
 def limited_scopes(limited: Iterable[LimitedResource], pod: Pod) -> tuple[ScopeExpression, ...]:
     """Return the expressions of all entries that match a pod, in their order.
 

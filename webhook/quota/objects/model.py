@@ -20,7 +20,7 @@ from webhook.quota.amounts.resources import ResourceList
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """Set by a kubelet on the API server's copy of a static pod."""
 
-_COUNTED_NAMES = 32
+COUNTED_NAMES = 32
 """Resources of different names that a pod may ask for to be counted by each of them."""
 
 
@@ -332,9 +332,9 @@ def _container(node: ResourceReader, *, restartable: bool) -> Container:
 
 def _has_many_names(asking: Iterable[Container | PodResources]) -> bool:
     lists = [amounts for one in asking for amounts in (one.requests, one.limits)]
-    if sum(map(len, lists)) <= _COUNTED_NAMES:
+    if sum(map(len, lists)) <= COUNTED_NAMES:
         return False
-    return len({name for amounts in lists for name in amounts}) > _COUNTED_NAMES
+    return len({name for amounts in lists for name in amounts}) > COUNTED_NAMES
 
 
 def _pod_resources(spec: ResourceReader) -> PodResources | None:

@@ -23,13 +23,17 @@ from webhook.quota.charging.deferral import (
     uncountable_fields,
 )
 from webhook.quota.charging.denials import MustSpecify, QuotaExceeded
-from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.charging.limited_resources import may_limit_other_names
+from webhook.quota.charging.pod_usage import is_terminal, usage_of
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.ledger.ledger import NEWEST, Claim, Ledger, ReservationSource, exceeded_quotas
-from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.model import COUNTED_NAMES, Pod, ResourceQuota
 from webhook.quota.objects.qos import forged_qos_class
 
 _MOST_NAMED: Final = 8
+_MANY_NAMES: Final = (
+    f"it names more than {COUNTED_NAMES} resources, and some of them may need a quota"
+)
 _AGELESS: Final = datetime.max.replace(tzinfo=UTC)
 
 LONGEST_NUMBERS: Final = 1200
@@ -195,12 +199,16 @@ class PendingStatus:
         refusals = self.denials
         parts = _numbers(refusals)
         if self.reason is PendingReason.NEVER_FITS:
-            is_one_of_many = self.quota and len(refusals) > 1
-            limit = f"the limit of quota {self.quota}" if is_one_of_many else "the quota's limit"
-            parts.append(f"the pod asks for more than {limit} and can never fit")
+            parts.append(f"the pod {self._excess(len(refusals))}can never fit")
         if self.reason is PendingReason.BEHIND:
             parts.append(f"waits behind pod {self.blocked_by}, which needs quota {self.quota}")
         return "; ".join([*parts, *([self.detail] if self.detail else [])])
+
+    def _excess(self, exceeded: int) -> str:
+        if not self.quota:
+            return ""
+        limit = f"the limit of quota {self.quota}" if exceeded > 1 else "the quota's limit"
+        return f"asks for more than {limit} and "
 
 
 def _numbers(refusals: Sequence[QuotaExceeded]) -> list[str]:
@@ -355,6 +363,10 @@ def _against_rules(
     missing = _uncovered(pod, terms)
     if missing is not None:
         yield Blocker(PendingReason.NOT_COVERED, missing.message)
+    elif pod.has_many_names and may_limit_other_names(
+        terms.rules.coverage.limited, usage_of(pod, now=None)
+    ):
+        yield Blocker(PendingReason.NEVER_FITS, _MANY_NAMES)
     for quota in applying if terms.rules.must_specify else ():
         unsaid = missing_resources(pod, quota.hard)
         if unsaid:
