@@ -13,6 +13,7 @@ _LONGEST: Final = (
     "test_cluster_quotas",
     "test_job_gates",
     "test_uninstall",
+    "test_explain",
     "test_line_stories",
     "test_operations",
     "test_outages",

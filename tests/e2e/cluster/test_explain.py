@@ -602,6 +602,32 @@ def test_a_pod_that_is_gone_or_made_anew_is_told(stage: Stage) -> None:
         assert "another pod of this name is gone" in " ".join(entry["notes"])
 
 
+def test_a_user_of_the_namespace_alone_is_told_what_is_not_known(stage: Stage) -> None:
+    stage.full("c", "d")
+    stage.says("d", "Behind")
+    user = f"viewer-{stage.team.namespace}"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+    stage.apply(
+        "rbac.authorization.k8s.io/v1",
+        "rolebindings",
+        {"metadata": {"name": "view"}, "roleRef": role, "subjects": [subject]},
+    )
+    where = ("--kubeconfig", str(stage.plane.kubeconfig(user, ())))
+
+    def look() -> list[str]:
+        ran = run(stage, "pod", "d", *where)
+        return causes(json.loads(ran.stdout)) if ran.exit_code == 0 else [ran.stderr]
+
+    becomes(look, ["behind", "quota"], "what a user of the namespace sees")
+    entry = explained(stage, "pod", "d", *where)
+    agrees(stage, entry)
+    assert entry["nodes"] is None
+    unknown = " ".join(entry["unknown"])
+    for what in ("nodes: no right", "the Lease of the controller", "whether the webhook answers"):
+        assert what in unknown
+
+
 # -- the parts of the product ---------------------------------------------------------------
 
 
