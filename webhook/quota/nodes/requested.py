@@ -15,10 +15,10 @@ from typing import Final, TypeAlias
 
 from webhook.jsonfields.encoding import InvalidJsonError, decode_json, encode_json
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.quota.amounts.quantity import Format, Quantity
+from webhook.quota.amounts.quantity import ZERO, Format, Quantity
 from webhook.quota.amounts.resources import ResourceList, max_of
 from webhook.quota.charging.pod_requests import is_pod_level_resource, pod_requests
-from webhook.quota.objects.model import Container, Pod, PodResources
+from webhook.quota.objects.model import Container, ContainerStatus, Pod, PodResources
 from webhook.quota.objects.names import cached_by_name, is_extended_resource, is_hugepages
 
 Amounts: TypeAlias = Mapping[str, int]
@@ -138,7 +138,7 @@ def _with_reported(pod: Pod) -> Pod:
         return pod
     wanted, held = pod.resources.requests, max_of(pod.reported.requests, pod.reported.allocated)
     effective = held if pod.resize_infeasible else max_of(wanted, held)
-    requests = {name: effective[name] for name in wanted if name in effective}
+    requests = {name: effective.get(name, ZERO) for name in wanted}
     return replace(pod, resources=PodResources(requests, pod.resources.limits))
 
 
@@ -154,17 +154,37 @@ def _missing_requests(pod: Pod, requests: ResourceList) -> ResourceList:
 
 
 def _without_missing(pod: Pod, missing: ResourceList) -> Pod:
+    """Return the pod with these requests where a container has none.
+
+    They stand in what its node reports of a container, where it does so and that counts.
+    """
+    running = [*pod.containers, *(one for one in pod.init_containers if one.restartable)]
+    statuses = {
+        one.name: _filled_status(pod.statuses[one.name], one, missing, pod)
+        for one in running
+        if one.name in pod.statuses
+    }
+
     def filled(container: Container) -> Container:
-        status = pod.statuses.get(container.name)
-        reported = {} if status is None else {**status.requests, **status.allocated}
-        added = {name: amount for name, amount in missing.items() if name not in reported}
-        return replace(container, requests={**added, **container.requests})
+        if container.name in statuses:
+            return container
+        return replace(container, requests={**missing, **container.requests})
 
     return replace(
         pod,
         containers=tuple(map(filled, pod.containers)),
         init_containers=tuple(map(filled, pod.init_containers)),
+        statuses=statuses,
     )
+
+
+def _filled_status(
+    status: ContainerStatus, container: Container, missing: ResourceList, pod: Pod
+) -> ContainerStatus:
+    wanted: ResourceList = {} if pod.resize_infeasible else container.requests
+    stated = status.requests.keys() | status.allocated.keys() | wanted.keys()
+    added = {name: amount for name, amount in missing.items() if name not in stated}
+    return replace(status, requests={**added, **status.requests})
 
 
 def _template_key(raw: Mapping[str, object]) -> bytes | None:
