@@ -384,6 +384,15 @@ def at_calls(numbers: Collection[int], reaction: Reaction) -> Reaction:
     return react
 
 
+def for_name(name: str, reaction: Reaction) -> Reaction:
+    """React to the calls of the objects of one name alone."""
+
+    def react(call: Call, proceed: Proceed) -> Any:
+        return reaction(call, proceed) if call.name == name else proceed()
+
+    return react
+
+
 def then_fail(error: Callable[[], BaseException]) -> Reaction:
     """Raise an error when the call has taken effect."""
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from tests.builders import a_pod
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
-from tests.cli.many import MANY, Meeting
+from tests.cli.many import MANY, changes_meet
 from tests.kube.rest.served import served
 from tests.operations.scenes import (
     NAMESPACE,
@@ -33,17 +33,11 @@ from tests.operations.scenes import (
     status_of,
 )
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from tests.reactions import ReactiveClient, fail, for_name, forbid
 from webhook.cli import ExitCode, cli
 from webhook.cli.disable import disable_on
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import (
-    PODS,
-    ForbiddenError,
-    Object,
-    Revision,
-    UnreachableError,
-)
-from webhook.kube.kinds import Kind
+from webhook.kube.api import NAMESPACES, PODS, ForbiddenError, UnreachableError
 from webhook.operations.retry import RetryPolicy
 from webhook.operations.together import AT_ONCE
 from webhook.state.well_known import MODE_LABEL
@@ -209,17 +203,10 @@ def test_a_namespace_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
     assert result.stdout.startswith("nowhere: there is no such namespace\nteam-a: would be")
 
 
-class Refusing(FakeClient):
-    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-        if kind == PODS:
-            raise ForbiddenError("not you")
-        return super().patch(kind, name, *args, **kwargs)
-
-
 def test_what_is_left_to_do_is_drift(capsys: pytest.CaptureFixture[str]) -> None:
-    code = disable_on(
-        Refusing(a_deferred_cluster()), [NAMESPACE], dry_run=False, output="text", patience=QUICK
-    )
+    api = ReactiveClient(a_deferred_cluster())
+    api.on("patch", PODS, fail(ForbiddenError("not you")))
+    code = disable_on(api, [NAMESPACE], dry_run=False, output="text", patience=QUICK)
     assert code == ExitCode.DRIFT
     out = capsys.readouterr().out
     assert out.startswith("team-a: not opted out completely; run it again\n")
@@ -229,16 +216,10 @@ def test_what_is_left_to_do_is_drift(capsys: pytest.CaptureFixture[str]) -> None
 def test_one_namespace_that_may_not_be_changed_stops_no_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Strict(FakeClient):
-        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-            if name == "team-b":
-                raise ForbiddenError("hands off team-b")
-            return super().patch(kind, name, *args, **kwargs)
-
     cluster = a_cluster(a_namespace("team-b"), a_namespace())
-    code = disable_on(
-        Strict(cluster), ["team-b", NAMESPACE], dry_run=False, output="text", patience=QUICK
-    )
+    api, error = ReactiveClient(cluster), ForbiddenError("hands off team-b")
+    api.on("patch", NAMESPACES, for_name("team-b", fail(error)))
+    code = disable_on(api, ["team-b", NAMESPACE], dry_run=False, output="text", patience=QUICK)
     assert code == ExitCode.DRIFT
     assert "not done: hands off team-b" in capsys.readouterr().out
     assert MODE_LABEL not in labels_of(FakeClient(cluster))
@@ -269,7 +250,8 @@ def test_many_are_opted_out_side_by_side_and_told_in_order(
 ) -> None:
     cluster = a_cluster(*(a_namespace(name) for name in MANY))
     wanted = MANY[::-1]
-    code = disable_on(Meeting(cluster), wanted, dry_run=False, output="text", patience=QUICK)
+    api = changes_meet(ReactiveClient(cluster))
+    code = disable_on(api, wanted, dry_run=False, output="text", patience=QUICK)
     assert code == ExitCode.OK
     assert capsys.readouterr().out == "".join(f"{name}: opted out\n" for name in wanted)
     assert not any(MODE_LABEL in labels_of(FakeClient(cluster), name) for name in MANY)
@@ -278,16 +260,11 @@ def test_many_are_opted_out_side_by_side_and_told_in_order(
 def test_what_was_done_is_told_although_the_cluster_went_away(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Going(FakeClient):
-        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-            if name == "team-01":
-                raise UnreachableError("connection refused")
-            return super().patch(kind, name, *args, **kwargs)
-
-    cluster = a_cluster(*(a_namespace(name) for name in MANY[:3]))
+    api = ReactiveClient(a_cluster(*(a_namespace(name) for name in MANY[:3])))
+    api.on("patch", "*", for_name("team-01", fail(UnreachableError("connection refused"))))
     patience = RetryPolicy(seconds=0.1, pause_seconds=0.01, settle_seconds=0.01)
     with pytest.raises(UnreachableError):
-        disable_on(Going(cluster), MANY[:3], dry_run=False, output="text", patience=patience)
+        disable_on(api, MANY[:3], dry_run=False, output="text", patience=patience)
     assert capsys.readouterr().out == (
         "team-00: opted out\n"
         "team-01: not opted out completely; run it again\n"
@@ -299,15 +276,13 @@ def test_what_was_done_is_told_although_the_cluster_went_away(
 def test_a_namespace_that_may_not_be_read_cannot_be_looked_at(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Strict(FakeClient):
-        def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-            raise ForbiddenError(f"you cannot get {kind.plural} {name}{namespace}")
-
-    api = Strict(a_cluster(a_namespace()))
+    api = ReactiveClient(a_cluster(a_namespace()))
+    api.on("get", "*", forbid)
     code = disable_on(api, [NAMESPACE], dry_run=True, output="text", patience=QUICK)
     assert code == ExitCode.DRIFT
     assert capsys.readouterr().out == (
-        "team-a: cannot be looked at\n  not done: you cannot get namespaces team-a\n"
+        "team-a: cannot be looked at\n"
+        '  not done: namespaces "team-a" is forbidden: no right to get\n'
     )
 
 

@@ -12,11 +12,12 @@ from click.testing import CliRunner, Result
 
 from tests.builders import a_pod, a_quota
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
-from tests.cli.many import MANY, Meeting
+from tests.cli.many import MANY, changes_meet
 from tests.operations.healthy import NOW, CreationGuard, Pulse, healthy, remove, renewing
 from tests.operations.scenes import NAMESPACE, QUICK, a_namespace, labels_of, load
 from tests.operations.test_opting_in import a_controller
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from tests.reactions import ReactiveClient, fail, for_name
 from webhook.cli import ExitCode, cli
 from webhook.cli.cluster_context import read_bundle
 from webhook.cli.enable import Opting
@@ -28,13 +29,9 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     ApiError,
     ForbiddenError,
-    Object,
-    ObjectList,
-    Revision,
     UnauthorizedError,
     UnreachableError,
 )
-from webhook.kube.kinds import Kind
 from webhook.operations.doctor import Settings
 from webhook.operations.retry import RetryPolicy
 from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL
@@ -65,6 +62,10 @@ def a_cluster_with_a_candidate() -> FakeCluster:
     return cluster
 
 
+def a_client(cluster: FakeCluster) -> ReactiveClient:
+    return ReactiveClient(cluster, admission=CreationGuard())
+
+
 def opting(
     cluster: FakeCluster, patience: RetryPolicy = QUICK, *, api: FakeClient | None = None
 ) -> Opting:
@@ -72,7 +73,7 @@ def opting(
     settings = Settings(
         read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
     )
-    client = api or FakeClient(cluster, admission=CreationGuard())
+    client = api or a_client(cluster)
     return Opting(client, Configuration(), patience=patience, settings=settings)
 
 
@@ -217,7 +218,7 @@ def test_many_are_opted_in_side_by_side_and_told_in_order(
 ) -> None:
     cluster = healthy()
     load(cluster, *(a_namespace(name, mode="") for name in MANY))
-    code = opting(cluster, api=Meeting(cluster, admission=CreationGuard())).run(
+    code = opting(cluster, api=changes_meet(a_client(cluster))).run(
         MANY[::-1], dry_run=False, force=False, output="text"
     )
     assert code == ExitCode.OK
@@ -260,16 +261,12 @@ def test_one_namespace(
     end: ExitCode | type[Exception],
     words: str,
 ) -> None:
-    class Strict(FakeClient):
-        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-            if name == "team-01":
-                raise error
-            return super().patch(kind, name, *args, **kwargs)
-
     cluster = healthy()
     load(cluster, *(a_namespace(name, mode="") for name in MANY[:2]))
+    api = a_client(cluster)
+    api.on("patch", "*", for_name("team-01", fail(error)))
     try:
-        found: object = opting(cluster, api=Strict(cluster, admission=CreationGuard())).run(
+        found: object = opting(cluster, api=api).run(
             MANY[:2], dry_run=dry_run, force=False, output="text"
         )
     except ApiError as err:
@@ -282,14 +279,10 @@ def test_one_namespace(
 def test_what_cannot_be_seen_after_the_label_is_set_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Blind(FakeClient):
-        def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-            if kind == QUOTA_LEDGERS:
-                raise ForbiddenError("you cannot get ledgers")
-            return super().get(kind, name, namespace=namespace)
-
     cluster = a_cluster_with_a_candidate()
-    code = opting(cluster, IMPATIENT, api=Blind(cluster, admission=CreationGuard())).run(
+    api = a_client(cluster)
+    api.on("get", QUOTA_LEDGERS, fail(ForbiddenError("you cannot get ledgers")))
+    code = opting(cluster, IMPATIENT, api=api).run(
         ["team-b"], dry_run=False, force=False, output="json"
     )
     (entry,) = json.loads(capsys.readouterr().out)["namespaces"]
@@ -311,17 +304,11 @@ def test_who_opts_in_together_shares_with_each_other(capsys: pytest.CaptureFixtu
 def test_who_may_not_see_cluster_quotas_is_told_for_each_namespace(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Narrow(FakeClient):
-        def list(self, kind: Kind, **query: Any) -> ObjectList:
-            if kind == CLUSTER_DEFERRED_QUOTAS:
-                raise ForbiddenError("you cannot list cluster quotas")
-            return super().list(kind, **query)
-
     cluster = healthy()
     load(cluster, *(a_namespace(name, mode="") for name in MANY[:2]))
-    code = opting(cluster, api=Narrow(cluster, admission=CreationGuard())).run(
-        MANY[:2], dry_run=False, force=False, output="text"
-    )
+    api = a_client(cluster)
+    api.on("list", CLUSTER_DEFERRED_QUOTAS, fail(ForbiddenError("you cannot list cluster quotas")))
+    code = opting(cluster, api=api).run(MANY[:2], dry_run=False, force=False, output="text")
     assert code == ExitCode.FINDINGS
     assert capsys.readouterr().out == "".join(
         f"{name}: not opted in: you cannot list cluster quotas\n" for name in MANY[:2]

@@ -21,21 +21,19 @@ from tests.kube.rest.served import served
 from tests.operations.jobs import NEW, OLD, World, an_order, wanted
 from tests.operations.scenes import NAMESPACE
 from tests.operations.test_job_usage import a_pod_of_the_job, a_sample
+from tests.reactions import fail, in_turn, preceded_by, unreachable
 from webhook.cli import ExitCode, cli
 from webhook.cli.exit_codes import CommandError
 from webhook.cli.job import resize_on, rules_for, wanted_of
 from webhook.cli.printing.job_report import interruptible
 from webhook.fakecluster.rest.apiserver import ApiServer
-from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import (
     CONFIG_MAPS,
+    JOBS,
     PODS,
     ClusterApi,
     ForbiddenError,
-    Revision,
-    UnreachableError,
 )
-from webhook.kube.kinds import Kind
 from webhook.operations.jobs.usage import POD_METRICS, NoUsageError
 from webhook.quota.amounts.resources import to_text
 
@@ -245,23 +243,16 @@ def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
     assert "the cluster does not answer" in result.stderr
 
 
-class Failing(FakeClient):
-    """The second write fails: the change."""
-
-    def __init__(self, world: World, error: BaseException) -> None:
-        super().__init__(world.cluster)
-        self.error, self.writes = error, 0
-
-    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-        self.writes += 1
-        if self.writes == 2:
-            raise self.error
-        return super().patch(kind, name, *args, **kwargs)
+def failing(error: BaseException) -> World:
+    """A world in which the second write fails: the change."""
+    world = World()
+    world.api.on("patch", "*", in_turn([None, fail(error)]))
+    return world
 
 
 def test_a_failure_says_what_was_undone(capsys: pytest.CaptureFixture[str]) -> None:
-    world = World()
-    assert resized(world, Failing(world, ForbiddenError("not now"))) == ExitCode.FINDINGS
+    world = failing(ForbiddenError("not now"))
+    assert resized(world) == ExitCode.FINDINGS
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err == (
@@ -272,40 +263,28 @@ def test_a_failure_says_what_was_undone(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_interruption_says_what_was_undone(capsys: pytest.CaptureFixture[str]) -> None:
-    world = World()
+    world = failing(KeyboardInterrupt())
     with pytest.raises(click.Abort):  # which ends with 130
-        resized(world, Failing(world, KeyboardInterrupt()))
+        resized(world)
     assert "undone: spec.suspend is false again" in capsys.readouterr().err
     assert world.is_old
 
 
 def test_a_fault_of_ours_is_undone_and_shown_as_such() -> None:
-    world = World()
+    world = failing(ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
-        resized(world, Failing(world, ZeroDivisionError()))
+        resized(world)
     assert world.is_old
-
-
-class Lost(FakeClient):
-    """No answer comes once the Job is suspended."""
-
-    is_lost = False
-
-    def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
-        self.is_lost = True
-        return super().patch(kind, name, *args, **kwargs)
-
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> dict[str, object]:
-        if self.is_lost:
-            raise UnreachableError("connection refused")
-        return dict(super().get(kind, name, namespace=namespace))
 
 
 def test_an_outage_that_does_not_end_says_what_is_left(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     world = World()
-    assert resized(world, Lost(world.cluster)) == ExitCode.UNREACHABLE
+    # there is no answer once the Job is suspended
+    cut = preceded_by(lambda _: world.api.on("get", "*", unreachable))
+    world.api.on("patch", JOBS, cut, times=1)
+    assert resized(world) == ExitCode.UNREACHABLE
     assert "not undone: job team-a/train: spec.suspend may still be true" in capsys.readouterr().err
 
 
@@ -396,13 +375,9 @@ def test_what_was_not_checked_is_told(tmp_path: Path) -> None:
 
 
 def test_who_may_not_read_the_configuration_is_told_so() -> None:
-    class Tenant(FakeClient):
-        def get(self, kind: Kind, name: str, *, namespace: str = "") -> dict[str, object]:
-            if kind == CONFIG_MAPS:
-                raise ForbiddenError("you cannot get configmaps")
-            return dict(super().get(kind, name, namespace=namespace))
-
-    found = rules_for(Tenant(World().cluster), None)
+    world = World()
+    world.api.on("get", CONFIG_MAPS, fail(ForbiddenError("you cannot get configmaps")))
+    found = rules_for(world.api, None)
     assert found.unread == "rules of the cluster for Jobs: you cannot get configmaps"
 
 

@@ -71,7 +71,7 @@ def _build(module: Module, directory: Path, names: Sequence[str], say: Say) -> N
     go = find_go(module, say)
     say(f"building {', '.join(names)} of Kubernetes {module.kubernetes} into {directory}")
     packages = [PACKAGES[name] for name in names]
-    total = _fetch_sources(go, packages)
+    total = fetch_sources(go, packages)
     say(f"{total} packages; about 10 minutes of two processors, little if Go has them cached")
     with tempfile.TemporaryDirectory(prefix="part-", dir=directory) as part:
         command = [str(go), "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly"]
@@ -92,7 +92,7 @@ def _environment() -> Mapping[str, str]:
     return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
 
 
-def _fetch_sources(go: Path, packages: Sequence[str]) -> int:
+def fetch_sources(go: Path, packages: Sequence[str]) -> int:
     """Have Go download what the packages need; return how many packages that is."""
     command = [str(go), "list", "-mod=readonly", "-deps", "-f", "{{.ImportPath}}", *packages]
     ran = subprocess.run(

@@ -129,7 +129,7 @@ class ControlPlane:
             is_bound=is_bound,
         )
         try:
-            plane._start(scheduler=scheduler)
+            plane.start_processes(scheduler=scheduler)
         except BaseException:
             plane.stop()
             raise
@@ -277,7 +277,7 @@ class ControlPlane:
 
     # -- starting --------------------------------------------------------------------------
 
-    def _start(self, *, scheduler: bool) -> None:
+    def start_processes(self, *, scheduler: bool) -> None:
         self.etcd.start()
         self.apiserver.start()
         if self._has_controllers:

@@ -131,7 +131,7 @@ def test_without_any_go_the_error_says_what_to_do(
 def test_sources_that_cannot_be_had_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     go = a_program(tmp_path / "go", "echo 'k8s.io/api@v0.36.3: dial tcp: refused' >&2; exit 1")
     with pytest.raises(BinariesError, match=rf"(?s)dial tcp: refused.*GOPROXY.*{ASSETS}"):
-        build._fetch_sources(go, ["k8s.io/kubernetes/cmd/kubectl"])
+        build.fetch_sources(go, ["k8s.io/kubernetes/cmd/kubectl"])
 
 
 def test_a_build_that_fails_shows_why(

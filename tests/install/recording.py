@@ -1,56 +1,37 @@
-"""An API server that remembers which rights its caller has made use of."""
+"""The rights that the calls of a client take, and those that rules grant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from typing import Any
 
-from webhook.kube.api import ClusterApi, Kind, Object
+from tests.reactions import VERSION, Call, ReactiveClient
 
 Right = tuple[str, str, str]
 """API group, resource with its subresource, verb."""
 
-_VERBS = {"get": "get", "list": "list", "pages": "list", "watch": "watch", "create": "create"}
-_VERBS |= {"update": "update", "update_status": "update", "patch": "patch", "delete": "delete"}
+
+def used_rights(client: ReactiveClient) -> set[Right]:
+    """Return the rights that the calls of a client took; everybody may read the version."""
+    return {
+        (call.kind.group, _resource(call), "list" if call.verb == "continue" else call.verb)
+        for call in tuple(client.calls)
+        if call.kind != VERSION
+    }
 
 
-class RecordingApi:
-    """Passes every call on to a `ClusterApi`, and keeps what RBAC would be asked.
-
-    Attributes:
-        used: The rights that the calls took.
-        places: (resource, namespace, name) of calls for one object.
-    """
-
-    def __init__(self, api: ClusterApi) -> None:
-        self._api = api
-        self.used: set[Right] = set()
-        self.places: set[tuple[str, str, str]] = set()
-
-    def server_version(self) -> Object:
-        """Answer as a release of which nothing is known; everybody may ask."""
-        return {}
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        call: Callable[..., Any] = getattr(self._api, name)
-        verb = _VERBS[name]  # a method that is not known here has no right that could be tested
-
-        def recorded(kind: Kind, *args: Any, **kwargs: Any) -> Any:
-            subresource = "status" if name == "update_status" else kwargs.get("subresource", "")
-            resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
-            self.used.add((kind.group, resource, verb))
-            if args:
-                self.places.add((resource, *_place(args[0], kwargs)))
-            return call(kind, *args, **kwargs)
-
-        return recorded
+def used_objects(client: ReactiveClient, resource: str) -> set[tuple[str, str, str]]:
+    """Return resource, namespace and name of the calls for one object of such a resource."""
+    return {
+        (_resource(call), call.namespace, call.name)
+        for call in tuple(client.calls)
+        if call.name and re.search(resource, _resource(call))
+    }
 
 
-def _place(first: Any, kwargs: dict[str, Any]) -> tuple[str, str]:
-    if isinstance(first, str):
-        return kwargs.get("namespace", ""), first
-    metadata = first["metadata"]
-    return metadata.get("namespace", ""), metadata.get("name", "")
+def _resource(call: Call) -> str:
+    return f"{call.kind.plural}/{call.subresource}" if call.subresource else call.kind.plural
 
 
 def granted(rules: Any) -> Iterator[Right]:

@@ -10,8 +10,9 @@ from typing import Any, Final, cast
 import pytest
 
 from tests.builders import a_binding, a_pod, a_quota
-from tests.install.recording import RecordingApi, Right, granted
+from tests.install.recording import Right, granted, used_objects, used_rights
 from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from tests.reactions import Verb, VersionedClient, conflict
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, GroupVersionKind, Phase
 from webhook.controllers.runtime.events import EventRecorder, ObjectReference
@@ -28,12 +29,7 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     VALIDATING_WEBHOOKS,
-    ClusterApi,
-    ConflictError,
-    Kind,
     NotFoundError,
-    Object,
-    Revision,
 )
 from webhook.kube.informer import InformerTimings
 from webhook.quota.queue.pod_conditions import observed_condition
@@ -53,26 +49,16 @@ QUICK: Final = InformerTimings(first_pause=0.01, longest_pause=0.05)
 class Story:
     """What both programs asked of an API server while all that they do was done once."""
 
-    webhook: RecordingApi
-    controller: RecordingApi
-
-
-class Contended(FakeClient):
-    """An API server where somebody else is faster at a cluster quota, once."""
-
-    is_faster = True
-
-    def update_status(self, kind: Kind, obj: Object, **options: Any) -> Revision:
-        if kind == CLUSTER_DEFERRED_QUOTAS and self.is_faster:
-            self.is_faster = False
-            raise ConflictError("the object has been modified")
-        return super().update_status(kind, obj, **options)
+    webhook: VersionedClient
+    controller: VersionedClient
 
 
 @pytest.fixture(scope="module")
 def story() -> Story:
     api = FakeClient(FakeCluster())
-    webhook, controller = RecordingApi(api), RecordingApi(Contended(api.cluster))
+    # of a release of which nothing is known
+    webhook, controller = (VersionedClient(api.cluster, minor="") for _ in range(2))
+    controller.on("update", CLUSTER_DEFERRED_QUOTAS, conflict, subresource="status", times=1)
     for name, mode in ((SYSTEM, ""), ("team-a", "deferred"), ("team-b", "deferrred")):
         labels = {"deferredquota.io/mode": mode} if mode else {}
         api.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
@@ -85,7 +71,7 @@ def story() -> Story:
     (guards,) = (each for each in render().registrations if each["kind"].startswith("Validating"))  # type: ignore[attr-defined]
     api.create(VALIDATING_WEBHOOKS, guards)
     control = Engine(
-        cast("ClusterApi", controller),
+        controller,
         Metrics(),
         EngineOptions(
             with_handlers=False,
@@ -93,14 +79,14 @@ def story() -> Story:
             is_registered=True,
             informer=QUICK,
             controller=ControllerOptions(
-                LeaderElectionConfig(cast("ClusterApi", controller), SYSTEM, "controller-0"),
+                LeaderElectionConfig(controller, SYSTEM, "controller-0"),
                 ControllerTimings(write_interval_seconds=0.01, resync_seconds=0.2, informer=QUICK),
                 expire_seconds=0.3,
             ),
         ),
     )
     doors = Engine(
-        cast("ClusterApi", webhook),
+        webhook,
         Metrics(),
         EngineOptions(controller=None, follow_ledgers=True, is_registered=True),
     )
@@ -108,16 +94,16 @@ def story() -> Story:
     doors.start()
     try:
         assert doors.wait_until_ready(BOUND_SECONDS) == []
-        eventually(lambda: ("batch", "jobs", "patch") in webhook.used, "gates of Jobs are tried")
+        eventually(lambda: webhook.calls_of("patch", JOBS), "gates of Jobs are tried")
         play(api, doors, controller)
-        read_called_names(cast("ClusterApi", webhook), is_in_pod=True)
+        read_called_names(webhook, is_in_pod=True)
     finally:
         doors.stop()
         control.stop()  # which gives the lease back
     return Story(webhook, controller)
 
 
-def play(api: FakeClient, doors: Engine, controller: RecordingApi) -> None:
+def play(api: FakeClient, doors: Engine, controller: VersionedClient) -> None:
     eventually(lambda: "requests.cpu" not in shown(api), "the mask is on")
     eventually(lambda: len(read_ledger(api).get("quotas", ())) == 2, "the quotas are counted")
     gates = [{"name": SCHEDULING_GATE}]
@@ -147,14 +133,18 @@ def play(api: FakeClient, doors: Engine, controller: RecordingApi) -> None:
     say_twice(controller)
 
 
-def say_twice(api: RecordingApi) -> None:
+def say_twice(api: VersionedClient) -> None:
     timings = ControllerTimings(event_repeat_seconds=0.01)
-    events = EventRecorder(cast("ClusterApi", api), timings=timings)
+    events = EventRecorder(api, timings=timings)
     events.start()
-    for verb in ("create", "patch"):
-        api.used.discard(("", "events", verb))
+    verbs: tuple[Verb, ...] = ("create", "patch")
+    for verb in verbs:
+        before = len(api.calls_of(verb, EVENTS))
         events.normal(ObjectReference(NAMESPACES, "team-a", "", "uid"), "Said", "again and again")
-        eventually(lambda verb=verb: ("", "events", verb) in api.used, f"an event: {verb}")  # type: ignore[misc]
+        eventually(
+            lambda verb=verb, before=before: len(api.calls_of(verb, EVENTS)) > before,  # type: ignore[misc]
+            f"an event: {verb}",
+        )
     events.stop()
 
 
@@ -225,22 +215,23 @@ def rights_of(kind: str, name: str) -> set[Right]:
 @pytest.mark.parametrize("program", ["webhook", "controller"])
 def test_a_program_has_the_rights_that_it_uses_and_no_other(story: Story, program: str) -> None:
     name = f"deferred-quota-{program}"
-    recorded: RecordingApi = getattr(story, program)
-    assert rights_of("ClusterRole", name) | rights_of("Role", name) == recorded.used
+    client: VersionedClient = getattr(story, program)
+    assert rights_of("ClusterRole", name) | rights_of("Role", name) == used_rights(client)
 
 
 def test_the_controllers_right_to_change_a_lease_is_for_its_own_one(story: Story) -> None:
     rules = rules_of_role("deferred-quota-controller")
     assert [rule.get("resourceNames") for rule in rules] == [["deferred-quota-controller"], None]
     assert rules[1]["verbs"] == ["create"]
-    leases = {place for place in story.controller.places if place[0] == "leases"}
-    assert leases == {("leases", SYSTEM, "deferred-quota-controller")}
+    assert used_objects(story.controller, "^leases$") == {
+        ("leases", SYSTEM, "deferred-quota-controller")
+    }
 
 
 def test_the_webhooks_right_to_patch_jobs_is_for_the_one_that_never_runs(story: Story) -> None:
     (rule,) = rules_of_role("deferred-quota-webhook")
     assert (rule["resourceNames"], rule["verbs"]) == ([PROBE_JOB], ["patch"])
-    patched = {place for place in story.webhook.places if place[0].startswith("jobs")}
+    patched = used_objects(story.webhook, "^jobs")
     assert patched == {("jobs", SYSTEM, PROBE_JOB), ("jobs/status", SYSTEM, PROBE_JOB)}
 
 
@@ -267,7 +258,7 @@ def test_the_controllers_right_to_read_registrations_is_for_the_guard(story: Sto
     assert [(rule["resources"], rule["resourceNames"]) for rule in named] == [
         (["validatingwebhookconfigurations"], ["deferred-quota"])
     ]
-    read = {place for place in story.controller.places if place[0].endswith("configurations")}
+    read = used_objects(story.controller, "configurations$")
     assert read == {("validatingwebhookconfigurations", "", "deferred-quota")}
 
 

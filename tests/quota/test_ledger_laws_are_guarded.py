@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.quota.ledger_world import controllers
-from tests.quota.ledger_world.controllers import TrackerActor
-from tests.quota.ledger_world.doors import DoorActor
+from tests.quota.ledger_world.controllers import LedgerControllerActor
 from tests.quota.ledger_world.driver import drive, random_steps
+from tests.quota.ledger_world.handlers import HandlerActor
 from tests.quota.ledger_world.objects import PodState, QuotaState, Request
 from tests.quota.ledger_world.requests import Requests
 from tests.quota.ledger_world.storage import Storage
@@ -43,24 +43,24 @@ from webhook.quota.queue import cycle as line_pass
 
 Patch = pytest.MonkeyPatch
 _GENUINE_ADMIT = ledger.admit
-_GENUINE_CHARGE = ledger._charge
-_GENUINE_MERGE = ledger._merge
-_GENUINE_FOLLOW = settlement._follow
-_GENUINE_HELD = settlement._held
+_GENUINE_CHARGE = ledger.charge_of
+_GENUINE_MERGE = ledger.merged_reservation
+_GENUINE_FOLLOW = settlement.reservation_after
+_GENUINE_HELD = settlement.still_held
 _GENUINE_SETTLE = settlement.apply_usage
 _GENUINE_OBSERVED = QuotaState.observed
-_GENUINE_USED = controllers._used
+_GENUINE_USED = controllers.used_by
 
 
 def _drop_what_is_not_seen(patch: Patch) -> None:
     def follow(one: Reservation, count: UsageCount, unchanged: set[str]) -> Reservation | None:
         return _GENUINE_FOLLOW(one, count, unchanged) if one.uid in count.pods else None
 
-    patch.setattr(settlement, "_follow", follow)
+    patch.setattr(settlement, "reservation_after", follow)
 
 
 def _fold_what_is_not_assigned(patch: Patch) -> None:
-    patch.setattr(settlement, "_held", lambda *_: None)
+    patch.setattr(settlement, "still_held", lambda *_: None)
 
 
 def _forget_what_is_reserved(patch: Patch) -> None:
@@ -96,7 +96,7 @@ def _charge_repeats_again(patch: Patch) -> None:
         held = EMPTY if before is None else before.charges.get(quota, EMPTY)
         return add(held, claim.usage)
 
-    patch.setattr(ledger, "_charge", charge)
+    patch.setattr(ledger, "charge_of", charge)
 
 
 def _trust_what_was_asked_first(patch: Patch) -> None:
@@ -107,7 +107,7 @@ def _trust_what_was_asked_first(patch: Patch) -> None:
             return excess(usage, claim.counted.get(quota, EMPTY))
         return add(before.charges[quota], excess(usage, before.usage))
 
-    patch.setattr(ledger, "_charge", charge)
+    patch.setattr(ledger, "charge_of", charge)
 
 
 def _never_fold(patch: Patch) -> None:
@@ -126,7 +126,7 @@ def _expire_at_once(patch: Patch) -> None:
 
 
 def _expire_what_was_written_again(patch: Patch) -> None:
-    def look(controller: TrackerActor) -> None:
+    def look(controller: LedgerControllerActor) -> None:
         controller.ledger = controller.storage.read_ledger()
         known = controller.ledger[1]
         reservations = {} if known is None else known.reservations
@@ -136,11 +136,11 @@ def _expire_what_was_written_again(patch: Patch) -> None:
             for uid, one in reservations.items()
         }
 
-    patch.setattr(TrackerActor, "look", look)
+    patch.setattr(LedgerControllerActor, "look", look)
 
 
 def _expire_without_asking(patch: Patch) -> None:
-    patch.setattr(TrackerActor, "_agrees", lambda *_: True)
+    patch.setattr(LedgerControllerActor, "_agrees", lambda *_: True)
 
 
 def _expire_without_a_barrier(patch: Patch) -> None:
@@ -148,11 +148,11 @@ def _expire_without_a_barrier(patch: Patch) -> None:
         return _GENUINE_ADMIT(known, replace(claim, observed_version=known.min_pod_version))
 
     patch.setattr(ledger, "admit", admit)
-    patch.setattr(DoorActor, "_pod_as_seen", _pod_in_cache)
+    patch.setattr(HandlerActor, "_pod_as_seen", _pod_in_cache)
 
 
-def _pod_in_cache(door: DoorActor, now: PodState) -> PodState:
-    return door.pods.get(now.uid, now)
+def _pod_in_cache(handler: HandlerActor, now: PodState) -> PodState:
+    return handler.pods.get(now.uid, now)
 
 
 def _count_from_older_pods(patch: Patch) -> None:
@@ -191,7 +191,7 @@ def _trust_changed_quotas(patch: Patch) -> None:
     ) -> Reservation:
         return _GENUINE_HELD(one, count, (), set(count.quotas))
 
-    patch.setattr(settlement, "_held", held)
+    patch.setattr(settlement, "still_held", held)
 
 
 def _believe_the_smaller_usage(patch: Patch) -> None:
@@ -203,17 +203,17 @@ def _make_a_lost_ledger_at_once(patch: Patch) -> None:
 
 
 def _make_a_lost_ledger_from_old_pods(patch: Patch) -> None:
-    patch.setattr(TrackerActor, "_has_seen_all", lambda *_: True)
+    patch.setattr(LedgerControllerActor, "_has_seen_all", lambda *_: True)
 
 
 def _let_a_deposed_leader_write(patch: Patch) -> None:
-    def arrive(controller: TrackerActor) -> None:
+    def arrive(controller: LedgerControllerActor) -> None:
         sent, controller.sent = controller.sent, None
         version, present = controller.storage.ledger
         if sent is not None and present is not None:
             controller.storage.write_ledger(version, sent[1])  # whatever was written since
 
-    patch.setattr(TrackerActor, "arrive", arrive)
+    patch.setattr(LedgerControllerActor, "arrive", arrive)
 
 
 def _count_new_resources_at_once(patch: Patch) -> None:
@@ -238,7 +238,7 @@ def _give_back_what_is_held(patch: Patch) -> None:
         assert isinstance(holds, bool)
         return _GENUINE_USED(quota, pods, holds=False)
 
-    patch.setattr(controllers, "_used", used)
+    patch.setattr(controllers, "used_by", used)
 
 
 def _release_without_comparing(patch: Patch) -> None:
@@ -251,7 +251,7 @@ def _release_without_comparing(patch: Patch) -> None:
 
 def _release_by_what_others_have(patch: Patch) -> None:
     """Binds of pods that were released go unasked: what is promised is as good as taken."""
-    genuine = Requests._answer
+    genuine = Requests.answer
 
     def answer(
         requests: Requests, request: Request, verdict: Verdict, stands: Verdict | None
@@ -263,7 +263,7 @@ def _release_by_what_others_have(patch: Patch) -> None:
             return
         genuine(requests, request, verdict, stands)
 
-    patch.setattr(Requests, "_answer", answer)
+    patch.setattr(Requests, "answer", answer)
 
 
 def _charge_whatever_runs_anyway(patch: Patch) -> None:
@@ -320,7 +320,7 @@ BREACHES: Mapping[str, Breach] = {
     "5 expire: without waiting": Breach(_expire_at_once),
     "5 expire: although written again meanwhile": Breach(_expire_what_was_written_again, first=44),
     "5 expire: without asking the API server": Breach(_expire_without_asking, "losses", first=77),
-    "5 expire: doors may still judge by older pods": Breach(
+    "5 expire: handlers may still judge by older pods": Breach(
         _expire_without_a_barrier, "old views", first=421
     ),
     "6 monotonic: usage is counted from older pods": Breach(_count_from_older_pods),
@@ -349,13 +349,13 @@ BREACHES: Mapping[str, Breach] = {
     "leadership: what a deposed leader sent replaces what came after": Breach(
         _let_a_deposed_leader_write
     ),
-    "configuration: a resource is counted that doors did not claim": Breach(
+    "configuration: a resource is counted that handlers did not claim": Breach(
         _count_new_resources_at_once, "configurations", first=10
     ),
-    "configuration: a resource is counted beside updates that doors did not claim": Breach(
+    "configuration: a resource is counted beside updates that handlers did not claim": Breach(
         _count_new_resources_beside_updates, "configurations", first=1136
     ),
-    "configuration: doors that hold stuck pods decide by counts without them": Breach(
+    "configuration: handlers that hold stuck pods decide by counts without them": Breach(
         _decide_by_counts_without_held_pods, "stuck pods, held or not", first=286
     ),
     "1 safety: what is held is given back": Breach(_give_back_what_is_held, "stuck pods", first=4),

@@ -125,10 +125,10 @@ def test_a_resource_that_is_dropped_is_charged_until_the_mask_is_narrower(
     eventually(is_reloaded, "the file is read")
     held_back = f"{GPU}: is charged until the mask"
     eventually(lambda: any(held_back in one for one in process.engine.warnings()), "it is told")
-    assert GPU in process.engine._policy.deferred_keys
+    assert GPU in process.engine.policy.deferred_keys
     process.defer()
     eventually(
-        lambda: GPU not in process.engine._policy.deferred_keys,
+        lambda: GPU not in process.engine.policy.deferred_keys,
         "it is the API server's",
     )
     assert process.engine.warnings() == []
@@ -144,7 +144,7 @@ def test_a_process_that_starts_meanwhile_charges_a_dropped_resource_like_the_oth
     anew.start()
     try:
         eventually(
-            lambda: GPU in anew._policy.deferred_keys,
+            lambda: GPU in anew.policy.deferred_keys,
             "it counts as those that were there before",
         )
     finally:
@@ -161,7 +161,7 @@ def test_without_an_annotation_a_dropped_resource_is_charged_until_a_restart(
     process.write({"gating": "never"})
     held_back = f"{GPU}: is charged until a restart"
     eventually(lambda: any(held_back in one for one in process.engine.warnings()), "it is told")
-    assert GPU in process.engine._policy.deferred_keys
+    assert GPU in process.engine.policy.deferred_keys
 
 
 def test_a_rejected_file_is_told_until_it_is_mended(process: EngineHarness) -> None:
@@ -217,7 +217,7 @@ def test_the_controller_starts_with_what_the_registrations_say(tmp_path: Path) -
     begin = control.start
 
     def start() -> None:
-        found.append(process.engine._policy.exempt_namespaces)
+        found.append(process.engine.policy.exempt_namespaces)
         begin()
 
     control.start = start  # type: ignore[method-assign]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.admission.handlers.harness import a_namespace, eventually
-from webhook.fakecluster.storage import FakeClient, FakeCluster
+from tests.reactions import ReactiveClient, fail
+from webhook.fakecluster.storage import FakeCluster
 from webhook.kube.api import (
     NAMESPACES,
     QUOTA_LEDGERS,
     ApiError,
-    Kind,
     NotFoundError,
     UnauthorizedError,
     UnreachableError,
@@ -28,34 +27,15 @@ QUICK = InformerTimings(
 )
 
 
-class FailingClient(FakeClient):
-    """A client to which lists and watches of one kind fail for as long as a test wants."""
-
-    error: ApiError | None = None
-    kind: Kind = QUOTA_LEDGERS
-
-    def pages(self, kind: Kind, **arguments: Any) -> Any:
-        self._fail(kind)
-        return super().pages(kind, **arguments)
-
-    def watch(self, kind: Kind, **arguments: Any) -> Any:
-        self._fail(kind)
-        return super().watch(kind, **arguments)
-
-    def _fail(self, kind: Kind) -> None:
-        if self.error is not None and kind == self.kind:
-            raise self.error
-
-
 @pytest.fixture
-def client() -> FailingClient:
+def client() -> ReactiveClient:
     cluster = FakeCluster()
     cluster.load([(NAMESPACES, a_namespace(DEFAULT_NAMESPACE, mode=""))])
-    return FailingClient(cluster)
+    return ReactiveClient(cluster)
 
 
 @pytest.fixture
-def engine(client: FailingClient) -> Iterator[Engine]:
+def engine(client: ReactiveClient) -> Iterator[Engine]:
     options = EngineOptions(controller=None, follow_ledgers=True, informer=QUICK)
     made = Engine(client, Metrics(), options)
     made.start()
@@ -78,22 +58,24 @@ LASTING: dict[str, tuple[ApiError, str]] = {
 
 @pytest.mark.parametrize(("failure", "told"), LASTING.values(), ids=LASTING)
 def test_what_does_not_pass_by_itself_makes_it_not_ready_until_it_is_mended(
-    client: FailingClient, engine: Engine, failure: ApiError, told: str
+    client: ReactiveClient, engine: Engine, failure: ApiError, told: str
 ) -> None:
-    client.error = failure
-    eventually(lambda: engine.readiness_problems() == [told], "it is not ready")
-    client.error = None
+    with client.on("*", QUOTA_LEDGERS, fail(failure)):
+        eventually(lambda: engine.readiness_problems() == [told], "it is not ready")
     eventually(lambda: engine.readiness_problems() == [], "it is ready again")
 
 
-def test_an_outage_leaves_it_ready(client: FailingClient, engine: Engine) -> None:
-    client.error = UnreachableError("not now")
+def test_an_outage_leaves_it_ready(client: ReactiveClient, engine: Engine) -> None:
+    error = UnreachableError("not now")
+    client.on("*", QUOTA_LEDGERS, fail(error))
     informer = engine.informers[QUOTA_LEDGERS.plural]
-    eventually(lambda: informer.last_error is client.error, "the watch fails")
+    eventually(lambda: informer.last_error is error, "the watch fails")
     assert engine.readiness_problems() == []
 
 
-def test_the_namespace_of_the_installation_is_missed(client: FailingClient, engine: Engine) -> None:
+def test_the_namespace_of_the_installation_is_missed(
+    client: ReactiveClient, engine: Engine
+) -> None:
     client.delete(NAMESPACES, DEFAULT_NAMESPACE)
     told = f"the namespace {DEFAULT_NAMESPACE} of the installation is gone"
     eventually(lambda: engine.readiness_problems() == [told], "it is not ready")

@@ -189,6 +189,11 @@ class Engine:
         """All caches, by what they hold."""
         return {**self._informers, **({} if self.controller is None else self.controller.informers)}
 
+    @property
+    def policy(self) -> Policy:
+        """The rules that are in force."""
+        return self._policy
+
     def start(self) -> None:
         """Start to follow the cluster; returns at once."""
         for informer in self._informers.values():
@@ -310,15 +315,12 @@ class Engine:
     ) -> ControllerManager | None:
         if options is None:
             return None
-        current = LiveConfig(self._configuration, self._current_policy)
+        current = LiveConfig(self._configuration, lambda: self._policy)
         return ControllerManager(caches, current, self._metrics, options)
 
     def _configuration(self) -> Configuration:
         source = self._options.configuration
         return Configuration() if source is None else source.current
-
-    def _current_policy(self) -> Policy:
-        return self._policy
 
     def _deferred_keys(self) -> Set[str]:
         return self._policy.deferred_keys

@@ -95,10 +95,13 @@ def test_before_an_eviction_the_doors_are_always_asked() -> None:
 
 
 def test_namespaces_that_come_and_go_leave_little_behind() -> None:
-    trial = BindDryRun(FakeHandler(UNTOUCHED), Clock())
-    for number in range(10_000):
+    handler = FakeHandler(UNTOUCHED)
+    trial = BindDryRun(handler, Clock())
+    for number in (*range(4097), 4096):
         trial.for_filter(a_bind(f"team-{number}"), LATER)
-    assert len(trial._not_opted_in) <= 4096
+    assert len(handler.asked) == 4097
+    trial.for_filter(a_bind("team-0"), LATER)
+    assert len(handler.asked) == 4098  # the first ones are forgotten
 
 
 NUMBERS = {"quota": "p1", "requested": "cpu=1", "used": "cpu=2", "limited": "cpu=2"}

@@ -16,7 +16,7 @@ _RELOADED: Final = '"configuration reloaded"'
 @contextmanager
 def configured(product: Product, **fields: Any) -> Iterator[None]:
     """Add fields to the configuration until the block is left; both are waited for."""
-    path = product._configuration
+    path = product.configuration_file
     before = path.read_text()
     _write(product, json.dumps({**json.loads(before), **fields}))
     try:
@@ -27,7 +27,7 @@ def configured(product: Product, **fields: Any) -> Iterator[None]:
 
 def _write(product: Product, text: str) -> None:
     reloads = {server.name: _reloads(server.log.read_text()) for server in product.processes}
-    product._configuration.write_text(text)
+    product.configuration_file.write_text(text)
     for server in product.processes:
         eventually(
             lambda server=server: _reloads(server.log.read_text()) > reloads[server.name],  # type: ignore[misc]

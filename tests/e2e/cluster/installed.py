@@ -123,7 +123,7 @@ def a_product(
     )
     cluster.ca = product.certificates / "ca.crt"
     try:
-        product._start()
+        product.start_processes()
         # namespaces that opt in from here on are new to it, and get their ledgers at once
         leads = "settling begins"
         eventually(lambda: leads in product.controller.log.read_text(), "the controller leads")

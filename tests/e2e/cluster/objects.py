@@ -79,7 +79,7 @@ class Api:
     """An API server, as one user sees it. Refusals are answers, not exceptions."""
 
     def __init__(self, rest: Rest) -> None:
-        self._rest = rest
+        self.rest = rest
 
     def call(
         self,
@@ -95,7 +95,7 @@ class Api:
         asked = {**query, **(_DRY_RUN if dry_run else {})}
         sent = None if body is None else json.dumps(body).encode()
         whole = path + (f"?{urlencode(asked)}" if asked else "")
-        reply = self._rest.exchange(method, whole, sent, kind)
+        reply = self.rest.exchange(method, whole, sent, kind)
         warnings = tuple(map(_warning, reply.headers.get_all("Warning", [])))
         return Answer(reply.status, _decoded(reply.body), warnings)
 

@@ -90,8 +90,8 @@ class Product:
         directory.mkdir(parents=True, exist_ok=True)
         self.plane, self.directory, self.namespace = plane, directory, namespace
         self.certificates = make_certificates(directory / "certs")
-        self._configuration = directory / "config.yaml"
-        self._configuration.write_text(json.dumps({**_CONFIGURATION, **configuration}))
+        self.configuration_file = directory / "config.yaml"
+        self.configuration_file.write_text(json.dumps({**_CONFIGURATION, **configuration}))
         self._webhook_access = plane.service_account_kubeconfig(namespace, "deferred-quota-webhook")
         self._controller_access = plane.service_account_kubeconfig(
             namespace, "deferred-quota-controller"
@@ -139,7 +139,7 @@ class Product:
             direct=direct,
         )
         try:
-            product._start()
+            product.start_processes()
             ca = (product.certificates / "ca.crt").read_bytes()
             extended = given.get("deferredResources", ())
             wanted = render(
@@ -150,7 +150,7 @@ class Product:
                 gating=given.get("gating", "always"),
             )
             apply(plane, _as_by_service(wanted.objects) if direct else wanted.objects)
-            product._wait_until_asked(is_masked=mask != "none")
+            product.wait_until_asked(is_masked=mask != "none")
         except BaseException:
             product.stop()
             raise
@@ -221,7 +221,7 @@ class Product:
         return self._server(f"controller-{number}", arguments, 0, ops_port)
 
     def _server(self, name: str, arguments: list[str | Path], port: int, ops_port: int) -> Server:
-        command = [sys.executable, "-m", "webhook", *arguments, "--config", self._configuration]
+        command = [sys.executable, "-m", "webhook", *arguments, "--config", self.configuration_file]
         return Server(
             name,
             [*command, "--ops", f"127.0.0.1:{ops_port}"],
@@ -232,7 +232,7 @@ class Product:
             ops_port=ops_port,
         )
 
-    def _start(self) -> None:
+    def start_processes(self) -> None:
         # of a product that was killed here: the next one would wait until it is over
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         Api(self.plane.rest).delete(f"{leases}/{LEADER_LEASE}")
@@ -241,7 +241,7 @@ class Product:
         for process in self.processes:
             process.wait_until_ready()
 
-    def _wait_until_asked(self, *, is_masked: bool) -> None:
+    def wait_until_asked(self, *, is_masked: bool) -> None:
         """Wait until the API server acts on what was registered; it reads that a moment later."""
         api = Api(self.plane.rest)
         quota = {"metadata": {"name": "probe"}, "spec": {"hard": {"requests.cpu": "1"}}}

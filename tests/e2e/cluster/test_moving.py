@@ -73,7 +73,7 @@ class Binds:
     def __init__(self, tenant: Tenant) -> None:
         self.failed: list[Answer] = []
         self.done = 0
-        self._tenant = Tenant(tenant.api._rest, tenant.namespace)
+        self._tenant = Tenant(tenant.api.rest, tenant.namespace)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="binds")
 

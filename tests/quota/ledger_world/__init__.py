@@ -9,7 +9,7 @@ what is really taken is summed from the pods in storage.
 - `storage`: what is stored, every version of it, and a clock. It decides nothing.
 - `people`: who creates and deletes, and does what nobody should.
 - `replicas`: what handlers and controllers have in common: late caches.
-- `doors`: what is asked of the webhook. `requests`: what becomes of it, up to storage.
+- `handlers`: what is asked of the webhook. `requests`: what becomes of it, up to storage.
 - `controllers`: who counts, settles and releases.
 - `checks`: what has to hold, at every moment and in the end.
 - `world`: all of them together. `driver`: takes arbitrary steps in it.

@@ -34,7 +34,7 @@ EXPIRE_SECONDS = 45
 _NO_TIME = datetime(2026, 5, 4, tzinfo=UTC)
 
 
-class TrackerActor(Replica):
+class LedgerControllerActor(Replica):
     """A controller replica, leader or not; every public method but `count` is one step.
 
     Attributes:
@@ -134,7 +134,7 @@ class TrackerActor(Replica):
             name: CountedQuota(
                 quota.observed(self.keys, holds=self.holds),
                 quota.hard(self.keys),
-                part(_used(quota, self.pods.values(), holds=self.holds), self.keys),
+                part(used_by(quota, self.pods.values(), holds=self.holds), self.keys),
             )
             for name, quota in self.quotas.items()
         }
@@ -200,7 +200,7 @@ class TrackerActor(Replica):
         return stored == seen
 
 
-def _used(quota: QuotaState, pods: Iterable[PodState], *, holds: bool) -> ResourceList:
+def used_by(quota: QuotaState, pods: Iterable[PodState], *, holds: bool) -> ResourceList:
     chosen = [
         pod for pod in pods if pod.is_assigned and pod.counts(holds=holds) and quota.applies_to(pod)
     ]

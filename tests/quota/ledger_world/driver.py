@@ -24,12 +24,12 @@ class Step:
 
 
 def _replica(world: World, step: Step) -> Replica:
-    return (*world.doors, *world.controllers)[step.second % 4]
+    return (*world.handlers, *world.controllers)[step.second % 4]
 
 
 def _sync(world: World, _: Step) -> None:
-    for door in world.doors:
-        door.catch_up()
+    for handler in world.handlers:
+        handler.catch_up()
     world.controllers[0].catch_up()
     world.controllers[0].settle()
 
@@ -61,17 +61,17 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "create gated pod": partial(_create_pod, is_gated=True),
     "ungate": lambda world, step: world.controllers[step.second % 2].ungate(step.first),
     "strip": lambda world, step: world.people.strip(step.first),
-    "bind": lambda world, step: world.doors[step.second % 2].bind(step.first),
-    "create assigned": lambda world, step: world.doors[step.third % 2].create_assigned(
+    "bind": lambda world, step: world.handlers[step.second % 2].bind(step.first),
+    "create assigned": lambda world, step: world.handlers[step.third % 2].create_assigned(
         1 + step.first % 3, 1 + step.second % 3
     ),
-    "resize": lambda world, step: world.doors[step.third % 2].resize(
+    "resize": lambda world, step: world.handlers[step.third % 2].resize(
         step.first, 1 + step.second % 5
     ),
-    "patch": lambda world, step: world.doors[step.third % 2].patch(
+    "patch": lambda world, step: world.handlers[step.third % 2].patch(
         step.first, 1 + step.second % 5, step.fourth % 4
     ),
-    "flip": lambda world, step: world.doors[step.second % 2].flip(step.first),
+    "flip": lambda world, step: world.handlers[step.second % 2].flip(step.first),
     "decide": lambda world, step: world.requests.decide(step.first),
     "decide, answer lost": lambda world, step: world.requests.decide(step.first, loses_answer=True),
     "commit": lambda world, step: world.requests.commit(step.first),
@@ -85,7 +85,7 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "settle": lambda world, step: world.controllers[step.first % 2].settle(),
     "settle late": lambda world, step: world.controllers[step.first % 2].settle(looks=False),
     "pass time": lambda world, step: world.pass_time((1, 2, 5, 12, 20, 46)[step.first % 6]),
-    "crash door": lambda world, step: world.requests.crash_door(step.first),
+    "crash handler": lambda world, step: world.requests.crash_handler(step.first),
     "restart": lambda world, step: _replica(world, step).restart(step.first),
     "lose ledger": lambda world, _: world.people.lose_ledger(),
     "heal": _heal,
@@ -97,16 +97,23 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "arrive": lambda world, step: world.controllers[step.first % 2].arrive(),
     "stick": lambda world, step: world.people.stick(step.first),
     "hold": lambda world, step: world.people.hold(step.first),
-    "mirror": lambda world, step: world.doors[step.third % 2].mirror(
+    "mirror": lambda world, step: world.handlers[step.third % 2].mirror(
         1 + step.first % 3, 1 + step.second % 3
     ),
-    "forge": lambda world, step: world.doors[step.third % 2].forge(
+    "forge": lambda world, step: world.handlers[step.third % 2].forge(
         1 + step.first, 1 + step.second, step.fourth
     ),
 }
 _STUCK = {"stick": 0, "hold": 0}
 """Only in walks that are about them: those about everything are as they were without them."""
-_RARE = {"put quota": 1, "delete quota": 1, "crash door": 1, "restart": 1, "flip": 2, "delete": 2}
+_RARE = {
+    "put quota": 1,
+    "delete quota": 1,
+    "crash handler": 1,
+    "restart": 1,
+    "flip": 2,
+    "delete": 2,
+}
 _OFTEN = {"sync": 10, "bind": 9, "decide": 10, "commit": 10, "create pod": 9, "settle": 6}
 _UNUSUAL = {
     "lose ledger": 1, "heal": 2, "edit ledger": 1, "configure": 2, "reload": 6, "begin term": 1,

@@ -59,7 +59,7 @@ class Replica:
         """Learn which resources are deferred, and whether stuck pods are held."""
         self.keys, self.holds = self.storage.keys, self.storage.holds
 
-    def claim(self, pod: PodState, door: ReservationSource) -> Claim:
+    def claim(self, pod: PodState, source: ReservationSource) -> Claim:
         """What a pod is charged by the quotas as they were seen."""
         applying = tuple(name for name, quota in self.quotas.items() if quota.applies_to(pod))
-        return Claim(pod.uid, pod.name, door, part(pod.usage, self.keys), applying)
+        return Claim(pod.uid, pod.name, source, part(pod.usage, self.keys), applying)

@@ -52,10 +52,10 @@ class Requests:
             verdicts, is_written=is_known_written or not is_admitting
         )
         for request, verdict, stands in zip(batch, verdicts, final, strict=True):
-            self._answer(request, verdict, stands)
+            self.answer(request, verdict, stands)
 
-    def crash_door(self, index: int) -> None:
-        """Lose a door's answer for good: the API server fails the request."""
+    def crash_handler(self, index: int) -> None:
+        """Lose a handler's answer for good: the API server fails the request."""
         request = pick(self.open, index)
         if request is not None:
             self.open.remove(request)
@@ -84,7 +84,7 @@ class Requests:
         now = self._storage.clock
         self.open = [one for one in self.open if now - one.started <= REQUEST_SECONDS]
 
-    def _answer(self, request: Request, verdict: Verdict, stands: Verdict | None) -> None:
+    def answer(self, request: Request, verdict: Verdict, stands: Verdict | None) -> None:
         if isinstance(verdict, Denied) and not verdict.provisional:
             request.was_refused = True
         if isinstance(stands, Admitted):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.quota.ledger_world import checks, controllers
-from tests.quota.ledger_world.controllers import TrackerActor
-from tests.quota.ledger_world.doors import DoorActor
+from tests.quota.ledger_world.controllers import LedgerControllerActor
+from tests.quota.ledger_world.handlers import HandlerActor
 from tests.quota.ledger_world.people import People
 from tests.quota.ledger_world.requests import REQUEST_SECONDS, Requests
 from tests.quota.ledger_world.storage import Storage
@@ -23,9 +23,9 @@ class World:
         self.storage.holds = holds
         self.people = People(self.storage)
         self.requests = Requests(self.storage)
-        self.doors = [DoorActor(self.storage, self.requests) for _ in range(2)]
+        self.handlers = [HandlerActor(self.storage, self.requests) for _ in range(2)]
         self.controllers = [
-            TrackerActor(self.storage, number, order)
+            LedgerControllerActor(self.storage, number, order)
             for number, order in enumerate((QueueingStrategy.STRICT, QueueingStrategy.BEST_EFFORT))
         ]
         self._checked_at = 0

@@ -126,7 +126,7 @@ def apply_usage(
         if expiry is not None and expiry.sequence == reservation.sequence:
             barrier = max(barrier, expiry.pod_resource_version)
             continue
-        following = _follow(reservation, count, unchanged)
+        following = reservation_after(reservation, count, unchanged)
         if following is not None:
             kept[uid] = following
     counts_more = _counts_more(ledger, count)
@@ -170,13 +170,13 @@ def _counts_more(ledger: Ledger, count: UsageCount) -> bool:
     return any(not quota.hard.keys() <= known for quota in count.quotas.values())
 
 
-def _follow(
+def reservation_after(
     reservation: Reservation, count: UsageCount, unchanged: Collection[str]
 ) -> Reservation | None:
     """What becomes of one reservation; None when nothing of it is left to hold."""
     pod = count.pods.get(reservation.uid)
     if pod is None:
-        return _held(reservation, count, count.quotas, unchanged)
+        return still_held(reservation, count, count.quotas, unchanged)
     if not pod.is_live:
         return None
     if len(unchanged) < len(count.quotas):
@@ -185,11 +185,11 @@ def _follow(
     if not pod.is_assigned:
         # an update that is not stored yet can move the pod into quotas that do not select it now
         is_as_seen = pod.resource_version > reservation.base_version
-        return _held(reservation, count, pod.quotas if is_as_seen else count.quotas, unchanged)
+        return still_held(reservation, count, pod.quotas if is_as_seen else count.quotas, unchanged)
     return _beside_used(reservation, count, pod, unchanged)
 
 
-def _held(
+def still_held(
     reservation: Reservation,
     count: UsageCount,
     applying: Collection[str],

@@ -167,7 +167,7 @@ def admit(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
             "the pod may have changed since it was looked up", is_view_old=True
         )
     before = ledger.reservations.get(claim.uid)
-    after = _merge(before, claim, ledger)
+    after = merged_reservation(before, claim, ledger)
     held = _NO_CHARGES if before is None else before.charges
     if claim.skip_limits:
         after = _within_hard(ledger, held, after)
@@ -185,7 +185,7 @@ def exceeded_quotas(ledger: Ledger, claim: Claim) -> tuple[QuotaExceeded, ...]:
     It is empty exactly where `admit` admits a claim that is not forced and sees enough.
     """
     before = ledger.reservations.get(claim.uid)
-    after = _merge(before, claim, ledger)
+    after = merged_reservation(before, claim, ledger)
     held = _NO_CHARGES if before is None else before.charges
     found = [_exceeded(ledger.accounts[name], claim, held, after) for name in after.charges]
     return tuple([refusal for refusal in found if refusal is not None])
@@ -220,7 +220,7 @@ def final_verdicts(verdicts: Sequence[Verdict], *, is_written: bool) -> list[Ver
     ]
 
 
-def _merge(before: Reservation | None, claim: Claim, ledger: Ledger) -> Reservation:
+def merged_reservation(before: Reservation | None, claim: Claim, ledger: Ledger) -> Reservation:
     """Combine a pod's reservation with a further claim; nothing ever shrinks (law 9)."""
     usage, applying, after, is_intent = (
         claim.usage,
@@ -234,7 +234,7 @@ def _merge(before: Reservation | None, claim: Claim, ledger: Ledger) -> Reservat
         after = max(before.base_version, after)
         is_intent = before.is_intent and is_intent
     quotas = tuple(sorted(applying))
-    charges = {} if is_intent else {name: _charge(name, before, claim, usage) for name in quotas}
+    charges = {} if is_intent else {name: charge_of(name, before, claim, usage) for name in quotas}
     return Reservation(
         uid=claim.uid,
         pod=claim.pod,
@@ -257,7 +257,7 @@ def _door(before: Reservation | None, claim: Claim) -> ReservationSource:
     return ReservationSource.RELEASE if is_promised and claim.is_intent else claim.source
 
 
-def _charge(
+def charge_of(
     quota: str, before: Reservation | None, claim: Claim, usage: ResourceList
 ) -> ResourceList:
     """What a quota must hold so that, with its `used`, all of `usage` is covered.

@@ -11,7 +11,7 @@ from tests.quota.ledger_world.storage import Storage
 from webhook.quota.ledger.ledger import Claim, ReservationSource
 
 
-class DoorActor(Replica):
+class HandlerActor(Replica):
     """A webhook replica; every public method is one step."""
 
     def __init__(self, storage: Storage, requests: Requests) -> None:
@@ -109,7 +109,7 @@ class DoorActor(Replica):
         request.started = started
         request.again = lambda now: self._patch(now, cpu, started)
 
-    def _change(self, old: PodState, new: PodState, door: ReservationSource) -> Request:
+    def _change(self, old: PodState, new: PodState, source: ReservationSource) -> Request:
         """Ask for an update of a pod; storage writes it only if the pod is still `old`."""
         counted = {
             name: part(old.usage, self.keys)
@@ -117,7 +117,7 @@ class DoorActor(Replica):
             if old.is_assigned and quota.applies_to(old)
         }
         claim = replace(
-            self.claim(new, door),
+            self.claim(new, source),
             counted=counted,
             base_version=old.version,
             is_intent=not old.is_assigned,
