@@ -32,7 +32,7 @@ from tests.operations.scenes import (
     load,
     status_of,
 )
-from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from tests.quota.cluster_quotas import a_cluster_quota
 from tests.reactions import ReactiveClient, fail, for_name, forbid
 from webhook.cli import ExitCode, cli
 from webhook.cli.disable import disable_on

@@ -10,13 +10,20 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from tests.builders import a_pod, a_quota
+from tests.builders import a_quota
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
-from tests.cli.many import MANY, changes_meet
-from tests.operations.healthy import NOW, CreationGuard, Pulse, healthy, remove, renewing
+from tests.cli.many import IMPATIENT, MANY, a_cluster_with_a_candidate, changes_meet
+from tests.operations.healthy import (
+    NOW,
+    CreationGuard,
+    Pulse,
+    a_controller,
+    healthy,
+    remove,
+    renewing,
+)
 from tests.operations.scenes import NAMESPACE, QUICK, a_namespace, labels_of, load
-from tests.operations.test_opting_in import a_controller
-from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from tests.quota.cluster_quotas import a_cluster_quota
 from tests.reactions import ReactiveClient, fail, for_name
 from webhook.cli import ExitCode, cli
 from webhook.cli.cluster_context import read_bundle
@@ -36,30 +43,11 @@ from webhook.operations.doctor import Settings
 from webhook.operations.retry import RetryPolicy
 from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL
 
-IMPATIENT = RetryPolicy(seconds=0.0, pause_seconds=0.001)
-
 PLAN = """\
 NAMESPACE  QUOTA  RESOURCE       HARD  USED NOW  AT THE BIND  FREED
 team-b     p1     requests.cpu      4         3            1      2
 team-b     p1     pods          stays
 """
-
-
-def a_cluster_with_a_candidate() -> FakeCluster:
-    cluster = healthy()
-    load(
-        cluster,
-        a_namespace("team-b", mode=""),
-        a_quota(
-            "p1",
-            namespace="team-b",
-            hard={"requests.cpu": "4", "pods": "9"},
-            used={"requests.cpu": "3", "pods": "2"},
-        ),
-        a_pod(name="runs", namespace="team-b", uid="u1", node="n", requests={"cpu": "1"}),
-        a_pod(name="waits", namespace="team-b", uid="u2", requests={"cpu": "2"}),
-    )
-    return cluster
 
 
 def a_client(cluster: FakeCluster) -> ReactiveClient:

@@ -19,8 +19,8 @@ from tests.admission.handlers.harness import eventually
 from tests.builders import a_job
 from tests.cli.clusters import write_kubeconfig
 from tests.kube.rest.served import served
+from tests.operations.jobs import a_pod_of_the_job
 from tests.operations.scenes import NAMESPACE, a_cluster, a_gated_pod, a_namespace
-from tests.operations.test_job_usage import a_pod_of_the_job
 from webhook.cli import ExitCode
 from webhook.fakecluster.rest.apiserver import ApiServer
 from webhook.fakecluster.storage import FakeCluster

@@ -18,22 +18,15 @@ from click.testing import CliRunner, Result
 from tests.builders import a_container
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
 from tests.kube.rest.served import served
-from tests.operations.jobs import NEW, OLD, World, an_order, wanted
+from tests.operations.jobs import NEW, OLD, World, a_pod_of_the_job, a_sample, an_order, wanted
 from tests.operations.scenes import NAMESPACE
-from tests.operations.test_job_usage import a_pod_of_the_job, a_sample
 from tests.reactions import fail, in_turn, preceded_by, unreachable
 from webhook.cli import ExitCode, cli
 from webhook.cli.exit_codes import CommandError
 from webhook.cli.job import resize_on, rules_for, wanted_of
 from webhook.cli.printing.job_report import interruptible
 from webhook.fakecluster.rest.apiserver import ApiServer
-from webhook.kube.api import (
-    CONFIG_MAPS,
-    JOBS,
-    PODS,
-    ClusterApi,
-    ForbiddenError,
-)
+from webhook.kube.api import CONFIG_MAPS, JOBS, PODS, ClusterApi, ForbiddenError
 from webhook.operations.jobs.usage import POD_METRICS, NoUsageError
 from webhook.quota.amounts.resources import to_text
 

@@ -11,11 +11,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tests.cli.clusters import kubeconfig_of, write_kubeconfig
-from tests.cli.test_enable import IMPATIENT, a_cluster_with_a_candidate
-from tests.operations.healthy import NOW, CreationGuard, Pulse, renewing
-from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of
-from tests.operations.test_opting_in import a_controller
-from tests.operations.test_shadowing import record
+from tests.cli.many import IMPATIENT, a_cluster_with_a_candidate
+from tests.operations.healthy import NOW, CreationGuard, Pulse, a_controller, renewing
+from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of, record
 from webhook.cli import ExitCode, cli
 from webhook.cli.cluster_context import read_bundle
 from webhook.cli.enable import Opting

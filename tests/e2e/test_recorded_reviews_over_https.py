@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.admission.handlers.harness import a_namespace
+from tests.admission.recorded import NAMESPACE, PODS_CREATED, REFUSED, kinds, stored
 from tests.admission.reviews import phase_of, recorded, recorded_names
-from tests.admission.test_recorded_reviews import NAMESPACE, PODS_CREATED, REFUSED, kinds, stored
 from tests.admission.validity import response_of
 from tests.e2e.embedded import serving
 from tests.e2e.harness import Server, post

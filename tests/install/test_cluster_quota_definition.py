@@ -8,9 +8,9 @@ from typing import Any, Final, cast
 
 import pytest
 
+from tests.install.definitions import faults, parts
 from tests.install.manifests import Manifest, the_one
-from tests.install.test_ledger_definition import faults, parts
-from tests.quota.test_cluster_quota_rules import SOUND
+from tests.quota.cluster_quotas import SOUND
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS
 from webhook.operations.names import CLUSTER_QUOTA_CRD
 from webhook.quota.amounts.quantity import Quantity

@@ -11,10 +11,9 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import a_pod
-from tests.install.twin import QUICK, Twin
+from tests.install.twin import HERE, INSIDE, SYSTEM, THERE, Twin, registrations, run
 from webhook.install import InstallError
 from webhook.install.certificates import certificates
-from webhook.install.installation import InstallApi, InstallOptions, install
 from webhook.install.readiness import CONFIGURATION_ANNOTATION as ANNOTATION
 from webhook.kube.api import (
     CONFIG_MAPS,
@@ -22,27 +21,16 @@ from webhook.kube.api import (
     NAMESPACES,
     PODS,
     SECRETS,
-    VALIDATING_WEBHOOKS,
     Kind,
     Object,
     Revision,
     kind_of,
 )
-from webhook.state.well_known import LAST_REGISTRATION, REGISTRATION
 
-SYSTEM = "deferred-quota-system"
 GPU = (
     "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
     "deferredResources: [requests.nvidia.com/gpu]\n"
 )
-
-
-def run(twin: Twin, **wish: Any) -> tuple[int, list[str]]:
-    lines: list[str] = []
-    changes = install(
-        cast("InstallApi", twin), InstallOptions(patience=QUICK, **wish), lines.append
-    )
-    return changes, lines
 
 
 def secret(twin: Twin, name: str) -> Any:
@@ -52,15 +40,6 @@ def secret(twin: Twin, name: str) -> Any:
 def trusted(twin: Twin) -> set[str]:
     found = registrations(twin)
     return {entry["clientConfig"]["caBundle"] for each in found for entry in each["webhooks"]}
-
-
-def registrations(twin: Twin) -> list[Any]:
-    names = (
-        (MUTATING_WEBHOOKS, REGISTRATION),
-        (MUTATING_WEBHOOKS, LAST_REGISTRATION),
-        (VALIDATING_WEBHOOKS, REGISTRATION),
-    )
-    return [twin.api.get(*each) for each in names]
 
 
 def test_nothing_is_asked_before_somebody_answers_and_nothing_hidden_before_it_is_guarded() -> None:
@@ -355,8 +334,6 @@ def test_an_api_server_that_is_too_old_is_refused(minor: str, is_old: bool) -> N
 
 # -- where the webhook is ----------------------------------------------------------------------
 
-HERE, THERE = "https://192.0.2.7:9443", "https://192.0.2.8:9443/"
-INSIDE = f"the cluster (Service {SYSTEM}/deferred-quota-webhook)"
 LEFT = (
     "Deployments: stay, and the webhook among them is asked no more; when all runs outside:"
     f" kubectl delete deployments -n {SYSTEM} deferred-quota-webhook deferred-quota-controller"

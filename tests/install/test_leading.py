@@ -7,8 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import a_pod, a_quota
-from tests.install.test_installation import run
-from tests.install.twin import Twin
+from tests.install.twin import Twin, run
 from tests.operations.healthy import Pulse, a_lease, renewing
 from webhook.install.external_leader import leader_in_the_way
 from webhook.install.uninstall import Removal, uninstall

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import pytest
 
+from tests.install.definitions import CPU, RARE_LEDGER, faults, parts
 from tests.install.manifests import Manifest, the_one
 from tests.quota.ledger_world.driver import STEPS, random_steps
 from tests.quota.ledger_world.world import World
 from webhook.jsonfields.encoding import decode_json, encode_json
 from webhook.kube.api import QUOTA_LEDGERS
-from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.ledger.ledger import (
-    Account,
-    Condition,
-    Ledger,
-    QuotaRevision,
-    Reservation,
-    ReservationSource,
-)
+from webhook.quota.ledger.ledger import Ledger, QuotaRevision
 from webhook.quota.ledger.ledger_codec import ledger_status
 from webhook.quota.shadow.record import (
     CREATION_COUNTS,
@@ -32,47 +24,6 @@ from webhook.quota.shadow.record import (
     Workload,
 )
 from webhook.quota.shadow.record_codec import SHADOW_FIELD, shadow_status
-
-TYPES: Final[Mapping[str, type]] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "integer": int,
-    "boolean": bool,
-}
-CPU: Final = {"requests.cpu": Quantity.parse("500m")}
-CONDITION: Final = Condition("Counted", "False", "Unreadable", "why", "2026-01-01T00:00:00Z")
-RARE_LEDGER: Final = Ledger(
-    {
-        "q": Account(
-            QuotaRevision("q", "uid-q", "hash"), hard=CPU, used=CPU, reserved={}, pending=CPU
-        )
-    },
-    {
-        one.uid: one
-        for one in (
-            Reservation(
-                "u1",
-                "p1",
-                ReservationSource.UPDATE,
-                CPU,
-                {"q": {}},
-                ("q",),
-                sequence=1,
-                base_version=7,
-            ),
-            Reservation(
-                "u2", "p2", ReservationSource.RESIZE, CPU, {}, ("q",), sequence=2, is_intent=True
-            ),
-        )
-    },
-    pods_resource_version=1,
-    sequence=2,
-    min_pod_version=1,
-    conditions=(CONDITION,),
-)
-"""A ledger with every field that there is."""
-
 
 RARE_RECORD: Final = ShadowRecord(
     "2026-01-01T00:00:00Z",
@@ -103,29 +54,6 @@ def definition() -> Manifest:
 def schema() -> Manifest:
     (version,) = definition()["spec"]["versions"]
     return cast("Manifest", version["schema"]["openAPIV3Schema"])
-
-
-def faults(value: object, wanted: Manifest, path: str = "status") -> Iterator[str]:
-    """Say what the API server would refuse, or drop in silence."""
-    if not isinstance(value, TYPES[wanted["type"]]) or (
-        isinstance(value, bool) and wanted["type"] == "integer"
-    ):
-        yield f"{path}: {value!r} is not {wanted['type']}"
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from faults(item, wanted["items"], f"{path}[{index}]")
-    elif isinstance(value, dict):
-        known = wanted.get("properties", {})
-        others = wanted.get("additionalProperties")
-        yield from (
-            f"{path}.{name}: missing" for name in wanted.get("required", ()) if name not in value
-        )
-        for name, item in value.items():
-            inner = known.get(name, others)
-            if inner is None:
-                yield f"{path}.{name}: would be dropped"
-            else:
-                yield from faults(item, inner, f"{path}.{name}")
 
 
 def written(ledger: Ledger) -> object:
@@ -163,16 +91,6 @@ def test_the_check_sees_what_would_be_dropped() -> None:
         "status.quotas[0].other: would be dropped",
         "status.serial: True is not integer",
     ]
-
-
-def parts(value: object) -> Iterator[Mapping[str, Any]]:
-    if isinstance(value, Mapping):
-        yield value
-        for item in value.values():
-            yield from parts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from parts(item)
 
 
 def test_nothing_is_added_and_nothing_is_judged() -> None:

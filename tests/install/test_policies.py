@@ -6,8 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.install.test_installation import run
-from tests.install.twin import Twin
+from tests.install.twin import Twin, run
 from webhook.install import InstallError
 from webhook.install.installation import InstallApi
 from webhook.install.policies import choose_mask

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.install.test_installation import HERE, INSIDE, SYSTEM, registrations, run
-from tests.install.twin import QUICK, Twin
+from tests.install.twin import HERE, INSIDE, QUICK, SYSTEM, Twin, registrations, run
 from webhook.install import InstallError
 from webhook.install.certificates import certificate_set
 from webhook.install.installation import InstallApi, InstallOptions, install

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import a_pod, a_quota
-from tests.install.test_installation import run
-from tests.install.twin import Twin
+from tests.install.twin import Twin, run
 from tests.operations.healthy import Pulse
 from webhook.fakecluster.storage import FakeClient
 from webhook.install.uninstall import Removal, uninstall

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import a_binding, a_pod, a_quota
 from tests.install.recording import Right, granted, used_objects, used_rights
-from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from tests.quota.cluster_quotas import a_cluster_quota
 from tests.reactions import Verb, VersionedClient, conflict
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, GroupVersionKind, Phase

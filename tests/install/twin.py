@@ -8,8 +8,18 @@ from typing import Any, cast
 from tests.operations.healthy import Pulse
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install.apply import describe
-from webhook.kube.api import NAMESPACES, Kind, NotFoundError, Object, Revision
+from webhook.install.installation import InstallApi, InstallOptions, install
+from webhook.kube.api import (
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    VALIDATING_WEBHOOKS,
+    Kind,
+    NotFoundError,
+    Object,
+    Revision,
+)
 from webhook.operations.retry import RetryPolicy
+from webhook.state.well_known import LAST_REGISTRATION, REGISTRATION
 
 _PULSE = Pulse()
 QUICK = RetryPolicy(
@@ -122,3 +132,29 @@ def _merged(before: object, wanted: object) -> object:
         changed = {key: _merged(before.get(key), value) for key, value in wanted.items()}
         return {**before, **changed}
     return wanted
+
+
+SYSTEM = "deferred-quota-system"
+
+
+def run(twin: Twin, **wish: Any) -> tuple[int, list[str]]:
+    lines: list[str] = []
+    changes = install(
+        cast("InstallApi", twin), InstallOptions(patience=QUICK, **wish), lines.append
+    )
+    return changes, lines
+
+
+def registrations(twin: Twin) -> list[Any]:
+    names = (
+        (MUTATING_WEBHOOKS, REGISTRATION),
+        (MUTATING_WEBHOOKS, LAST_REGISTRATION),
+        (VALIDATING_WEBHOOKS, REGISTRATION),
+    )
+    return [twin.api.get(*each) for each in names]
+
+
+HERE, THERE = "https://192.0.2.7:9443", "https://192.0.2.8:9443/"
+
+
+INSIDE = f"the cluster (Service {SYSTEM}/deferred-quota-webhook)"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -26,6 +27,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.api import Object as ApiObject
 from webhook.kube.files.documents import read_documents
+from webhook.kube.informer import InformerTimings
 from webhook.kube.kinds import Kind
 from webhook.operations.counting import taken_at_bind
 from webhook.operations.doctor import CheckContext, Examination, Settings, examine
@@ -36,7 +38,9 @@ from webhook.quota.ledger.ledger import Account, Ledger
 from webhook.quota.ledger.ledger_codec import ledger_status
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.state.well_known import BIND_ENTRY, DEFAULT_NAMESPACE, GUARDED_ANNOTATION, LEADER_LEASE
+from webhook.telemetry.metrics import Metrics
 from webhook.tls.issue import issue_ca
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -301,3 +305,19 @@ def the(found: Examination, name: str) -> Finding:
     """The only finding of this id."""
     (one,) = [one for one in found.findings if one.id == name]
     return one
+
+
+@contextmanager
+def a_controller(cluster: FakeCluster) -> Iterator[None]:
+    """Run what counts and masks."""
+    options = EngineOptions(
+        controller=ControllerOptions(),
+        informer=InformerTimings(first_pause=0.01, longest_pause=0.05),
+    )
+    engine = Engine(FakeClient(cluster), Metrics(), options)
+    engine.start()
+    try:
+        assert engine.wait_until_ready(10) == []
+        yield
+    finally:
+        engine.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from tests.builders import a_container, a_job
+from tests.builders import a_container, a_job, a_pod
 from tests.operations.healthy import Pulse
 from tests.operations.scenes import NAMESPACE, a_cluster, a_namespace
 from tests.reactions import ReactiveClient
@@ -161,3 +161,25 @@ def an_order(requests: Mapping[str, str] | None = None, *, stays_suspended: bool
 def version_of(api: ClusterApi) -> object:
     metadata = api.get(JOBS, "train", namespace=NAMESPACE)["metadata"]
     return cast("Object", metadata)["resourceVersion"]
+
+
+def a_pod_of_the_job(name: str, phase: str = "Running", owner: str = "job-uid-1") -> Object:
+    owners = [{"kind": "Job", "name": "train", "uid": owner, "controller": True}]
+    return a_pod(
+        name=name,
+        uid=f"uid-{name}",
+        metadata={"ownerReferences": owners},
+        status={"phase": phase},
+    )
+
+
+def a_sample(pod: str, **containers: tuple[str, str]) -> Object:
+    return {
+        "apiVersion": "metrics.k8s.io/v1beta1",
+        "kind": "PodMetrics",
+        "metadata": {"name": pod, "namespace": NAMESPACE},
+        "containers": [
+            {"name": name, "usage": {"cpu": cpu, "memory": memory}}
+            for name, (cpu, memory) in containers.items()
+        ],
+    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from typing import Any, cast
 
 from tests.admission.handlers.harness import new_cluster
 from tests.builders import a_pod, a_quota
@@ -16,6 +16,7 @@ from webhook.fakecluster.storage.admission_hook import WriteRequest
 from webhook.kube.api import (
     NAMESPACES,
     PODS,
+    QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ConflictError,
     ForbiddenError,
@@ -226,3 +227,9 @@ def native_usage(api: FakeClient, quota: str = "p1", namespace: str = NAMESPACE)
     read = ResourceQuota.from_object(api.get(RESOURCE_QUOTAS, quota, namespace=namespace))
     pods = [Pod.from_object(one) for one in api.list(PODS, namespace=namespace).items]
     return dict(to_text(native_count(read, pods)))
+
+
+def record(api: FakeClient, shadow: Any, namespace: str = NAMESPACE) -> None:
+    api.create(QUOTA_LEDGERS, {"metadata": {"name": "ledger", "namespace": namespace}})
+    status = {"status": {"shadow": shadow, "summary": "shadow"}}
+    api.patch(QUOTA_LEDGERS, "ledger", status, namespace=namespace, subresource="status")

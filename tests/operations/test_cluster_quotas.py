@@ -9,13 +9,10 @@ import pytest
 from tests.builders import a_pod, an_expression
 from tests.operations.healthy import healthy
 from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, load
-from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from tests.quota.cluster_quotas import a_cluster_quota
 from tests.reactions import ReactiveClient, fail, forbid
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import (
-    CLUSTER_DEFERRED_QUOTAS,
-    NotFoundError,
-)
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NotFoundError
 from webhook.operations.cluster_quotas import company_of
 from webhook.operations.disable import opt_out, preview
 from webhook.operations.doctor import Settings

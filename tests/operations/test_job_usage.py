@@ -2,16 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import Object, a_job, a_pod
+from tests.builders import Object, a_job
+from tests.operations.jobs import a_pod_of_the_job, a_sample
 from tests.operations.scenes import NAMESPACE, a_cluster, a_namespace
 from tests.reactions import ReactiveClient, fail
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import (
-    PODS,
-    ForbiddenError,
-    NotFoundError,
-    UnavailableError,
-)
+from webhook.kube.api import PODS, ForbiddenError, NotFoundError, UnavailableError
 from webhook.operations.jobs.usage import (
     POD_METRICS,
     NoUsageError,
@@ -21,28 +17,6 @@ from webhook.operations.jobs.usage import (
 )
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import to_text
-
-
-def a_pod_of_the_job(name: str, phase: str = "Running", owner: str = "job-uid-1") -> Object:
-    owners = [{"kind": "Job", "name": "train", "uid": owner, "controller": True}]
-    return a_pod(
-        name=name,
-        uid=f"uid-{name}",
-        metadata={"ownerReferences": owners},
-        status={"phase": phase},
-    )
-
-
-def a_sample(pod: str, **containers: tuple[str, str]) -> Object:
-    return {
-        "apiVersion": "metrics.k8s.io/v1beta1",
-        "kind": "PodMetrics",
-        "metadata": {"name": pod, "namespace": NAMESPACE},
-        "containers": [
-            {"name": name, "usage": {"cpu": cpu, "memory": memory}}
-            for name, (cpu, memory) in containers.items()
-        ],
-    }
 
 
 def measured(*samples: Object, pods: tuple[Object, ...] = ()) -> FakeCluster:

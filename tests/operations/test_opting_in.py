@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from tests.operations.healthy import (
     CreationGuard,
     Guard,
     Pulse,
+    a_controller,
     count,
     edit,
     healthy,
@@ -32,14 +31,7 @@ from tests.operations.scenes import (
 )
 from webhook.cli.cluster_context import read_bundle
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import (
-    LEASES,
-    NAMESPACES,
-    QUOTA_LEDGERS,
-    RESOURCE_QUOTAS,
-    VALIDATING_WEBHOOKS,
-)
-from webhook.kube.informer import InformerTimings
+from webhook.kube.api import LEASES, NAMESPACES, QUOTA_LEDGERS, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
 from webhook.operations.deployments import DEPLOYMENTS
 from webhook.operations.disable import opt_out
 from webhook.operations.doctor import Settings
@@ -55,14 +47,7 @@ from webhook.operations.enable_plan import Plan
 from webhook.operations.findings import Finding
 from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
 from webhook.operations.retry import RetryPolicy
-from webhook.runtime import ControllerOptions, Engine, EngineOptions
-from webhook.state.well_known import (
-    DEFAULT_NAMESPACE,
-    LEADER_LEASE,
-    MODE_LABEL,
-    REGISTRATION,
-)
-from webhook.telemetry.metrics import Metrics
+from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL, REGISTRATION
 
 _AT_ONCE = RetryPolicy(seconds=0.0, pause_seconds=0.001, settle_seconds=0.001)
 
@@ -269,22 +254,6 @@ def test_a_selector_that_leaves_the_namespace_out_is_an_obstacle() -> None:
 
 
 # -- with a controller that runs ---------------------------------------------------------------
-
-
-@contextmanager
-def a_controller(cluster: FakeCluster) -> Iterator[None]:
-    """Run what counts and masks."""
-    options = EngineOptions(
-        controller=ControllerOptions(),
-        informer=InformerTimings(first_pause=0.01, longest_pause=0.05),
-    )
-    engine = Engine(FakeClient(cluster), Metrics(), options)
-    engine.start()
-    try:
-        assert engine.wait_until_ready(10) == []
-        yield
-    finally:
-        engine.stop()
 
 
 def test_a_namespace_is_opted_in_until_masked_and_counted_and_out_again() -> None:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tests.builders import a_pod, a_quota
-from tests.operations.healthy import healthy, serious
-from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of
-from tests.operations.test_opting_in import a_controller
+from tests.operations.healthy import a_controller, healthy, serious
+from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of, record
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS
 from webhook.operations.doctor import Settings
@@ -50,12 +49,6 @@ def test_a_quota_that_is_not_watched_yet_is_named() -> None:
     api = FakeClient(a_cluster(a_namespace(mode="shadow"), QUOTA))
     record(api, {"since": "2026-01-01T00:00:00Z"})
     assert still_unwatched(api, Settings(), NAMESPACE) == ("quota p1: is not watched yet",)
-
-
-def record(api: FakeClient, shadow: Any, namespace: str = NAMESPACE) -> None:
-    api.create(QUOTA_LEDGERS, {"metadata": {"name": "ledger", "namespace": namespace}})
-    status = {"status": {"shadow": shadow, "summary": "shadow"}}
-    api.patch(QUOTA_LEDGERS, "ledger", status, namespace=namespace, subresource="status")
 
 
 def test_all_that_are_or_were_watched_are_read() -> None:

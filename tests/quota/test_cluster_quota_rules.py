@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 
 from tests.builders import an_expression
+from tests.quota.cluster_quotas import GPU, SOUND, Object, a_cluster_quota
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.shared.cluster_quota_validation import (
     SELECTING_FIELDS,
@@ -17,54 +18,13 @@ from webhook.quota.shared.cluster_quota_validation import (
     cluster_quota_warnings,
 )
 
-Object = dict[str, Any]
-
-GPU: Final = "requests.nvidia.com/gpu"
 KEYS: Final = DEFERRED_KEYS | {GPU}
 NOT_DEFERRED: Final = "is not deferred: limit it by a ResourceQuota in each namespace"
-TEAM: Final = {"matchLabels": {"team": "blue"}}
 SELECTOR: Final = "spec.namespaceSelector"
-
-
-def a_cluster_quota(
-    *, hard: Mapping[str, object] | None = None, selector: object = None, **spec: object
-) -> Object:
-    """Make one that is sound unless something is given."""
-    return {
-        "apiVersion": "deferredquota.io/v1alpha1",
-        "kind": "ClusterDeferredQuota",
-        "metadata": {"name": "team-total"},
-        "spec": {
-            "namespaceSelector": TEAM if selector is None else selector,
-            "hard": {"requests.cpu": "20"} if hard is None else hard,
-            **spec,
-        },
-    }
 
 
 def faults(raw: Object) -> list[tuple[str, str]]:
     return [(each.field, each.detail) for each in cluster_quota_errors(raw, KEYS)]
-
-
-SOUND: Final[dict[str, Object]] = {
-    "one limit": a_cluster_quota(),
-    "a number for a quantity": a_cluster_quota(hard={"limits.cpu": 20}),
-    "every namespace": a_cluster_quota(selector={}),
-    "an extended resource that is deferred": a_cluster_quota(hard={GPU: "8"}),
-    "expressions": a_cluster_quota(
-        selector={
-            "matchExpressions": [
-                {"key": "example.com/team", "operator": "In", "values": ["blue", ""]},
-                {"key": "team", "operator": "Exists"},
-                {"key": "team", "operator": "DoesNotExist", "values": []},
-            ]
-        }
-    ),
-    "a class of pods": a_cluster_quota(
-        scopeSelector={"matchExpressions": [an_expression("PriorityClass", "In", "gold")]}
-    ),
-    "scopes": a_cluster_quota(scopes=["NotTerminating", "NotBestEffort"]),
-}
 
 
 @pytest.mark.parametrize("raw", SOUND.values(), ids=SOUND)

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_container, a_pod, a_quota, an_expression
+from tests.quota.queue_criteria import GATE, STRICT, Object, ledger_of, terms_of
 from webhook.quota.amounts.resources import parse_resource_list
 from webhook.quota.charging.coverage import CoverageRules
-from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.charging.limited_resources import LimitedResource
 from webhook.quota.ledger.ledger import (
-    Account,
     Admitted,
     Denied,
     Ledger,
@@ -26,8 +25,7 @@ from webhook.quota.ledger.ledger import (
     exceeded_quotas,
 )
 from webhook.quota.objects.compact import compact_pod
-from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
-from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.objects.model import Pod, ScopeExpression
 from webhook.quota.queue.cycle import run_cycle
 from webhook.quota.queue.queued_pods import (
     CycleResult,
@@ -41,11 +39,7 @@ from webhook.quota.queue.queued_pods import (
     to_queued_pod,
 )
 
-Object = dict[str, object]
-
-GATE = "deferredquota.io/quota"
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
-STRICT = QueuePolicy()
 BEST = QueuePolicy(order=QueueingStrategy.BEST_EFFORT)
 
 
@@ -58,27 +52,12 @@ def gated(name: str, cpu: str = "1", *others: str, age: int = 0, **fields: objec
     return a_pod(name=name, uid=f"uid-{name}", metadata=metadata, **fields)  # type: ignore[arg-type]
 
 
-def terms_of(*quotas: Object, rules: QueuePolicy = STRICT, **fields: object) -> QueueCriteria:
-    read = tuple(map(ResourceQuota.from_object, quotas))
-    return QueueCriteria(deferred_quotas(read, DEFERRED_KEYS), read, rules=rules, **fields)  # type: ignore[arg-type]
-
-
 def line_of(terms: QueueCriteria, *pods: Object) -> list[QueuedPod]:
     found = [
         to_queued_pod(Pod.from_object(one), GATE, since=number, terms=terms)
         for number, one in enumerate(pods, 1)
     ]
     return sorted(found, key=lambda one: one.sort_key)
-
-
-def ledger_of(terms: QueueCriteria, **used: Mapping[str, str]) -> Ledger:
-    """A ledger that counts the quotas, with what is used of each."""
-    read = {name: parse_resource_list(amounts, field="") for name, amounts in used.items()}
-    accounts = {
-        one.name: Account(one.observed, one.hard, read.get(one.name, {}))
-        for one in terms.quotas.quotas
-    }
-    return Ledger(accounts, {}, pods_resource_version=5)
 
 
 def run(

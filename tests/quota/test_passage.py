@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_container, a_pod, a_quota, an_expression
-from tests.quota.test_line import GATE, ledger_of, terms_of
+from tests.quota.queue_criteria import GATE, ledger_of, terms_of
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, add, parse_resource_list
 from webhook.quota.ledger.ledger import Ledger, admit, exceeded_quotas

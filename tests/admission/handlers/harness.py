@@ -620,3 +620,12 @@ __all__ = [
     "qos_of",
     "recount",
 ]
+
+
+def resized(old: Object, **fields: object) -> Object:
+    """The pod `old` as an API server passes it on when its resources are changed."""
+    made = a_pod(**fields)  # type: ignore[arg-type]
+    spec, new_spec = cast("Object", old["spec"]), cast("Object", made["spec"])
+    names = ("containers", "initContainers", "resources")
+    kept = {name: new_spec[name] for name in names if name in new_spec}
+    return {**old, "spec": {**spec, **kept}}

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import pytest
 
 from tests.admission.handlers.harness import a_review
-from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.admission.deadline import Deadline
 from webhook.admission.handlers.context import ClusterView, HandlerContext, Ledgers
 from webhook.admission.handlers.dispatch import decide

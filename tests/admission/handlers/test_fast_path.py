@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tests.admission.handlers.conftest import OpenHarness
+from tests.admission.handlers.gating import FOREIGN, OURS, asked, gates_of
 from tests.admission.handlers.harness import (
     NAMESPACE,
     AdmissionHarness,
@@ -14,7 +15,6 @@ from tests.admission.handlers.harness import (
     a_review,
     eventually,
 )
-from tests.admission.handlers.test_gating import FOREIGN, OURS, asked, gates_of
 from tests.builders import a_pod, a_quota, an_expression
 from webhook.kube.api import NAMESPACES
 from webhook.state.well_known import (

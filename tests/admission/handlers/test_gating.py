@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.admission.handlers.conftest import OpenHarness
+from tests.admission.handlers.gating import FOREIGN, OURS, asked, gates_of
 from tests.admission.handlers.harness import (
     NAMESPACE,
     AdmissionHarness,
@@ -26,33 +27,10 @@ from webhook.admission.review import Allowed, Phase, decode_review
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS
 from webhook.runtime import Engine, EngineOptions
-from webhook.state.well_known import (
-    GUARDED_ANNOTATION,
-    SCHEDULING_GATE,
-    UNEVALUATED,
-    UNEVALUATED_LABEL,
-)
+from webhook.state.well_known import GUARDED_ANNOTATION, UNEVALUATED, UNEVALUATED_LABEL
 from webhook.telemetry.metrics import Metrics
 
-OURS = {"name": SCHEDULING_GATE}
 IS_UNJUDGED = {UNEVALUATED_LABEL: UNEVALUATED}
-FOREIGN = {"name": "example.com/hold"}
-
-
-def asked(
-    harness: AdmissionHarness, *, dry_run: bool = False, seconds: float = 10, **fields: Any
-) -> Reply:
-    """Ask the mutating webhook about a pod of 1 cpu as it comes: without uid, perhaps a name."""
-    pod = a_pod(**{"requests": {"cpu": "1"}, **fields})
-    metadata = cast("dict[str, object]", pod["metadata"])
-    metadata.pop("uid")
-    reply = harness.mutate(a_review("CREATE", "pods", pod, dry_run=dry_run), seconds=seconds)
-    assert reply.allowed, "a gate is no reason to refuse"
-    return reply
-
-
-def gates_of(reply: Reply) -> Any:
-    return cast("Any", reply.object["spec"]).get("schedulingGates")
 
 
 LISTS: dict[str, tuple[dict[str, Any], list[dict[str, str]], str]] = {

@@ -11,24 +11,15 @@ from tests.admission.handlers.harness import (
     NAMESPACE,
     WAITING,
     AdmissionHarness,
+    Object,
     Reply,
     a_review,
+    resized,
     want_no_gates,
 )
-from tests.builders import a_container, a_container_status, a_pod, a_quota, an_expression
+from tests.builders import a_container, a_container_status, a_quota, an_expression
 from tests.reactions import unreachable
 from webhook.kube.api import PODS, RESOURCE_QUOTAS
-
-Object = dict[str, object]
-
-
-def resized(old: Object, **fields: object) -> Object:
-    """The pod `old` as an API server passes it on when its resources are changed."""
-    made = a_pod(**fields)  # type: ignore[arg-type]
-    spec, new_spec = cast("Object", old["spec"]), cast("Object", made["spec"])
-    names = ("containers", "initContainers", "resources")
-    kept = {name: new_spec[name] for name in names if name in new_spec}
-    return {**old, "spec": {**spec, **kept}}
 
 
 def running(

@@ -6,8 +6,7 @@ from typing import cast
 
 import pytest
 
-from tests.admission.handlers.harness import NAMESPACE, AdmissionHarness, eventually
-from tests.admission.handlers.test_pod_resize import resized
+from tests.admission.handlers.harness import NAMESPACE, AdmissionHarness, eventually, resized
 from webhook.kube.api import PODS
 
 Object = dict[str, object]

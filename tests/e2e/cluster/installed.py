@@ -162,3 +162,13 @@ def is_hidden(tenant: Tenant, product: Product) -> None:
 def is_counted(tenant: Tenant) -> None:
     path = objects.ledger(tenant.namespace)
     becomes(lambda: tenant.api.get(path).code, 200, "there is a ledger")
+
+
+def by_name(objects_made: Any) -> dict[tuple[str, str], Any]:
+    """Return the objects by what they are, with webhooks in one order."""
+    found = {}
+    for each in json.loads(json.dumps(list(objects_made))):
+        if "webhooks" in each:
+            each["webhooks"].sort(key=lambda entry: entry["name"])
+        found[each["kind"], each["metadata"]["name"]] = each
+    return found

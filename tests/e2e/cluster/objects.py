@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from tests.builders import a_binding
+from tests.builders import a_binding, a_container
 from tests.controlplane.rest import Rest
 
 Object = dict[str, Any]
@@ -184,3 +184,8 @@ def bind(
         binding["metadata"]["resourceVersion"] = version
     path = f"/api/v1/namespaces/{namespace}/bindings" if legacy else pods(namespace, pod, "binding")
     return api.create(path, binding, dry_run=dry_run)
+
+
+def a_template(**spec: Any) -> Object:
+    container = a_container(requests={"cpu": "1"})
+    return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container], **spec}}

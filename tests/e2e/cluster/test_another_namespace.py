@@ -13,10 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.installed import Cluster, a_cluster, a_product, a_tenant, quota
+from tests.e2e.cluster.installed import Cluster, a_cluster, a_product, a_tenant, by_name, quota
 from tests.e2e.cluster.objects import a_namespace
 from tests.e2e.cluster.tenant import Tenant
-from tests.e2e.cluster.test_install import by_name
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
 from webhook.install import MANIFESTS, render

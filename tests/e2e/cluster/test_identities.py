@@ -18,7 +18,7 @@ from tests.e2e.cluster.objects import Answer, Api, Object
 from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
 from tests.e2e.cluster.tenant import NOBODY
 from tests.e2e.cluster.waiting import becomes, eventually
-from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.operations.names import LEDGERS_POLICY, OWN_NAMESPACE_POLICY, SERVICE_ACCOUNTS_POLICY
 from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
 from webhook.state.feature_gates import PROBE_JOB

@@ -18,6 +18,7 @@ from tests.e2e.cluster.installed import (
     a_cluster,
     a_product,
     a_tenant,
+    by_name,
     counted,
     is_counted,
     is_hidden,
@@ -28,7 +29,7 @@ from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant, marked
 from tests.e2e.cluster.waiting import becomes, eventually
-from tests.install.test_ledger_definition import RARE_LEDGER
+from tests.install.definitions import RARE_LEDGER
 from tests.quota.ledger_world.driver import STEPS, random_steps
 from tests.quota.ledger_world.world import World
 from webhook.install import MANIFESTS, render
@@ -89,16 +90,6 @@ def test_kustomize_adds_the_mark_of_bound_pods(cluster: Cluster, tmp_path: Path)
     text = cluster.plane.kubectl("kustomize", str(tmp_path))
     made = [each.value for each in read_documents("own", text.encode())]
     assert by_name(made) == by_name(render(mask="webhook", stamps=True).objects)
-
-
-def by_name(objects_made: Any) -> dict[tuple[str, str], Any]:
-    """Return the objects by what they are, with webhooks in one order."""
-    found = {}
-    for each in json.loads(json.dumps(list(objects_made))):
-        if "webhooks" in each:
-            each["webhooks"].sort(key=lambda entry: entry["name"])
-        found[each["kind"], each["metadata"]["name"]] = each
-    return found
 
 
 def test_installing_again_changes_nothing(clean: Cluster) -> None:

@@ -16,11 +16,10 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.objects import Api, a_template
 from tests.e2e.cluster.over_and_over import OverAndOver
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import NODE, REAL, Tenant
-from tests.e2e.cluster.test_workloads import a_template
 from tests.e2e.cluster.waiting import becomes, eventually
 
 BIND: Final = "bind.deferredquota.io"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.builders import a_container
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.objects import Object
+from tests.e2e.cluster.objects import Object, a_template
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.quota.amounts.quantity import Quantity
@@ -19,11 +16,6 @@ TEXT = (
     " limited: requests.cpu=2"
 )
 HARD = Quantity.parse("2")
-
-
-def a_template(**spec: Any) -> Object:
-    container = a_container(requests={"cpu": "1"})
-    return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container], **spec}}
 
 
 def pods(tenant: Tenant) -> dict[str, Object]:

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import a_quota, an_expression
 from tests.operations.healthy import count, edit, examined, healthy, ids, renewing, serious, the
 from tests.operations.scenes import NAMESPACE, a_namespace, load
-from tests.quota.test_cluster_quota_rules import a_cluster_quota
+from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, QUOTA_LEDGERS
 from webhook.operations.findings import Finding
