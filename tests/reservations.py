@@ -16,11 +16,11 @@ def _read(line: str) -> dict[str, Any]:
     if line.startswith("{"):
         found: dict[str, Any] = json.loads(line)
         return found
-    uid, pod, door, serial, quotas, usage, *further = line.split(" ")
+    uid, pod, source, serial, quotas, usage, *further = line.split(" ")
     read: dict[str, Any] = {
         "uid": uid,
         "pod": pod,
-        "door": door,
+        "door": source,
         "serial": int(serial),
         "quotas": [] if quotas == "-" else quotas.split(","),
         "usage": {} if usage == "-" else dict(pair.split("=", 1) for pair in usage.split(",")),

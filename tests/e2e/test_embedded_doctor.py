@@ -1,4 +1,4 @@
-"""The bind that the doctor tries, at the real door: on the fake cluster, over HTTP and TLS."""
+"""The bind that the doctor tries, at the real handler: on the fake cluster, over HTTP and TLS."""
 
 from __future__ import annotations
 

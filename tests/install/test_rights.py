@@ -85,25 +85,25 @@ def story() -> Story:
             ),
         ),
     )
-    doors = Engine(
+    handlers = Engine(
         webhook,
         Metrics(),
         EngineOptions(controller=None, follow_ledgers=True, is_registered=True),
     )
     control.start()
-    doors.start()
+    handlers.start()
     try:
-        assert doors.wait_until_ready(BOUND_SECONDS) == []
+        assert handlers.wait_until_ready(BOUND_SECONDS) == []
         eventually(lambda: webhook.calls_of("patch", JOBS), "gates of Jobs are tried")
-        play(api, doors, controller)
+        play(api, handlers, controller)
         read_called_names(webhook, is_in_pod=True)
     finally:
-        doors.stop()
+        handlers.stop()
         control.stop()  # which gives the lease back
     return Story(webhook, controller)
 
 
-def play(api: FakeClient, doors: Engine, controller: VersionedClient) -> None:
+def play(api: FakeClient, handlers: Engine, controller: VersionedClient) -> None:
     eventually(lambda: "requests.cpu" not in shown(api), "the mask is on")
     eventually(lambda: len(read_ledger(api).get("quotas", ())) == 2, "the quotas are counted")
     gates = [{"name": SCHEDULING_GATE}]
@@ -117,10 +117,12 @@ def play(api: FakeClient, doors: Engine, controller: VersionedClient) -> None:
         for name, cpu in (("small", "1"), ("large", "9"))
     )
     # one fits, one does not, of one nobody knows anything, and one is in a strange namespace
-    eventually(lambda: outcome(bind(doors, "small", small)) == "Allowed", "a reservation is made")
-    assert outcome(bind(doors, "large", large)) == "Denied"
-    assert outcome(bind(doors, "nobody")) == "Denied"
-    assert outcome(bind(doors, "nobody", namespace="nowhere")) == "Allowed"
+    eventually(
+        lambda: outcome(bind(handlers, "small", small)) == "Allowed", "a reservation is made"
+    )
+    assert outcome(bind(handlers, "large", large)) == "Denied"
+    assert outcome(bind(handlers, "nobody")) == "Denied"
+    assert outcome(bind(handlers, "nobody", namespace="nowhere")) == "Allowed"
     eventually(lambda: not read_ledger(api).get("reservations"), "the reservation expires")
     eventually(
         lambda: observed_condition(api.get(PODS, "hog", namespace="team-a")).condition,
@@ -175,7 +177,9 @@ def read_ledger(api: FakeClient) -> Mapping[str, Any]:
     return status
 
 
-def bind(doors: Engine, pod: str, uid: str = "uid", namespace: str = "team-a") -> AdmissionResponse:
+def bind(
+    handlers: Engine, pod: str, uid: str = "uid", namespace: str = "team-a"
+) -> AdmissionResponse:
     request = AdmissionRequest(
         uid=f"review-{pod}",
         phase=Phase.VALIDATING,
@@ -189,7 +193,7 @@ def bind(doors: Engine, pod: str, uid: str = "uid", namespace: str = "team-a") -
         namespace=namespace,
         object=a_binding(pod, "node-0", namespace=namespace, uid=uid),
     )
-    return doors.decide(request, Deadline(time.monotonic() + 5))
+    return handlers.decide(request, Deadline(time.monotonic() + 5))
 
 
 def outcome(answer: AdmissionResponse) -> str:

@@ -216,7 +216,7 @@ def test_where_nothing_is_installed_the_first_thing_said_is_how_to_install(mode:
 
 PARTS = {
     "the definition": (CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD, "", "crd.missing", False),
-    "the doors": (VALIDATING_WEBHOOKS, REGISTRATION, "", "webhooks.missing", True),
+    "the webhooks": (VALIDATING_WEBHOOKS, REGISTRATION, "", "webhooks.missing", True),
     "the controller": (LEASES, LEADER_LEASE, DEFAULT_NAMESPACE, "leader.missing", True),
 }
 

@@ -39,9 +39,9 @@ def ledger(*accounts: Account) -> Ledger:
 
 
 def claim(
-    uid: str, cpu: str, *quotas: str, door: ReservationSource = ReservationSource.BIND
+    uid: str, cpu: str, *quotas: str, source: ReservationSource = ReservationSource.BIND
 ) -> Claim:
-    return Claim(uid, f"pod-{uid}", door, amounts(requests_cpu=cpu), quotas)
+    return Claim(uid, f"pod-{uid}", source, amounts(requests_cpu=cpu), quotas)
 
 
 def refusal(verdict: Verdict) -> str:
@@ -105,7 +105,7 @@ def test_a_resource_without_limit_is_reserved_and_not_compared() -> None:
 
 def test_a_resize_is_charged_its_growth_only() -> None:
     asked = replace(
-        claim("a", "3", "q", door=ReservationSource.RESIZE),
+        claim("a", "3", "q", source=ReservationSource.RESIZE),
         counted={"q": amounts(requests_cpu="1")},
     )
     fits = ledger(account("q", hard="3", used="1"))
@@ -121,7 +121,7 @@ def test_a_resize_is_charged_its_growth_only() -> None:
 def test_a_resize_of_a_bound_but_uncounted_pod_adds_to_its_reservation() -> None:
     bound, _ = admit(ledger(account("q", hard="3")), claim("a", "1", "q"))
     asked = replace(
-        claim("a", "3", "q", door=ReservationSource.RESIZE),
+        claim("a", "3", "q", source=ReservationSource.RESIZE),
         counted={"q": amounts(requests_cpu="1")},
     )
     following, _ = admit(bound, asked)
@@ -129,7 +129,7 @@ def test_a_resize_of_a_bound_but_uncounted_pod_adds_to_its_reservation() -> None
 
 
 def test_a_resize_that_was_asked_about_an_older_larger_pod_is_charged_from_the_stored_one() -> None:
-    resize = claim("a", "5", "q", door=ReservationSource.RESIZE)
+    resize = claim("a", "5", "q", source=ReservationSource.RESIZE)
     full = ledger(account("q", hard="9", used="1"))
     stale, _ = admit(
         full, replace(resize, counted={"q": amounts(requests_cpu="3")}, base_version=7)
@@ -156,7 +156,7 @@ def test_a_resource_over_its_limit_does_not_block_growth_of_another() -> None:
 
 def test_a_bind_is_charged_for_a_resize_that_was_admitted_before_it() -> None:
     intent = replace(
-        claim("a", "3", "q", door=ReservationSource.RESIZE), is_intent=True, base_version=7
+        claim("a", "3", "q", source=ReservationSource.RESIZE), is_intent=True, base_version=7
     )
     remembered, verdict = admit(ledger(account("q", hard="4", used="2")), intent)
     assert isinstance(verdict, Admitted)
@@ -168,7 +168,7 @@ def test_a_bind_is_charged_for_a_resize_that_was_admitted_before_it() -> None:
 def test_a_resize_of_a_pod_that_is_being_bound_is_charged() -> None:
     bound, _ = admit(ledger(account("q", hard="2")), claim("a", "1", "q"))
     intent = replace(
-        claim("a", "3", "q", door=ReservationSource.RESIZE), is_intent=True, base_version=7
+        claim("a", "3", "q", source=ReservationSource.RESIZE), is_intent=True, base_version=7
     )
     assert isinstance(admit(bound, intent)[1], Denied)
 

@@ -219,7 +219,7 @@ class Replay:
         """Nothing grows beyond a limit that it was, or that anybody was since, admitted by."""
         self.commits += 1
         admitted = [one for one in self.admissions.get(pod.uid, ()) if one < version]
-        assert admitted, f"version {version}: a pod took quota and no door had admitted it"
+        assert admitted, f"version {version}: a pod took quota and no handler had admitted it"
         if quota.is_excluded:
             return
         name = key.partition("/")[2]

@@ -59,12 +59,12 @@ class Scenario:
         account = Account(quota.observed, cpu("4"), cpu("0"), granted=cpu("0"))
         ledgers.write(NS, made, Ledger({NAME: account}, {}))
         self.store = SharedQuotaStore(self.client)
-        self.door = Reserver(LedgerStore(self.client), shared=self.store)
+        self.reserver = Reserver(LedgerStore(self.client), shared=self.store)
 
-    def ask(self, uid: str, amount: str, door: Reserver | None = None) -> Outcome:
+    def ask(self, uid: str, amount: str, reserver: Reserver | None = None) -> Outcome:
         claim = Claim(uid, f"pod-{uid}", ReservationSource.BIND, cpu(amount), (NAME,))
         until = time.monotonic() + 5
-        return (door or self.door).reserve(NS, claim, self.observed, deadline=until)
+        return (reserver or self.reserver).reserve(NS, claim, self.observed, deadline=until)
 
     def calls(self) -> list[str]:
         """Return the reads and writes of the handler so far."""
@@ -153,7 +153,7 @@ def test_a_lost_answer_is_found_out(scenario: Scenario) -> None:
 def test_a_try_writes_nothing(scenario: Scenario) -> None:
     for amount, kind in (("3", Reserved), ("4", QuotaExceeded)):
         claim = Claim("a", "a", ReservationSource.BIND, cpu(amount), (NAME,))
-        assert isinstance(scenario.door.dry_run(NS, claim, scenario.observed), kind)
+        assert isinstance(scenario.reserver.dry_run(NS, claim, scenario.observed), kind)
     assert not scenario.writes()
 
 
@@ -165,19 +165,19 @@ def test_before_all_are_counted_nothing_is_decided(scenario: Scenario) -> None:
     said = Undecided("usage is being counted for quota: cdq/both")
     assert scenario.ask("a", "1") == said
     claim = Claim("a", "a", ReservationSource.BIND, cpu("1"), (NAME,))
-    assert scenario.door.dry_run(NS, claim, scenario.observed) == said
+    assert scenario.reserver.dry_run(NS, claim, scenario.observed) == said
 
 
 def test_a_pod_that_the_quota_is_not_about_does_not_wait_for_it(scenario: Scenario) -> None:
     scenario.api.delete(CLUSTER_DEFERRED_QUOTAS, "both")
     claim = Claim("a", "a", ReservationSource.BIND, cpu("1"), ())
-    outcome = scenario.door.reserve(NS, claim, scenario.observed, deadline=time.monotonic() + 5)
+    outcome = scenario.reserver.reserve(NS, claim, scenario.observed, deadline=time.monotonic() + 5)
     assert isinstance(outcome, Reserved)
 
 
 def test_without_a_way_to_it_nothing_is_decided(scenario: Scenario) -> None:
-    door = Reserver(LedgerStore(scenario.client))
-    assert isinstance(scenario.ask("a", "1", door), Undecided)
+    reserver = Reserver(LedgerStore(scenario.client))
+    assert isinstance(scenario.ask("a", "1", reserver), Undecided)
 
 
 def test_what_cannot_be_read_is_said(scenario: Scenario) -> None:

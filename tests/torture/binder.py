@@ -157,7 +157,7 @@ class Binder:
             elif chance < 0.90:
                 reply = self._bind("bind without uid", pod, "")
             elif chance < 0.95:
-                reply = self._bind("bind by the older door", pod, pod.uid, is_older=True)
+                reply = self._bind("bind through bindings", pod, pod.uid, is_older=True)
             else:
                 self._bind("bind of a wrong uid", pod, "00000000-0000-4000-8000-000000000000")
                 reply = self._bind("bind", pod, pod.uid)

@@ -268,12 +268,12 @@ def ledger_fact(
 
 def _promised(line: str) -> str:
     """Return the uid of a pod that was released by this reservation; empty for any other."""
-    uid, _, door, *_ = [*line.split(" ", 3), "", ""]
+    uid, _, source, *_ = [*line.split(" ", 3), "", ""]
     if line.startswith("{"):
         with contextlib.suppress(ValueError, AttributeError):  # written by hand, perhaps
             raw = msgspec.json.decode(line)
-            uid, door = str(raw.get("uid")), raw.get("door")
-    return uid if door == "Release" else ""
+            uid, source = str(raw.get("uid")), raw.get("door")
+    return uid if source == "Release" else ""
 
 
 def space_fact(

@@ -36,7 +36,7 @@ from tests.torture.replay import Judge
 from tests.torture.report import Report
 from tests.torture.setting import lay_out, wait_until_counted, wait_until_enforced
 from tests.torture.shapes import PREFIX, churned_space, spaces
-from tests.torture.stack import DOORS, Stack
+from tests.torture.stack import WEBHOOKS, Stack
 from tests.torture.strict import StrictJudge, held
 from tests.torture.world import World
 
@@ -227,7 +227,7 @@ def _mend(world: World) -> None:
         process.resume()
         if not process.is_running:
             process.start()
-    for name in [DOORS, *(member.name for member in world.stack.members)]:
+    for name in [WEBHOOKS, *(member.name for member in world.stack.members)]:
         world.links.set(name, delay=0.0, refuse=False, hold=False)
     world.stack.mend()
 

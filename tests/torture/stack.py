@@ -33,7 +33,7 @@ from webhook.install import MANIFESTS
 from webhook.install.rendering import Rendered, render
 from webhook.kube.api import Object
 
-DOORS: Final = "doors"
+WEBHOOKS: Final = "webhooks"
 """The link between the API server and the webhooks."""
 
 SYSTEM: Final = "deferred-quota-system"
@@ -119,8 +119,8 @@ class Stack:
         )
         source = _copy_of_the_product(directory)
         maker = _Maker(plane, links, directory, certificates, source, configuration)
-        doors = [free_ports(1)[0] for _ in range(webhooks)]
-        members = [maker.webhook(number, port) for number, port in enumerate(doors)]
+        ports = [free_ports(1)[0] for _ in range(webhooks)]
+        members = [maker.webhook(number, port) for number, port in enumerate(ports)]
         members += [maker.controller(number) for number in range(controllers)]
         stack = cls(members, Bystander.start(certificates, seed))
         try:
@@ -128,7 +128,7 @@ class Stack:
                 member.process.start(waits=False)
             for member in members:
                 member.process.wait_until_ready()
-            front = links.open(DOORS, [("127.0.0.1", port) for port in doors])
+            front = links.open(WEBHOOKS, [("127.0.0.1", port) for port in ports])
             stack.url, stack.authority = f"https://127.0.0.1:{front}", certificates / "ca.crt"
             installation = render(url=stack.url, ca_pem=authority)
             _apply(plane, _registrations(installation, is_guarded=is_guarded))

@@ -66,32 +66,32 @@ def test_the_trial_is_a_dry_run_of_the_pods_own_bind() -> None:
 
 
 def test_a_namespace_that_has_not_opted_in_is_asked_about_once_in_a_while() -> None:
-    doors, clock = FakeHandler(UNTOUCHED), Clock()
-    trial = BindDryRun(doors, clock)
+    handlers, clock = FakeHandler(UNTOUCHED), Clock()
+    trial = BindDryRun(handlers, clock)
     for _ in range(3):
         assert trial.for_filter(a_bind(), LATER) == UNTOUCHED
     trial.for_filter(a_bind("team-b"), LATER)
-    assert doors.asked == ["team-a", "team-b"]
+    assert handlers.asked == ["team-a", "team-b"]
     clock.now += NOT_OPTED_IN_SECONDS
-    doors.answer = denied(403)
+    handlers.answer = denied(403)
     assert trial.for_filter(a_bind(), LATER) == denied(403)
 
 
 @pytest.mark.parametrize("answer", [ALLOWED, denied(403), denied(429)])
 def test_any_other_answer_is_never_given_twice(answer: AdmissionResponse) -> None:
-    doors = FakeHandler(answer)
-    trial = BindDryRun(doors, Clock())
+    handlers = FakeHandler(answer)
+    trial = BindDryRun(handlers, Clock())
     for _ in range(3):
         assert trial.for_filter(a_bind(), LATER) == answer
-    assert len(doors.asked) == 3
+    assert len(handlers.asked) == 3
 
 
 def test_before_an_eviction_the_doors_are_always_asked() -> None:
-    doors = FakeHandler(UNTOUCHED)
-    trial = BindDryRun(doors, Clock())
+    handlers = FakeHandler(UNTOUCHED)
+    trial = BindDryRun(handlers, Clock())
     trial.for_filter(a_bind(), LATER)
     trial.for_preempt(a_bind(), LATER)
-    assert len(doors.asked) == 2
+    assert len(handlers.asked) == 2
 
 
 def test_namespaces_that_come_and_go_leave_little_behind() -> None:

@@ -1,4 +1,4 @@
-"""A harness where requests are put before the doors: a fake cluster and a real engine.
+"""A harness where requests are sent to the handlers: a fake cluster and a real engine.
 
 Reviews are written as an API server writes them, read by the real codec, decided by a running
 `Engine` and answered as bytes; every answer is checked for what an API server would refuse.

@@ -820,7 +820,8 @@ def test_a_quota_that_was_not_counted_yet_holds_binds_up(harness: AdmissionHarne
     control.stop()
     harness.create(a_quota("new", hard={"requests.cpu": "9"}))
     eventually(
-        lambda: len(harness.engine.informers["resourcequotas"]) == 2, "the doors know the quota"
+        lambda: len(harness.engine.informers["resourcequotas"]) == 2,
+        "the handlers have seen the quota",
     )
     assert is_undecided(harness.bind("web-1", uid=uid), "usage is being counted for quota: new")
     assert is_undecided(

@@ -68,10 +68,10 @@ CHARGES: Mapping[str, Ask] = {
     "bindings": lambda harness, dry: bind(harness, dry, legacy=True),
     "resize": resize,
 }
-DOORS = {**CREATIONS, **CHARGES}
+HANDLERS = {**CREATIONS, **CHARGES}
 
 
-def doors(asks: Mapping[str, Ask]) -> pytest.MarkDecorator:
+def for_each(asks: Mapping[str, Ask]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("ask", asks.values(), ids=asks.keys())
 
 
@@ -92,7 +92,7 @@ def is_refused(reply: Reply, message: str) -> bool:
 
 @class_rules
 @dry_or_not
-@doors(DOORS)
+@for_each(HANDLERS)
 def test_a_class_without_a_quota_is_refused_at_every_door_with_one_message(
     open_harness: OpenHarness, settings: Object, ask: Ask, dry_run: bool
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_class_without_a_quota_is_refused_at_every_door_with_one_message(
 
 
 @class_rules
-@doors(DOORS)
+@for_each(HANDLERS)
 def test_a_class_without_a_quota_is_refused_where_there_is_no_quota_at_all(
     open_harness: OpenHarness, settings: Object, ask: Ask
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_class_without_a_quota_is_refused_where_there_is_no_quota_at_all(
 
 
 @class_rules
-@doors(DOORS)
+@for_each(HANDLERS)
 @pytest.mark.parametrize("metadata", [{}, EXCLUDED], ids=["deferred", "excluded"])
 def test_a_class_with_a_quota_passes_every_door(
     open_harness: OpenHarness, settings: Object, ask: Ask, metadata: Object
@@ -125,7 +125,7 @@ def test_a_class_with_a_quota_passes_every_door(
 
 
 @class_rules
-@doors(DOORS)
+@for_each(HANDLERS)
 def test_a_pod_of_another_class_or_of_none_passes(
     open_harness: OpenHarness, settings: Object, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +147,7 @@ UNFIT = {
 }
 
 
-@doors(DOORS)
+@for_each(HANDLERS)
 @pytest.mark.parametrize("quota", UNFIT.values(), ids=UNFIT.keys())
 @pytest.mark.parametrize(("rule", "setting", "covers"), PLATFORM.values(), ids=PLATFORM.keys())
 def test_coverage_says_which_quota_is_enough(
@@ -162,7 +162,7 @@ def test_coverage_says_which_quota_is_enough(
 
 
 @dry_or_not
-@doors(CHARGES)
+@for_each(CHARGES)
 def test_a_deferred_key_needs_a_quota_where_the_pod_is_charged(
     open_harness: OpenHarness, ask: Ask, dry_run: bool
 ) -> None:
@@ -177,7 +177,7 @@ def test_a_deferred_key_needs_no_quota_while_the_pod_waits(open_harness: OpenHar
     assert resize(harness, False, node="").allowed
 
 
-@doors(CHARGES)
+@for_each(CHARGES)
 def test_a_quota_that_limits_the_key_of_other_pods_does_not_cover(
     open_harness: OpenHarness, ask: Ask
 ) -> None:
@@ -185,7 +185,7 @@ def test_a_quota_that_limits_the_key_of_other_pods_does_not_cover(
     assert is_refused(ask(harness, False), CPU_MISSING)
 
 
-@doors(CHARGES)
+@for_each(CHARGES)
 @pytest.mark.parametrize("metadata", [{}, EXCLUDED], ids=["deferred", "excluded"])
 def test_a_key_that_a_quota_limits_in_its_spec_passes(
     open_harness: OpenHarness, ask: Ask, metadata: Object
@@ -196,7 +196,7 @@ def test_a_key_that_a_quota_limits_in_its_spec_passes(
     assert ask(harness, False).allowed
 
 
-@doors({**CREATIONS, "pods/binding": bind})
+@for_each({**CREATIONS, "pods/binding": bind})
 def test_any_other_key_needs_a_quota_when_the_pod_is_created_and_is_asked_for_at_the_bind(
     open_harness: OpenHarness, ask: Ask
 ) -> None:
@@ -267,7 +267,7 @@ def test_keys_come_before_scopes_as_in_the_api_server(open_harness: OpenHarness)
 
 
 @class_rules
-@doors(CREATIONS)
+@for_each(CREATIONS)
 def test_a_quota_that_the_cache_has_not_seen_covers(
     open_harness: OpenHarness, settings: Object, ask: Ask
 ) -> None:
@@ -278,7 +278,7 @@ def test_a_quota_that_the_cache_has_not_seen_covers(
     assert reply.allowed
 
 
-@doors(DOORS)
+@for_each(HANDLERS)
 def test_nothing_is_refused_for_want_of_a_quota_while_nobody_can_say_which_there_are(
     open_harness: OpenHarness, ask: Ask
 ) -> None:
@@ -299,7 +299,7 @@ def test_a_covered_pod_asks_the_api_server_nothing(open_harness: OpenHarness) ->
     assert harness.create_pod(**POD).allowed
 
 
-@doors(CHARGES)
+@for_each(CHARGES)
 def test_a_quota_that_cannot_be_evaluated_is_named(open_harness: OpenHarness, ask: Ask) -> None:
     bad = [an_expression("PriorityClass", "In", "bad value!")]
     harness = open_harness(
@@ -328,7 +328,7 @@ def test_a_mirror_pod_needs_a_quota_only_where_it_is_enforced(
     assert reply.allowed is (mirrors == "charge")
 
 
-@doors(DOORS)
+@for_each(HANDLERS)
 def test_a_namespace_that_has_not_opted_in_is_not_asked(
     open_harness: OpenHarness, ask: Ask
 ) -> None:

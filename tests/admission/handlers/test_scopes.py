@@ -132,16 +132,16 @@ def resize(harness: AdmissionHarness, pod: Pod) -> Reply:
     return harness.change_pod(old, new, subresource="resize")
 
 
-DOORS: Mapping[str, Ask] = {
+HANDLERS: Mapping[str, Ask] = {
     "created with a node": lambda harness, pod: harness.create_pod(node="n", **fields_of(pod, "3")),
     "pods/binding": bind,
     "bindings": lambda harness, pod: bind(harness, pod, legacy=True),
     "resize": resize,
 }
-every_door = pytest.mark.parametrize("ask", DOORS.values(), ids=DOORS.keys())
+every_handler = pytest.mark.parametrize("ask", HANDLERS.values(), ids=HANDLERS.keys())
 
 
-@every_door
+@every_handler
 @pytest.mark.parametrize(("scopes", "inside", "outside"), CASES.values(), ids=CASES.keys())
 def test_a_quota_counts_the_pods_in_its_scopes_and_no_others(
     open_harness: OpenHarness, scopes: Any, inside: list[Pod], outside: list[Pod], ask: Ask
@@ -159,7 +159,7 @@ def test_a_quota_counts_the_pods_in_its_scopes_and_no_others(
             )
 
 
-@every_door
+@every_handler
 @pytest.mark.parametrize(("scopes", "inside", "outside"), CASES.values(), ids=CASES.keys())
 def test_a_pod_that_fits_is_charged_where_it_is_counted(
     open_harness: OpenHarness, scopes: Any, inside: list[Pod], outside: list[Pod], ask: Ask

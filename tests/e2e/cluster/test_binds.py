@@ -117,10 +117,10 @@ def test_a_pod_that_is_being_deleted_gets_the_words_of_storage(tenant: Tenant) -
 @both_doors
 def test_a_pod_that_is_not_there_is_not_found(tenant: Tenant, legacy: bool) -> None:
     tenant.quota()
-    for uid, door in (("", STAMP), (NOBODY, STAMP if legacy else BIND)):  # `bindings` drops it
+    for uid, webhook in (("", STAMP), (NOBODY, STAMP if legacy else BIND)):  # `bindings` drops it
         refused = tenant.bind("web", uid=uid, legacy=legacy)
         assert (refused.code, refused.reason) == (404, "NotFound")
-        assert refused.message == f'{door}pods "web" not found'
+        assert refused.message == f'{webhook}pods "web" not found'
 
 
 NAMELESS = ("", "a/b", "..", "50%")

@@ -106,12 +106,12 @@ def charges(team: Tenant) -> dict[str, str]:
 # -- which pods a quota is about -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("door", ["create", "bind", "release"])
+@pytest.mark.parametrize("source", ["create", "bind", "release"])
 @pytest.mark.parametrize(("name", "is_timed", "quotas"), PODS.values(), ids=PODS.keys())
 def test_every_door_charges_the_quotas_of_the_class(
-    selecting: dict[str, Tenant], door: str, name: str, is_timed: bool, quotas: set[str]
+    selecting: dict[str, Tenant], source: str, name: str, is_timed: bool, quotas: set[str]
 ) -> None:
-    team = selecting["always" if door == "release" else "never"]
+    team = selecting["always" if source == "release" else "never"]
     pod = fields_of(name, is_timed=is_timed)
     refusals = [
         f"exceeded quota: {quota}, requested: requests.cpu=600m, used: requests.cpu=600m,"
@@ -120,11 +120,11 @@ def test_every_door_charges_the_quotas_of_the_class(
     ]
     exceeded = refusals[0]  # an answer names the first, as the API server's own do
     try:
-        if door == "create":
+        if source == "create":
             team.pod("one", "600m", nodeName=NODE, **pod)
             refused = team.create("two", "600m", nodeName=NODE, **pod)
             assert (refused.code, refused.message.endswith(exceeded)) == (403, True), str(refused)
-        elif door == "bind":
+        elif source == "bind":
             assert team.bind("one", uid=team.pod("one", "600m", **pod).uid).ok
             refused = team.bind("two", uid=team.pod("two", "600m", **pod).uid)
             assert (refused.code, refused.message.endswith(exceeded)) == (403, True), str(refused)

@@ -24,7 +24,7 @@ from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
 RUNS: Final = int(os.environ.get("DEFERRED_QUOTA_RUNS", "3"))
 """How often the races are run."""
 
-DOOR: Final = 'admission webhook "bind.deferredquota.io" denied the request: '
+DENIED: Final = 'admission webhook "bind.deferredquota.io" denied the request: '
 DEFINED: Final = 'admission webhook "quotas.deferredquota.io" denied the request: '
 TWENTY: Final = Quantity.parse("20")
 
@@ -155,7 +155,7 @@ def test_a_refusal_says_what_all_namespaces_use(team: Team) -> None:
     first.bound("a", "2")
     refused = second.bind("b", uid=second.pod("b", "2").uid)
     assert (refused.code, refused.reason) == (403, "Forbidden")
-    assert refused.message == f"{DOOR}{exceeded(team, '2', '3', '2')}"
+    assert refused.message == f"{DENIED}{exceeded(team, '2', '3', '2')}"
     assert refused.causes == [
         ("QuotaExceeded", f"{team.account}/{CPU}", "requested=2,used=2,limited=3")
     ]
@@ -305,7 +305,7 @@ def test_a_namespace_that_joins_brings_its_pods(team: Team, history: History) ->
     team.is_counted(team.tenants)
     becomes(team.held, "12", "what is held")
     refused = first.bind("d", uid=first.pod("d", "1").uid)
-    assert refused.message == f"{DOOR}{exceeded(team, '12', '4')}"
+    assert refused.message == f"{DENIED}{exceeded(team, '12', '4')}"
     joins.finish("b")
     joins.finish("c")
     becomes(team.held, "2", "what is held when they have ended")
@@ -369,7 +369,7 @@ def test_a_lowered_limit_evicts_nobody_and_admits_nobody(team: Team, history: Hi
     assert len(team.assigned()) == 6
     waiting = second.pod("d", "1")
     refused = second.bind("d", uid=waiting.uid)
-    assert refused.message == f"{DOOR}{exceeded(team, '6', '4')}"
+    assert refused.message == f"{DENIED}{exceeded(team, '6', '4')}"
     for name in "ab":
         first.finish(name)
     becomes(team.held, "4", "what is held")
@@ -434,7 +434,7 @@ def test_only_pods_of_a_class_are_charged(
     team.share("2", scopeSelector={"matchExpressions": [expression]})
     first.bound("a", "2", priorityClassName=team.name)
     refused = second.bind("b", uid=second.pod("b", "1", priorityClassName=team.name).uid)
-    assert refused.message == f"{DOOR}{exceeded(team, '2', '2')}"
+    assert refused.message == f"{DENIED}{exceeded(team, '2', '2')}"
     assert second.bind("c", uid=second.pod("c", "9").uid).ok
 
     def is_of_the_class(pod: Object) -> bool:
@@ -452,12 +452,12 @@ def test_a_pod_has_to_fit_its_own_quota_and_the_shared_one(team: Team) -> None:
     first.bound("a", "2")
     own = first.bind("b", uid=first.pod("b", "1").uid)
     assert own.message == (
-        f"{DOOR}exceeded quota: own, requested: {CPU}=1, used: {CPU}=2, limited: {CPU}=2"
+        f"{DENIED}exceeded quota: own, requested: {CPU}=1, used: {CPU}=2, limited: {CPU}=2"
     )
     assert second.bind("c", uid=second.pod("c", "1").uid).ok
     second.settles()
     shared = second.bind("d", uid=second.pod("d", "1").uid)
-    assert shared.message == f"{DOOR}{exceeded(team, '3', '3')}"
+    assert shared.message == f"{DENIED}{exceeded(team, '3', '3')}"
     becomes(lambda: first.used("own"), {CPU: "2"}, "what the quota of the namespace uses")
 
 

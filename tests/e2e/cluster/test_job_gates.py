@@ -290,7 +290,7 @@ class TestTold:
             told += through.message.startswith(OURS)
             errors = [str(each) for each in job_update_errors(old, new, gates)]
             if answer.ok == bool(errors) or through.code != answer.code:
-                differences.append(_difference(old, new, answer, [*errors, f"door: {through}"]))
+                differences.append(_difference(old, new, answer, [*errors, f"handler: {through}"]))
         with capsys.disabled():
             on = ", ".join(sorted(gates)) or "none"
             print(

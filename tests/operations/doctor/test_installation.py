@@ -242,7 +242,7 @@ def expressions(one: Any) -> Any:
 
 
 ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
-    "a door that fails open": (
+    "a webhook that fails open": (
         VALIDATING_WEBHOOKS,
         lambda raw: bind(raw).update(failurePolicy="Ignore"),
         "webhooks.failure-policy",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 from tests.torture.faults.processes import any_member
-from tests.torture.stack import DOORS
+from tests.torture.stack import WEBHOOKS
 from tests.torture.world import BusyError, Incident, World
 
 
 def _link(world: World, rng: random.Random, incident: Incident) -> str:
-    name = rng.choice([*(member.name for member in world.stack.members), DOORS])
+    name = rng.choice([*(member.name for member in world.stack.members), WEBHOOKS])
     incident.detail = name
     return name
 
