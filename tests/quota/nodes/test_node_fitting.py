@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.quota.nodes.objects import Object, assigned, node, pod
+from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView
 
@@ -217,3 +218,27 @@ def test_a_resource_that_no_node_has_may_stand_for_devices() -> None:
     nodes = [node("n1"), node("n2", allocatable={"example.com/gpu": "0"})]
     assert judge_nodes(wanted, NodeView(nodes[:1], ())).unknown == ("deviceclasses",)
     assert not judge_nodes(wanted, NodeView(nodes, ())).unknown
+
+
+def test_amounts_beyond_64_bits_are_short_and_nothing_breaks() -> None:
+    huge = "1" + "0" * 30
+    view = NodeView([node("n1"), node("n2", allocatable={"cpu": huge})], ())
+    verdicts = judge_nodes(pod(requests={"cpu": "1" + "0" * 12}), view)
+    assert verdicts.message() == "1/2 nodes are available: 1 Insufficient cpu."
+    assert [one.name for one in verdicts.fits] == ["n2"]
+
+
+BAD = {
+    "nodes[1].status.allocatable.cpu": NodeView([node(), node("n2", allocatable={"cpu": "x"})], ()),
+    "pods[0].spec.containers[0].resources.requests.cpu": NodeView(
+        [node()], assigned([pod(requests={"cpu": "x"})])
+    ),
+    "nodes[0].spec.taints": NodeView([node(taints="all")], ()),
+}
+
+
+@pytest.mark.parametrize(("field", "view"), BAD.items(), ids=BAD.keys())
+def test_names_the_field_that_cannot_be_read(field: str, view: NodeView) -> None:
+    with pytest.raises(InvalidFieldError) as raised:
+        judge_nodes(pod(), view)
+    assert raised.value.field == field

@@ -133,30 +133,34 @@ class NodeView:
 
         Raises:
             InvalidFieldError: A field that is read has the wrong type; its path begins with
-                `nodes[i]`, or is that within the pod.
+                `nodes[i]` or `pods[i]`.
         """
         infos = [_node_info(raw, index) for index, raw in enumerate(self.nodes)]
         by_name = {info.name: info for info in infos}
-        for pod in self.pods:
+        for index, pod in enumerate(self.pods):
             info = by_name.get(_running_on(pod))
             if info is not None:
-                info.add(pod, requested_of(pod))
+                info.add(pod, requested_of(pod, field=f"pods[{index}]"))
         return tuple(infos)
 
     @cached_property
     def claims_by_key(self) -> Mapping[str, ResourceReader] | None:
         """Claims by "namespace/name"; None if they are not known."""
-        return None if self.claims is None else _by_key(self.claims)
+        return None if self.claims is None else _by_key(self.claims, "claims")
 
     @cached_property
     def volumes_by_name(self) -> Mapping[str, ResourceReader] | None:
         """Volumes by name; None if they are not known."""
-        return None if self.volumes is None else _by_key(self.volumes)
+        return None if self.volumes is None else _by_key(self.volumes, "volumes")
 
     @cached_property
     def classes_by_name(self) -> Mapping[str, ResourceReader] | None:
         """Storage classes by name; None if they are not known."""
-        return None if self.storage_classes is None else _by_key(self.storage_classes)
+        return (
+            None
+            if self.storage_classes is None
+            else _by_key(self.storage_classes, "storage_classes")
+        )
 
     @cached_property
     def claims_in_use(self) -> frozenset[str]:
@@ -196,8 +200,8 @@ class NodeView:
         return tuple((terms[key], tuple(nodes)) for key, nodes in places.items())
 
 
-def _by_key(objects: Sequence[PlainObject]) -> dict[str, ResourceReader]:
-    readers = map(StoredResourceReader, objects)
+def _by_key(objects: Sequence[PlainObject], name: str) -> dict[str, ResourceReader]:
+    readers = [StoredResourceReader(raw, f"{name}[{i}]") for i, raw in enumerate(objects)]
     return {_key(reader.child("metadata")): reader for reader in readers}
 
 

@@ -46,8 +46,12 @@ class Requested:
     scored_memory: int
 
 
-def requested_of(raw: Mapping[str, object]) -> Requested:
+def requested_of(raw: Mapping[str, object], *, field: str = "") -> Requested:
     """Return what a pod with a node takes of it; of pods that agree in that, read once.
+
+    Args:
+        raw: The pod's API object.
+        field: YAML path of the pod itself, for messages.
 
     Raises:
         InvalidFieldError: A field that is read has the wrong type.
@@ -59,7 +63,7 @@ def requested_of(raw: Mapping[str, object]) -> Requested:
             return _requested_by_template(key)
     except InvalidFieldError:
         pass  # the whole object says where the field is
-    return _requested(Pod.from_stored(raw))
+    return _requested(Pod.from_stored(raw, field=field))
 
 
 def pending_amounts(pod: Pod) -> Amounts:
