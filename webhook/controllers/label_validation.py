@@ -1,6 +1,6 @@
-"""Tell people of namespaces with a label for mode or gating whose value means nothing.
+"""Report namespaces with a label for mode or gating whose value is unknown.
 
-A namespace whose mode label means nothing is not opted in. Whoever wrote `deferrd` would otherwise
+A namespace with an unknown mode is not opted in. A user who wrote `deferrd` would otherwise
 wait in vain for pods to be admitted. Where the gating label means nothing, what is configured
 holds. The former name of that label is reported as well, because the next version ignores it.
 """
@@ -45,7 +45,7 @@ class _ValidatedLabel:
     reason: str
     """What an event about another value has for a reason."""
     namespace_selector: str = ""
-    """Of which namespaces it is told, as a selector; empty is all."""
+    """Selector of the namespaces in which it is reported; empty is all."""
 
     @property
     def scope(self) -> ListOptions:

@@ -967,5 +967,5 @@ def test_nor_are_those_for_which_nothing_is_reserved_any_more(
 @pytest.fixture(autouse=True)
 def _no_threads() -> Iterator[None]:
     yield
-    left = [one.name for one in threading.enumerate() if one.name == "reasons"]
+    left = [one.name for one in threading.enumerate() if one.name == "pod-conditions"]
     assert left == []

@@ -125,7 +125,7 @@ def a_product(
     try:
         product.start_processes()
         # namespaces that opt in from here on are new to it, and get their ledgers at once
-        leads = "settling begins"
+        leads = "leadership begins"
         eventually(lambda: leads in product.controller.log.read_text(), "the controller leads")
         yield product
     finally:

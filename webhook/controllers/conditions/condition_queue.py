@@ -1,6 +1,6 @@
 """Queue of pods whose condition is checked: first those without one, then in their order.
 
-Nothing is asked or written here, and no message is worked out. What is heard of a namespace is
+No request is sent here, and no message is composed. The last cycle of a namespace's queue is
 kept as it came; a pod is compared with it only when its turn comes. One thread uses it.
 """
 
@@ -64,7 +64,7 @@ class PodConditionState:
 
     @property
     def reports_waiting(self) -> bool:
-        """Whether the pod's condition is known to be False."""
+        """Whether the pod's condition is False, as far as is known."""
         observed = self.observed
         return (
             observed is not None
@@ -72,16 +72,16 @@ class PodConditionState:
             and observed.condition.status == "False"
         )
 
-    def record(self, found: ObservedCondition, now: float) -> None:
+    def record(self, observed: ObservedCondition, now: float) -> None:
         """Record what the condition says, as it was read or written just now."""
-        self.observed = found
+        self.observed = observed
         self.must_refresh = False
         self.observed_at = now
 
 
 @dataclass(slots=True, eq=False)
 class _Namespace:
-    """What was heard of a namespace last, and its pods by uid."""
+    """The last cycle of a namespace's queue, and its pods by uid."""
 
     pending: Mapping[str, PendingStatus] = field(default_factory=dict)
     total: int = 0
@@ -143,7 +143,7 @@ class ConditionQueue:
         Args:
             namespace: The namespace.
             pending: Why its pods wait, by uid, in the order of the queue.
-            released: The uids of all that were found to may go since this was heard last; one
+            released: The uids of all that became releasable since the last update; one
                 that waits now may not any more.
             names: Gives the names of the namespace's pods by uid; asked only if one is new.
             now: The time.
@@ -248,12 +248,12 @@ class ConditionQueue:
         return None
 
     def requeue_at(self, state: PodConditionState, due_at: float) -> None:
-        """Come back to a pod at a moment, and not before whatever is heard."""
+        """Come back to a pod at a time, and no earlier whatever changes."""
         self._withdraw(state)
         self._schedule(state, due_at)
 
     def park(self, state: PodConditionState, *, until: float | None = None) -> None:
-        """Leave a pod alone until its namespace is heard of again, or until a moment."""
+        """Leave a pod alone until the next cycle of its queue, or until a time."""
         self._withdraw(state)
         self._schedule(state, until)
         entry = self._namespaces.get(state.namespace)
@@ -261,13 +261,13 @@ class ConditionQueue:
             entry.parked[state.uid] = state
 
     def forget(self, state: PodConditionState) -> None:
-        """Say no more of a pod."""
+        """Write no condition of a pod any more."""
         self._withdraw(state)
         self._schedule(state, None)
         state.is_done = True
         entry = self._namespaces.get(state.namespace)
         if state.has_lost_reservation and entry is not None and state.uid not in entry.pending:
-            entry.pods.pop(state.uid, None)  # no line will be heard of that it has left
+            entry.pods.pop(state.uid, None)  # no later cycle shows that it has left
             self._forget_if_empty(state.namespace)
 
     def _enqueue(self, state: PodConditionState) -> None:

@@ -93,11 +93,11 @@ class PodLister(Protocol):
 
 @dataclass(slots=True)
 class _QueueUpdate:
-    """What was heard of a namespace and not taken in yet."""
+    """Result of cycles of one namespace's queue that was not taken in yet."""
 
     pending: Mapping[str, PendingStatus]
     released: dict[str, None] = field(default_factory=dict)
-    """Uids, in the order in which they were heard."""
+    """Uids, in the order of their release."""
 
 
 class PodConditionController:
@@ -133,12 +133,14 @@ class PodConditionController:
         self._epoch = 0
         self._failures = 0
         self._paused_until = 0.0
-        self._thread = PeriodicThread("reasons", self.reconcile_next, retry_seconds=_IDLE_SECONDS)
+        self._thread = PeriodicThread(
+            "pod-conditions", self.reconcile_next, retry_seconds=_IDLE_SECONDS
+        )
 
     def on_queue(
         self, namespace: str, pending: Mapping[str, PendingStatus], releasable: Collection[str]
     ) -> None:
-        """Hear what a look at a namespace has shown, see `QueueListener`; `pending` is kept."""
+        """Take the result of a cycle of a queue, see `QueueListener`; `pending` is kept."""
         with self._lock:
             updates = self._updates.get(namespace)
             if updates is None:
@@ -147,7 +149,7 @@ class PodConditionController:
             updates.released.update(dict.fromkeys(releasable))
 
     def on_reservations_lost(self, namespace: str, uids: Collection[str]) -> None:
-        """Hear for whom nothing is reserved any more, see `LostReservationsListener`."""
+        """Take uids of pods whose reservation was lost, see `LostReservationsListener`."""
         with self._lock:
             self._lost_reservations.setdefault(namespace, set()).update(uids)
 
@@ -185,11 +187,11 @@ class PodConditionController:
     # -- on the thread -------------------------------------------------------------------------
 
     def _apply_updates(self, now: float) -> bool:
-        """Take in what was heard; return whether this process leads."""
+        """Take in the results of cycles; return whether this process leads."""
         with self._lock:
             updates, self._updates = self._updates, {}
             lost, self._lost_reservations = self._lost_reservations, {}
-        epoch = int(self._leader_epoch())  # asked after: what is heard in a new one is not lost
+        epoch = int(self._leader_epoch())  # read after: results of a new leadership are not lost
         if epoch != self._epoch:
             self._queue.clear()  # others may have written since
             self._opted_out.clear()
@@ -213,7 +215,7 @@ class PodConditionController:
         if pod is None or _needs_no_condition(pod, state):
             self._drop(state)
         elif pending is not None and SCHEDULING_GATE not in pod.scheduling_gates:
-            self._queue.park(state)  # the queue will be heard of again, without it
+            self._queue.park(state)  # the next cycle is without it
         elif pending is None or not self._waits_for_first_count(state, pending, now):
             self._looks.take()
             wanted = _wanted(state, pending, total)
@@ -273,14 +275,14 @@ class PodConditionController:
         now: float,
     ) -> bool:
         """Return whether a pod's condition is to be written now; if not, plan what comes next."""
-        said = observed.condition
-        if wanted == said:
+        present = observed.condition
+        if wanted == present:
             state.failures = 0
-        if wanted == said and (wanted is None or state.is_released):
+        if wanted == present and (wanted is None or state.is_released):
             self._queue.forget(state)
-        elif wanted == said:
+        elif wanted == present:
             self._queue.park(state)
-        elif said is None or wanted is None or not wanted.differs_in_place_only(said):
+        elif present is None or wanted is None or not wanted.differs_in_place_only(present):
             return True
         elif now < (due := state.observed_at + self._timings.position_interval_seconds):
             self._queue.park(state, until=due)
@@ -319,7 +321,7 @@ class PodConditionController:
     def _emit_event(
         self, state: PodConditionState, before: QuotaCondition | None, wanted: QuotaCondition | None
     ) -> None:
-        """Say on the pod that it waits, once, and that it does not any more."""
+        """Record an event on a pod that begins to wait, and on one whose wait ended."""
         if wanted is None:
             return
         regarding = ObjectReference(PODS, state.name, state.namespace, state.uid)

@@ -1,14 +1,14 @@
 """Reconcile the QuotaLedger of every managed namespace with its pods.
 
-The controller counts pods from its cache (`ledger.usage_cache`) and, whenever the count of a
-namespace changes, writes what follows from it (`ledger.reconciler`, `quota.settlement`). It also
-takes care of what no event announces: reservations that expire, and pods that are stuck
-terminating. In the same write it reserves for pods that wait behind our scheduling gate and fit
-(`queue.controller`); the gates are then removed by threads of their own (`queue.gate_remover`).
+The controller counts pods from its cache (`usage_cache`) and, whenever the count of a namespace
+changes, writes what follows from it (`reconciler`, `quota.ledger.apply_usage`). It also takes care
+of what no event announces: reservations that expire, and pods that are stuck terminating. In the
+same write it reserves for gated pods that fit (`queue.controller`); their gates are then removed by
+threads of their own (`queue.gate_remover`).
 
-Every process counts, and the one that leads writes. Some threads reconcile different namespaces at
-the same time, never one namespace in two of them (`ledger.reconcile_worker`); the informers'
-threads only count and put what they changed on the workqueue.
+Every process counts, and the one that leads writes. Several workers reconcile different namespaces
+at the same time, never one namespace at once; the informers' threads only count, and add what they
+changed to the work queue.
 
 When a leadership begins, everything is looked at anew. Ledgers that are missing in namespaces that
 were opted in by then count as lost, and reservations are watched from then on: what an earlier
@@ -224,7 +224,7 @@ class LedgerController:
 
     def _on_epoch_change(self, epoch: int) -> None:
         if epoch:
-            _log.info("settling begins", extra={"term": epoch})
+            _log.info("leadership begins", extra={"epoch": epoch})
         self._metrics.controller.leader.set(int(epoch != 0))
 
     def _on_elected(self) -> None:
@@ -236,9 +236,9 @@ class LedgerController:
         opted_in = self.participation.check_caches()
         there: Set[str] = frozenset()
         if self._timings.waits_at_start:
-            # Not from the cache: it may be from before somebody opted in, got a ledger and lost it,
-            # all under an earlier leader. That leader is over, so a list that was made since has
-            # all who did, and one that the caches were checked with is as good as another.
+            # Not from the cache: a namespace may have opted in, got a ledger and lost it since, all
+            # under an earlier leader. That leader is over, so a list that is made now has all of
+            # these, and one that the caches were checked with is as good as another.
             there = self.participation.managed_namespaces() if opted_in is None else opted_in
         self._shared.completeness.reset()
         self.shared_controller.reset()
@@ -256,9 +256,9 @@ class LedgerController:
                 self.usage_cache.mark_dirty(namespace, state)
 
     def _abandoned_ledgers(self) -> list[str]:
-        """Return namespaces that were left while nobody led, and have a ledger that counts still.
+        """Return namespaces that were left without a leader, and have a ledger that counts still.
 
-        Should they opt in again, nobody may decide by what was counted then.
+        Should they opt in again, no handler may decide by what was counted then.
         """
         if self._ledger_informer is None:
             return []
@@ -276,7 +276,7 @@ class LedgerController:
     # -- events, on the informers' threads -----------------------------------------------------
 
     def _on_ledger(self, change: Change[LazyLedger]) -> None:
-        """Look at a ledger that somebody else has written or deleted."""
+        """Look at a ledger that another client has written or deleted."""
         namespace = _namespace_of(change.key)
         with self.usage_cache.lock:
             state = self.usage_cache.namespaces.get(namespace)

@@ -155,7 +155,7 @@ class DriftDetector:
             self._repair(namespace, state, listing, drift)
         if drift is None or drift:
             return False
-        # no more than has to be said: other replicas wait until their caches have come as far
+        # no more than is required: other replicas wait until their caches have come as far
         wanted = min(listing.version, self._usage_cache.managed.required_version(namespace))
         state.confirmed_version = max(state.confirmed_version, wanted)
         return True
@@ -259,12 +259,12 @@ class DriftDetector:
         return Drift(tuple(missed), tuple(ghosts))
 
     def _is_there(self, pod: Pod) -> bool:
-        """Ask whether a pod that is not counted was not simply deleted after it was listed."""
+        """Return whether a pod that is not counted was not simply deleted after it was listed."""
         try:
-            found = self._api.get(PODS, pod.name, namespace=pod.namespace)
+            stored = self._api.get(PODS, pod.name, namespace=pod.namespace)
         except NotFoundError:
             return False
-        metadata = mapping(found.get("metadata"), "metadata")
+        metadata = mapping(stored.get("metadata"), "metadata")
         return text(metadata.get("uid"), "metadata.uid") == pod.uid
 
 

@@ -54,7 +54,7 @@ def opted_out_conditions() -> tuple[Condition, ...]:
 
 
 def rebuilt_condition(message: str) -> Condition:
-    """Say that this ledger was made in the place of one that was lost."""
+    """Return the condition of a ledger that replaces a lost one."""
     return Condition(REBUILT, "True", "LedgerLost", message)
 
 

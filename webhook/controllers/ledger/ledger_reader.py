@@ -1,7 +1,7 @@
-"""Which ledger a namespace has, for whoever is about to reconcile it.
+"""Read the ledger of a namespace that is about to be reconciled.
 
 A ledger that is gone took its reservations with it. Until no request that was admitted by it can
-be on its way any more, none is made, so that nothing is admitted either. One that somebody made
+be on its way any more, none is made, so that nothing is admitted either. One that was made
 unreadable is lost too, and replaced in the same way.
 """
 
@@ -42,7 +42,7 @@ class LedgerReader:
         return version if is_newer else None
 
     def fetch(self, namespace: str, state: NamespaceState) -> LedgerVersion | None:
-        """Read the ledger; one that somebody made unreadable is lost, and will be replaced.
+        """Read the ledger; one that was made unreadable is lost, and will be replaced.
 
         Raises:
             ApiError: The API server does not answer.

@@ -1,7 +1,7 @@
 """Write the ledger of a namespace by compare-and-swap, under a leadership, with its conditions.
 
 It is written only under the leadership in which it was counted. What a former leader has sent
-already comes too late when anybody has written since; when nobody has, it still says what is true.
+already conflicts with any later write; where there was none, it still says what is true.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class LedgerWriter:
         new_ledger: Ledger,
         epoch: int,
     ) -> LedgerVersion | None:
-        """Write by compare-and-swap; None when somebody else was first.
+        """Write by compare-and-swap; None when another client was first.
 
         Raises:
             NotLeadingError: Another process may be writing.
-            ApiError: The API server does not do it, or nobody knows whether it did.
+            ApiError: The API server does not do it, or that is unknown.
         """
         self._leadership.require(epoch)
         try:
@@ -67,7 +67,7 @@ class LedgerWriter:
         except (ConflictError, NotFoundError):
             return None
         except ApiError:
-            state.last_write = None  # nobody knows what it says now
+            state.last_write = None  # what it says now is unknown
             if state.lost_since is not None:
                 # it may be there, let requests in, and be lost once more before the next look
                 state.lost_since = self._timings.clock()
@@ -91,7 +91,7 @@ class LedgerWriter:
             state: The same.
             version: The ledger as it was written, or as it stays.
             new_ledger: What it says.
-            is_newest: Whether there was no newer one when that was found out.
+            is_newest: Whether no newer one may be on its way here.
         """
         state.expiry.observe(new_ledger, version.uid)
         with self._usage_cache.lock:
@@ -120,7 +120,7 @@ class LedgerWriter:
     def write_uncounted_conditions(
         self, namespace: str, state: NamespaceState, version: LedgerVersion | None, epoch: int
     ) -> None:
-        """Say on a ledger that stays as it is why it is not counted any further.
+        """Write into the conditions of a ledger why it is not counted any further.
 
         Raises:
             NotLeadingError: Another process may be writing.

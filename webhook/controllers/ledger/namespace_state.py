@@ -39,18 +39,18 @@ class LastWrite:
     accounts: Mapping[str, Account]
     """The quotas as they were counted; handlers only add to what is reserved in them."""
 
-    def edited(self, uid: str, found: Ledger) -> list[str]:
-        """Return the quotas of `found` that somebody else counted, or edited, since."""
+    def edited(self, uid: str, ledger: Ledger) -> list[str]:
+        """Return the quotas that another client counted, or edited, since."""
         if uid != self.uid:
             return []
-        names = self.accounts.keys() | found.accounts.keys()
-        return sorted(name for name in names if self._differs(name, found))
+        names = self.accounts.keys() | ledger.accounts.keys()
+        return sorted(name for name in names if self._differs(name, ledger))
 
-    def _differs(self, name: str, found: Ledger) -> bool:
-        one, other = self.accounts.get(name), found.accounts.get(name)
-        if one is None or other is None:
+    def _differs(self, name: str, ledger: Ledger) -> bool:
+        own, other = self.accounts.get(name), ledger.accounts.get(name)
+        if own is None or other is None:
             return True
-        return (one.observed, one.hard, one.used) != (other.observed, other.hard, other.used)
+        return (own.observed, own.hard, own.used) != (other.observed, other.hard, other.used)
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +103,7 @@ class NamespaceState:
 
     @property
     def is_removable(self) -> bool:
-        """Whether it has opted out, nothing is left to say, and no pod is behind our gate."""
+        """Whether it has opted out, nothing is left to write, and no pod is behind our gate."""
         return self.is_opted_out and not self.is_dirty and not len(self.usage.gated_pods)
 
     def track_unplaced(self, pod: Pod, now: float) -> None:

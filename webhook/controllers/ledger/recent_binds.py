@@ -61,7 +61,7 @@ class RecentBinds:
         self._uids |= taken
 
     def follows(self, version: LedgerVersion) -> bool:
-        """Return whether nobody but handlers has written since this process has."""
+        """Return whether only handlers have written since this process has."""
         counted = 0 if version.ledger is None else version.ledger.pods_resource_version
         return self._base == (version.uid, counted)
 

@@ -117,7 +117,7 @@ class NamespaceReconciler:
         # no ledger can be made any more, and none is needed
         is_end = isinstance(err, ApiError) and is_namespace_terminating(err)
         level = logging.INFO if is_end else logging.WARNING
-        _log.log(level, "settling failed", extra={"namespace": namespace, "error": str(err)})
+        _log.log(level, "reconciling failed", extra={"namespace": namespace, "error": str(err)})
         self._context.recorder.reconciled("failed")
         if state is not None and not isinstance(err, UnavailableError):
             # its handlers say that they cannot decide; those of the other namespaces can

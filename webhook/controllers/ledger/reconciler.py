@@ -41,7 +41,7 @@ _MAX_CONFLICTS: Final = 8
 
 
 class _WriteConflictError(Exception):
-    """Somebody else wrote the ledger between the reading and the writing.
+    """Another client wrote the ledger between the read and the write.
 
     Attributes:
         resource_version: Which version was read.
@@ -93,8 +93,8 @@ class LedgerReconciler:
     def reconcile(self, namespace: str, state: NamespaceState, epoch: int) -> Result:
         """Write what follows from the count; `RequeueAfter` where that has to be tried again.
 
-        Handlers that write all the time win most races, and the ledger grows until this one is won:
-        who loses one reads again at once.
+        Handlers that write all the time win most races, and the ledger grows until one of these
+        writes succeeds: after a conflict the ledger is read again at once.
 
         Raises:
             NotLeadingError: Another process may be writing.
@@ -129,7 +129,7 @@ class LedgerReconciler:
         """Reconcile once; return as `reconcile`.
 
         Raises:
-            _WriteConflictError: Somebody else wrote first.
+            _WriteConflictError: Another client wrote first.
         """
         version = self._reader.cached(namespace, state, newer_than)
         is_fetched = version is None
@@ -171,7 +171,7 @@ class LedgerReconciler:
             )
 
     def _is_first(self, state: NamespaceState, version: LedgerVersion) -> bool:
-        """Whether the ledger counts nothing that says how far pods have to have been seen."""
+        """Return whether no version in the ledger says how far pods have to have been seen."""
         is_empty = version.ledger is None or not version.ledger.accounts or state.is_rejoining
         return is_empty and bool(state.usage.quotas.quotas)
 
@@ -203,13 +203,17 @@ class LedgerReconciler:
         if update is None:
             _log.info("the count cannot be written yet", extra={"namespace": namespace})
             self._recorder.reconciled("stale")
-            # reservations that nobody has asked about yet may be all that it waits for
+            # it may wait for reservations that the API server was not asked about yet
             has_more = (state.expiry.next_due() or math.inf) <= self._timings.clock()
             return self._next_turn if has_more else RequeueAfter(RETRY_SECONDS)
+        # Count, queue and grants go into one write: what a pod frees is reserved for the next one
+        # in the same version, so that no handler can take it in between.
         prepared = transaction.prepare(update)
         if prepared is None:
             raise _WriteConflictError(version.resource_version)
         cycle = self._pod_queues.run_cycle(state, prepared.ledger, prepared.queue)
+        # Grants rise before the ledger that relies on them is written, and fall after the ledger
+        # that needs less: a crash in between leaves too much granted, never too little.
         granted = transaction.raise_grants(
             cycle.ledger or prepared.ledger, has_released=bool(cycle.released)
         )
@@ -231,6 +235,7 @@ class LedgerReconciler:
             if written is None:
                 raise _WriteConflictError(version.resource_version)
             self._writer.report_edited(namespace, version.uid, edited)
+            # an expired reservation may stay, where a newer claim of the pod raised its sequence
             lost = expired.keys() - ledger.reservations.keys()
             self._pod_queues.report_lost_reservations(namespace, state, lost)
             version = written
@@ -270,7 +275,7 @@ class LedgerReconciler:
     def _commit_cycle(
         self, namespace: str, state: NamespaceState, cycle: CycleResult, epoch: int
     ) -> None:
-        """Let those go who may: what was decided about them is known to be written."""
+        """Carry out the decisions of a cycle: the ledger that has them is written."""
         since = (
             self._timings.clock() if state.reconciling_since is None else state.reconciling_since
         )

@@ -1,4 +1,4 @@
-"""Which reservations nobody can be using any more (law 5 of the ledger).
+"""Find reservations that no request can be using any more (law 5 of the ledger).
 
 A request of the API server ends within 34 seconds. A reservation that this process has itself
 watched, unchanged, for longer than that belongs to no request that is still on its way; if the API
@@ -38,7 +38,7 @@ class _WatchedReservation:
     kept_until: float = -math.inf
     """It is not asked about before."""
     proof: Expiry | None = None
-    """Nobody can be using it; it waits for the ledger that does without it."""
+    """Proof that no request uses it; it waits for the ledger that does without it."""
 
 
 def _no_minimum(_one: Reservation) -> float:
@@ -52,8 +52,8 @@ class ReservationExpiry:
         api: Asked about pods whose reservations have been watched long enough.
         expire_seconds: How long that is.
         clock: The monotonic clock.
-        kept_until: Says until when a reservation is kept at least, whatever was watched; infinity
-            when nobody knows yet. Asked at every look.
+        kept_until: Returns until when a reservation is kept at least, whatever was watched;
+            infinity while that is unknown. Called at every look.
     """
 
     def __init__(

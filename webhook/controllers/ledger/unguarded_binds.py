@@ -51,16 +51,16 @@ class UnguardedBinds:
         *,
         is_edited: bool,
     ) -> LedgerVersion | None:
-        """Have a ledger written, and tell of pods that the one before should have known.
+        """Have a ledger written, and report pods that should have a reservation in the former one.
 
         Args:
             namespace: The namespace.
             state: The same.
             former: The ledger that is written over.
             new_ledger: What is written. The pods were counted for it before.
-            write: Writes it; None when somebody else was first. What it raises goes to the caller,
-                and nothing is told of pods that were counted until then.
-            is_edited: Somebody has changed what is counted in `former`.
+            write: Writes it; None when another client was first. What it raises goes to the caller,
+                and no pod is reported that was counted until then.
+            is_edited: Another client has changed what is counted in `former`.
         """
         recent_binds = state.recent_binds
         with self._usage_cache.lock:
@@ -79,9 +79,9 @@ class UnguardedBinds:
                 finished_at=self._timings.clock(),
                 expire_seconds=self._timings.expire_seconds,
             )
-            found = self._unguarded_pods(state, former.ledger, taken)
-        if found and self._is_guarded(namespace, state):
-            self._report(namespace, found)
+            unguarded = self._unguarded_pods(state, former.ledger, taken)
+        if unguarded and self._is_guarded(namespace, state):
+            self._report(namespace, unguarded)
         return written
 
     def _can_judge(
@@ -98,7 +98,7 @@ class UnguardedBinds:
     def _is_guarded(self, namespace: str, state: NamespaceState) -> bool:
         """Return whether the namespace is opted in now, and has been all the time.
 
-        It may have opted out without this process having heard of it when it heard of the pods.
+        It may have opted out before the binds, where the watch of namespaces lags behind.
         """
         try:
             is_as_cached = self._participation.is_as_cached(namespace)

@@ -1,6 +1,6 @@
 """Usage of the pods of all managed namespaces, counted as the caches change.
 
-Everything here is memory: the informers' threads count, whoever reconciles asks. A namespace is
+Everything here is memory: the informers' threads count, reconcilers read. A namespace is
 counted whether this process leads or not, so that a standby can take over at once.
 """
 
@@ -186,8 +186,7 @@ class UsageCache:
     def may_predate_opt_in(self, namespace: str, state: NamespaceState, ledger: Ledger) -> bool:
         """Return whether a ledger may be from before the namespace opted in.
 
-        It has whatever was reserved. What ran there since, and how waiting pods changed, nobody
-        asked about.
+        It has whatever was reserved; binds since then, and changes of gated pods, were not claimed.
         """
         return state.is_rejoining or ledger.min_pod_version < self.managed.opted_in_at(namespace)
 
@@ -234,7 +233,7 @@ class UsageCache:
     def orphaned_gate_namespaces(self) -> set[str]:
         """Return namespaces that are not tracked and have pods behind our gate; lock held.
 
-        They opted out while nobody led, or before all of their gates were off.
+        They opted out without a leader, or before all of their gates were off.
         """
         return {
             pod.namespace

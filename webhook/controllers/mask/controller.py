@@ -4,7 +4,7 @@ The API server's own quota check reads `status.hard`. Where a namespace defers, 
 webhook hides the deferred resources from it. When that is missing or comes too late, this puts it
 right; until then the platform is as strict as it always was.
 
-Nothing is hidden that nobody guards: before it hides, this asks the API server itself whether the
+Nothing is hidden that is not guarded: before it hides, this asks the API server itself whether the
 namespace still defers and the guard at the bind stands. Where it does not, everything is brought
 back, also what was hidden before.
 
@@ -261,7 +261,7 @@ class StatusMaskController:
             raise
 
     def _unmask(self, quota: ResourceQuota, reason: str) -> Result:
-        """Bring back what nobody guards."""
+        """Restore a status that is not guarded."""
         if not hidden_keys(quota) and quota.key not in self._half_restored:
             return DONE
         if quota.key not in self._half_restored and not self._queue.failures(quota.key):

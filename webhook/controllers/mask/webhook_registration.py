@@ -1,7 +1,7 @@
-"""Whether the guard at the bind stands.
+"""State of the webhook registration that guards binds.
 
 Where the API server does not ask before a pod is bound, nothing may be hidden from its own quota
-check: nobody would look at those resources.
+check: those resources would not be enforced at all.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class RegistrationState:
         """Return why a namespace with these labels is not guarded; nothing when it is."""
         if self.problem:
             return self.problem
-        for epoch in self.selector_terms:
-            if not epoch.accepts(labels.get(epoch.key)):
-                return f"{_ENTRY} does not select this namespace, by {epoch.key}"
+        for term in self.selector_terms:
+            if not term.accepts(labels.get(term.key)):
+                return f"{_ENTRY} does not select this namespace, by {term.key}"
         return ""
 
 
@@ -51,7 +51,7 @@ ASSUMED_REGISTERED: Final = RegistrationState()
 
 
 def assume_registered() -> RegistrationState:
-    """Say that every namespace is guarded: where reviews are not a matter of registrations."""
+    """Return that every namespace is guarded, where reviews need no registration."""
     return ASSUMED_REGISTERED
 
 
@@ -62,7 +62,7 @@ class RegistrationReader:
         api: The API server.
         cache_seconds: How old an answer may be, so that many quotas cost one call.
         propagation_seconds: How long a guard that was seen to come is not counted on yet: every API
-            server has to hear of it first.
+            server has to see it first.
         clock: The monotonic clock.
     """
 
@@ -76,7 +76,7 @@ class RegistrationReader:
     ) -> None:
         self._api = api
         self._seconds = cache_seconds
-        self._settle_seconds = propagation_seconds
+        self._propagation_seconds = propagation_seconds
         self._clock = clock
         self._last_read: RegistrationState | None = None
         self._trusted_from = -math.inf
@@ -97,7 +97,7 @@ class RegistrationReader:
             registration = RegistrationState(f"{_CONFIGURATION} is not there")
         if registration != self._last_read:
             if self._last_read is not None:
-                self._trusted_from = asked + self._settle_seconds
+                self._trusted_from = asked + self._propagation_seconds
             self._last_read = registration
         if asked < self._trusted_from and not registration.problem:
             registration = RegistrationState(f"{_CONFIGURATION} has only just changed")
@@ -108,12 +108,12 @@ class RegistrationReader:
 class RegistrationWatch:
     """The guard, and whether it became another. For use by one thread.
 
-    No status of a quota is written when a registration is deleted: nothing else would tell. Every
+    No status of a quota is written when a registration is deleted: nothing else shows it. Every
     guard by which something was decided counts: one that was gone for a moment, and met by a
     decision between two looks, is noticed when it stands again.
 
     Args:
-        read_state: Tells what it is; the API server may be asked.
+        read_state: Returns the state; may ask the API server.
         seconds: Between two looks.
     """
 

@@ -105,7 +105,7 @@ class PodQueues:
     def run_cycle(
         self, state: NamespaceState, ledger: Ledger | None, queue: tuple[QueuedPod, ...]
     ) -> CycleResult:
-        """Decide who may go, on the ledger that is about to be written."""
+        """Reserve for pods that fit, on the ledger that is about to be written."""
         if not queue:
             return CycleResult(ledger)
         room = 0 if ledger is None else self._release_limit(ledger, queue)
@@ -148,6 +148,7 @@ class PodQueues:
             if pending.position
             or uid in state.wait_history  # it may wait for something else for a while
         }
+        # a gate goes only now: the reservation of its pod is in the ledger that was written
         self._gates.enqueue(
             namespace, [one.pod for one in cycle.releasable], since=since, is_leader=is_leader
         )
@@ -161,7 +162,7 @@ class PodQueues:
                     "waiting": len(cycle.pending),
                 },
             )
-        # who goes because the namespace has opted out has left the queue, with nothing reserved
+        # pods of a namespace that has opted out leave the queue with nothing reserved
         releasable = [] if state.is_opted_out else [one.uid for one in cycle.releasable]
         self._options.on_queue(namespace, cycle.pending, releasable)
 
@@ -175,7 +176,7 @@ class PodQueues:
             self._options.on_reservations_lost(namespace, left)
 
     def forget(self, namespace: str) -> None:
-        """Forget a namespace that is not tracked any more, or by somebody else."""
+        """Forget a namespace that is not tracked any more, or by another process."""
         self._gates.enqueue(namespace, (), since=0.0, is_leader=lambda: False)
         if self._counts_by_namespace.pop(namespace, None) is not None:
             self._export_metrics()
@@ -196,7 +197,7 @@ class PodQueues:
         return run_cycle(ledger, queue, self._options.policy(), room=limit, history=history)
 
     def _release_limit(self, ledger: Ledger, queue: tuple[QueuedPod, ...]) -> int:
-        # who has no gate waits for no patch
+        # a pod without a gate waits for no patch
         on_their_way = sum(one.is_gated and one.uid in ledger.reservations for one in queue)
         free = self._options.max_reservations() - len(ledger.reservations)
         return max(0, min(free, MAX_PENDING_RELEASES - on_their_way))

@@ -48,7 +48,7 @@ _IN_PROGRESS: Final = 2**64
 
 @dataclass(frozen=True, slots=True)
 class _GateRemoval:
-    """A gate that is to be removed, since when, and who says that this process still may."""
+    """A gate that is to be removed, since when, and whether this process still leads."""
 
     pod: Pod
     since: float

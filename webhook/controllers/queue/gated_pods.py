@@ -34,7 +34,7 @@ class GatedPods:
         self._pods: dict[str, Pod] = {}
         self._in_flight: dict[str, Pod] = {}
         self._first_seen: dict[str, int] = {}
-        self._leadership: QueueCriteria | None = None
+        self._criteria: QueueCriteria | None = None
         self._queued: dict[str, QueuedPod] = {}
         self._ordered: tuple[QueuedPod, ...] | None = _EMPTY
 
@@ -66,8 +66,8 @@ class GatedPods:
         """Return all that wait in their order, judged by `criteria`."""
         self._set_criteria(criteria)
         if self._ordered is None:
-            found = [self._evaluate(uid, pod, criteria) for uid, pod in self._pods.items()]
-            self._ordered = tuple(sorted(found, key=_sort_key))
+            queued = [self._evaluate(uid, pod, criteria) for uid, pod in self._pods.items()]
+            self._ordered = tuple(sorted(queued, key=_sort_key))
         return self._ordered
 
     def with_in_flight(
@@ -92,9 +92,9 @@ class GatedPods:
     def queued_pod(self, uid: str) -> QueuedPod | None:
         """Return one of them, judged by the terms of the last line; None without any."""
         pod = self._pods.get(uid)
-        if self._leadership is None or pod is None:
+        if self._criteria is None or pod is None:
             return None
-        return self._evaluate(uid, pod, self._leadership)
+        return self._evaluate(uid, pod, self._criteria)
 
     def _forget(self, uid: str) -> None:
         self._queued.pop(uid, None)
@@ -103,10 +103,10 @@ class GatedPods:
             self._ordered = None
 
     def _set_criteria(self, criteria: QueueCriteria) -> None:
-        if criteria is not self._leadership:
+        if criteria is not self._criteria:
             self._queued.clear()
             self._ordered = None
-        self._leadership = criteria
+        self._criteria = criteria
 
     def _evaluate(self, uid: str, pod: Pod, criteria: QueueCriteria) -> QueuedPod:
         queued = self._queued.get(uid)

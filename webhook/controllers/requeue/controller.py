@@ -1,18 +1,18 @@
 """Requeue unschedulable pods that our extender turned down for quota.
 
 Such a pod is tried again at some event of the cluster, or after five minutes. That quota is free,
-because it was raised or a reservation has ended, is no event that a scheduler hears of; and what it
-does hear of, the end of a pod, it may hear before the ledger does. So the leader writes an
+because it was raised or a reservation has ended, is no event that a scheduler watches; and the end
+of a pod, which it does watch, it may see before the ledger counts it. So the leader writes an
 annotation on the pod: a scheduler looks again at a pod that has changed, once its pause is over.
 
-- A pod is touched only while the newest ledger has room for it beside all who were touched before,
+- A pod is touched only while the newest ledger has room for it beside all that were touched before,
   in the order of the queue, and only if it says that its quota was the reason.
 - One that was touched keeps its room until it is bound, says something else, or `again_seconds` are
   over, and is left alone meanwhile; rejected again and again, it is for longer each time.
 - No more are touched and read per second than is allowed, and each round begins behind the
   namespace that was served last. A pod whose request is rejected rests, and a namespace in which
   the API server does not answer, so that neither keeps the others asleep.
-- Who was rejected before its namespace opted out is requeued once for that, and nobody else there.
+- A pod that was rejected before its namespace opted out is requeued once for that, no other there.
 
 Source: kubernetes v1.36, pkg/scheduler/backend/queue/scheduling_queue.go Update; what an extender
 has rejected is worth trying after any event (framework/runtime/framework.go fillEnqueueExtensions).
@@ -95,7 +95,7 @@ class Requeuer:
             lock=self._lock,
             may_write=self._may_write,
         )
-        self._thread = PeriodicThread("waking", self.run_pass, retry_seconds=_IDLE_SECONDS)
+        self._thread = PeriodicThread("requeuer", self.run_pass, retry_seconds=_IDLE_SECONDS)
 
     @property
     def is_idle(self) -> bool:
@@ -127,7 +127,7 @@ class Requeuer:
     def on_queue(
         self, namespace: str, pending: Mapping[str, PendingStatus], _releasable: Collection[str]
     ) -> None:
-        """Hear who waits behind our gate, see `QueueListener`; `pending` is kept."""
+        """Take the result of a cycle of a queue, see `QueueListener`; `pending` is kept."""
         with self._lock:
             if pending:
                 self._pending[namespace] = pending
@@ -135,7 +135,7 @@ class Requeuer:
                 self._pending.pop(namespace, None)
 
     def run_pass(self) -> float:
-        """Requeue whom there is room for now; return after how many seconds to come again."""
+        """Requeue the pods that fit now; return the seconds until the next pass."""
         names = self._due_namespaces(self._timings.clock())
         for name in names:
             if self._client.is_exhausted:
@@ -173,13 +173,13 @@ class Requeuer:
                 if pods is not None:
                     pods.back_off(self._timings.clock())
             _log.warning(
-                "waking pods failed",
+                "requeuing pods failed",
                 extra={"namespace": namespace, "error": str(err)},
                 exc_info=not isinstance(err, ApiError),
             )
 
     def _requeue_namespace(self, namespace: str, now: float) -> None:
-        """Requeue those of a namespace for whom there is room, if anything is new.
+        """Requeue the pods of a namespace that fit, if anything is new.
 
         Raises:
             ApiError: The API server does not do it.
@@ -200,7 +200,7 @@ class Requeuer:
                 if self._requeue_all(namespace, pods, fits, snapshot.version, now):
                     self._finish_pass(namespace, pods, seen, now)
                 return
-            for queued in unread:  # those whose quota was not the reason take nobody's room
+            for queued in unread:  # those whose quota was not the reason take no room
                 if not self._client.acquire(namespace):
                     return
                 with self._client.backing_off(pods, queued.pod):
@@ -227,7 +227,7 @@ class Requeuer:
             with self._client.backing_off(pods, queued.pod):
                 requeued += self._client.requeue(pods, queued, snapshot_version, now)
         if requeued:
-            _log.info("pods woken", extra={"namespace": namespace, "woken": requeued})
+            _log.info("pods requeued", extra={"namespace": namespace, "requeued": requeued})
         return turns == len(fits)
 
     def _finish_pass(
@@ -242,7 +242,7 @@ class Requeuer:
         return not self._thread.is_stopping and int(self._leader_epoch()) == self._epoch
 
     def _take_snapshot(self, namespace: str, now: float) -> RequeueSnapshot | None:
-        """Return what to judge by; None where nobody can, or nothing is new."""
+        """Return the snapshot to decide by; None where there is none, or nothing is new."""
         is_deferred = self._options.managed.is_managed(namespace)
         with self._lock:
             pods = self._namespaces.get(namespace)
@@ -251,7 +251,7 @@ class Requeuer:
             if is_deferred:
                 pods.mark_managed()
             elif not pods.mark_opted_out():
-                return None  # nobody is there any more who waited when it opted out
+                return None  # all that waited when it opted out are gone
             former = pods.criteria
         snapshot = take_snapshot(self._options, namespace, former) if is_deferred else OPTED_OUT
         if snapshot is None or (
@@ -268,7 +268,7 @@ class Requeuer:
         ledger: Ledger | None,
         now: float,
     ) -> tuple[QueuedPod, ...]:
-        """Return who is to be requeued next; the lock is held."""
+        """Return the pods to requeue next; the lock is held."""
         pods.update_requeued(ledger, snapshot.version, now)
         promised = [
             entry for entry in pods.requeued.values() if entry.until > now and entry.holds_quota
@@ -286,7 +286,7 @@ class Requeuer:
         )
 
     def _blocking(self, namespace: str, criteria: QueueCriteria) -> dict[str, SortKey]:
-        """Return where those stand behind our gate who hold a quota; the lock is held."""
+        """Return the sort keys of gated pods that block a quota; the lock is held."""
         pending = self._pending.get(namespace, {})
         holding = {uid: entry.quota for uid, entry in pending.items() if entry.is_blocking}
         if not holding:

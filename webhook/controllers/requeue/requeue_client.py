@@ -92,7 +92,7 @@ class RequeueClient:
             if err.code >= _SERVER_ERRORS or err.code in _TRANSIENT:
                 raise
             key = f"{pod.namespace}/{pod.name}"
-            _log.info("pod not woken", extra={"pod": key, "error": str(err)})
+            _log.info("pod not requeued", extra={"pod": key, "error": str(err)})
         pods.pause.failures = 0
 
     def read(self, pods: UnschedulablePods, pod: Pod, now: float) -> None:
@@ -103,11 +103,11 @@ class RequeueClient:
         """
         version, is_ours = int(pod.resource_version or 0), False
         try:
-            found = self._api.get(PODS, pod.name, namespace=pod.namespace)
-            metadata = found.get("metadata")
+            stored = self._api.get(PODS, pod.name, namespace=pod.namespace)
+            metadata = stored.get("metadata")
             if isinstance(metadata, Mapping) and metadata.get("uid") == pod.uid:
                 version = max(version, int(str(metadata.get("resourceVersion") or 0)))
-                is_ours = is_denied_by_quota(found)
+                is_ours = is_denied_by_quota(stored)
         except NotFoundError:
             pass  # it is gone, as the watch will show
         with self._lock:

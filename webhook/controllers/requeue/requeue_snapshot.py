@@ -2,7 +2,7 @@
 
 A ledger says nothing of what other namespaces hold of a quota that they share: that is filled in
 from the shared quotas as they are cached, and their versions are part of what was looked at. Of one
-that nothing may be granted of now, nobody is requeued: a bind could not be decided.
+that nothing may be granted of now, no pod is requeued: its bind could not be decided.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RequeueSnapshot:
         return with_other_namespaces(self.own_ledger, self.namespace, self.shared)
 
     def available(self, candidates: tuple[QueuedPod, ...]) -> tuple[QueuedPod, ...]:
-        """Return those of a queue who concern no quota that nothing may be granted of now."""
+        """Return the candidates without a claim on quotas that nothing may be granted of now."""
         known = self.own_ledger
         blocked = {} if known is None else unavailable(self.namespace, known, self.shared)
         if known is None or not blocked:
@@ -86,7 +86,7 @@ OPTED_OUT: Final = RequeueSnapshot(
 def take_snapshot(
     options: RequeueOptions, namespace: str, former: QueueCriteria | None
 ) -> RequeueSnapshot | None:
-    """Return what the pods of an opted-in namespace are judged by; None where nobody can judge.
+    """Return what the pods of an opted-in namespace are judged by; None where nothing is counted.
 
     Args:
         options: What decides.

@@ -110,7 +110,7 @@ class UnschedulablePods:
     was_managed: bool = False
     """The namespace was opted in when it was looked at last."""
     opted_out: set[str] | None = None
-    """Uids of those who were there when it opted out, and may be requeued for that once; None while
+    """Uids of the pods that were there when it opted out, to be requeued once for that; None while
     it is opted in, or nothing is known of that."""
     _first_seen: dict[str, int] = field(default_factory=dict)
     _queued: dict[str, QueuedPod] = field(default_factory=dict)
@@ -230,7 +230,7 @@ class UnschedulablePods:
         self.next_at = min([entry for entry in moments if entry > now], default=math.inf)
 
     def update_requeued(self, ledger: Ledger | None, snapshot_version: object, now: float) -> None:
-        """Find out whose room is not to be kept any more, and who can be forgotten."""
+        """Keep no more room for pods that need it no more, and forget those that are gone."""
         for uid, requeued in list(self.requeued.items()):
             pod = self.pods.get(uid)
             if pod is None:
@@ -249,33 +249,33 @@ class UnschedulablePods:
             requeued.retry_on_change(snapshot_version, now)
 
     def excluded(self, now: float) -> set[str]:
-        """Return the uids of those who are not to be touched now."""
-        found = {uid for uid, entry in self.requeued.items() if entry.until > now}
-        found.update([uid for uid, entry in self.pod_pauses.items() if entry.until > now])
+        """Return the uids of pods that are not to be touched now."""
+        excluded = {uid for uid, entry in self.requeued.items() if entry.until > now}
+        excluded.update([uid for uid, entry in self.pod_pauses.items() if entry.until > now])
         if self.opted_out is not None:
-            found.update(self.pods.keys() - self.opted_out)
-        return found
+            excluded.update(self.pods.keys() - self.opted_out)
+        return excluded
 
     # -- their order ---------------------------------------------------------------------------
 
     def candidates(
         self, criteria: QueueCriteria, *, excluded: Collection[str]
     ) -> tuple[QueuedPod, ...]:
-        """Return those who may have been rejected for their quota, in their order.
+        """Return the pods that may have been rejected for their quota, in their order.
 
         Args:
             criteria: What they are judged by.
-            excluded: Uids of those who are left out.
+            excluded: Uids of pods that are left out.
         """
         if criteria is not self.criteria:
             self._queued.clear()
             self.criteria = criteria
-        found = [
+        candidates = [
             self._evaluate(uid, criteria)
             for uid, pod in self.pods.items()
             if uid not in excluded and self.is_rejected_by_quota(pod) is not False
         ]
-        return tuple(sorted(found, key=lambda one: one.sort_key))
+        return tuple(sorted(candidates, key=lambda queued: queued.sort_key))
 
     def is_rejected_by_quota(self, pod: Pod) -> bool | None:
         """Return whether a pod's quota is why it has no node; None if that was not read yet."""

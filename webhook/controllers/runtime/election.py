@@ -7,9 +7,9 @@ Rules:
    others wrote into it are never compared with a clock.
 2. Every write names the version it replaces, so of two that take the lease one succeeds.
 3. A leader stops saying yes `renew_seconds` after the *sending* of the last renewal that is known
-   to have been written; nobody may take the lease before `lease_seconds` after that. `is_leader`
+   to have been written; no other may take the lease before `lease_seconds` after that. `is_leader`
    looks at the clock each time: a process that was paused says no in the moment it runs again.
-4. A lease that somebody deleted is not free either, for those who have seen it: its holder may
+4. A lease that was deleted is not free either, for those that have seen it: its holder may
    still lead, and only the holder makes it anew at once.
 5. A renewal always changes the lease and with it its version, also while the clock of the machine
    stands still; the others would otherwise take it for abandoned.
@@ -50,7 +50,7 @@ _STOP_SECONDS: Final = 15.0
 
 
 def steady_clock() -> float:
-    """Tell the time since the machine started, time asleep included where it can be told."""
+    """Return the seconds since the machine started, time asleep included where that is known."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
@@ -65,7 +65,7 @@ class ElectionTimings:
     renew_seconds: float = 10.0
     """A leader that could not renew for this long no longer leads."""
     retry_seconds: float = 2.0
-    """Between two renewals, or two looks at somebody else's lease."""
+    """Between two renewals, or two looks at the lease of another process."""
     max_pause_seconds: float = 8.0
     """Between two attempts of a process that does not lead, during an outage."""
     clock: Callable[[], float] = steady_clock
@@ -94,7 +94,7 @@ class Election:
         api: The API server; requests should end well before `renew_seconds`.
         namespace: Of the Lease.
         name: Of the Lease.
-        identity: Who this process is; a restarted one is another.
+        identity: Name of this process; a restarted one has another.
         timings: Durations and clocks.
         on_started: Called when a leadership begins, on the election's thread.
         on_lost: Called when it ends, also by `stop`; with a paused process or an API server that
@@ -177,7 +177,7 @@ class Election:
             self._failures = 0
         except (ApiError, InvalidFieldError) as err:
             self._failures += 1
-            self._raw = None  # nobody knows what the lease says now
+            self._raw = None  # what the lease says now is unknown
             _log.warning(
                 "election failed",
                 extra={"lease": f"{self._namespace}/{self._name}", "error": str(err)},
@@ -223,7 +223,7 @@ class Election:
         if not epoch.holder:
             return True
         assert self._last_seen is not None  # noqa: S101 - `_note` came before
-        # a shorter time that somebody wrote by hand must not cut the holder's short
+        # a shorter time that was written by hand must not cut the holder's short
         seconds = max(epoch.seconds, self.timings.lease_seconds)
         return self.timings.clock() - self._last_seen[1] > seconds
 
@@ -247,7 +247,7 @@ class Election:
         try:
             written = self._api.update(LEASES, wanted)
         except (ConflictError, NotFoundError):
-            self._raw = None  # somebody else wrote it: look again, and lead until then
+            self._raw = None  # another client wrote it: look again, and lead until then
             if stored.spec.holder != self.identity:
                 return
             raise

@@ -1,6 +1,6 @@
 """Events on objects, as `kubectl describe` and `kubectl get events` show them.
 
-Whoever reports something hands it over and goes on: a thread of its own writes. Nothing here ever
+The caller hands an event over and goes on: a thread of its own writes. Nothing here ever
 blocks or raises into the caller, and nothing depends on an event being written: when the API
 server is slow or too much happens, events are dropped and counted.
 
@@ -255,7 +255,7 @@ class EventRecorder:
             self._write(series)
         except ApiError as err:
             if is_namespace_terminating(err):
-                self._count("dropped")  # nobody looks for it there any more
+                self._count("dropped")  # it goes with its namespace
                 return
             self._count("failed")
             _log.warning(

@@ -21,7 +21,7 @@ class LeaseSpec:
     """What the spec of a Lease says."""
 
     holder: str = ""
-    """Who leads; empty when the lease was given back."""
+    """The leader's identity; empty when the lease was given back."""
     seconds: int = 0
     """For how long the holder leads after each renewal."""
     acquired: str = ""
@@ -34,7 +34,7 @@ class LeaseSpec:
     def renewed_at(self, moment: datetime) -> LeaseSpec:
         """Return the term renewed now; it differs even when the clock stands still.
 
-        A write that changes nothing would leave the lease at its version, as if nobody held it.
+        A write that changes nothing would leave the lease at its version, as if it had no holder.
         """
         renewed = micro_time(moment)
         if renewed == self.renewed:
@@ -67,7 +67,7 @@ class StoredLease:
 
 
 def read_lease(raw: Object) -> StoredLease:
-    """Read a Lease; what somebody wrote by hand and cannot be read counts as not said.
+    """Read a Lease; fields that cannot be read count as absent.
 
     Raises:
         InvalidFieldError: It has no usable metadata or spec.

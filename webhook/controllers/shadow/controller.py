@@ -158,9 +158,8 @@ class ShadowController:
         leads = bool(self._leader_epoch())
         if leads and not self._is_leading:
             with self._lock:
-                for (
-                    shadowed
-                ) in self._namespaces.values():  # what happened before is not ours to tell
+                # what happened before is in the record of the leader before, or lost
+                for shadowed in self._namespaces.values():
                     self._advance(shadowed)
                     shadowed.clear()
                     shadowed.is_changed = True

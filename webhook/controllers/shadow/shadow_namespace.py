@@ -50,7 +50,7 @@ class ShadowNamespace:
     advanced_to: int = 0
     """Up to when `uses` goes, in milliseconds of the monotonic clock."""
     is_changed: bool = True
-    """Something is to be told soon."""
+    """There is something new to write."""
 
     def set_quotas(self, quotas: NamespaceQuotas, all_quotas: tuple[ResourceQuota, ...]) -> None:
         """Take over the quotas, and what is charged in them."""

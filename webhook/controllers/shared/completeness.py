@@ -1,8 +1,8 @@
-"""Whether all who share a quota have been counted: said of the quota, and taken back.
+"""Mark shared quotas complete once all participants are counted, and incomplete again.
 
-Complete is said of one spec, by ledgers that have counted it, and handlers admit by it. So it is
-taken back before a ledger begins to count another spec, or one that it had stopped to count: what
-is granted from then on is not what handlers may rely on.
+Complete means one spec of the quota, counted by all ledgers; handlers admit by it. So the mark is
+removed before a ledger begins to count another spec, or one that it had stopped to count: handlers
+may not rely on what is granted from then on.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _COUNTED: Final = "Counted"
 
 
 class Completeness:
-    """Knows who has been counted, in one leadership; whoever calls holds the quota.
+    """Participants that have been counted in one leadership; the caller holds the quota's lock.
 
     Args:
-        usage_cache: Who takes part.
-        write: Writes a quota, see `Shares.write`.
+        usage_cache: The participants.
+        write: Writes a quota, see `SharedQuotaContext.write`.
         now: The time of day, for people.
     """
 
@@ -67,7 +67,7 @@ class Completeness:
 
         Raises:
             NotLeadingError: The leadership is over.
-            ConflictError: Somebody else wrote first.
+            ConflictError: Another client wrote first.
             ApiError: The API server does not do it.
         """
         shared = version.shared
@@ -77,18 +77,18 @@ class Completeness:
         if missing:
             if any(one.type == _COUNTED and one.status == "False" for one in grants.conditions):
                 return version
-            said = replace(grants, sequence=grants.sequence + 1)
+            marked = replace(grants, sequence=grants.sequence + 1)
         else:
             _log.info("shared quota counted", extra={"quota": observed.name})
-            said = mark_complete(grants, observed)
-        return self._write(version, self._with_condition(said, missing), epoch)
+            marked = mark_complete(grants, observed)
+        return self._write(version, self._with_condition(marked, missing), epoch)
 
     def mark_incomplete(self, version: SharedQuotaVersion, epoch: int) -> SharedQuotaVersion:
         """Note that not all namespaces of a quota are counted; they are looked at again.
 
         Raises:
             NotLeadingError: The leadership is over.
-            ConflictError: Somebody else wrote first.
+            ConflictError: Another client wrote first.
             ApiError: The API server does not do it.
         """
         self._counted.pop(version.name, None)

@@ -1,8 +1,8 @@
 """Reconcile shared quotas: remove namespaces that left, report quotas that cannot be read.
 
-A namespace that was deleted, or left while nobody led, is still named in the quotas that it shared.
-What a handler has raised and then not used, because it ended, is still granted. A quota that nobody
-shares is complete. All of that is looked at when a shared quota or a namespace has changed.
+A namespace that was deleted, or left without a leader, is still named in the quotas that it shared.
+What a handler has raised and then not used, because it ended, is still granted. A quota that no
+namespace shares is complete. All of that is checked when a shared quota or a namespace changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SharedQuotaController:
         ledgers: Where ledgers are read and written.
         quotas: The cached quotas.
         namespaces: The cached namespaces.
-        recorder: Where it is told what was found.
+        recorder: Recorder of events.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class SharedQuotaController:
                 self.requeue()
 
     def pending_quotas(self) -> list[str]:
-        """Name the quotas, as ledgers do, that somebody shares and that are being counted still.
+        """Return the names, as in ledgers, of shared quotas that are still being counted.
 
         Without those that no wait makes complete: they cannot be read, or one of the namespaces
         that take part cannot be reconciled.
@@ -138,7 +138,7 @@ class SharedQuotaController:
         shared = None if version is None else version.shared
         sharing = set(self.shared.usage_cache.sharing_namespaces(name))
         named = {} if shared is None else shared.grants.namespaces
-        for namespace in sharing - named.keys():  # new, or somebody took it out
+        for namespace in sharing - named.keys():  # new, or removed by another client
             self.shared.usage_cache.requeue_after(namespace, 0.0)
         if shared is None:
             return
@@ -169,8 +169,8 @@ class SharedQuotaController:
         ledger = None if known is None else known.ledger
         account = None if ledger is None else ledger.accounts.get(name)
         granted = {} if account is None else account.granted
-        held = shared.grants.namespaces[namespace]
-        if not (is_within(held, granted) and is_within(granted, held)):
+        granted_to = shared.grants.namespaces[namespace]
+        if not (is_within(granted_to, granted) and is_within(granted, granted_to)):
             self.shared.usage_cache.requeue_after(namespace, EXCESS_SECONDS)
 
     def drop(self, namespace: str, name: str, epoch: int) -> None:
@@ -218,9 +218,9 @@ class SharedQuotaController:
         return shared.grants.observed == self._observed(quota)
 
     def _warn_unreadable(self, quota: UnreadableClusterQuota) -> None:
-        said = (quota.uid, quota.fault)
-        if said not in self._warned:
-            self._warned.add(said)
+        warning = (quota.uid, quota.fault)
+        if warning not in self._warned:
+            self._warned.add(warning)
             self._recorder.warn_shared_quota(
                 quota.name,
                 quota.uid,

@@ -1,13 +1,13 @@
 """Grants of shared quotas to one namespace, written around the write of its ledger.
 
-Who reconciles a namespace raises what it holds before the ledger is written, by force where pods
-run already, and lowers it afterwards. The order of reads and writes, and why nothing can be given
-twice, is in `webhook.quota.shared.escrow`.
+A reconciliation raises the grants of its namespace before the ledger is written, by force where
+pods run already, and lowers them afterwards. The order of reads and writes, and why nothing can be
+granted twice, is in `webhook.quota.shared.escrow`.
 
 A quota is new to a ledger once: that write only counts. What is counted is granted with the next
-one, which lets the namespace take part; when all have done so the quota is complete
-(`completeness`). Nobody is dropped, and nothing lowered, on the word of a cache: a leader that has
-just begun may be behind the one before it.
+one, by which the namespace takes part; when all have done so the quota is complete
+(`completeness`). No namespace is dropped, and no grant lowered, by what a cache shows: the cache of
+a new leader may be behind that of the one before.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def begin(
         if not is_held:
             yield None
             return
-        found = look_up(shared.store, names, is_fresh=False)
-        seen = {name: one.version for name, one in found.items()}
-        yield GrantTransaction(shared, namespace, state, ledger, epoch, seen)
+        lookups = look_up(shared.store, names, is_fresh=False)
+        versions = {name: lookup.version for name, lookup in lookups.items()}
+        yield GrantTransaction(shared, namespace, state, ledger, epoch, versions)
 
 
 @dataclass(eq=False)
@@ -104,11 +104,14 @@ class GrantTransaction:
             return update
         if not self.versions.keys() >= set(names):
             return None
-        found = look_up(self.shared.store, names, is_fresh=False)
-        found = {name: replace(one, version=self.versions[name]) for name, one in found.items()}
-        ledger = with_other_namespaces(update.ledger, self.namespace, found)
+        lookups = {
+            name: replace(lookup, version=self.versions[name])
+            for name, lookup in look_up(self.shared.store, names, is_fresh=False).items()
+        }
+        ledger = with_other_namespaces(update.ledger, self.namespace, lookups)
         blocked = {
-            name: one.message for name, one in unavailable(self.namespace, ledger, found).items()
+            name: undecided.message
+            for name, undecided in unavailable(self.namespace, ledger, lookups).items()
         }
         for name in names:
             if not self._had_joined(ledger, name):
@@ -157,6 +160,7 @@ class GrantTransaction:
         Raises:
             NotLeadingError: Another process may be writing.
         """
+        # only after the ledger: until then handlers may admit by what it held
         for name, wanted in self.to_lower.items():
             version = self.versions[name]
             if version is None:
@@ -206,14 +210,14 @@ class GrantTransaction:
         return None if self.previous_ledger is None else self.previous_ledger.accounts.get(name)
 
     def _had_joined(self, ledger: Ledger, name: str) -> bool:
-        """Whether the ledger counted this very quota before this reconciliation."""
+        """Return whether the ledger counted this very quota before this reconciliation."""
         former = self._previous(name)
         return former is not None and former.observed == ledger.accounts[name].observed
 
     def _can_join(self, ledger: Ledger) -> bool:
-        """Make sure that nobody admits by a quota as complete that the ledger begins to count.
+        """Mark quotas incomplete that the ledger begins to count: no handler may admit by them.
 
-        False where the quota is another by now, or somebody else wrote first.
+        False where the quota is another by now, or another client wrote first.
         """
         for name in shared_names(ledger):
             if self._had_joined(ledger, name):
@@ -224,16 +228,16 @@ class GrantTransaction:
                 continue
             if not is_counted_as(account, shared):
                 return False
-            said = shared.grants.observed
+            complete_for = shared.grants.observed
             is_new_here = self.namespace not in shared.grants.namespaces
-            if said is None or (said == account.observed and is_new_here):
+            if complete_for is None or (complete_for == account.observed and is_new_here):
                 continue
             if not self._mark_incomplete(version):
                 return False
         return True
 
     def _can_leave(self, ledger: Ledger) -> bool:
-        """Make sure that what the ledger stops to count concerns the namespace no more."""
+        """Return whether the namespace has left what the ledger stops to count."""
         for name in shared_names(self.previous_ledger):
             if name in ledger.accounts or (version := self._fetch(name)) is None:
                 continue
@@ -260,11 +264,9 @@ class GrantTransaction:
     def _raise(
         self, name: str, version: SharedQuotaVersion, wanted: ResourceList, *, has_released: bool
     ) -> SharedQuotaVersion | None:
-        """Write what the namespace needs, if it is not held yet; None when another was first.
-
-        What its ledger says now has to be covered as well: a handler may be admitting by that.
-        """
+        """Write what the namespace needs, if it is not held yet; None when another was first."""
         former = self._previous(name)
+        # a handler may be admitting by the ledger as it is: its grant is not lowered here
         floor = wanted if former is None else max_of(wanted, former.granted)
         held = version.grants.namespaces.get(self.namespace)
         is_granted = former is not None and is_within(wanted, former.granted)
@@ -279,7 +281,7 @@ class GrantTransaction:
         return written
 
     def _plan_lowering(self, name: str, version: SharedQuotaVersion, wanted: ResourceList) -> None:
-        """Lower what was given back, and what nobody has used for a while."""
+        """Plan to lower what the ledger needs no more, or no handler has used for a while."""
         held = version.grants.namespaces.get(self.namespace, {})
         if is_within(held, wanted):
             self.state.excess.pop(name, None)
@@ -346,7 +348,7 @@ def _block(queued: QueuedPod, blocked: Mapping[str, str]) -> QueuedPod:
     claim = queued.claim
     if queued.blocker is not None or claim is None:
         return queued
-    found = next((blocked[name] for name in claim.quotas if name in blocked), None)
-    if found is None:
+    message = next((blocked[name] for name in claim.quotas if name in blocked), None)
+    if message is None:
         return queued
-    return replace(queued, blocker=Blocker(PendingReason.NOT_COUNTED, found))
+    return replace(queued, blocker=Blocker(PendingReason.NOT_COUNTED, message))

@@ -1,7 +1,7 @@
-"""Who shares a quota: asked of the API server, where what caches show could take something away.
+"""Participants of shared quotas, read from the API server where a cache could take something away.
 
-A new leader's caches may be behind what the one before it has seen. What it adds by them does no
-harm; what it would take away, a grant or an account, has to be true now.
+The caches of a new leader may be behind those of the one before. What it adds by them does no harm;
+before it takes away a grant or an account, it has to know what is true now.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 
 class Participation:
-    """Asks the API server who shares a quota.
+    """Participants of shared quotas, as the API server shows them.
 
     Args:
         api: The API server.
@@ -45,11 +45,11 @@ class Participation:
         if namespace in self._managed.exempt():
             return True
         try:
-            found = self._api.get(NAMESPACES, namespace)
+            stored = self._api.get(NAMESPACES, namespace)
         except NotFoundError:
             return True
         try:
-            return not (is_deferred(found) and quota.selects(labels_of(found, namespace)))
+            return not (is_deferred(stored) and quota.selects(labels_of(stored, namespace)))
         except InvalidFieldError:
             return False
 
@@ -75,11 +75,11 @@ class Participation:
             InvalidFieldError: The namespace cannot be read.
         """
         try:
-            found = self._api.get(NAMESPACES, namespace)
+            stored = self._api.get(NAMESPACES, namespace)
         except NotFoundError:
             return False
         entry = self._managed.namespaces.informer.entry(namespace)
-        return entry is not None and (entry.uid, entry.resource_version) == identity_of(found)
+        return entry is not None and (entry.uid, entry.resource_version) == identity_of(stored)
 
     def check_caches(self) -> Set[str] | None:
         """Make sure, before a leadership begins, that the caches show what there is now.
@@ -96,7 +96,7 @@ class Participation:
         try:
             is_current = shared.is_current()
         except InvalidFieldError:
-            is_current = True  # it stays like that until somebody mends it
+            is_current = True  # it stays like that until it is repaired
         if not is_current:
             raise UnavailableError("the cache of shared quotas is behind")
         return self._check_namespaces() if shared.specs else None
@@ -108,8 +108,8 @@ class Participation:
             ApiError: The API server does not answer.
         """
         selector = f"{MODE_LABEL}={DEFERRED_MODE}"
-        found = self._api.list(NAMESPACES, label_selector=selector).items
-        return {_name_of(one) for one in found}
+        stored = self._api.list(NAMESPACES, label_selector=selector).items
+        return {_name_of(namespace) for namespace in stored}
 
     def _check_namespaces(self) -> Set[str]:
         opted_in: set[str] = set()

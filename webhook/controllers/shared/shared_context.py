@@ -1,7 +1,7 @@
-"""The quotas that namespaces share, as one leader after another reads and writes them.
+"""Shared quotas, as successive leaders read and write them.
 
-What is done with them while a namespace is reconciled is in `grant_transaction`, what besides in
-`share_keeper`. The order of reads and writes, and why nothing can be given twice, is in
+Grants of a namespace that is being reconciled are in `grant_transaction`, the rest in `controller`.
+The order of reads and writes, and why nothing can be given twice, is in
 `webhook.quota.shared.escrow`.
 """
 
@@ -30,7 +30,7 @@ class SharedQuotaContext:
         usage_cache: What is counted.
         timings: When to act.
         leadership: The leadership to write under.
-        participation: Asked who shares a quota now.
+        participation: The participants, as the API server shows them.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SharedQuotaContext:
 
         Raises:
             NotLeadingError: It is over.
-            ConflictError: Somebody else wrote first.
+            ConflictError: Another client wrote first.
             ApiError: The API server does not do it.
         """
         self._leadership.require(epoch)
