@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from webhook.cli.cluster_context import configuration_of
-from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_cluster
+from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.printing.explanation_report import print_explanation
 from webhook.jsonfields.fields import InvalidFieldError
@@ -41,7 +41,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
         raise click.UsageError("--watch follows a cluster; a snapshot does not change")
     target = Target(KINDS[kind], namespace, name)
     if snapshots:
-        with _uncollected(), snapshot_cluster(snapshots) as api:
+        with _uncollected(), snapshot_reader(snapshots) as api:
             options = _options(api, system_namespace, config, is_offline=True)
             return explain_and_print(api, target, options, output)
     with live_cluster(kubeconfig, context) as api:

@@ -22,7 +22,6 @@ from webhook.operations.explain.namespaces import Inside, read_namespace
 from webhook.operations.explain.nodes import judged_nodes
 from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.explain.workloads import OwnedPods, read_workload
-from webhook.operations.reading import read_all
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.explaining.facts import PodFacts, pod_facts
 from webhook.quota.explaining.pods import explain_pod
@@ -140,9 +139,9 @@ def _anew(session: Session, target: Target, subject: PodFacts) -> Iterator[str]:
 
 
 def _events(session: Session, target: Target) -> Iterator[FieldReader]:
-    none: list[Object] = []
+    none: tuple[Object, ...] = ()
     raws = session.read(
-        lambda: read_all(session.api, EVENTS, lambda raw: raw, namespace=target.namespace),
+        lambda: session.objects(EVENTS, namespace=target.namespace),
         none,
         f"the events of namespace {target.namespace}",
     )

@@ -117,7 +117,7 @@ def _is_deferred(session: Session, namespace: str, labels: _Labels, ledger: Ledg
 
 def _pods(session: Session, namespace: str) -> tuple[Object, ...]:
     def read() -> tuple[Object, ...]:
-        return tuple(read_all(session.api, PODS, lambda raw: raw, namespace=namespace))
+        return session.objects(PODS, namespace=namespace)
 
     return session.read(read, (), f"the pods of namespace {namespace}")
 
@@ -161,7 +161,7 @@ def _nodes(session: Session) -> tuple[Object, ...] | None:
     """Return the nodes; None where they may not be listed, or a snapshot has none."""
 
     def read() -> tuple[Object, ...] | None:
-        return tuple(read_all(session.api, NODES, lambda raw: raw))
+        return session.objects(NODES)
 
     found = session.read(read, None, "nodes")
     if session.options.is_offline and not found:
@@ -272,7 +272,7 @@ def _newest(session: Session, raws: Iterable[Object]) -> datetime | None:
 
     Leases of nodes and of the control plane are renewed every few seconds.
     """
-    leases = read_all(session.api, LEASES, lambda raw: raw)
+    leases = session.objects(LEASES)
     times = [moment for raw in (*leases, *raws) for moment in _times(raw)]
     return max(times, default=None)
 

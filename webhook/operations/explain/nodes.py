@@ -9,7 +9,6 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, PODS, Kind, Object, kind_of
 from webhook.operations.explain.namespaces import Inside
 from webhook.operations.explain.session import Session
-from webhook.operations.reading import read_all
 from webhook.quota.explaining.node_causes import NodeAnswer, node_answer
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView
@@ -52,17 +51,15 @@ def judged_nodes(session: Session, inside: Inside, raw: Object) -> NodeAnswer | 
 def _pods(session: Session, inside: Inside) -> Sequence[Object]:
     """Return the pods that have a node; those of the namespace where the others are not known."""
     what = "pods of other namespaces, which may take more of the nodes"
-    unread: list[Object] | None = None
-    found = session.read(
-        lambda: read_all(session.api, PODS, lambda raw: raw, field_selector=_ASSIGNED), unread, what
-    )
+    unread: tuple[Object, ...] | None = None
+    found = session.read(lambda: session.objects(PODS, field_selector=_ASSIGNED), unread, what)
     return inside.pods if found is None else found
 
 
 def _all(session: Session, kind: Kind, namespace: str | None = None) -> Sequence[Object] | None:
-    unread: list[Object] | None = None
+    unread: tuple[Object, ...] | None = None
     return session.read(
-        lambda: read_all(session.api, kind, lambda raw: raw, namespace=namespace),
+        lambda: session.objects(kind, namespace=namespace),
         unread,
         kind.plural,
     )

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from webhook.config import Configuration
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import ClusterApi, ForbiddenError, NotFoundError
+from webhook.kube.api import ClusterApi, ForbiddenError, Kind, NotFoundError, Object
+from webhook.operations.reading import read_all
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 _T = TypeVar("_T")
@@ -57,3 +58,23 @@ class Session:
         except InvalidFieldError as err:
             self.unknown.append(f"{what}: {err}")
         return otherwise
+
+    def objects(
+        self, kind: Kind, *, namespace: str | None = None, field_selector: str = ""
+    ) -> tuple[Object, ...]:
+        """Return all objects of a kind.
+
+        Raises:
+            ApiError: They cannot be listed.
+        """
+        if self.options.is_offline:  # all is in memory: parts would only be copies
+            listed = self.api.list(kind, namespace=namespace, field_selector=field_selector)
+            return listed.items
+        found = read_all(
+            self.api, kind, _as_it_is, namespace=namespace, field_selector=field_selector
+        )
+        return tuple(found)
+
+
+def _as_it_is(raw: Object) -> Object:
+    return raw

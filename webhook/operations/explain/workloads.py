@@ -11,7 +11,6 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import EVENTS, JOBS, LIMIT_RANGES, Kind, Object, kind_of
 from webhook.operations.explain.namespaces import Inside
 from webhook.operations.explain.session import Session
-from webhook.operations.reading import read_all
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.charging.workload_pods import pods_of
 from webhook.quota.explaining.facts import PodFacts
@@ -95,9 +94,9 @@ def _owners(session: Session, own: _Owner, namespace: str) -> tuple[_Owner, ...]
     between = _BETWEEN.get(own.kind)
     if between is None:
         return (own,)
-    none: list[Object] = []
+    none: tuple[Object, ...] = ()
     raws = session.read(
-        lambda: read_all(session.api, between, lambda raw: raw, namespace=namespace),
+        lambda: session.objects(between, namespace=namespace),
         none,
         f"{between.plural} of namespace {namespace}",
     )
@@ -177,9 +176,9 @@ def _refusal(session: Session, owners: Sequence[_Owner], namespace: str) -> Refu
                     condition.text("message"), condition.text("lastTransitionTime"), one.label
                 )
     labels = {one.uid: one.label for one in owners}
-    none: list[Object] = []
+    none: tuple[Object, ...] = ()
     events = session.read(
-        lambda: read_all(session.api, EVENTS, lambda raw: raw, namespace=namespace),
+        lambda: session.objects(EVENTS, namespace=namespace),
         none,
         f"the events of namespace {namespace}",
     )
@@ -210,9 +209,9 @@ def _template(
     """
     if living:
         return replace(living[-1].pod, node_name="", phase="Pending", scheduling_gates=())
-    none: list[Object] = []
+    none: tuple[Object, ...] = ()
     ranges = session.read(
-        lambda: read_all(session.api, LIMIT_RANGES, lambda raw: raw, namespace=namespace),
+        lambda: session.objects(LIMIT_RANGES, namespace=namespace),
         none,
         f"the LimitRanges of namespace {namespace}",
     )

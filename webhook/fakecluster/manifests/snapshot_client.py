@@ -1,0 +1,103 @@
+"""A snapshot as it was read, for commands that only look: nothing is stored or copied.
+
+Loading a `FakeCluster` takes as long as reading the files, and more memory. Writes go to an empty
+cluster, and come to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from webhook.fakecluster.manifests.snapshot import SnapshotObject
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import Kind, NotFoundError, Object, ObjectList, Page, Revision, object_key
+from webhook.kube.codec import encode
+from webhook.kube.selectors import Selector, parse_selector
+
+
+class SnapshotClient(FakeClient):
+    """The objects of a snapshot. What it returns is shared: it must not be changed."""
+
+    def __init__(self, objects: Iterable[SnapshotObject]) -> None:
+        super().__init__(FakeCluster())
+        self._objects: dict[Kind, dict[tuple[str, str], Object]] = {}
+        for one in objects:
+            metadata = _part(one.object, "metadata")
+            place = _text(metadata, "namespace"), _text(metadata, "name")
+            self._objects.setdefault(one.kind, {})[place] = one.object
+
+    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        """Read one object; see `ClusterApi.get`."""
+        found = self._objects.get(kind, {}).get((namespace, name))
+        if found is None:
+            raise NotFoundError.of(kind, name)
+        return found
+
+    def list(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> ObjectList:
+        """Read objects; see `ClusterApi.list`."""
+        selector = parse_selector(kind, label_selector, field_selector)
+        items = [
+            raw
+            for (place, _), raw in sorted(self._objects.get(kind, {}).items(), key=_place)
+            if namespace in {None, "", place} and _is_selected(selector, raw)
+        ]
+        return ObjectList(tuple(items), 0)
+
+    def pages(
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> Iterator[Page]:
+        """Read objects in parts; see `ClusterApi.pages`."""
+        items = self.list(
+            kind,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        ).items
+        for start in range(0, max(len(items), 1), limit):
+            yield Page(tuple(map(_revision, items[start : start + limit])), 0)
+
+
+def _place(item: tuple[tuple[str, str], Object]) -> tuple[str, str]:
+    return item[0]
+
+
+def _is_selected(selector: Selector, raw: Object) -> bool:
+    if selector.is_empty:
+        return True
+    labels = _part(_part(raw, "metadata"), "labels")
+    texts = {name: value for name, value in labels.items() if isinstance(value, str)}
+    return selector.matches(texts, lambda field: _field(raw, field))
+
+
+def _field(raw: Object, field: str) -> str:
+    part, _, name = field.partition(".")
+    return _text(_part(raw, part), name)
+
+
+def _revision(raw: Object) -> Revision:
+    metadata = _part(raw, "metadata")
+    key = object_key(_text(metadata, "namespace"), _text(metadata, "name"))
+    return Revision(key=key, uid=_text(metadata, "uid"), resource_version=0, data=encode(raw))
+
+
+def _part(raw: Mapping[str, object], name: str) -> Mapping[str, object]:
+    value = raw.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(raw: Mapping[str, object], name: str) -> str:
+    value = raw.get(name)
+    return value if isinstance(value, str) else ""
