@@ -14,12 +14,12 @@ from tests.quota.ledger_world import controllers
 from tests.quota.ledger_world.controllers import LedgerControllerActor
 from tests.quota.ledger_world.driver import drive, random_steps
 from tests.quota.ledger_world.handlers import HandlerActor
-from tests.quota.ledger_world.objects import PodState, QuotaState, Request
+from tests.quota.ledger_world.objects import HUGE, PodState, QuotaState, Request
 from tests.quota.ledger_world.requests import Requests
 from tests.quota.ledger_world.storage import Storage
 from tests.quota.ledger_world.world import World
 from webhook.jsonfields.encoding import encode_json
-from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.quantity import UNCOUNTABLE, ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.ledger import apply_usage as settlement
 from webhook.quota.ledger import ledger
@@ -241,6 +241,21 @@ def _give_back_what_is_held(patch: Patch) -> None:
     patch.setattr(controllers, "used_by", used)
 
 
+def _count_nothing_for_what_is_uncountable(patch: Patch) -> None:
+    def used(quota: QuotaState, pods: Iterable[PodState], *, holds: bool) -> ResourceList:
+        return _GENUINE_USED(quota, [pod for pod in pods if pod.cpu < HUGE], holds=holds)
+
+    patch.setattr(controllers, "used_by", used)
+
+
+def _charge_nothing_for_what_is_uncountable(patch: Patch) -> None:
+    def admit(known: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
+        usage = {name: one for name, one in claim.usage.items() if one < UNCOUNTABLE}
+        return _GENUINE_ADMIT(known, replace(claim, usage=usage))
+
+    patch.setattr(ledger, "admit", admit)
+
+
 def _release_without_comparing(patch: Patch) -> None:
     def admit(known: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
         return _GENUINE_ADMIT(known, replace(claim, skip_limits=True))
@@ -359,6 +374,12 @@ BREACHES: Mapping[str, Breach] = {
         _decide_by_counts_without_held_pods, "stuck pods, held or not", first=286
     ),
     "1 safety: what is held is given back": Breach(_give_back_what_is_held, "stuck pods", first=4),
+    "1 safety: an amount that cannot be counted is left out of the count": Breach(
+        _count_nothing_for_what_is_uncountable, "uncountable amounts"
+    ),
+    "2 admit: an amount that cannot be counted is not compared": Breach(
+        _charge_nothing_for_what_is_uncountable, "uncountable amounts"
+    ),
     "9 bias: a changed quota is not charged for reservations": Breach(_trust_changed_quotas),
     "9 bias: the smaller of two usages is kept": Breach(_believe_the_smaller_usage),
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from tests.quota.ledger_world.objects import SCOPES
+from tests.quota.ledger_world.objects import HUGE, SCOPES
 from tests.quota.ledger_world.replicas import Replica
 from tests.quota.ledger_world.world import World
 
@@ -103,6 +103,15 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "forge": lambda world, step: world.handlers[step.third % 2].forge(
         1 + step.first, 1 + step.second, step.fourth
     ),
+    "create huge pod": lambda world, step: world.people.create_pod(
+        HUGE, 1 + step.second % 3, gold=step.third % 2 == 0, is_gated=step.fourth % 2 == 0
+    ),
+    "mirror huge": lambda world, step: world.handlers[step.third % 2].mirror(
+        HUGE, 1 + step.second % 3
+    ),
+    "forge huge": lambda world, step: world.handlers[step.third % 2].forge(
+        HUGE, 1 + step.second, step.fourth
+    ),
 }
 _STUCK = {"stick": 0, "hold": 0}
 """Only in walks that are about them: those about everything are as they were without them."""
@@ -120,7 +129,8 @@ _UNUSUAL = {
     "send": 4, "arrive": 4,
 }  # fmt: skip
 _GATES = {"create gated pod": 8, "ungate": 6, "strip": 1}
-_FORCED = {"mirror": 0, "forge": 0}
+_HUGE = {"create huge pod": 0, "mirror huge": 0, "forge huge": 0}
+_FORCED = {"mirror": 0, "forge": 0, **_HUGE}
 """Only in walks about them: what they take leaves little room for the rest."""
 
 
@@ -147,6 +157,11 @@ THEMES: Mapping[str, Mapping[str, int]] = {
     "mirrors": {
         **_USUAL, **dict.fromkeys([*_UNUSUAL, *_GATES], 0), "mirror": 6, "forge": 2, "patch": 0,
         "flip": 1, "finish": 8, "pass time": 6, "put quota": 2, "heal": 1,
+    },
+    "uncountable amounts": {
+        **_USUAL, **dict.fromkeys(_UNUSUAL, 0), **_GATES, "create huge pod": 4, "mirror huge": 2,
+        "forge huge": 1, "finish": 9, "delete": 5, "resize": 6, "patch": 0, "flip": 3,
+        "put quota": 2, "heal": 1,
     },
     "configurations": {
         **_USUAL, **dict.fromkeys([*_UNUSUAL, *_GATES], 0), "configure": 5, "reload": 12,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.quantity import UNCOUNTABLE, Quantity
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.ledger.ledger import Claim, Ledger, QuotaRevision
 
@@ -16,6 +16,8 @@ KEYS = (frozenset({CPU, MEMORY}), frozenset({CPU}), frozenset({MEMORY}))
 """What the configuration may defer."""
 HELD = "/hold"
 """How what is counted is named where stuck pods are held."""
+HUGE = UNCOUNTABLE.value
+"""What is counted for an amount that is too large to be counted."""
 SCOPES = ("all", "gold", "deadline", "no-deadline")
 
 T = TypeVar("T")
