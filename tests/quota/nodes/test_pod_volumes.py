@@ -145,6 +145,15 @@ def test_a_claim_for_one_pod_is_taken_by_the_first() -> None:
     assert judge_nodes(mounting(), view).counts() == {IN_USE: len(NODES)}
 
 
+def test_a_claim_that_is_not_there_counts_before_one_that_is_taken() -> None:
+    wanted = claim(phase="Bound", volumeName="pv", mode="ReadWriteOncePod")
+    view = NodeView(NODES, assigned([mounting()], to="a1"), [wanted], [volume()], CLASSES)
+    names = ("data", "absent")
+    both = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    verdicts = judge_nodes(pod(volumes=both), view)
+    assert verdicts.anywhere == 'persistentvolumeclaim "absent" not found'
+
+
 def test_an_ephemeral_claim_has_to_be_the_pods_own() -> None:
     wanted = pod(volumes=[{"name": "v", "ephemeral": {}}])
     made = claim(phase="Bound", volumeName="pv") | {

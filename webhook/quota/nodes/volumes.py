@@ -55,13 +55,14 @@ def filter_claims_in_use(pod: PendingPod, view: NodeView) -> NodeCheck | NoNode 
         return None
     if view.claims_by_key is None:
         return Unknown("persistentvolumeclaims")
+    claims: list[Claim] = []
     for name in names:
         found = view.claims_by_key.get(f"{pod.identity.namespace}/{name}")
         if found is None:
             return NoNode(_not_found("persistentvolumeclaim", name))
-        claim = read_claim(found)
-        if _ONE_POD in claim.access_modes and claim.key in view.claims_in_use:
-            return NodeCheck(lambda _: (_IN_USE,))
+        claims.append(read_claim(found))
+    if any(_ONE_POD in one.access_modes and one.key in view.claims_in_use for one in claims):
+        return NodeCheck(lambda _: (_IN_USE,))
     return None
 
 
