@@ -193,6 +193,11 @@ class ReactiveClient(FakeClient):
         with self._lock:
             self._reactors = tuple(one for one in self._reactors if one is not reactor)
 
+    def reset(self) -> None:
+        """Remove all reactions."""
+        with self._lock:
+            self._reactors = ()
+
     def calls_of(
         self, verb: Verb, kind: Kind | Literal["*"] = "*", *, subresource: str | None = None
     ) -> list[Call]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from tests.builders import a_pod
-from tests.kube.faults import Call, FaultyClient
+from tests.reactions import Call, ReactiveClient, preceded_by
 from webhook.controllers.queue.gate_remover import GateRemover
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import PODS, Object, RequestTimeoutError
@@ -36,8 +36,10 @@ class SlowPods:
         self.now = 1000.0
         self.requeued: dict[str, float] = {}
         self._waiting = threading.Semaphore(0)
+        client = ReactiveClient(self.cluster)
+        client.on("patch", PODS, preceded_by(self._before_patch))
         self.remover = GateRemover(
-            FaultyClient(FakeClient(self.cluster), before=self._before),
+            client,
             workers=WORKERS,
             clock=lambda: self.now,
             requeue_after=self.requeued.__setitem__,
@@ -75,9 +77,7 @@ class SlowPods:
         """Wait until so many slow patches are on their way."""
         return all(self._waiting.acquire(timeout=5) for _ in range(patches))
 
-    def _before(self, call: Call) -> None:
-        if call.verb != "patch":
-            return
+    def _before_patch(self, call: Call) -> None:
         self.tried.append(call.key)
         if self.is_slow and "slow" in call.key:
             self._waiting.release()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from tests.kube.faults import FaultyClient, Plan, never
+from tests.reactions import ReactiveClient
 from webhook.controllers.runtime.election import Election, ElectionTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import LEASES, NotFoundError
@@ -22,7 +22,7 @@ class ElectionCandidate:
 
     name: str
     election: Election
-    client: FaultyClient
+    client: ReactiveClient
     callbacks: list[str] = field(default_factory=list)
 
 
@@ -39,10 +39,9 @@ class ElectionSimulation:
         name: str,
         *,
         time_of_day: Callable[[], datetime] | None = None,
-        plan: Plan = never,
     ) -> ElectionCandidate:
         """Add a candidate; its time of day follows the clock unless another is given."""
-        client = FaultyClient(FakeClient(self.cluster), plan)
+        client = ReactiveClient(self.cluster)
         told: list[str] = []
         timing = ElectionTimings(
             clock=lambda: self.clock[0],

@@ -18,7 +18,16 @@ from tests.controllers.runtime.election_simulation import (
     ElectionCandidate,
     ElectionSimulation,
 )
-from tests.kube.faults import Call, Fault, always, at_random, in_turn, never
+from tests.reactions import (
+    Call,
+    Reaction,
+    StaleReads,
+    at_random,
+    conflict,
+    lose_answer,
+    preceded_by,
+    unavailable,
+)
 from webhook.controllers.runtime.election import Election, ElectionTimings
 from webhook.controllers.runtime.lease import LeaseSpec
 from webhook.fakecluster.storage import FakeClient, FakeCluster
@@ -55,10 +64,10 @@ def test_a_leader_renews_with_one_write_and_keeps_its_term(simulation: ElectionS
     one = simulation.candidate("one")
     one.election.step()
     epoch, acquired = one.election.epoch(), simulation.spec()["acquireTime"]
-    calls = one.client.calls
+    calls = len(one.client.calls)
     simulation.pass_time(2)
     one.election.step()
-    assert one.client.calls == calls + 1
+    assert len(one.client.calls) == calls + 1
     assert one.election.epoch() == epoch > 0
     assert simulation.spec()["acquireTime"] == acquired != simulation.spec()["renewTime"]
 
@@ -110,7 +119,7 @@ def test_a_lease_that_cannot_be_given_back_does_not_keep_the_process(
 ) -> None:
     one = simulation.candidate("one")
     one.election.step()
-    one.client.plan = always(Fault.FAIL_BEFORE)
+    one.client.on("*", "*", unavailable)
     one.election.stop()
     assert not one.election.is_leader()
 
@@ -151,7 +160,7 @@ def test_a_leader_without_api_server_stops_before_others_may_start(
 ) -> None:
     one, two = simulation.candidate("one"), simulation.candidate("two")
     simulation.run(5, one, two)
-    one.client.plan = always(Fault.FAIL_BEFORE)
+    one.client.on("*", "*", unavailable)
     simulation.run(9, one, two)
     simulation.run(1, one, two)
     assert not one.election.is_leader()
@@ -170,7 +179,7 @@ def test_a_pause_during_the_renewal_counts_from_when_it_was_sent(
     def slow(_call: Call) -> None:
         simulation.pass_time(9)
 
-    one.client.before = slow
+    one.client.on("*", "*", preceded_by(slow))
     one.election.step()
     assert one.election.is_leader()
     simulation.pass_time(1.1)  # ten seconds after it was sent, though one after it came back
@@ -190,7 +199,8 @@ def test_a_leadership_that_ended_and_began_unnoticed_is_another_term(
 
 
 def test_a_lost_answer_to_the_first_write_is_found_out(simulation: ElectionSimulation) -> None:
-    one = simulation.candidate("one", plan=in_turn([Fault.LOSE_ANSWER], verb="create"))
+    one = simulation.candidate("one")
+    one.client.on("create", LEASES, lose_answer, times=1)
     one.election.step()
     assert not one.election.is_leader()
     one.election.step()
@@ -278,8 +288,6 @@ def test_durations_that_cannot_be_safe_are_refused(wrong: dict[str, float]) -> N
 
 # -- whatever happens ----------------------------------------------------------------------
 
-_FAULTS = {Fault.LOSE_ANSWER: 0.15, Fault.FAIL_BEFORE: 0.1, Fault.CONFLICT: 0.1, Fault.STALE: 0.15}
-
 
 class _ElectionFaults:
     """Three candidates whose calls fail and during whose calls time passes and others run."""
@@ -292,9 +300,16 @@ class _ElectionFaults:
         self.leaderships = 0
         clocks = (None, lambda: NOON, self._leaping)
         for name, clock in zip(("one", "two", "three"), clocks, strict=True):
-            plan = at_random(self.chance, _FAULTS)
-            candidate = self.simulation.candidate(name, time_of_day=clock, plan=plan)
-            candidate.client.before = self._interrupt
+            client, stale = self.simulation.candidate(name, time_of_day=clock).client, StaleReads()
+            faults: dict[Reaction, float] = {
+                lose_answer: 0.15,
+                unavailable: 0.1,
+                conflict: 0.1,
+                stale.repeat: 0.15,
+            }
+            client.on("*", "*", stale.remember)
+            client.on("*", "*", at_random(self.chance, faults))
+            client.on("*", "*", preceded_by(self._interrupt))
 
     def _leaping(self) -> datetime:
         return NOON + timedelta(minutes=self.chance.randrange(-60, 60))
@@ -332,7 +347,7 @@ class _ElectionFaults:
 
     def heal(self) -> None:
         for candidate in self.simulation.candidates:
-            candidate.client.plan = candidate.client.before = never
+            candidate.client.reset()
         self.simulation.run(60, *self.simulation.candidates)
         assert self.simulation.leader() is not None
 

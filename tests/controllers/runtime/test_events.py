@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,7 @@ from typing import cast
 import pytest
 
 from tests.admission.handlers.harness import eventually
-from tests.kube.faults import Call, Fault, FaultyClient, always, never
+from tests.reactions import Hold, Reaction, ReactiveClient, lose_answer, throttle, unavailable
 from webhook.controllers.runtime.events import EventLimits, EventRecorder, ObjectReference
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
@@ -30,11 +29,11 @@ class EventHarness:
     clock: list[float] = field(default_factory=lambda: [0.0])
     cluster: FakeCluster = field(default_factory=FakeCluster)
     metrics: Metrics = field(default_factory=Metrics)
-    api: FaultyClient = field(init=False)
+    api: ReactiveClient = field(init=False)
     recorder: EventRecorder = field(init=False)
 
     def __post_init__(self) -> None:
-        self.api = FaultyClient(FakeClient(self.cluster))
+        self.api = ReactiveClient(self.cluster)
         timings = ControllerTimings(
             clock=lambda: self.clock[0], now=lambda: NOON + timedelta(seconds=self.clock[0])
         )
@@ -107,12 +106,12 @@ def test_an_object_without_namespace_has_its_events_in_default(event_harness: Ev
 def test_the_same_again_raises_the_count_of_one_event(event_harness: EventHarness) -> None:
     event_harness.recorder.normal(LEDGER, "Said", "text")
     event_harness.write()
-    calls = event_harness.api.calls
+    calls = len(event_harness.api.calls)
     for _ in range(5):
         event_harness.clock[0] += 1
         event_harness.recorder.normal(LEDGER, "Said", "text")
         event_harness.write()
-    assert event_harness.api.calls == calls  # not before the pause is over
+    assert len(event_harness.api.calls) == calls  # not before the pause is over
     event_harness.clock[0] = 31
     event_harness.write()
     (event,) = event_harness.events()
@@ -183,14 +182,13 @@ def test_a_long_message_is_cut_and_a_long_name_too(event_harness: EventHarness) 
     assert len(str(event["message"])) <= 1024
 
 
-@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.LOSE_ANSWER, Fault.THROTTLE])
+@pytest.mark.parametrize("fault", [unavailable, lose_answer, throttle])
 def test_an_api_server_that_refuses_is_counted_and_stops_nothing(
-    event_harness: EventHarness, fault: Fault
+    event_harness: EventHarness, fault: Reaction
 ) -> None:
-    event_harness.api.plan = always(fault)
-    event_harness.recorder.normal(LEDGER, "Said", "text")
-    event_harness.write()
-    event_harness.api.plan = never
+    with event_harness.api.on("*", "*", fault):
+        event_harness.recorder.normal(LEDGER, "Said", "text")
+        event_harness.write()
     event_harness.recorder.normal(LEDGER, "Later", "text")
     event_harness.write()
     assert event_harness.count("failed") == 1
@@ -198,24 +196,18 @@ def test_an_api_server_that_refuses_is_counted_and_stops_nothing(
 
 
 def test_saying_something_does_not_wait_for_a_server_that_hangs() -> None:
-    api = FaultyClient(FakeClient(FakeCluster()))
-    reached, releasable = threading.Event(), threading.Event()
-
-    def hang(_call: Call) -> None:
-        reached.set()
-        assert releasable.wait(30)
-
-    api.before = hang
+    api, held = ReactiveClient(), Hold()
+    api.on("*", "*", held)
     recorder = EventRecorder(api)
     recorder.start()
     recorder.normal(LEDGER, "Said", "text")
-    assert reached.wait(10)
+    held.wait_for_call()
     began = time.monotonic()
     for number in range(5000):
         recorder.normal(LEDGER, "Said", f"text {number}")
     assert time.monotonic() - began < 5
     assert recorder.backlog <= 1000
-    releasable.set()
+    held.release()
     recorder.stop()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tests.admission.handlers.harness import a_namespace, new_cluster
 from tests.builders import a_binding, a_pod, a_quota
-from tests.kube.faults import Call, Fault, FaultyClient
+from tests.reactions import Call, ReactiveClient, Reactor, preceded_by, unavailable
 from webhook.controllers.ledger.controller import LedgerController
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.controllers.runtime.context import ControllerContext
@@ -47,14 +47,14 @@ class Controller:
     """One process: a controller and its election, over a client that can be cut off."""
 
     name: str
-    client: FaultyClient
+    client: ReactiveClient
     election: Election
     controller: LedgerController
     writes: list[str]
 
-    def cut_off(self) -> None:
-        """Let no call to the API server through any more."""
-        self.client.plan = lambda _call: Fault.FAIL_BEFORE
+    def cut_off(self) -> Reactor:
+        """Let no call to the API server through until the reaction is removed."""
+        return self.client.on("*", "*", unavailable)
 
 
 @contextmanager
@@ -62,10 +62,11 @@ def a_controller(cluster: FakeCluster, name: str, lease: ElectionTimings) -> Ite
     writes: list[str] = []
 
     def note(call: Call) -> None:
-        if call.kind == QUOTA_LEDGERS and call.verb in {"create", "update_status"}:
+        if call.kind == QUOTA_LEDGERS and call.verb in {"create", "update"}:
             writes.append(call.key)
 
-    client = FaultyClient(FakeClient(cluster), before=note)
+    client = ReactiveClient(cluster)
+    client.on("*", "*", preceded_by(note))
     quotas = QuotaCache(client, lambda: DEFERRED_KEYS, timing=_QUICK)
     namespaces = NamespaceCache(client, timing=_QUICK)
     ledgers = LedgerStore(client)
@@ -168,7 +169,7 @@ def test_a_leader_that_stops_hands_over_without_a_gap() -> None:
 def test_a_leader_that_is_cut_off_is_replaced_and_comes_back_as_a_standby() -> None:
     with controllers(2, _SHORT) as (cluster, made):
         first = leader_of(made)
-        first.cut_off()
+        cut = first.cut_off()
         bind(cluster, 0)
         eventually(
             lambda: any(one.election.is_leader() for one in made if one is not first),
@@ -176,7 +177,7 @@ def test_a_leader_that_is_cut_off_is_replaced_and_comes_back_as_a_standby() -> N
         )
         assert not first.election.is_leader()
         eventually(lambda: all(used(cluster, name) == "1" for name in NAMES), "all are settled")
-        first.client.plan = lambda _call: None
+        cut.remove()
         first.writes.clear()
         bind(cluster, 1)
         eventually(lambda: all(used(cluster, name) == "2" for name in NAMES), "all are settled")
