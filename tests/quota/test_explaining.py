@@ -34,7 +34,7 @@ SILENT = Part(Health.DOWN, "bind.deferredquota.io does not answer")
 CLASSES = QueuePolicy(
     coverage=CoverageRules(required=(ScopeExpression("PriorityClass", "Exists"),))
 )
-TRIED = condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
+TRIED = condition("PodScheduled", "False", "Unschedulable", "no nodes available")
 RESERVED = condition("deferredquota.io/QuotaReserved", "True", "Reserved", age=50)
 STALE = condition("deferredquota.io/QuotaReserved", "False", "QuotaExceeded", "exceeded quota: p1")
 ENDING = {"deletionTimestamp": time(1), "deletionGracePeriodSeconds": 30}
@@ -403,6 +403,29 @@ def test_what_happens_next_is_told_where_nothing_keeps_it(facts: dict[str, Any],
 def test_the_schedulers_words_are_a_note_and_a_lost_reservation_is_told() -> None:
     notes = why(namespace(pod("x", gates=(), conditions=[TRIED])), "x").notes
     assert notes == (
-        "last attempt of default-scheduler: Unschedulable: 0/3 nodes are available",
+        "last attempt of default-scheduler: Unschedulable: no nodes available",
         "no quota is reserved for it: its next bind may find the quota used",
     )
+
+
+def test_without_the_nodes_the_schedulers_last_attempt_tells() -> None:
+    words = (
+        "0/9 nodes are available: 1 Too many pods, 2 node(s) had untolerated taint(s),"
+        " 3 Insufficient cpu, 3 node(s) didn't match pod anti-affinity rules. preemption: 0/9 nodes"
+        " are available: 9 Preemption is not helpful for scheduling."
+    )
+    tried = condition("PodScheduled", "False", "Unschedulable", words)
+    explained = why(namespace(pod("x", gates=(), conditions=[tried])), "x")
+    assert kinds(explained) == ["pod-count", "taint", "node-capacity", "pod-affinity"]
+    assert explained.nodes is None
+    assert explained.causes[2].text == (
+        "of 9 nodes none fitted at the scheduler's last attempt: 3 Insufficient cpu"
+    )
+    assert {"free-node", "add-toleration", "add-node", "change-affinity"} <= {*actions(explained)}
+
+
+def test_an_attempt_that_quota_refused_says_nothing_of_nodes() -> None:
+    words = "0/3 nodes are available: 3 quota exceeded: p1, requested: cpu=1, used: cpu=2."
+    tried = condition("PodScheduled", "False", "Unschedulable", words)
+    there = namespace(pod("x", gates=(), conditions=[tried]), used=FULL)
+    assert kinds(why(there, "x")) == ["quota"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +30,21 @@ _BY_FILTER: Final[Mapping[str, CauseKind]] = {
     "PodTopologySpread": CauseKind.TOPOLOGY_SPREAD,
     "InterPodAffinity": CauseKind.POD_AFFINITY,
 }
+_BY_WORDS: Final[Mapping[str, CauseKind]] = {
+    "Insufficient ": CauseKind.NODE_CAPACITY,
+    _TOO_MANY_PODS: CauseKind.POD_COUNT,
+    "taint": CauseKind.TAINT,
+    "were unschedulable": CauseKind.TAINT,
+    "node affinity/selector": CauseKind.NODE_SELECTOR,
+    "free ports": CauseKind.PORTS,
+    "topology spread": CauseKind.TOPOLOGY_SPREAD,
+    "pod affinity": CauseKind.POD_AFFINITY,
+    "anti-affinity": CauseKind.POD_AFFINITY,
+    "volume": CauseKind.VOLUME_UNBOUND,
+}
+"""Words of the scheduler → the cause that they stand for."""
+_ATTEMPT: Final = re.compile(r"0/(?P<total>\d+) nodes are available: (?P<reasons>[^.]*)", re.ASCII)
+_REASON: Final = re.compile(r"(?P<count>\d+) (?P<words>[A-Za-z][^,]*)", re.ASCII)
 _ACTIONS: Final[Mapping[CauseKind, tuple[tuple[Action, str], ...]]] = {
     CauseKind.TAINT: (
         (Action.ADD_TOLERATION, "create the pod with a toleration of the nodes' taints"),
@@ -67,7 +83,8 @@ _ACTIONS: Final[Mapping[CauseKind, tuple[tuple[Action, str], ...]]] = {
 class NodeAnswer:
     """The nodes, what of them keeps a pod, and what would change that."""
 
-    summary: NodeSummary
+    summary: NodeSummary | None
+    """None where the nodes are not known."""
     causes: tuple[PendingCause, ...] = ()
     actions: tuple[Unblock, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -98,6 +115,31 @@ def node_answer(verdicts: NodeVerdicts, *, has_selector: bool) -> NodeAnswer:
     if not verdicts.total:
         actions = [Unblock(Action.ADD_NODE, "add a node")]
     return NodeAnswer(summary, tuple(causes), tuple(actions), unknown)
+
+
+def attempt_answer(attempt: str) -> NodeAnswer | None:
+    """Return what a scheduler's last attempt says of nodes that may not be read.
+
+    Args:
+        attempt: Its words; of an attempt that did not fail for the nodes there is no answer.
+    """
+    found = _ATTEMPT.search(attempt)
+    if found is None:
+        return None
+    counts: dict[CauseKind, list[str]] = {}
+    for reason in _REASON.finditer(found["reasons"]):
+        for words, kind in _BY_WORDS.items():
+            if words in reason["words"]:
+                counts.setdefault(kind, []).append(reason[0])
+                break
+    when = f"of {found['total']} nodes none fitted at the scheduler's last attempt"
+    causes = tuple(PendingCause(kind, f"{when}: {', '.join(of)}") for kind, of in counts.items())
+    actions = [
+        Unblock(action, text)
+        for kind in counts
+        for action, text in _ACTIONS.get(kind, ((Action.ADD_NODE, "add a node with room for it"),))
+    ]
+    return NodeAnswer(None, causes, tuple(actions))
 
 
 def _kinds(rejection: NodeRejection, has_selector: bool) -> Iterator[CauseKind]:

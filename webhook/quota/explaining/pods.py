@@ -10,7 +10,7 @@ from webhook.quota.amounts.resources import render
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.explaining.consumers import consumers
 from webhook.quota.explaining.facts import Health, NamespaceFacts, PodFacts
-from webhook.quota.explaining.node_causes import NodeAnswer
+from webhook.quota.explaining.node_causes import NodeAnswer, attempt_answer
 from webhook.quota.explaining.queue_state import QueueState, queue_state
 from webhook.quota.explaining.quota_causes import (
     ledger_causes,
@@ -57,6 +57,7 @@ def explain_pod(
     causes += [*ledger_causes(subject, there, state), *webhook_causes(there)]
     causes += [*_no_scheduler(subject, there)]
     actions = [*_actions(causes, there, state)]
+    nodes = nodes or attempt_answer(subject.attempt)
     if nodes is not None:
         causes += nodes.causes
         actions += nodes.actions
