@@ -28,6 +28,7 @@ _LONGEST: Final = (
     "test_preemption",
     "test_many_namespaces",
     "test_class_rules",
+    "test_preemption",
     "test_extender",
     "test_contract",
     "test_job_stories",
