@@ -398,6 +398,15 @@ def for_name(name: str, reaction: Reaction) -> Reaction:
     return react
 
 
+def in_namespace(namespace: str, reaction: Reaction) -> Reaction:
+    """React to the calls of one namespace alone."""
+
+    def react(call: Call, proceed: Proceed) -> Any:
+        return reaction(call, proceed) if call.namespace == namespace else proceed()
+
+    return react
+
+
 def then_fail(error: Callable[[], BaseException]) -> Reaction:
     """Raise an error when the call has taken effect."""
 

@@ -15,7 +15,18 @@ import pytest
 from tests.admission.handlers.harness import eventually
 from tests.builders import a_binding, a_pod, a_quota
 from tests.controllers.controller_harness import new_harness
-from tests.kube.faults import Call, Fault, FaultyClient, in_turn, never
+from tests.reactions import (
+    Call,
+    Hold,
+    Reaction,
+    ReactiveClient,
+    for_name,
+    forbid,
+    lose_answer,
+    preceded_by,
+    throttle,
+    unavailable,
+)
 from webhook.controllers.conditions import controller
 from webhook.controllers.conditions.condition_queue import MIN_WAIT_SECONDS, RELEASE_DELAY_SECONDS
 from webhook.controllers.conditions.controller import PodConditionController
@@ -23,7 +34,7 @@ from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import EventLimits, EventRecorder
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import EVENTS, NAMESPACES, PODS, ForbiddenError, NotFoundError
+from webhook.kube.api import EVENTS, NAMESPACES, PODS, NotFoundError
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue import pod_conditions
 from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
@@ -63,13 +74,11 @@ class ConditionHarness:
     clock: list[float] = field(default_factory=lambda: [1000.0])
     epoch: list[int] = field(default_factory=lambda: [1])
     metrics: Metrics = field(default_factory=Metrics)
-    sent: list[str] = field(default_factory=list)
-    """Names of the pods whose status was patched, in order."""
-    reads: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.stored = FakeClient(self.cluster)
-        self.api = FaultyClient(self.stored, before=self._note)
+        self.api = ReactiveClient(self.cluster)
+        self._first = 0
         self.cache = _FakePodLister(self.stored)
         timings = ControllerTimings(
             clock=lambda: self.clock[0],
@@ -92,12 +101,16 @@ class ConditionHarness:
             per_second=lambda: self.rate,
         )
 
-    def _note(self, call: Call) -> None:
-        name = call.key.partition("/")[2]
-        if call.verb == "patch":
-            self.sent.append(name)
-        if call.verb == "get":
-            self.reads.append(name)
+    @property
+    def sent(self) -> list[str]:
+        """Names of the pods whose status was patched by the last `write`, in order."""
+        calls = self.api.calls_of("patch")
+        return [call.name for call in calls if call.number > self._first]
+
+    @property
+    def reads(self) -> list[str]:
+        """Names of what was read, in order."""
+        return [call.name for call in self.api.calls_of("get")]
 
     # -- what happens ----------------------------------------------------------------------
 
@@ -126,7 +139,7 @@ class ConditionHarness:
     def write(self, *, after: float = 0.0) -> list[str]:
         """Move the clock, write all that may be written then, and name the pods."""
         self.clock[0] += after
-        del self.sent[:]
+        self._first = len(self.api.calls)
         while self.reasons.reconcile_next() == 0:
             pass
         return list(self.sent)
@@ -455,7 +468,7 @@ def test_a_pod_that_is_gone_is_dropped(condition_harness: ConditionHarness, when
     if when == "before its turn":
         condition_harness.write()
     else:
-        condition_harness.api.before = lambda call: delete() if call.verb == "patch" else None
+        condition_harness.api.on("patch", PODS, preceded_by(lambda _: delete()), times=1)
 
     def delete() -> None:
         condition_harness.stored.delete(PODS, "web", namespace=NAMESPACE, grace_period_seconds=0)
@@ -652,29 +665,24 @@ def test_hearing_of_a_line_costs_little_and_works_out_no_message(
         condition_harness.reasons.on_queue(NAMESPACE, held, ())
     assert time.monotonic() - began < 1
     assert made == []
-    assert condition_harness.api.calls == 0
+    assert condition_harness.api.calls == []
 
 
 def test_hearing_does_not_wait_for_an_api_server_that_hangs(
     condition_harness: ConditionHarness,
 ) -> None:
-    reached, releasable = threading.Event(), threading.Event()
-
-    def hang(_call: Call) -> None:
-        reached.set()
-        assert releasable.wait(30)
-
+    held = Hold()
     condition_harness.pods("web", "two")
-    condition_harness.api.before = hang
+    condition_harness.api.on("*", "*", held)
     condition_harness.update(in_line(["web"]))
     condition_harness.reasons.reconcile_next()
     condition_harness.clock[0] += FIRST
     condition_harness.reasons.start()
-    assert reached.wait(10)
+    held.wait_for_call()
     began = time.monotonic()
     condition_harness.update(in_line(["web", "two"]))
     assert time.monotonic() - began < 5
-    releasable.set()
+    held.release()
     eventually(lambda: condition_harness.condition("web") is not None, "it is written")
     condition_harness.reasons.stop()
 
@@ -687,7 +695,7 @@ def test_who_does_not_lead_writes_nothing(condition_harness: ConditionHarness) -
     condition_harness.pods("web")
     condition_harness.update(in_line(["web"]))
     assert condition_harness.run(60) == []
-    assert condition_harness.api.calls == 0
+    assert condition_harness.api.calls == []
 
 
 def test_who_leads_no_more_forgets_what_it_was_about_to_write(waiting: ConditionHarness) -> None:
@@ -706,7 +714,8 @@ def test_who_loses_the_lead_between_reading_and_writing_writes_nothing(
     condition_harness.pods("web")
     condition_harness.update(in_line(["web"]))
     condition_harness.write()
-    condition_harness.api.before = lambda _: condition_harness.epoch.__setitem__(0, 0)
+    end_leadership = preceded_by(lambda _: condition_harness.epoch.__setitem__(0, 0))
+    condition_harness.api.on("*", "*", end_leadership)
     condition_harness.run(5)
     assert condition_harness.condition("web") is None
 
@@ -741,15 +750,12 @@ def test_the_next_leader_puts_right_what_the_former_said(waiting: ConditionHarne
 
 def test_what_lost_a_race_is_read_again_and_written(condition_harness: ConditionHarness) -> None:
     condition_harness.pods("web")
-    raced: list[int] = []
 
-    def race(call: Call) -> None:
-        if call.verb == "patch" and not raced:
-            raced.append(1)
-            labels = {"metadata": {"labels": {"a": "b"}}}
-            condition_harness.stored.patch(PODS, "web", labels, namespace=NAMESPACE)
+    def race(_call: Call) -> None:
+        labels = {"metadata": {"labels": {"a": "b"}}}
+        condition_harness.stored.patch(PODS, "web", labels, namespace=NAMESPACE)
 
-    condition_harness.api.before = race
+    condition_harness.api.on("patch", PODS, preceded_by(race), times=1)
     condition_harness.update(in_line(["web"]))
     condition_harness.run(10)
     assert condition_harness.condition("web") is not None
@@ -773,43 +779,35 @@ def test_a_condition_that_moved_is_found_again(waiting: ConditionHarness) -> Non
     assert kinds == ["PodScheduled", "Ready", QUOTA_RESERVED]
 
 
-@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.LOSE_ANSWER, Fault.THROTTLE])
+@pytest.mark.parametrize("fault", [unavailable, lose_answer, throttle])
 def test_an_api_server_that_does_not_answer_is_asked_less_and_less(
-    condition_harness: ConditionHarness, fault: Fault
+    condition_harness: ConditionHarness, fault: Reaction
 ) -> None:
     names = [f"w{number}" for number in range(50)]
     condition_harness.pods(*names)
-    condition_harness.api.plan = lambda call: fault if call.verb == "patch" else None
+    condition_harness.api.on("patch", PODS, fault)
     condition_harness.update(in_line(names))
     tried = len(condition_harness.run(62))
     assert 5 <= tried <= 7
     assert condition_harness.count("failed") == tried
-    condition_harness.api.plan = never
+    condition_harness.api.reset()
     condition_harness.run(120)
     assert [name for name in names if condition_harness.condition(name) is None] == []
-    assert condition_harness.count("written") + (fault is Fault.LOSE_ANSWER) * tried >= 50
+    assert condition_harness.count("written") + (fault is lose_answer) * tried >= 50
 
 
 def test_an_answer_that_was_lost_is_not_written_twice(condition_harness: ConditionHarness) -> None:
     condition_harness.pods("web")
-    condition_harness.api.plan = in_turn([Fault.LOSE_ANSWER], verb="patch")
+    condition_harness.api.on("patch", PODS, lose_answer, times=1)
     condition_harness.update(in_line(["web"]))
     assert [name for _, name in condition_harness.run(60)] == ["web"]
     assert condition_harness.condition("web") is not None
 
 
 def test_one_that_is_refused_does_not_hold_up_the_others(
-    condition_harness: ConditionHarness, monkeypatch: pytest.MonkeyPatch
+    condition_harness: ConditionHarness,
 ) -> None:
-    genuine = condition_harness.api.patch
-
-    def refuse(kind: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "w1":
-            condition_harness.sent.append(name)
-            raise ForbiddenError("no")
-        return genuine(kind, name, *args, **kwargs)
-
-    monkeypatch.setattr(condition_harness.api, "patch", refuse)
+    condition_harness.api.on("patch", PODS, for_name("w1", forbid))
     condition_harness.pods("w1", "w2")
     condition_harness.update(in_line(["w1", "w2"]))
     names = [name for _, name in condition_harness.run(100)]
@@ -818,12 +816,10 @@ def test_one_that_is_refused_does_not_hold_up_the_others(
 
 
 def test_a_namespace_that_opted_out_is_left_with_one_line_of_the_log(
-    condition_harness: ConditionHarness,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    condition_harness: ConditionHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", controller.__name__)
-    refuse_conditions(condition_harness, monkeypatch)
+    condition_harness.api.on("patch", PODS, forbid)
     condition_harness.cluster.load([(NAMESPACES, {"metadata": {"name": NAMESPACE}})])
     condition_harness.pods("w1", "w2", "w3")
     condition_harness.update(in_line(["w1", "w2", "w3"]))
@@ -833,11 +829,9 @@ def test_a_namespace_that_opted_out_is_left_with_one_line_of_the_log(
 
 
 def test_a_refusal_where_the_namespace_is_opted_in_is_a_warning(
-    condition_harness: ConditionHarness,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    condition_harness: ConditionHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    refuse_conditions(condition_harness, monkeypatch)
+    condition_harness.api.on("patch", PODS, forbid)
     labels = {MODE_LABEL: DEFERRED_MODE}
     condition_harness.cluster.load(
         [(NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": labels}})]
@@ -846,14 +840,6 @@ def test_a_refusal_where_the_namespace_is_opted_in_is_a_warning(
     condition_harness.update(in_line(["w1"]))
     assert len(condition_harness.run(50)) == 2  # tried again
     assert {one.levelname for one in caplog.records} == {"WARNING"}
-
-
-def refuse_conditions(condition_harness: ConditionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_kind: Any, name: str, *_args: Any, **_kwargs: Any) -> Any:
-        condition_harness.sent.append(name)
-        raise ForbiddenError("no")
-
-    monkeypatch.setattr(condition_harness.api, "patch", refuse)
 
 
 def test_an_error_of_our_own_stops_nothing(

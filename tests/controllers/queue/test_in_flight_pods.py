@@ -13,7 +13,7 @@ from tests.controllers.controller_harness import (
     Object,
     new_harness,
 )
-from tests.controllers.queue.test_pod_queues import condition, gated, released, why
+from tests.controllers.queue.queue_steps import condition, gated, released, why
 from webhook.controllers.queue import controller
 from webhook.quota.ledger.ledger import ReservationSource
 from webhook.quota.queue.queued_pods import PendingReason

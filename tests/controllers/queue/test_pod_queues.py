@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import cast
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.controllers.controller_harness import (
     new_harness,
     second_harness,
 )
+from tests.controllers.queue.queue_steps import Object, condition, gated, gates, released, why
 from tests.controllers.shared.shared_quota_steps import granted, shared_quota, steps
 from webhook.controllers.ledger.usage_cache import NAMESPACE_CACHE_LAG_SECONDS
 from webhook.controllers.queue import gate_remover as gates_module
@@ -37,8 +37,6 @@ from webhook.state.reserver import Reserved
 from webhook.state.shadow_store import ShadowRecordStore
 from webhook.state.well_known import SCHEDULING_GATE, gate_removal
 
-Object = dict[str, object]
-
 OTHER = "example.com/other"
 
 
@@ -50,46 +48,11 @@ def harness() -> Iterator[ControllerHarness]:
         yield made
 
 
-def gated(
-    harness: ControllerHarness, name: str, cpu: str = "1", *others: str, **fields: object
-) -> None:
-    """Store a pod that waits behind our gate, and perhaps behind gates of others."""
-    gates = [{"name": gate} for gate in (*others, SCHEDULING_GATE)]
-    harness.pod(name, cpu, schedulingGates=gates, **fields)  # type: ignore[arg-type]
-
-
 def crowd(harness: ControllerHarness, count: int, **fields: object) -> list[str]:
     names = [f"w{number:04}" for number in range(count)]
     for name in names:
         gated(harness, name, **fields)  # type: ignore[arg-type]
     return names
-
-
-def gates(harness: ControllerHarness, name: str) -> list[str]:
-    spec = cast("Object", harness.api.get(PODS, name, namespace=NAMESPACE)["spec"])
-    return [str(one["name"]) for one in cast("list[Object]", spec.get("schedulingGates") or [])]
-
-
-def released(harness: ControllerHarness) -> list[str]:
-    """Names of the pods that were gated and are not any more, in the order of their names."""
-    found = harness.api.list(PODS, namespace=NAMESPACE).items
-    named = {str(cast("Object", one["metadata"])["name"]) for one in found}
-    return sorted(name for name in named if not gates(harness, name))
-
-
-def condition(
-    harness: ControllerHarness, name: str, reason: str = "Unschedulable", **status: object
-) -> None:
-    """Let the scheduler say that it has tried a pod in vain."""
-    said = {"type": "PodScheduled", "status": "False", "reason": reason}
-    patch = {"status": {"conditions": [said], **status}}
-    harness.api.patch(PODS, name, patch, namespace=NAMESPACE, subresource="status")
-
-
-def why(harness: ControllerHarness) -> dict[str, PendingReason]:
-    """Why pods wait, as it was told last, by name."""
-    _, held, _ = harness.queue_updates[-1]
-    return {uid.removeprefix("uid-"): one.reason for uid, one in held.items()}
 
 
 # -- releasing -----------------------------------------------------------------------------

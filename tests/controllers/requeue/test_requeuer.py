@@ -2,111 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tests.admission.handlers.harness import a_namespace, eventually, new_cluster, opt_out
 from tests.builders import a_quota
 from tests.controllers.controller_harness import NAMESPACE, ControllerHarness
-from tests.kube.faults import Call, Fault, FaultyClient, always, never
-from webhook.controllers.requeue.controller import REQUEUED_ANNOTATION, RequeueOptions, Requeuer
+from tests.controllers.requeue.requeue_harness import NO_NODE, REFUSED, RequeueHarness
+from tests.reactions import Call, preceded_by, unavailable
 from webhook.controllers.runtime.timings import ControllerTimings
-from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS
 from webhook.quota.queue.queued_pods import QueuePolicy
 from webhook.state.well_known import SCHEDULING_GATE
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
-WORDS = "quota exceeded: p1, requested: requests.cpu=1, used: requests.cpu=2, limited: ..."
-REFUSED = f"0/3 nodes are available: 3 {WORDS}"
-NO_NODE = "0/3 nodes are available: 3 Insufficient cpu."
 AGAIN = ControllerTimings().requeue_interval_seconds
-
-_numbers = itertools.count()
-
-
-@dataclass
-class RequeueHarness:
-    """A waker beside a controller; nothing happens but in `reconcile`."""
-
-    harness: ControllerHarness
-    enabled: bool = True
-    touched: list[str] = field(default_factory=list)
-    """Names of the pods that were touched, in order."""
-    reads: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.api = FaultyClient(FakeClient(self.harness.cluster), before=self.note)
-        self.requeuer = Requeuer(
-            replace(self.harness.context, api=self.api),
-            lambda: self.harness.controller.pods,
-            RequeueOptions(
-                is_enabled=lambda: self.enabled,
-                ledgers=self.harness.ledgers,
-                managed=self.harness.opted,
-                policy=lambda: self.harness.policy,
-            ),
-        )
-        self.harness.controller.pods.add_handler(self.requeuer.on_pod)
-
-    def note(self, call: Call) -> None:
-        if call.kind is PODS:
-            name = call.key.partition("/")[2]
-            (self.touched if call.verb == "patch" else self.reads).append(name)
-
-    def reconcile(self, *, after: float = 0.0) -> list[str]:
-        """Let the controller settle, then wake whom there is room for; name those who were."""
-        self.harness.pass_time(after)
-        self.harness.step()
-        self.harness.catch_up()
-        before = len(self.touched)
-        self.requeuer.run_pass()
-        return self.touched[before:]
-
-    # -- the cluster -----------------------------------------------------------------------
-
-    def reject_pod(
-        self,
-        *names: str,
-        cpu: str = "1",
-        message: str = REFUSED,
-        namespace: str = NAMESPACE,
-        **fields: Any,
-    ) -> None:
-        """Create pods that the scheduler has looked at."""
-        for name in names:
-            self.harness.pod(name, cpu, namespace, **fields)
-            self.set_condition(name, message, namespace=namespace)
-
-    def set_condition(
-        self, name: str, message: str, reason: str = "Unschedulable", namespace: str = NAMESPACE
-    ) -> None:
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": reason,
-            "message": message,
-            "try": next(_numbers),  # every attempt is a new version
-        }
-        patch = {"status": {"conditions": [condition]}}
-        self.harness.api.patch(PODS, name, patch, namespace=namespace, subresource="status")
-
-    def run_pod(self, name: str, cpu: str = "2") -> None:
-        self.harness.pod(name, cpu, node="node-0")
-
-    def set_quota(self, cpu: str) -> None:
-        patch = {"spec": {"hard": {"requests.cpu": cpu}}}
-        self.harness.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
-
-    def annotation(self, name: str) -> str:
-        found = self.harness.api.get(PODS, name, namespace=NAMESPACE)
-        metadata = cast("dict[str, dict[str, str]]", found["metadata"])
-        return metadata.get("annotations", {}).get(REQUEUED_ANNOTATION, "")
 
 
 @pytest.fixture
@@ -341,16 +254,13 @@ def test_one_that_is_bound_while_it_is_touched_takes_its_room_once(
     requeue_harness.reject_pod("a", "b")
     requeue_harness.set_quota("3")
 
-    def bind(call: Call) -> None:
-        requeue_harness.note(call)
-        if call.verb == "patch":
-            requeue_harness.harness.reserve("a")
-            requeue_harness.harness.bind("a")
-            requeue_harness.harness.catch_up()
+    def bind(_call: Call) -> None:
+        requeue_harness.harness.reserve("a")
+        requeue_harness.harness.bind("a")
+        requeue_harness.harness.catch_up()
 
-    requeue_harness.api.before = bind
-    assert requeue_harness.reconcile() == ["a"]
-    requeue_harness.api.before = requeue_harness.note
+    with requeue_harness.api.on("patch", PODS, preceded_by(bind)):
+        assert requeue_harness.reconcile() == ["a"]
     requeue_harness.set_quota("4")
     assert requeue_harness.reconcile(after=2) == ["b"]
 
@@ -368,12 +278,12 @@ def test_no_more_is_sent_than_is_allowed(requeue_harness: RequeueHarness) -> Non
 def test_what_fails_is_tried_again_after_a_pause(requeue_harness: RequeueHarness) -> None:
     requeue_harness.reject_pod("a")
     requeue_harness.set_quota("3")
-    requeue_harness.api.plan = always(Fault.FAIL_BEFORE)
+    requeue_harness.api.on("*", "*", unavailable)
     assert requeue_harness.reconcile() == []
     tries = len(requeue_harness.touched) + len(requeue_harness.reads)
     requeue_harness.reconcile()
     assert len(requeue_harness.touched) + len(requeue_harness.reads) == tries
-    requeue_harness.api.plan = never
+    requeue_harness.api.reset()
     assert requeue_harness.reconcile(after=2) == ["a"]
     assert requeue_harness.annotation("a")
 

@@ -9,10 +9,10 @@ import pytest
 from tests.admission.handlers.harness import a_namespace, eventually, new_cluster, opt_out
 from tests.builders import a_quota
 from tests.controllers.controller_harness import NAMESPACE, ControllerHarness
-from tests.controllers.requeue.test_requeuer import NO_NODE, REFUSED, RequeueHarness
+from tests.controllers.requeue.requeue_harness import NO_NODE, REFUSED, RequeueHarness
 from tests.controllers.shared.shared_quota_steps import shared_quota, steps
-from tests.kube.faults import Call, Fault
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, RESOURCE_QUOTAS
+from tests.reactions import fail, for_name, in_namespace, unavailable
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, RESOURCE_QUOTAS
 from webhook.kube.errors import ForbiddenError
 from webhook.quota.shared.grants import Grants
 from webhook.state.well_known import MODE_LABEL
@@ -66,13 +66,9 @@ def _ringing(harness: ControllerHarness) -> Iterator[RequeueHarness]:
 
 def refuse(requeue_harness: RequeueHarness, *names: str) -> None:
     """Let a policy refuse every change of these pods."""
-
-    def before(call: Call) -> None:
-        requeue_harness.note(call)
-        if call.verb == "patch" and call.key.partition("/")[2] in names:
-            raise ForbiddenError("a policy does not let it be changed")
-
-    requeue_harness.api.before = before
+    deny = fail(ForbiddenError("a policy does not let it be changed"))
+    for name in names:
+        requeue_harness.api.on("patch", PODS, for_name(name, deny))
 
 
 # -- other namespaces ------------------------------------------------------------------------
@@ -93,7 +89,7 @@ def test_a_pod_that_may_not_be_changed_is_tried_less_and_less_often(
     for _ in range(600):
         requeue_harness.reconcile(after=1)
     assert 6 <= requeue_harness.touched.count("a") <= 10
-    requeue_harness.api.before = requeue_harness.note
+    requeue_harness.api.reset()
     for _ in range(300):
         requeue_harness.reconcile(after=1)
     assert requeue_harness.annotation("a")
@@ -104,9 +100,7 @@ def test_a_namespace_in_which_nothing_is_answered_keeps_no_other_asleep(
 ) -> None:
     requeue_harness.reject_pod("a", "b")
     requeue_harness.reject_pod("c", namespace=OTHER)
-    requeue_harness.api.plan = lambda call: (
-        Fault.FAIL_BEFORE if call.key.startswith(f"{NAMESPACE}/") else None
-    )
+    requeue_harness.api.on("*", PODS, in_namespace(NAMESPACE, unavailable))
     assert requeue_harness.reconcile() == ["c"]
     tries = len(requeue_harness.reads)
     for _ in range(60):
@@ -119,13 +113,8 @@ def test_what_fails_in_no_foreseen_way_keeps_no_other_asleep(
 ) -> None:
     requeue_harness.reject_pod("a")
     requeue_harness.reject_pod("c", namespace=OTHER)
-
-    def before(call: Call) -> None:
-        requeue_harness.note(call)
-        if call.key.startswith(f"{NAMESPACE}/"):
-            raise ValueError("it cannot be read")
-
-    requeue_harness.api.before = before
+    unreadable = fail(ValueError("it cannot be read"))
+    requeue_harness.api.on("*", PODS, in_namespace(NAMESPACE, unreadable))
     assert requeue_harness.reconcile() == ["c"]
 
 
