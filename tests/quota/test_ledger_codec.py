@@ -40,6 +40,7 @@ LEDGER = Ledger(
     min_pod_version=40017,
 )
 WRITTEN: dict[str, object] = {
+    "format": 1,
     "quotas": [
         {
             "name": "p1",
@@ -70,6 +71,11 @@ def test_what_was_written_is_read_back() -> None:
     assert ledger_from_status(WRITTEN) == LEDGER
 
 
+def test_a_ledger_of_the_release_before_the_format_had_a_number_is_read() -> None:
+    former = {name: value for name, value in WRITTEN.items() if name != "format"}
+    assert ledger_from_status(former) == LEDGER
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_every_ledger_that_comes_about_survives_writing(seed: int) -> None:
     world = World()
@@ -95,6 +101,7 @@ def test_what_is_reserved_is_summed_from_the_reservations_not_believed() -> None
 
 
 BROKEN: dict[str, tuple[dict[str, object], str]] = {
+    "a newer format": ({"format": 2}, "status.format"),
     "amount": (
         {"quotas": [{"name": "q", "hard": {}, "used": {"cpu": "1x"}}]},
         "status.quotas[0].used.cpu",

@@ -44,6 +44,7 @@ WRITTEN_FIELDS: Final[Mapping[str, str]] = {
     "status.quotas.pending": "object",
     "status.quotas.granted": "object",
     "status.reservations": "string",
+    "status.format": "integer",
     "status.podsResourceVersion": "string",
     "status.podsBarrier": "string",
     "status.serial": "integer",

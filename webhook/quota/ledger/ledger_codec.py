@@ -2,6 +2,7 @@
 
 ```yaml
 status:
+  format: 1
   quotas:
   - name: p1
     observed: {uid: ..., specHash: ...}
@@ -59,10 +60,13 @@ from webhook.quota.ledger.reservation_codec import amounts_in, amounts_out, line
 
 SHADOW_FIELD: Final = "shadow"
 """What was found in shadow mode stands here while nothing is guarded (`shadow_codec`)."""
+FORMAT: Final = 1
+"""Version of the format. A ledger without one is of the first; one of a newer version is not read,
+so that nothing is admitted by what an older program would misunderstand."""
 _FIELDS: Final = frozenset(
     {
-        "quotas", "reservations", "podsResourceVersion", "podsBarrier", "serial", "summary",
-        "conditions",
+        "format", "quotas", "reservations", "podsResourceVersion", "podsBarrier", "serial",
+        "summary", "conditions",
     }
 )  # fmt: skip
 
@@ -81,6 +85,7 @@ def ledger_status(ledger: Ledger) -> dict[str, object]:
         others.pop(SHADOW_FIELD, None)
     return {
         **others,
+        "format": FORMAT,
         "quotas": [_account_out(account) for account in ledger.accounts.values()],
         "reservations": "\n".join(map(line_of, ledger.reservations.values())),
         "podsResourceVersion": str(ledger.pods_resource_version),
@@ -123,6 +128,9 @@ def ledger_from_status(
     status = mapping(raw, field)
     if "podsResourceVersion" not in status:
         return None
+    if (version := counter(status, "format", field)) > FORMAT:
+        detail = f"is {version}, of a newer release: this one reads up to {FORMAT}"
+        raise InvalidFieldError(f"{field}.format", detail)
     read = reader or reservation_of
     reservations: dict[str, Reservation] = {}
     for index, line in enumerate(_lines(status, f"{field}.reservations")):
