@@ -333,7 +333,7 @@ class UsageCache:
         self._newest_change = max(self._newest_change, int(pod.resource_version or 0))
         state.usage.put(pod)
         now = self._timings.clock()
-        state.track_unplaced(pod, now)
+        state.pod_queue.track(pod, now)
         self.terminating.track(namespace, state, pod, now)
 
     # -- events, on the informers' threads -----------------------------------------------------
@@ -353,7 +353,7 @@ class UsageCache:
                 state.unreadable_pods[change.uid] = f"{change.key}: {err}"
                 raise
             finally:
-                can_wait = _frees_no_quota(change) and not state.is_releasable(change.uid)
+                can_wait = _frees_no_quota(change) and not state.pod_queue.is_releasable(change.uid)
                 self.mark_dirty(
                     namespace, state, delay_seconds=self._timings.fold_seconds * can_wait
                 )

@@ -24,7 +24,6 @@ from webhook.quota.queue.queued_pods import (
     PendingStatus,
     QueuedPod,
     QueuePolicy,
-    WaitHistory,
 )
 from webhook.state.batch_decision import MAX_LEDGER_BYTES
 from webhook.telemetry.metrics import Metrics
@@ -135,19 +134,8 @@ class PodQueues:
             since: When that became possible.
             is_leader: Returns whether this process still leads.
         """
-        now = self._clock()
-        was_empty = state.last_cycle is None or not (
-            state.last_cycle.pending or state.last_cycle.releasable
-        )
-        state.last_cycle = cycle
-        if was_empty and not (cycle.pending or cycle.releasable):
+        if not state.pod_queue.record(cycle, self._clock()):
             return
-        state.wait_history = {
-            uid: (state.wait_history.get(uid, (now, 0))[0], cycle.overtaken.get(uid, 0))
-            for uid, pending in cycle.pending.items()
-            if pending.position
-            or uid in state.wait_history  # it may wait for something else for a while
-        }
         # a gate goes only now: the reservation of its pod is in the ledger that was written
         self._gates.enqueue(
             namespace, [one.pod for one in cycle.releasable], since=since, is_leader=is_leader
@@ -189,11 +177,7 @@ class PodQueues:
         queue: tuple[QueuedPod, ...],
         limit: int,
     ) -> CycleResult:
-        now = self._clock()
-        history = {
-            uid: WaitHistory(overtaken, now - since)
-            for uid, (since, overtaken) in state.wait_history.items()
-        }
+        history = state.pod_queue.history(self._clock())
         return run_cycle(ledger, queue, self._options.policy(), room=limit, history=history)
 
     def _release_limit(self, ledger: Ledger, queue: tuple[QueuedPod, ...]) -> int:

@@ -1,0 +1,149 @@
+"""State of one namespace's pod queue: gated pods, the last cycle, waiting times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.controllers.queue.gated_pods import GatedPods, next_criteria
+from webhook.quota.charging.deferral import NamespaceQuotas
+from webhook.quota.ledger.ledger import Reservation, ReservationSource, exceeded_quotas
+from webhook.quota.objects.model import Pod
+from webhook.quota.queue.queued_pods import (
+    CycleResult,
+    QueueCriteria,
+    QueuedPod,
+    QueuePolicy,
+    WaitHistory,
+)
+from webhook.state.quota_cache import NamespaceQuotaView
+
+_UNTRIED_FACTOR: Final = 10
+"""How much longer than for a pod that no node takes a reservation is kept for one that no scheduler
+has tried."""
+
+
+@dataclass(slots=True, eq=False)
+class PodQueueState:
+    """State of one queue; pods are tracked under the lock of the usage cache."""
+
+    gated_pods: GatedPods
+    criteria: QueueCriteria | None = None
+    """What the pods were evaluated by last."""
+    last_cycle: CycleResult | None = None
+    """The last cycle of this leadership."""
+    wait_history: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Uid of a pod that does not fit → since when, and how many pods have overtaken it."""
+    unplaced_since: dict[str, float] = field(default_factory=dict)
+    """Uid of a pod that no node takes → since when."""
+    untried_since: dict[str, float] = field(default_factory=dict)
+    """Uid of a pod without gates that no scheduler has tried → since when."""
+
+    def track(self, pod: Pod, now: float) -> None:
+        """Note since when a pod that may be scheduled has no node, and whether it was tried."""
+        is_open = not (pod.is_gated or pod.is_assigned)
+        for times, is_so in (
+            (self.unplaced_since, pod.is_unplaced),
+            (self.untried_since, not pod.is_unplaced),
+        ):
+            if is_open and is_so:
+                times.setdefault(pod.uid, now)
+            else:
+                times.pop(pod.uid, None)
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that was deleted."""
+        for times in (self.unplaced_since, self.untried_since):
+            times.pop(uid, None)
+
+    def ordered(
+        self,
+        counted: NamespaceQuotas,
+        cached: NamespaceQuotaView,
+        policy: QueuePolicy,
+        *,
+        earliest: float | None,
+    ) -> tuple[QueuedPod, ...]:
+        """Return the gated pods in their order, with pods in flight that some of them are behind.
+
+        Args:
+            counted: The quotas that pods are counted for.
+            cached: The quotas as they are cached.
+            policy: Queueing policy.
+            earliest: Room is kept for a pod without a gate that is without a node since later than
+                this time; None where every pod gets a gate.
+        """
+        self.criteria = next_criteria(self.criteria, counted, cached, policy)
+        if earliest is None:
+            return self.gated_pods.ordered(self.criteria)
+        in_flight = {
+            uid
+            for times in (self.untried_since, self.unplaced_since)
+            for uid, since in times.items()
+            if since > earliest
+        }
+        return self.gated_pods.with_in_flight(self.criteria, in_flight)
+
+    def history(self, now: float) -> Mapping[str, WaitHistory]:
+        """Return how long the pods of the last cycle have waited, and by how many overtaken."""
+        return {
+            uid: WaitHistory(overtaken, now - since)
+            for uid, (since, overtaken) in self.wait_history.items()
+        }
+
+    def record(self, cycle: CycleResult, now: float) -> bool:
+        """Record a cycle whose decisions are written; return whether it or the last had pods."""
+        former, self.last_cycle = self.last_cycle, cycle
+        was_empty = former is None or not (former.pending or former.releasable)
+        if was_empty and not (cycle.pending or cycle.releasable):
+            return False
+        self.wait_history = {
+            uid: (self.wait_history.get(uid, (now, 0))[0], cycle.overtaken.get(uid, 0))
+            for uid, pending in cycle.pending.items()
+            if pending.position
+            or uid in self.wait_history  # it may wait for something else for a while
+        }
+        return True
+
+    def kept_until(
+        self, reservation: Reservation, pod: Pod | None, gate_release_seconds: float
+    ) -> float:
+        """Return until when a reservation is kept at least; minus infinity for one of a request.
+
+        One that released a pod is kept while the pod has our gate or may get a node: for ever as
+        far as is known now, and for `gate_release_seconds` more once the scheduler finds no node. A
+        pod that no scheduler has tried, perhaps because there is none for it, is kept longer.
+        """
+        if (
+            reservation.source is not ReservationSource.RELEASE
+            or pod is None
+            or pod.is_assigned
+            or pod.is_deleting
+        ):
+            return -math.inf
+        if pod.is_gated and reservation.uid not in self.gated_pods:
+            return -math.inf  # our gate is off, and it waits for the gates of others
+        unplaced = self.unplaced_since.get(reservation.uid, math.inf)
+        untried = self.untried_since.get(reservation.uid, math.inf)
+        return min(
+            unplaced + gate_release_seconds, untried + _UNTRIED_FACTOR * gate_release_seconds
+        )
+
+    def is_releasable(self, uid: str) -> bool:
+        """Return whether a gated pod may fit, by what the last cycle has shown."""
+        if uid not in self.gated_pods:
+            return False
+        cycle, queued = self.last_cycle, self.gated_pods.queued_pod(uid)
+        if cycle is None or cycle.ledger is None or queued is None or queued.needs_no_quota:
+            return True
+        claim = queued.claim
+        if queued.blocker is not None or claim is None or uid in cycle.ledger.reservations:
+            return False
+        ahead = [cycle.blocking[name] for name in queued.quotas if name in cycle.blocking]
+        if any(sort_key < queued.sort_key for sort_key in ahead):
+            return False
+        if not cycle.ledger.accounts.keys() >= set(claim.quotas):
+            return True  # it is counted for other quotas by now
+        return not exceeded_quotas(cycle.ledger, claim)
