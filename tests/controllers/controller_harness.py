@@ -11,7 +11,6 @@ from typing import cast
 
 from tests.admission.handlers.harness import (
     NAMESPACE,
-    ScriptedClient,
     a_namespace,
     accounts_in,
     eventually,
@@ -19,6 +18,7 @@ from tests.admission.handlers.harness import (
     recount,
 )
 from tests.builders import a_binding, a_pod
+from tests.reactions import ReactiveClient
 from webhook.controllers.ledger.controller import LedgerController
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.managed_namespaces import ManagedNamespaces
@@ -83,7 +83,7 @@ class ControllerHarness:
     """What was told of lines: namespace, who waits and why, who may go."""
     lost_reservations: list[tuple[str, list[str]]] = field(default_factory=list)
     """What was told of reservations that were given up: namespace, whose."""
-    client: ScriptedClient = field(init=False)
+    client: ReactiveClient = field(init=False)
     api: FakeClient = field(init=False)
     ledgers: LedgerStore = field(init=False)
     followed: Informer[LazyLedger] | None = field(init=False)
@@ -97,7 +97,7 @@ class ControllerHarness:
 
     def __post_init__(self) -> None:
         self.api = FakeClient(self.cluster)
-        self.client = ScriptedClient(self.cluster)
+        self.client = ReactiveClient(self.cluster)
         self.namespaces = NamespaceCache(self.client, timing=_QUICK)
         self.store = SharedQuotaStore(self.client)
         self.shared = SharedQuotaCache(self.client, self.store, timing=_QUICK)

@@ -8,7 +8,6 @@ Nobody waits for time to pass here, only for something to be so.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,14 +17,13 @@ from typing import cast
 
 from tests.admission.validity import operations_of, patched, response_of
 from tests.builders import a_binding, a_pod
-from tests.reactions import PausedWatch, ReactiveClient
+from tests.reactions import ReactiveClient
 from tests.reservations import reservations_in
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import Phase, decode_review, encode_review
 from webhook.config import ConfigurationFile
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.fakecluster.storage.watch import FakeWatch
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.api import (
     NAMESPACES,
@@ -34,9 +32,6 @@ from webhook.kube.api import (
     RESOURCE_QUOTAS,
     ApiError,
     NotFoundError,
-    ObjectList,
-    Revision,
-    UnreachableError,
     known_kind,
 )
 from webhook.kube.api import Object as ApiObject
@@ -88,95 +83,6 @@ def qos_of(pod: ApiObject) -> str:
 def new_cluster() -> FakeCluster:
     """An empty cluster that knows QoS classes."""
     return FakeCluster(qos=qos_of)
-
-
-class ScriptedClient(FakeClient):
-    """A connection to the API server on which calls can fail and watches can lag.
-
-    Attributes:
-        broken: (verb, plural) of the calls that fail.
-        calls: (verb, plural, name) of all reads of one object and all watches so far.
-        on_status_write: Called before every write of a status: another actor is faster.
-    """
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        super().__init__(cluster)
-        self.broken: set[tuple[str, str]] = set()
-        self.calls: list[tuple[str, str, str]] = []
-        self.on_status_write: Callable[[], object] | None = None
-        self._flows: dict[tuple[str, str], threading.Event] = {}
-
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> ApiObject:
-        self._call("get", kind, name)
-        return super().get(kind, name, namespace=namespace)
-
-    def list(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> ObjectList:
-        self._fail("list", kind)
-        return super().list(
-            kind, namespace=namespace, label_selector=label_selector, field_selector=field_selector
-        )
-
-    def watch(
-        self,
-        kind: Kind,
-        *,
-        resource_version: int,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        timeout_seconds: float | None = None,
-        bookmarks: bool = True,
-    ) -> FakeWatch:
-        self._call("watch", kind, "")
-        inner = super().watch(
-            kind,
-            resource_version=resource_version,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            timeout_seconds=timeout_seconds,
-            bookmarks=bookmarks,
-        )
-        return cast("FakeWatch", PausedWatch(inner, self._flow(kind, field_selector)))
-
-    def update_status(
-        self, kind: Kind, obj: ApiObject, *, is_brief: bool = False, dry_run: bool = False
-    ) -> Revision:
-        if self.on_status_write is not None:
-            self.on_status_write()
-        self._fail("update_status", kind)
-        return super().update_status(kind, obj, is_brief=is_brief, dry_run=dry_run)
-
-    def pause(self, kind: Kind, field_selector: str = "") -> None:
-        """Let no further event of a watch through."""
-        self._flow(kind, field_selector).clear()
-
-    def resume(self) -> None:
-        """Let all events through again, in their order."""
-        for flow in self._flows.values():
-            flow.set()
-
-    def _call(self, verb: str, kind: Kind, name: str) -> None:
-        self.calls.append((verb, kind.plural, name))
-        self._fail(verb, kind)
-
-    def _fail(self, verb: str, kind: Kind) -> None:
-        if (verb, kind.plural) in self.broken:
-            raise UnreachableError(f"no route to the {kind.plural}")
-
-    def _flow(self, kind: Kind, field_selector: str) -> threading.Event:
-        flow = self._flows.get((kind.plural, field_selector))
-        if flow is None:
-            flow = self._flows.setdefault((kind.plural, field_selector), threading.Event())
-            flow.set()
-        return flow
 
 
 @dataclass(frozen=True)
@@ -607,7 +513,6 @@ __all__ = [
     "AdmissionHarness",
     "ApiError",
     "Reply",
-    "ScriptedClient",
     "a_bind_review",
     "a_namespace",
     "a_review",

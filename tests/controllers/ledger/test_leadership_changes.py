@@ -15,6 +15,7 @@ from tests.controllers.controller_harness import (
     new_harness,
     second_harness,
 )
+from tests.reactions import preceded_by
 from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS, UnreachableError
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Undecided
@@ -242,12 +243,13 @@ def test_what_a_deposed_leader_has_sent_comes_too_late(
     one.catch_up()
 
     def while_another_leads() -> None:
-        one.client.on_status_write = None
         hand_over(one, other)
         other.step()
         assert isinstance(other.reserve("web"), Reserved)
 
-    one.client.on_status_write = while_another_leads
+    one.client.on(
+        "update", "*", preceded_by(lambda _: while_another_leads()), subresource="status", times=1
+    )
     one.reconcile_once()  # computed before the reservation, sent after it
     assert set(other.held()) == {"web"}
 
@@ -322,14 +324,15 @@ def test_a_write_without_answer_begins_the_wait_for_a_lost_ledger_anew() -> None
         harness.pass_time(EXPIRE_SECONDS + 1)
 
         def lose_the_answer() -> None:
-            harness.client.on_status_write = None
             with second_harness(harness, epoch=[3]) as same:  # what was sent arrives
                 same.step()
             assert isinstance(harness.reserve("web"), Reserved)
             harness.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
             raise UnreachableError("the answer is lost")
 
-        harness.client.on_status_write = lose_the_answer
+        harness.client.on(
+            "update", "*", preceded_by(lambda _: lose_the_answer()), subresource="status", times=1
+        )
         harness.step()
         harness.bind("web")
         harness.pass_time(2)

@@ -16,6 +16,7 @@ from tests.controllers.controller_harness import (
     new_harness,
     second_harness,
 )
+from tests.reactions import preceded_by, unreachable
 from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.kube.informer import Change
 from webhook.quota.charging.denials import QuotaExceeded
@@ -117,9 +118,11 @@ def test_the_reservation_of_a_deleted_pod_goes_also_when_the_write_meets_another
     harness.reserve("web")
     harness.delete("web")
     harness.catch_up()
-    harness.client.on_status_write = lambda: harness.reserve("other")
+    harness.client.on(
+        "update", "*", preceded_by(lambda _: harness.reserve("other")), subresource="status"
+    )
     harness.reconcile_once()  # a handler was faster
-    harness.client.on_status_write = None
+    harness.client.reset()
     harness.step()
     assert set(harness.held()) == {"other"}
 
@@ -626,9 +629,9 @@ def test_a_pod_that_cannot_be_read_elsewhere_stops_nobody(harness: ControllerHar
 
 def test_what_could_not_be_settled_is_settled_later(harness: ControllerHarness) -> None:
     harness.pod("web", node="node-1")
-    harness.client.broken.add(("get", "quotaledgers"))
+    harness.client.on("get", QUOTA_LEDGERS, unreachable)
     harness.step()
-    harness.client.broken.clear()
+    harness.client.reset()
     assert harness.used() == {"requests.cpu": "0"}
     harness.pass_time(1.1)
     harness.step()
@@ -639,7 +642,7 @@ def test_nothing_expires_while_the_pod_cannot_be_asked_for(harness: ControllerHa
     harness.pod("web")
     harness.step()
     harness.reserve("web")
-    harness.client.broken.add(("get", "pods"))
+    harness.client.on("get", PODS, unreachable)
     for _ in range(4):
         harness.pass_time(RESYNC_SECONDS)
         harness.step()
@@ -759,9 +762,9 @@ def test_half_a_new_list_does_not_lower_what_another_has_counted(
     harness.reserve("web")
     with second_harness(harness) as ahead:
         harness.client.calls.clear()
-        harness.client.broken.add(("watch", "pods"))
+        harness.client.on("watch", PODS, unreachable)
         harness.cluster.cut_watches()
-        eventually(lambda: ("watch", "pods", "") in harness.client.calls, "the watch has failed")
+        eventually(lambda: bool(harness.client.calls_of("watch", PODS)), "the watch has failed")
         reached, releasable = blocked(harness, "a")
         try:
             harness.delete("a")
@@ -769,7 +772,7 @@ def test_half_a_new_list_does_not_lower_what_another_has_counted(
             ahead.step()
             assert (ahead.used(), ahead.held()) == ({"requests.cpu": "1"}, {})
             harness.cluster.compact()
-            harness.client.broken.clear()
+            harness.client.reset()
             assert reached.wait(5)  # of the new list, only the deletion of `a` is taken in
             harness.pass_time(1.1)
             harness.reconcile_once()

@@ -14,6 +14,7 @@ from tests.controllers.controller_harness import (
     ControllerHarness,
     new_harness,
 )
+from tests.reactions import unreachable
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.state.ledgers import LEDGER_NAME
 from webhook.state.reserver import Reserved
@@ -92,7 +93,7 @@ def test_the_controllers_own_writes_are_not_looked_at(harness: ControllerHarness
     harness.client.calls.clear()
     harness.pass_time(LOOK_SECONDS)
     harness.step()
-    assert ("get", "quotaledgers", "ledger") not in harness.client.calls
+    assert harness.client.calls_of("get", QUOTA_LEDGERS) == []
 
 
 def test_a_deletion_is_noticed_at_once_and_told_and_so_is_the_new_ledger(
@@ -203,7 +204,7 @@ def test_fields_of_a_newer_version_survive_doors_and_controller(harness: Control
 def test_a_namespace_that_fails_again_and_again_is_tried_less_and_less_often(
     harness: ControllerHarness,
 ) -> None:
-    harness.client.broken.add(("update_status", "quotaledgers"))
+    harness.client.on("update", QUOTA_LEDGERS, unreachable)
     harness.pod("web", node="node-1")
     pauses = []
     for _ in range(8):
@@ -212,14 +213,14 @@ def test_a_namespace_that_fails_again_and_again_is_tried_less_and_less_often(
         harness.pass_time(pauses[-1])
     assert pauses[0] == pytest.approx(1)
     assert pauses[-1] > 20
-    harness.client.broken.clear()
+    harness.client.reset()
     harness.step()
     assert harness.used() == {"requests.cpu": "1"}
     assert harness.controller.workers.queue.failures(NAMESPACE) == 0
 
 
 def test_events_do_not_shorten_the_pause_after_a_failure(harness: ControllerHarness) -> None:
-    harness.client.broken.add(("update_status", "quotaledgers"))
+    harness.client.on("update", QUOTA_LEDGERS, unreachable)
     harness.pod("web", node="node-1")
     harness.step()
     due = harness.seconds_to_next()

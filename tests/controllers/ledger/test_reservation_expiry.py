@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.admission.handlers.harness import ScriptedClient, a_namespace, new_cluster
+from tests.admission.handlers.harness import a_namespace, new_cluster
 from tests.builders import a_binding, a_pod
+from tests.reactions import ReactiveClient, unreachable
 from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
 from webhook.kube.api import NAMESPACES, PODS
 from webhook.quota.ledger.apply_usage import Expiry, ObservedPod
@@ -22,7 +23,7 @@ SECONDS = 45.0
 class ExpiryHarness:
     """A watch, its clock, and a cluster with one pod that waits."""
 
-    line: ScriptedClient = field(default_factory=lambda: ScriptedClient(new_cluster()))
+    line: ReactiveClient = field(default_factory=lambda: ReactiveClient(new_cluster()))
     clock: list[float] = field(default_factory=lambda: [100.0])
 
     def __post_init__(self) -> None:
@@ -124,7 +125,7 @@ def test_a_cache_that_still_shows_a_deleted_pod_proves_nothing(watching: ExpiryH
 
 def test_an_api_server_that_does_not_answer_proves_nothing(watching: ExpiryHarness) -> None:
     watching.look(holding("u", "v"))
-    watching.line.broken.add(("get", "pods"))
+    watching.line.on("get", PODS, unreachable)
     watching.clock[0] += 50
     assert watching.expired(holding("u", "v")) == {}
 
@@ -150,7 +151,7 @@ def test_what_is_proved_is_not_asked_about_again_so_that_the_next_are(
         watching.clock[0] += 2
     assert found == [50, 100, 120]
     assert watching.watch.next_due() is None
-    assert sum(verb == "get" for verb, *_ in watching.line.calls) == 120
+    assert len(watching.line.calls_of("get")) == 120
 
 
 def test_a_proof_is_of_one_reservation_as_it_was(watching: ExpiryHarness) -> None:

@@ -16,6 +16,7 @@ from tests.controllers.controller_harness import (
     new_harness,
     second_harness,
 )
+from tests.reactions import preceded_by, unreachable
 from webhook.controllers.ledger.recent_binds import _MAX_PODS
 from webhook.kube.api import (
     EVENTS,
@@ -122,10 +123,9 @@ def test_it_is_told_after_a_race_with_a_door_was_lost(harness: ControllerHarness
     harness.catch_up()
 
     def claim() -> None:
-        harness.client.on_status_write = None
         assert isinstance(harness.reserve("asked"), Reserved)
 
-    harness.client.on_status_write = claim
+    harness.client.on("update", "*", preceded_by(lambda _: claim()), subresource="status", times=1)
     harness.step()
     assert harness.metric("ledger_settlements_total", result="conflict") == 1
     assert told(harness) == 1
@@ -136,7 +136,7 @@ def test_nothing_is_asked_to_find_that_there_is_nothing(harness: ControllerHarne
     harness.catch_up()
     harness.client.calls.clear()
     harness.reconcile_once()
-    assert not [call for call in harness.client.calls if call[1] == NAMESPACES.plural]
+    assert harness.client.calls_of("*", NAMESPACES) == []
 
 
 # -- what is not told --------------------------------------------------------------------------
@@ -157,12 +157,13 @@ def test_a_claim_between_the_count_and_its_write_is_seen(harness: ControllerHarn
     harness.catch_up()
 
     def claim_and_bind() -> None:
-        harness.client.on_status_write = None
         assert isinstance(harness.reserve("late"), Reserved)
         harness.bind("late")
         harness.catch_up()
 
-    harness.client.on_status_write = claim_and_bind
+    harness.client.on(
+        "update", "*", preceded_by(lambda _: claim_and_bind()), subresource="status", times=1
+    )
     harness.step()
     harness.pass_time(1)
     harness.step()
@@ -432,14 +433,14 @@ def test_nothing_is_told_of_what_came_while_the_label_was_off(harness: Controlle
 
 def test_a_label_that_was_off_while_no_watch_stood_is_noticed(harness: ControllerHarness) -> None:
     """A list shows the same label; only the version of the namespace is another."""
-    harness.client.broken.add(("watch", NAMESPACES.plural))
+    harness.client.on("watch", NAMESPACES, unreachable)
     harness.cluster.cut_watches()
     harness.pod("free")
     opt_out(harness.api, NAMESPACE)
     harness.bind("free")
     opt_in(harness.api, NAMESPACE)
     harness.cluster.compact()
-    harness.client.broken.clear()
+    harness.client.reset()
     before = harness.state()
     harness.step()
     assert harness.state() is before
@@ -461,11 +462,10 @@ def test_a_label_that_was_off_until_the_moment_of_the_alarm_is_noticed(
     before = harness.state()
 
     def hear() -> None:
-        harness.client.on_status_write = None
         harness.client.resume()
         harness.catch_up()
 
-    harness.client.on_status_write = hear
+    harness.client.on("update", "*", preceded_by(lambda _: hear()), subresource="status", times=1)
     harness.reconcile_once()
     assert harness.state() is not before
     harness.pass_time(1)
@@ -477,7 +477,7 @@ def test_nothing_is_told_when_the_api_server_does_not_say_that_it_is_guarded(
     harness: ControllerHarness,
 ) -> None:
     unguarded(harness, "past")
-    harness.client.broken.add(("get", NAMESPACES.plural))
+    harness.client.on("get", NAMESPACES, unreachable)
     harness.step()
     assert told(harness) == 0
 

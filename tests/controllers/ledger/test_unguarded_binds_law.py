@@ -21,6 +21,7 @@ from tests.controllers.controller_harness import (
     new_harness,
     second_harness,
 )
+from tests.reactions import preceded_by
 from webhook.kube.api import EVENTS, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, UnreachableError
 from webhook.state.ledgers import LedgerVersion
 from webhook.state.reserver import Reserved
@@ -141,11 +142,11 @@ class BindSimulation:
         queue = self.harness.client
 
         def be_faster() -> None:
-            queue.on_status_write = None
             self.claim()
             self.store()
 
-        queue.on_status_write = be_faster
+        queue.reset()
+        queue.on("update", "*", preceded_by(lambda _: be_faster()), subresource="status", times=1)
 
     def lose_answer(self) -> None:
         harness = self.chance.choice(self.harnesses)

@@ -18,6 +18,7 @@ from tests.controllers.controller_harness import (
 )
 from tests.controllers.queue.queue_steps import Object, condition, gated, gates, released, why
 from tests.controllers.shared.shared_quota_steps import granted, shared_quota, steps
+from tests.reactions import preceded_by, unreachable
 from webhook.controllers.ledger.usage_cache import NAMESPACE_CACHE_LAG_SECONDS
 from webhook.controllers.queue import gate_remover as gates_module
 from webhook.kube.api import (
@@ -85,10 +86,10 @@ def test_what_fits_is_reserved_for_in_one_write_and_then_loses_its_gate(
 
 def test_nothing_loses_its_gate_when_the_write_fails(harness: ControllerHarness) -> None:
     gated(harness, "web")
-    harness.client.broken.add(("update_status", "quotaledgers"))
+    harness.client.on("update", QUOTA_LEDGERS, unreachable)
     harness.step()
     assert released(harness) == []
-    harness.client.broken.clear()
+    harness.client.reset()
     harness.pass_time(2)
     harness.step()
     assert released(harness) == ["web"]
@@ -101,10 +102,11 @@ def test_a_door_that_was_faster_is_taken_into_account(harness: ControllerHarness
     harness.catch_up()
 
     def reserve() -> None:
-        harness.client.on_status_write = None
         assert isinstance(harness.reserve("bound"), Reserved)
 
-    harness.client.on_status_write = reserve
+    harness.client.on(
+        "update", "*", preceded_by(lambda _: reserve()), subresource="status", times=1
+    )
     harness.reconcile_once()
     assert set(harness.held()) == {"bound"}
     assert gates(harness, "web") == [SCHEDULING_GATE]

@@ -9,12 +9,12 @@ import pytest
 
 from tests.admission.handlers.harness import (
     NAMESPACE,
-    ScriptedClient,
     a_namespace,
     eventually,
     new_cluster,
 )
 from tests.builders import a_binding, a_container, a_pod, a_quota
+from tests.reactions import ReactiveClient, unreachable
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.shadow.controller import ShadowController
@@ -45,7 +45,7 @@ class ShadowHarness:
     def __init__(self, cluster: FakeCluster, name: str = "first") -> None:
         self.cluster = cluster
         self.api = FakeClient(cluster)
-        self.line = ScriptedClient(cluster)
+        self.line = ReactiveClient(cluster)
         self.clock = 1000.0
         self.term = 1
         self.exempt: frozenset[str] = frozenset()
@@ -269,11 +269,11 @@ def test_the_less_happens_the_less_is_written(watching: ShadowHarness) -> None:
 def test_what_could_not_be_written_is_written_once(watching: ShadowHarness) -> None:
     watching.step()
     watching.pod("a", node="n")
-    watching.line.broken.add(("update_status", QUOTA_LEDGERS.plural))
+    watching.line.on("update", QUOTA_LEDGERS, unreachable)
     watching.step()
     watching.pod("b", node="n")
     watching.step()
-    watching.line.broken.clear()
+    watching.line.reset()
     assert counts(watching.step(30)) == {"created": 2, "bound": 2}
 
 
