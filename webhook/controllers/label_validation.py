@@ -85,7 +85,6 @@ class LabelValidator:
     """Reports namespaces with an unknown mode or gating, while it leads.
 
     Args:
-        context: The collaborators of all controllers.
         gating: Returns the gating that is configured for namespaces without the label.
         exempt: Returns the namespaces that are never touched, whatever gating they ask for.
     """

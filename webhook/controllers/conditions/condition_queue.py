@@ -141,12 +141,10 @@ class ConditionQueue:
         """Take in what a look at a namespace has shown.
 
         Args:
-            namespace: The namespace.
             pending: Why its pods wait, by uid, in the order of the queue.
             released: The uids of all that became releasable since the last update; one
                 that waits now may not any more.
             names: Gives the names of the namespace's pods by uid; asked only if one is new.
-            now: The time.
         """
         entry = self._namespaces.setdefault(namespace, _Namespace())
         entry.pending = pending
@@ -168,8 +166,6 @@ class ConditionQueue:
         """Take in that nothing is reserved for some pods any more; those that wait say that anyway.
 
         Args:
-            namespace: The namespace.
-            uids: Their uids.
             names: Gives the names of the namespace's pods by uid.
         """
         entry = self._namespaces.setdefault(namespace, _Namespace())

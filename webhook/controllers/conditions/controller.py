@@ -104,7 +104,6 @@ class PodConditionController:
     """Writes the conditions of waiting pods. `on_queue` may be called from several threads.
 
     Args:
-        context: The collaborators of all controllers.
         pods: Returns the cache of pods.
         per_second: How many conditions and events are written per second; none where it is 0.
     """

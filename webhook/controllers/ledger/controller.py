@@ -60,7 +60,6 @@ class LedgerController:
     """Count all managed namespaces, and reconcile their ledgers while this process leads.
 
     Args:
-        context: The collaborators of all controllers.
         ledgers: Store of the ledgers; handlers in the same process share it.
         managed: The namespaces to count, and their quotas.
         ledger_informer: Informer of the ledgers, not started yet; with it changes by others are

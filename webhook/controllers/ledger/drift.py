@@ -90,7 +90,6 @@ class DriftDetector:
 
     Args:
         api: Where pods are listed.
-        usage_cache: The counts.
         timings: The period.
         leadership: A standby lists nothing.
         recorder: Recorder of what was found.

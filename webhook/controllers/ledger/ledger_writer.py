@@ -87,8 +87,6 @@ class LedgerWriter:
         """Record what a ledger says now.
 
         Args:
-            namespace: The namespace.
-            state: The same.
             version: The ledger as it was written, or as it stays.
             new_ledger: What it says.
             is_newest: Whether no newer one may be on its way here.

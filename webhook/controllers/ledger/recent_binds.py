@@ -42,7 +42,6 @@ class RecentBinds:
 
         Args:
             before: The pod as it was counted until now; None when it was not.
-            pod: The pod.
             complete_version: Up to which version every change was counted before this one.
         """
         if not self._guarded_from or complete_version < self._guarded_from or not pod.is_assigned:
@@ -76,7 +75,6 @@ class RecentBinds:
         """Note that a ledger was written which counts the same as the one before, or is the first.
 
         Args:
-            written: The ledger.
             started_at: When it was sent, on the monotonic clock.
             finished_at: When that was answered.
             expire_seconds: Longer than any request lasts.

@@ -37,7 +37,6 @@ class NamespaceReconciler:
     """Reconciler of the ledger controller; for several threads, each with another namespace.
 
     Args:
-        context: The collaborators of the ledger controller.
         pod_queues: Queues of gated pods.
         ledgers: Reconciler of ledgers.
         drift: Comparison of counts with fresh lists of pods.

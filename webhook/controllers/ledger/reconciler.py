@@ -66,7 +66,6 @@ class LedgerReconciler:
     """Reconcile ledgers. Safe to use from several threads for different namespaces.
 
     Args:
-        context: The collaborators of the ledger controller.
         pod_queues: Queues of gated pods; what they decide goes into the same write.
         shared: Grants of quotas that namespaces share.
         drift: Comparison of a count with a fresh list of the pods.

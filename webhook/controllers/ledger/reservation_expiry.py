@@ -51,7 +51,6 @@ class ReservationExpiry:
     Args:
         api: Asked about pods whose reservations have been watched long enough.
         expire_seconds: How long that is.
-        clock: The monotonic clock.
         kept_until: Returns until when a reservation is kept at least, whatever was watched;
             infinity while that is unknown. Called at every look.
     """

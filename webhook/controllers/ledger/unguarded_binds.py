@@ -31,7 +31,6 @@ class UnguardedBinds:
     """Looks at every ledger that is written. Safe to use for several namespaces at once.
 
     Args:
-        context: The collaborators of the ledger controller.
         participation: Asked about a namespace before anything is reported of it.
     """
 
@@ -54,8 +53,6 @@ class UnguardedBinds:
         """Have a ledger written, and report pods that should have a reservation in the former one.
 
         Args:
-            namespace: The namespace.
-            state: The same.
             former: The ledger that is written over.
             new_ledger: What is written. The pods were counted for it before.
             write: Writes it; None when another client was first. What it raises goes to the caller,

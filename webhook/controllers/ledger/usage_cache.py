@@ -89,9 +89,7 @@ class UsageCache:
     """Usage of every tracked namespace. `lock` guards everything but the informer.
 
     Args:
-        api: The API server.
         managed: Which namespaces are to be counted, and by which quotas.
-        timings: When to act.
         queue: Namespaces that are to be reconciled.
         options: How gated pods are released.
     """

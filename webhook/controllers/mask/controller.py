@@ -97,7 +97,6 @@ class StatusMaskController:
     """Masks and completes the status of quotas, on a thread of its own, while it leads.
 
     Args:
-        context: The collaborators of all controllers.
         managed: The opted-in namespaces and their quotas; the caches are not started yet.
         registration: Returns the state of the webhook's registration; may ask the API server.
     """

@@ -59,11 +59,9 @@ class RegistrationReader:
     """Reads the registration of the guard, and remembers it for a moment. For use by one thread.
 
     Args:
-        api: The API server.
         cache_seconds: How old an answer may be, so that many quotas cost one call.
         propagation_seconds: How long a guard that was seen to come is not counted on yet: every API
             server has to see it first.
-        clock: The monotonic clock.
     """
 
     def __init__(

@@ -83,8 +83,6 @@ class PodQueues:
     Args:
         options: How pods are released.
         gates: What removes gates.
-        clock: The monotonic clock.
-        metrics: Where it is counted.
     """
 
     def __init__(
@@ -128,8 +126,6 @@ class PodQueues:
         """Carry out what was decided: the ledger is written.
 
         Args:
-            namespace: The namespace.
-            state: The same.
             cycle: What was decided.
             since: When that became possible.
             is_leader: Returns whether this process still leads.

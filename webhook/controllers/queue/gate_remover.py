@@ -91,12 +91,10 @@ class GateRemover:
     """A pool of threads that remove gates. Safe to use from several threads.
 
     Args:
-        api: The API server.
         workers: How many patches are on their way at the same time.
         clock: The clock of `since`.
         requeue_after: Told of a namespace in which a patch came to nothing, and after how many
             seconds to say again what is to be done.
-        metrics: Where it is counted.
     """
 
     def __init__(
@@ -143,7 +141,6 @@ class GateRemover:
         """Remove the gates of these pods, in this order, as the cache shows them.
 
         Args:
-            namespace: Their namespace.
             pods: All of it whose gate is to go; what was wanted before and is not among them is
                 over.
             since: When it was found that they may go.

@@ -134,7 +134,6 @@ def next_criteria(
         former: What they were judged by.
         quotas: The quotas as they are counted.
         seen: The quotas as they are cached.
-        policy: Queueing policy.
     """
     needs_all = bool(policy.coverage.limited or policy.coverage.required)
     every = seen.all_quotas if needs_all else ()  # a new object whenever the platform counts

@@ -71,7 +71,6 @@ class PodQueueState:
         Args:
             counted: The quotas that pods are counted for.
             cached: The quotas as they are cached.
-            policy: Queueing policy.
             earliest: Room is kept for a pod without a gate that is without a node since later than
                 this time; None where every pod gets a gate.
         """

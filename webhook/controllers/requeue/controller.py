@@ -69,7 +69,6 @@ class Requeuer:
     """Requeue pods on a thread. `on_pod` and `on_queue` may be called from other threads.
 
     Args:
-        context: The collaborators of all controllers.
         pods: Returns the cache of pods, whose changes go to `on_pod`.
         options: What decides which pods are requeued.
     """

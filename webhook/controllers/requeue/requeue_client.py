@@ -39,8 +39,6 @@ class RequeueClient:
     """Client that requeues pods within a rate limit.
 
     Args:
-        api: The API server.
-        timings: Clocks and pauses.
         per_second: How many requests are sent per second, reads and writes.
         lock: Held while the state of pods is changed.
         may_write: Returns whether this process still may.

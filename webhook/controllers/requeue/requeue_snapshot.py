@@ -90,7 +90,6 @@ def take_snapshot(
 
     Args:
         options: What decides.
-        namespace: The namespace.
         former: What its pods were judged by last.
     """
     version, seen = options.ledgers.known(namespace), options.managed.quotas_of(namespace)

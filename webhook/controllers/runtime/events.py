@@ -137,10 +137,8 @@ class EventRecorder:
     """Writes events. Safe to use from several threads.
 
     Args:
-        api: The API server.
         instance: Name of the process, for people.
         limits: How many events are written.
-        timings: Clocks and pauses.
         metrics: Counters of written and dropped events.
     """
 

@@ -39,7 +39,6 @@ class TokenBucket:
 
     Args:
         per_second: The rate, read whenever it matters; with 0 nothing is allowed.
-        clock: The monotonic clock.
         burst: How much may be done at once after a rest; None for as much as in a second.
     """
 

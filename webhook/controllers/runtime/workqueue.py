@@ -35,7 +35,6 @@ class WorkQueue(Generic[K]):
         backoff: Pauses of a key that fails.
         rests_after_failure: Whether a key that failed rests for that pause, also where it is added
             meanwhile.
-        clock: The monotonic clock.
     """
 
     def __init__(

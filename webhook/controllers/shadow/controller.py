@@ -42,7 +42,6 @@ class ShadowController:
     """Counts the namespaces in shadow mode, and writes their records while it leads.
 
     Args:
-        context: The collaborators of all controllers.
         pods: All pods; not started yet.
         quotas: The cached quotas; not started yet.
         name: The name of this process, unlike that of any other.

@@ -37,11 +37,9 @@ class SharedQuotaController:
     """Looks after shared quotas, on one thread (`reconcile`); `pending_quotas` may be asked by any.
 
     Args:
-        shared: The shared quotas.
         ledgers: Where ledgers are read and written.
         quotas: The cached quotas.
         namespaces: The cached namespaces.
-        recorder: Recorder of events.
     """
 
     def __init__(

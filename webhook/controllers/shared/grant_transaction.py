@@ -59,8 +59,6 @@ def begin(
 
     Args:
         shared: The shared quotas of all.
-        namespace: The namespace.
-        state: The same.
         ledger: What its ledger says; it was read already.
         epoch: The leadership to write under.
     """

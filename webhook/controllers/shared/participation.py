@@ -22,7 +22,6 @@ class Participation:
     """Participants of shared quotas, as the API server shows them.
 
     Args:
-        api: The API server.
         managed: What caches show.
     """
 

@@ -28,7 +28,6 @@ class SharedQuotaContext:
     Args:
         store: Where they are read and written.
         usage_cache: What is counted.
-        timings: When to act.
         leadership: The leadership to write under.
         participation: The participants, as the API server shows them.
     """
