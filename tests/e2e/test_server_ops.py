@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +16,18 @@ import pytest
 from tests.admission.reviews import a_review
 from tests.e2e.harness import Server, eventually, running_server
 from tests.e2e.parts import MARKER_VARIABLE, OUT_OF_ORDER_VARIABLE
+
+CROWD = """
+import socket, sys, threading
+def leave():
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=3).close()
+        except OSError:
+            pass
+for _ in range(40):
+    threading.Thread(target=leave).start()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +160,20 @@ def test_threads_that_are_all_stuck_make_it_dead(tmp_path: Path) -> None:
         for thread in stuck:
             thread.join()
         assert server.ops("/livez").status == 200
+
+
+def test_probes_are_answered_while_others_connect_and_leave(tmp_path: Path) -> None:
+    """A crowd that fills the backlog makes new connections wait for seconds, and probes fail."""
+    with running_server(tmp_path) as server:
+        address = ("127.0.0.1", server.announcement["ops"]["port"])
+        command = [sys.executable, "-c", CROWD, str(address[1])]
+        with contextlib.ExitStack() as ended:
+            for _ in range(2):
+                crowd = subprocess.Popen(command)
+                ended.callback(crowd.wait)
+                ended.callback(crowd.kill)
+            time.sleep(1)
+            answered, end = 0, time.monotonic() + 5
+            while time.monotonic() < end:
+                answered += server.ops("/livez").status == 200
+    assert answered > 20
