@@ -641,3 +641,9 @@ def test_the_schema_names_every_word() -> None:
     assert words("causes", "items", "properties", "cause") == {*map(str, CauseKind)}
     assert words("unblock", "items", "properties", "action") == {*map(str, Action)}
     assert words("who", "items", "properties", "state") == {*map(str, ConsumerState)}
+
+
+def test_the_page_names_every_cause_action_and_state() -> None:
+    page = (Path(webhook.__file__).parents[1] / "docs/explain.md").read_text(encoding="utf-8")
+    words = [*map(str, CauseKind), *map(str, Action), *map(str, ConsumerState)]
+    assert [one for one in words if f"`{one}`" not in page] == []

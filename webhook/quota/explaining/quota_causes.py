@@ -59,7 +59,10 @@ def _never_fits(
 
 
 def room_causes(state: QueueState) -> Iterator[PendingCause]:
-    """Yield what the pod waits behind, and every quota that has no room for it."""
+    """Yield what the pod waits behind, and every quota that has no room for it.
+
+    Quotas of other kinds, such as elastic ones, add their causes here.
+    """
     status = state.status
     if status is not None and status.reason is PendingReason.BEHIND:
         text = f"waits behind pod {status.blocked_by}, which needs quota {status.quota}"
