@@ -72,6 +72,23 @@ CASES: dict[str, tuple[Callable[[], NamespaceFacts], list[str], list[str]]] = {
         ["behind", "quota"],
         ["wait", "free-quota", "free-quota", "raise-quota"],
     ),
+    "behind one without a gate, where such pods have a place": (
+        lambda: namespace(
+            pod("first", "2", gates=(), age=9),
+            pod("x"),
+            used={"p1": {"requests.cpu": "1"}},
+            keeps_room=True,
+        ),
+        ["behind"],
+        ["wait", "free-quota"],
+    ),
+    "one without a gate has no place elsewhere": (
+        lambda: namespace(
+            pod("first", "2", gates=(), age=9), pod("x"), used={"p1": {"requests.cpu": "1"}}
+        ),
+        [],
+        ["wait"],
+    ),
     "never fits": (
         lambda: namespace(pod("x", "3")),
         ["never-fits"],
