@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import pytest
 
 from tests.builders import a_binding, a_pod, a_quota
+from tests.e2e.cluster.waiting import eventually
 from tests.install.recording import Right, granted, used_objects, used_rights
 from tests.quota.cluster_quotas import a_cluster_quota
 from tests.reactions import Verb, VersionedClient, conflict
@@ -198,13 +199,6 @@ def bind(
 
 def outcome(answer: AdmissionResponse) -> str:
     return type(answer).__name__
-
-
-def eventually(look: Callable[[], object], what: str) -> None:
-    give_up = time.monotonic() + BOUND_SECONDS
-    while not look():
-        assert time.monotonic() < give_up, f"never so: {what}"
-        time.sleep(0.01)
 
 
 def rights_of(kind: str, name: str) -> set[Right]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from tests.admission.handlers.harness import a_namespace, new_cluster
+from tests.admission.handlers.harness import a_namespace, eventually, new_cluster
 from tests.builders import a_binding, a_pod, a_quota
 from tests.reactions import Call, ReactiveClient, Reactor, preceded_by, unavailable
 from webhook.controllers.ledger.controller import LedgerController
@@ -32,14 +31,6 @@ _SHORT = ElectionTimings(
     lease_seconds=2, renew_seconds=1.5, retry_seconds=0.05, max_pause_seconds=0.1
 )
 _PATIENCE_SECONDS = 30.0
-
-
-def eventually(is_so: Callable[[], bool], what: str) -> None:
-    """Wait until something is so, with patience for leases that have to end."""
-    give_up = time.monotonic() + _PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < give_up, f"never so: {what}"
-        time.sleep(0.005)
 
 
 @dataclass
