@@ -13,42 +13,42 @@ from webhook.state.ledgers import LedgerStore, read_ledger
 
 
 @pytest.fixture
-def line() -> ReactiveClient:
+def client() -> ReactiveClient:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace())])
     return ReactiveClient(cluster)
 
 
-def test_nothing_is_known_before_anything_was_read(line: ReactiveClient) -> None:
-    store = LedgerStore(line)
+def test_nothing_is_known_before_anything_was_read(client: ReactiveClient) -> None:
+    store = LedgerStore(client)
     assert (store.known(NS), store.fetch(NS)) == (None, None)
 
 
-def test_a_new_ledger_has_nothing_counted(line: ReactiveClient) -> None:
-    store = LedgerStore(line)
+def test_a_new_ledger_has_nothing_counted(client: ReactiveClient) -> None:
+    store = LedgerStore(client)
     version = made(store)
     assert (version.ledger, version.min_pod_version) == (None, 0)
     assert store.known(NS) == version == store.fetch(NS)
 
 
-def test_creating_what_somebody_else_created_reads_it(line: ReactiveClient) -> None:
-    first = LedgerStore(line)
+def test_creating_what_somebody_else_created_reads_it(client: ReactiveClient) -> None:
+    first = LedgerStore(client)
     written = first.write(NS, made(first), counted("1"))
-    assert made(LedgerStore(line)) == written
+    assert made(LedgerStore(client)) == written
 
 
-def test_what_is_written_is_read_and_known_without_asking(line: ReactiveClient) -> None:
-    store = LedgerStore(line)
+def test_what_is_written_is_read_and_known_without_asking(client: ReactiveClient) -> None:
+    store = LedgerStore(client)
     written = store.write(NS, made(store), counted("1"))
-    line.calls.clear()
+    client.calls.clear()
     assert store.known(NS) == written
-    assert line.calls == []
-    assert LedgerStore(line).fetch(NS) == written
+    assert client.calls == []
+    assert LedgerStore(client).fetch(NS) == written
     assert written.ledger == counted("1")
 
 
-def test_a_write_over_another_version_changes_nothing(line: ReactiveClient) -> None:
-    store, other = LedgerStore(line), LedgerStore(line)
+def test_a_write_over_another_version_changes_nothing(client: ReactiveClient) -> None:
+    store, other = LedgerStore(client), LedgerStore(client)
     old = made(store)
     newest = other.write(NS, old, counted("1"))
     with pytest.raises(ConflictError):
@@ -56,20 +56,20 @@ def test_a_write_over_another_version_changes_nothing(line: ReactiveClient) -> N
     assert store.fetch(NS) == newest
 
 
-def test_an_older_read_does_not_replace_what_is_known(line: ReactiveClient) -> None:
-    store = LedgerStore(line)
+def test_an_older_read_does_not_replace_what_is_known(client: ReactiveClient) -> None:
+    store = LedgerStore(client)
     old = made(store)
-    stored = line.get(QUOTA_LEDGERS, "ledger", namespace=NS)
+    stored = client.get(QUOTA_LEDGERS, "ledger", namespace=NS)
     newest = store.write(NS, old, counted("1"))
-    line.on("get", QUOTA_LEDGERS, lambda _call, _proceed: stored)  # an answer that was overtaken
+    client.on("get", QUOTA_LEDGERS, lambda _call, _proceed: stored)  # an answer that was overtaken
     assert store.fetch(NS) == old
     assert store.known(NS) == newest
 
 
-def test_a_deleted_ledger_is_forgotten_and_a_new_one_is_another(line: ReactiveClient) -> None:
-    store = LedgerStore(line)
+def test_a_deleted_ledger_is_forgotten_and_a_new_one_is_another(client: ReactiveClient) -> None:
+    store = LedgerStore(client)
     old = store.write(NS, made(store), counted("1"))
-    line.delete(QUOTA_LEDGERS, "ledger", namespace=NS)
+    client.delete(QUOTA_LEDGERS, "ledger", namespace=NS)
     assert store.fetch(NS) is None
     assert store.known(NS) is None
     with pytest.raises(NotFoundError):
@@ -80,10 +80,10 @@ def test_a_deleted_ledger_is_forgotten_and_a_new_one_is_another(line: ReactiveCl
         store.write(NS, old, counted("1"))
 
 
-def test_namespaces_have_ledgers_of_their_own(line: ReactiveClient) -> None:
-    store = LedgerStore(line)
+def test_namespaces_have_ledgers_of_their_own(client: ReactiveClient) -> None:
+    store = LedgerStore(client)
     version = made(store)
-    line.create(NAMESPACES, a_namespace("team-b"))
+    client.create(NAMESPACES, a_namespace("team-b"))
     assert store.fetch("team-b") is None
     assert store.known(NS) == version
 

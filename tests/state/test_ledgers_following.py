@@ -32,15 +32,15 @@ CPU = {"requests.cpu": Quantity.parse("250m")}
 
 
 @pytest.fixture
-def line() -> ReactiveClient:
+def client() -> ReactiveClient:
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace())])
     return ReactiveClient(cluster)
 
 
 @pytest.fixture
-def store(line: ReactiveClient) -> LedgerStore:
-    return LedgerStore(line)
+def store(client: ReactiveClient) -> LedgerStore:
+    return LedgerStore(client)
 
 
 @pytest.fixture
@@ -95,21 +95,21 @@ def fetch(client: ReactiveClient, store: LedgerStore, version: LedgerVersion) ->
 
 class TestOnTheCluster:
     def test_what_another_process_writes_is_known_without_asking(
-        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, client: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
-        other = LedgerStore(line)
+        other = LedgerStore(client)
         written = other.write(NS, made(other), holding("p1", "p2"))
         assert informer.wait_for_version(written.resource_version, SOON)
-        line.calls.clear()
+        client.calls.clear()
         assert store.known(NS) == written
-        assert line.calls == []
+        assert client.calls == []
         following = store.write(NS, written, holding("p1"))  # and the write fits
         assert other.fetch(NS) == following
 
     def test_what_was_there_before_is_known_from_the_list(
-        self, line: ReactiveClient, store: LedgerStore
+        self, client: ReactiveClient, store: LedgerStore
     ) -> None:
-        other = LedgerStore(line)
+        other = LedgerStore(client)
         written = other.write(NS, made(other), counted("1"))
         follower = store.follow(InformerTimings(rand=lambda: 0.0))
         follower.start()
@@ -118,33 +118,33 @@ class TestOnTheCluster:
         follower.stop()
 
     def test_an_own_write_is_known_until_something_newer_comes(
-        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, client: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
-        line.pause(QUOTA_LEDGERS, "metadata.name=ledger")
+        client.pause(QUOTA_LEDGERS, "metadata.name=ledger")
         own = store.write(NS, made(store), counted("1"))
         assert store.known(NS) is own
-        line.resume()
+        client.resume()
         assert informer.wait_for_version(own.resource_version, SOON)
         assert store.known(NS) is own
-        newer = LedgerStore(line).write(NS, own, counted("2"))
+        newer = LedgerStore(client).write(NS, own, counted("2"))
         assert informer.wait_for_version(newer.resource_version, SOON)
         assert store.known(NS) == newer
 
     def test_a_deleted_ledger_is_forgotten(
-        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, client: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         store.write(NS, made(store), counted("1"))
-        gone = line.delete(QUOTA_LEDGERS, "ledger", namespace=NS)
+        gone = client.delete(QUOTA_LEDGERS, "ledger", namespace=NS)
         assert informer.wait_for_version(gone.resource_version, SOON)
         assert store.known(NS) is None
         new = made(store)
         assert store.known(NS) == new
 
     def test_a_ledger_that_cannot_be_read_is_not_known_and_reported_by_reading_it(
-        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, client: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         old = store.write(NS, made(store), counted("1"))
-        broken = line.patch(
+        broken = client.patch(
             QUOTA_LEDGERS,
             "ledger",
             {"status": {"podsBarrier": "soon"}},
@@ -161,28 +161,28 @@ class TestOnTheCluster:
         assert store.known(NS) is not None
 
     def test_what_is_known_need_not_be_read_again_when_it_is_fetched(
-        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, client: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
-        other = LedgerStore(line)
+        other = LedgerStore(client)
         written = other.write(NS, made(other), holding("p1"))
         assert informer.wait_for_version(written.resource_version, SOON)
         known = store.known(NS)
         assert store.fetch(NS) is known
 
     def test_objects_of_other_names_are_no_ledgers(
-        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, client: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
         own = made(store)
-        odd = line.create(QUOTA_LEDGERS, {"metadata": {"name": "odd", "namespace": NS}})
-        newer = LedgerStore(line).write(NS, own, counted("2"))
+        odd = client.create(QUOTA_LEDGERS, {"metadata": {"name": "odd", "namespace": NS}})
+        newer = LedgerStore(client).write(NS, own, counted("2"))
         assert newer.resource_version > odd.resource_version
         assert informer.wait_for_version(newer.resource_version, SOON)
         assert store.known(NS) == newer
 
     def test_writers_in_two_processes_lose_no_write(
-        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, client: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
-        other = LedgerStore(line)
+        other = LedgerStore(client)
         version = made(other)
         for number in range(30):
             version = other.write(NS, version, counted(str(number)))
@@ -193,9 +193,9 @@ class TestOnTheCluster:
         assert store.fetch(NS) == version
 
     def test_a_bind_after_a_fold_elsewhere_reads_nothing_and_loses_no_write(
-        self, line: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
+        self, client: ReactiveClient, store: LedgerStore, informer: Informer[LazyLedger]
     ) -> None:
-        other, conflicts = LedgerStore(line), list[None]()
+        other, conflicts = LedgerStore(client), list[None]()
         version = other.write(NS, made(other), holding("p1", "p2"))
         stats = ReserverStats(conflicted=lambda: conflicts.append(None))
         reserver = Reserver(store, stats=stats)
@@ -204,12 +204,12 @@ class TestOnTheCluster:
             folded = replace(holding(base=version.ledger), sequence=version.ledger.sequence)
             version = other.write(NS, version, folded)
             assert informer.wait_for_version(version.resource_version, SOON)
-            line.calls.clear()
+            client.calls.clear()
             claim = Claim(f"new-{number}", "new", ReservationSource.BIND, CPU, ("q",))
             deadline = time.monotonic() + SOON
             outcome = reserver.reserve(NS, claim, folded.observed, deadline=deadline)
             assert isinstance(outcome, Reserved)
-            assert [call.verb for call in line.calls] == ["update"]
+            assert [call.verb for call in client.calls] == ["update"]
             found = other.fetch(NS)
             assert found is not None
             version = found
@@ -218,28 +218,28 @@ class TestOnTheCluster:
 
 class TestOrder:
     def test_a_late_event_does_not_replace_a_newer_read(
-        self, line: ReactiveClient, store: LedgerStore
+        self, client: ReactiveClient, store: LedgerStore
     ) -> None:
         newest = LedgerVersion(60, "a", counted("2"))
-        fetch(line, store, newest)
+        fetch(client, store, newest)
         store.observe(change(counted("1"), version=50))
         assert store.known(NS) == newest
 
     def test_a_late_event_of_a_former_object_does_not_either(
-        self, line: ReactiveClient, store: LedgerStore
+        self, client: ReactiveClient, store: LedgerStore
     ) -> None:
         newest = LedgerVersion(60, "b", counted("2"))
-        fetch(line, store, newest)
+        fetch(client, store, newest)
         store.observe(change(counted("1"), uid="a", version=50))
         store.observe(deletion(uid="a", version=55))
         assert store.known(NS) == newest
 
     def test_an_answer_that_took_its_time_does_not_bring_back_what_was_deleted(
-        self, line: ReactiveClient, store: LedgerStore
+        self, client: ReactiveClient, store: LedgerStore
     ) -> None:
         store.observe(change(counted("1"), version=50))
         store.observe(deletion(version=55))
-        fetch(line, store, LedgerVersion(52, "a", counted("2")))
+        fetch(client, store, LedgerVersion(52, "a", counted("2")))
         assert store.known(NS) is None
 
     def test_a_new_object_in_the_place_of_the_former_one_is_known(self, store: LedgerStore) -> None:
@@ -252,18 +252,18 @@ class TestOrder:
         assert (known.uid, known.resource_version, known.ledger) == ("b", 60, counted("2"))
 
     def test_what_was_made_after_the_list_that_does_not_show_it_stays(
-        self, line: ReactiveClient, store: LedgerStore
+        self, client: ReactiveClient, store: LedgerStore
     ) -> None:
         store.observe(change(counted("1"), uid="a", version=50))
         made_later = LedgerVersion(70, "b", None)
-        fetch(line, store, made_later)
+        fetch(client, store, made_later)
         store.observe(deletion(uid="a", version=65))
         assert store.known(NS) == made_later
 
     def test_nothing_found_does_not_undo_what_was_heard_meanwhile(
-        self, line: ReactiveClient, store: LedgerStore
+        self, client: ReactiveClient, store: LedgerStore
     ) -> None:
-        fetch(line, store, LedgerVersion(50, "a", None))
+        fetch(client, store, LedgerVersion(50, "a", None))
 
         def answer_late(_call: Call, proceed: Proceed) -> object:
             try:
@@ -271,23 +271,23 @@ class TestOrder:
             finally:
                 store.observe(change(counted("1"), uid="b", version=60))
 
-        line.on("get", QUOTA_LEDGERS, answer_late)
+        client.on("get", QUOTA_LEDGERS, answer_late)
         assert store.fetch(NS) is None
         known = store.known(NS)
         assert known is not None
         assert known.uid == "b"
 
     def test_deletions_are_not_remembered_without_end(
-        self, line: ReactiveClient, store: LedgerStore
+        self, client: ReactiveClient, store: LedgerStore
     ) -> None:
         store.observe(deletion(version=60))
         old = LedgerVersion(52, "a", counted("1"))
-        fetch(line, store, old)
+        fetch(client, store, old)
         assert store.known(NS) is None
         for number in range(1024):
             store.observe(Change("DELETED", f"other-{number}/ledger", "a", 100 + number))
         assert len(store) == 0
-        fetch(line, store, old)  # that it is out of date is found out by the next write
+        fetch(client, store, old)  # that it is out of date is found out by the next write
         assert store.known(NS) == old
 
     def test_a_namespace_that_is_gone_is_forgotten(self, store: LedgerStore) -> None:
@@ -324,8 +324,8 @@ def histories(draw: st.DrawFn) -> list[LedgerEvent]:
 def test_however_late_answers_come_the_newest_stays_known(
     history: list[LedgerEvent], data: st.DataObject
 ) -> None:
-    line = ReactiveClient()
-    store = LedgerStore(line)
+    client = ReactiveClient()
+    store = LedgerStore(client)
     past: list[LedgerEvent] = []
     for one in history:
         past.append(one)
@@ -337,7 +337,7 @@ def test_however_late_answers_come_the_newest_stays_known(
             elif is_told:
                 store.observe(change(None, uid=one.uid, version=one.version))
             elif not other.is_deletion:
-                fetch(line, store, LedgerVersion(other.version, other.uid, None))
+                fetch(client, store, LedgerVersion(other.version, other.uid, None))
         known = store.known(NS)
         if one.is_deletion:
             assert known is None

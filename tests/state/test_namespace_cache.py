@@ -23,7 +23,7 @@ QUICK = InformerTimings(first_pause=0.01, longest_pause=0.05)
 
 
 @pytest.fixture
-def line() -> Iterator[ReactiveClient]:
+def client() -> Iterator[ReactiveClient]:
     made = ReactiveClient(new_cluster())
     made.cluster.load([(NAMESPACES, a_namespace())])
     yield made
@@ -31,8 +31,8 @@ def line() -> Iterator[ReactiveClient]:
 
 
 @pytest.fixture
-def cache(line: ReactiveClient) -> Iterator[NamespaceCache]:
-    made = NamespaceCache(line, timing=QUICK)
+def cache(client: ReactiveClient) -> Iterator[NamespaceCache]:
+    made = NamespaceCache(client, timing=QUICK)
     made.informer.start()
     assert made.informer.wait_for_sync(30)
     eventually(lambda: made.informer.is_following, "the namespaces are watched")
@@ -40,103 +40,103 @@ def cache(line: ReactiveClient) -> Iterator[NamespaceCache]:
     made.informer.stop()
 
 
-def version(line: ReactiveClient) -> int:
+def version(client: ReactiveClient) -> int:
     """Return the version of the Namespace as it is stored."""
-    metadata = line.get(NAMESPACES, NS)["metadata"]
+    metadata = client.get(NAMESPACES, NS)["metadata"]
     assert isinstance(metadata, dict)
     return int(metadata["resourceVersion"])
 
 
-def annotate(line: ReactiveClient, value: str) -> None:
-    line.patch(NAMESPACES, NS, {"metadata": {"annotations": {"note": value}}})
+def annotate(client: ReactiveClient, value: str) -> None:
+    client.patch(NAMESPACES, NS, {"metadata": {"annotations": {"note": value}}})
 
 
-def caught_up(line: ReactiveClient, cache: NamespaceCache) -> NamespaceCache:
-    assert cache.informer.wait_for_version(version(line), 30)
+def caught_up(client: ReactiveClient, cache: NamespaceCache) -> NamespaceCache:
+    assert cache.informer.wait_for_version(version(client), 30)
     return cache
 
 
 def test_a_namespace_that_is_not_in_the_cache_is_looked_up(
-    line: ReactiveClient, cache: NamespaceCache
+    client: ReactiveClient, cache: NamespaceCache
 ) -> None:
     assert cache.is_opted_in(NS)
     assert not cache.is_opted_in("nowhere")
-    line.pause(NAMESPACES)
-    line.create(NAMESPACES, a_namespace("fresh"))
+    client.pause(NAMESPACES)
+    client.create(NAMESPACES, a_namespace("fresh"))
     assert cache.is_opted_in("fresh")
-    line.on("get", NAMESPACES, unreachable)
+    client.on("get", NAMESPACES, unreachable)
     with pytest.raises(ApiError):
         cache.is_opted_in("unheard-of")
 
 
-def test_opting_out_is_seen(line: ReactiveClient, cache: NamespaceCache) -> None:
-    opt_out(line, NS)
-    assert not caught_up(line, cache).is_opted_in(NS)
+def test_opting_out_is_seen(client: ReactiveClient, cache: NamespaceCache) -> None:
+    opt_out(client, NS)
+    assert not caught_up(client, cache).is_opted_in(NS)
 
 
 def test_the_first_list_shows_no_more_than_the_present_version(
-    line: ReactiveClient, cache: NamespaceCache
+    client: ReactiveClient, cache: NamespaceCache
 ) -> None:
-    assert cache.opted_in_at(NS) == version(line)
+    assert cache.opted_in_at(NS) == version(client)
     assert cache.opted_in_at("team-b") == 0
 
 
 def test_the_watch_shows_the_version_that_brought_the_label(
-    line: ReactiveClient, cache: NamespaceCache
+    client: ReactiveClient, cache: NamespaceCache
 ) -> None:
-    annotate(line, "one")
-    assert caught_up(line, cache).opted_in_at(NS) < version(line)
-    opt_out(line, NS)
-    opt_in(line, NS)
-    opted_in_at = version(line)
-    annotate(line, "two")
-    assert caught_up(line, cache).opted_in_at(NS) == opted_in_at
+    annotate(client, "one")
+    assert caught_up(client, cache).opted_in_at(NS) < version(client)
+    opt_out(client, NS)
+    opt_in(client, NS)
+    opted_in_at = version(client)
+    annotate(client, "two")
+    assert caught_up(client, cache).opted_in_at(NS) == opted_in_at
 
 
 def test_what_changed_unwatched_may_have_opted_out_and_in(
-    line: ReactiveClient, cache: NamespaceCache
+    client: ReactiveClient, cache: NamespaceCache
 ) -> None:
-    line.pause(NAMESPACES)
-    annotate(line, "unseen")
-    line.cluster.compact()
-    line.cluster.cut_watches()
-    line.resume()
+    client.pause(NAMESPACES)
+    annotate(client, "unseen")
+    client.cluster.compact()
+    client.cluster.cut_watches()
+    client.resume()
     eventually(lambda: cache.informer.relists == 2, "the namespaces are listed anew")
-    assert cache.opted_in_at(NS) == version(line)
+    assert cache.opted_in_at(NS) == version(client)
 
 
 def test_while_nothing_is_watched_the_api_server_is_asked(
-    line: ReactiveClient, cache: NamespaceCache
+    client: ReactiveClient, cache: NamespaceCache
 ) -> None:
     cache.informer.stop()
-    opt_out(line, NS)
+    opt_out(client, NS)
     assert not cache.is_opted_in(NS)
-    opt_in(line, NS)
+    opt_in(client, NS)
     assert cache.is_opted_in(NS)
-    assert cache.opted_in_at(NS) == version(line)
+    assert cache.opted_in_at(NS) == version(client)
 
 
 def test_what_the_api_server_said_is_not_taken_back_by_older_news(
-    line: ReactiveClient, cache: NamespaceCache
+    client: ReactiveClient, cache: NamespaceCache
 ) -> None:
-    opt_out(line, NS)
-    caught_up(line, cache)
-    line.pause(NAMESPACES)
-    opt_in(line, NS)
-    annotate(line, "later")
+    opt_out(client, NS)
+    caught_up(client, cache)
+    client.pause(NAMESPACES)
+    opt_in(client, NS)
+    annotate(client, "later")
     assert cache.is_opted_in(NS)
-    line.resume()
-    assert caught_up(line, cache).opted_in_at(NS) == version(line)
+    client.resume()
+    assert caught_up(client, cache).opted_in_at(NS) == version(client)
 
 
-def test_a_deleted_namespace_is_forgotten(line: ReactiveClient, cache: NamespaceCache) -> None:
-    line.delete(NAMESPACES, NS)
+def test_a_deleted_namespace_is_forgotten(client: ReactiveClient, cache: NamespaceCache) -> None:
+    client.delete(NAMESPACES, NS)
     eventually(lambda: cache.informer.entry(NS) is None, "the namespace is gone")
     eventually(lambda: cache.opted_in_at(NS) == 0, "it is forgotten")
 
 
 def test_a_change_counts_as_soon_as_it_is_in_the_cache(
-    line: ReactiveClient, monkeypatch: pytest.MonkeyPatch
+    client: ReactiveClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Handlers are called afterwards, and a request may come in between."""
     before: list[int] = []
@@ -148,15 +148,15 @@ def test_a_change_counts_as_soon_as_it_is_in_the_cache(
         add_handler(informer, handler)
 
     monkeypatch.setattr(Informer, "add_handler", look_first)
-    cache = NamespaceCache(line, timing=QUICK)
+    cache = NamespaceCache(client, timing=QUICK)
     caches.append(cache)
     cache.informer.start()
     assert cache.informer.wait_for_sync(30)
     before.clear()
-    opt_out(line, NS)
-    opt_in(line, NS)
-    opted_in_at = version(line)
-    annotate(line, "later")
-    assert caught_up(line, cache).opted_in_at(NS) == opted_in_at
+    opt_out(client, NS)
+    opt_in(client, NS)
+    opted_in_at = version(client)
+    annotate(client, "later")
+    assert caught_up(client, cache).opted_in_at(NS) == opted_in_at
     assert before == [opted_in_at - 1, opted_in_at, opted_in_at + 1]
     cache.informer.stop()

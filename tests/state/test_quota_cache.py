@@ -18,7 +18,7 @@ NS = "team-a"
 
 
 @pytest.fixture
-def line() -> Iterator[ReactiveClient]:
+def client() -> Iterator[ReactiveClient]:
     made = ReactiveClient(new_cluster())
     made.create(RESOURCE_QUOTAS, a_quota("p1", uid=""))
     yield made
@@ -26,9 +26,9 @@ def line() -> Iterator[ReactiveClient]:
 
 
 @pytest.fixture
-def cache(line: ReactiveClient) -> Iterator[QuotaCache]:
+def cache(client: ReactiveClient) -> Iterator[QuotaCache]:
     made = QuotaCache(
-        line, lambda: DEFERRED_KEYS, timing=InformerTimings(first_pause=0.01, longest_pause=0.05)
+        client, lambda: DEFERRED_KEYS, timing=InformerTimings(first_pause=0.01, longest_pause=0.05)
     )
     made.informer.start()
     assert made.informer.wait_for_sync(30)
@@ -38,34 +38,36 @@ def cache(line: ReactiveClient) -> Iterator[QuotaCache]:
 
 
 def create(
-    line: ReactiveClient, name: str, *, namespace: str = NS, hard: dict[str, str] | None = None
+    client: ReactiveClient, name: str, *, namespace: str = NS, hard: dict[str, str] | None = None
 ) -> None:
-    line.create(RESOURCE_QUOTAS, a_quota(name, uid="", namespace=namespace, hard=hard))
+    client.create(RESOURCE_QUOTAS, a_quota(name, uid="", namespace=namespace, hard=hard))
 
 
-def caught_up(line: ReactiveClient, cache: QuotaCache) -> QuotaCache:
-    assert cache.informer.wait_for_version(line.cluster.resource_version, 30)
+def caught_up(client: ReactiveClient, cache: QuotaCache) -> QuotaCache:
+    assert cache.informer.wait_for_version(client.cluster.resource_version, 30)
     return cache
 
 
-def test_quotas_are_derived_once_until_they_change(line: ReactiveClient, cache: QuotaCache) -> None:
+def test_quotas_are_derived_once_until_they_change(
+    client: ReactiveClient, cache: QuotaCache
+) -> None:
     before = cache.up_to_date(NS)
     assert cache.up_to_date(NS) is before
-    create(line, "p2", hard={"pods": "1"})
-    caught_up(line, cache)
+    create(client, "p2", hard={"pods": "1"})
+    caught_up(client, cache)
     after = cache.up_to_date(NS)
     assert [quota.name for quota in after.all_quotas] == ["p1", "p2"]
     assert [quota.name for quota in after.deferred.quotas] == ["p1"]
 
 
-def test_whether_terminating_pods_are_held_is_taken_up_at_once(line: ReactiveClient) -> None:
+def test_whether_terminating_pods_are_held_is_taken_up_at_once(client: ReactiveClient) -> None:
     holds = False
     quick = InformerTimings(first_pause=0.01, longest_pause=0.05)
-    cache = QuotaCache(line, lambda: DEFERRED_KEYS, holds_terminating=lambda: holds, timing=quick)
+    cache = QuotaCache(client, lambda: DEFERRED_KEYS, holds_terminating=lambda: holds, timing=quick)
     cache.informer.start()
     try:
         assert cache.informer.wait_for_sync(30)
-        before = caught_up(line, cache).in_namespace(NS).deferred
+        before = caught_up(client, cache).in_namespace(NS).deferred
         holds = True
         for after in (cache.in_namespace(NS).deferred, cache.live(NS).deferred):
             assert after.holds_terminating
@@ -75,19 +77,19 @@ def test_whether_terminating_pods_are_held_is_taken_up_at_once(line: ReactiveCli
 
 
 def test_a_quota_that_cannot_be_read_is_told_until_it_can_or_is_gone(
-    line: ReactiveClient, cache: QuotaCache
+    client: ReactiveClient, cache: QuotaCache
 ) -> None:
     for name in ("b", "c"):
-        create(line, name, hard={"requests.cpu": "much"})
-    caught_up(line, cache)
+        create(client, name, hard={"requests.cpu": "much"})
+    caught_up(client, cache)
     assert [text.partition(":")[0] for text in cache.up_to_date(NS).errors] == [
         "quota b cannot be read",
         "quota c cannot be read",
     ]
     patch = {"spec": {"hard": {"requests.cpu": "1"}}}
-    line.patch(RESOURCE_QUOTAS, "b", patch, namespace=NS)
-    line.delete(RESOURCE_QUOTAS, "c", namespace=NS)
-    caught_up(line, cache)
+    client.patch(RESOURCE_QUOTAS, "b", patch, namespace=NS)
+    client.delete(RESOURCE_QUOTAS, "c", namespace=NS)
+    caught_up(client, cache)
     seen = cache.up_to_date(NS)
     assert seen.errors == ()
     assert [quota.name for quota in seen.deferred.quotas] == ["b", "p1"]
@@ -99,11 +101,11 @@ def test_a_namespace_without_quotas_has_none(cache: QuotaCache) -> None:
 
 
 def test_live_quotas_are_those_that_the_api_server_has(
-    line: ReactiveClient, cache: QuotaCache
+    client: ReactiveClient, cache: QuotaCache
 ) -> None:
-    line.pause(RESOURCE_QUOTAS)
-    create(line, "late")
-    create(line, "odd", hard={"requests.cpu": "much"})
+    client.pause(RESOURCE_QUOTAS)
+    create(client, "late")
+    create(client, "odd", hard={"requests.cpu": "much"})
     assert [quota.name for quota in cache.up_to_date(NS).deferred.quotas] == ["p1"]
     seen = cache.live(NS)
     assert [quota.name for quota in seen.deferred.quotas] == ["late", "p1"]
@@ -111,8 +113,8 @@ def test_live_quotas_are_those_that_the_api_server_has(
 
 
 def test_a_live_look_that_showed_no_deferred_quota_is_not_believed_twice(
-    line: ReactiveClient, cache: QuotaCache
+    client: ReactiveClient, cache: QuotaCache
 ) -> None:
     assert cache.live("fresh").deferred.quotas == ()
-    create(line, "first", namespace="fresh")
+    create(client, "first", namespace="fresh")
     assert [quota.name for quota in cache.live("fresh").deferred.quotas] == ["first"]

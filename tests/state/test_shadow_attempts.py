@@ -33,12 +33,12 @@ class Scenario:
     def __init__(self, most: int = 100) -> None:
         self.cluster = new_cluster()
         self.api = FakeClient(self.cluster)
-        self.line = ReactiveClient(self.cluster)
+        self.client = ReactiveClient(self.cluster)
         self.clock = 100.0
         self.cluster.load([(RESOURCE_QUOTAS, a_quota("q", hard=HARD, used={"requests.cpu": "4"}))])
-        self.quotas = QuotaCache(self.line, lambda: DEFERRED_KEYS, timing=QUICK)
+        self.quotas = QuotaCache(self.client, lambda: DEFERRED_KEYS, timing=QUICK)
         self.pods = Informer(
-            self.line,
+            self.client,
             PODS,
             transform=Pod.from_object,
             options=ListOptions(field_selector="spec.nodeName="),
@@ -46,10 +46,10 @@ class Scenario:
         )
         self.results: list[str] = []
         self.creations = CreationTracker(
-            self.line,
+            self.client,
             self.pods,
             self.quotas,
-            ShadowRecordStore(self.line),
+            ShadowRecordStore(self.client),
             name="w",
             timing=CreationTimings(most=most, clock=lambda: self.clock),
             counted=self.results.append,
@@ -61,7 +61,7 @@ class Scenario:
         self.assigned("1")
 
     def stop(self) -> None:
-        self.line.resume()
+        self.client.resume()
         self.quotas.informer.stop()
         self.pods.stop()
 
@@ -206,8 +206,8 @@ def test_one_of_the_same_name_is_another(scenario: Scenario) -> None:
 
 
 def test_while_no_watch_shows_pods_they_are_asked_for(scenario: Scenario) -> None:
-    scenario.line.on("list", PODS, unreachable)
-    scenario.line.on("watch", PODS, unreachable)
+    scenario.client.on("list", PODS, unreachable)
+    scenario.client.on("watch", PODS, unreachable)
     scenario.cluster.cut_watches()
     eventually(lambda: not scenario.pods.is_following, "no watch stands")
     scenario.attempt("web")
@@ -220,7 +220,7 @@ def test_an_api_server_that_does_not_answer_is_asked_again_and_not_for_ever(
     scenario: Scenario,
 ) -> None:
     scenario.attempt("web", node="n")
-    scenario.line.on("get", PODS, unreachable)
+    scenario.client.on("get", PODS, unreachable)
     scenario.clock += 30
     for _ in range(70):
         scenario.creations.step()
@@ -250,7 +250,7 @@ def test_while_nothing_can_be_written_it_is_kept_and_then_counted_once(
     scenario: Scenario,
 ) -> None:
     scenario.attempt("one")
-    with scenario.line.on("update", QUOTA_LEDGERS, unreachable):
+    with scenario.client.on("update", QUOTA_LEDGERS, unreachable):
         scenario.after()
         scenario.attempt("two")
         scenario.after()

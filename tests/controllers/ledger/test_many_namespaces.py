@@ -48,15 +48,15 @@ class ControllerFleet:
                 ]
             )
         self.api = FakeClient(self.cluster)
-        self.line = ReactiveClient(self.cluster)
-        self.line.on("*", QUOTA_LEDGERS, preceded_by(self._before))
-        self.quotas = QuotaCache(self.line, lambda: DEFERRED_KEYS)
-        self.namespaces = NamespaceCache(self.line)
+        self.client = ReactiveClient(self.cluster)
+        self.client.on("*", QUOTA_LEDGERS, preceded_by(self._before))
+        self.quotas = QuotaCache(self.client, lambda: DEFERRED_KEYS)
+        self.namespaces = NamespaceCache(self.client)
         self.controller = LedgerController(
             ControllerContext(
-                api=self.line, timings=ControllerTimings(write_interval_seconds=0.02)
+                api=self.client, timings=ControllerTimings(write_interval_seconds=0.02)
             ),
-            LedgerStore(self.line),
+            LedgerStore(self.client),
             ManagedNamespaces(quotas=self.quotas, namespaces=self.namespaces),
         )
 
@@ -149,7 +149,7 @@ def test_a_namespace_where_much_happens_does_not_keep_the_others_waiting() -> No
 def test_what_is_looked_at_does_not_grow_with_the_number_of_namespaces() -> None:
     with controller_fleet(100) as crowd:
         eventually(lambda: crowd.controller.workers.queue.ready_count() == 0, "nothing is due")
-        calls = len(crowd.line.calls)
+        calls = len(crowd.client.calls)
         crowd.api.bind(a_binding("web", namespace="team-7"), namespace="team-7")
         eventually(lambda: crowd.used("team-7") == "1", "it is settled")
-        assert len(crowd.line.calls) - calls <= 4
+        assert len(crowd.client.calls) - calls <= 4

@@ -23,18 +23,18 @@ SECONDS = 45.0
 class ExpiryHarness:
     """A watch, its clock, and a cluster with one pod that waits."""
 
-    line: ReactiveClient = field(default_factory=lambda: ReactiveClient(new_cluster()))
+    client: ReactiveClient = field(default_factory=lambda: ReactiveClient(new_cluster()))
     clock: list[float] = field(default_factory=lambda: [100.0])
 
     def __post_init__(self) -> None:
-        self.line.cluster.load([(NAMESPACES, a_namespace()), (PODS, a_pod(name="web", uid="u"))])
+        self.client.cluster.load([(NAMESPACES, a_namespace()), (PODS, a_pod(name="web", uid="u"))])
         self.watch = ReservationExpiry(
-            self.line, expire_seconds=SECONDS, clock=lambda: self.clock[0]
+            self.client, expire_seconds=SECONDS, clock=lambda: self.clock[0]
         )
 
     def seen(self, uid: str) -> ObservedPod | None:
         """What a cache that has seen everything shows."""
-        for raw in self.line.list(PODS, namespace=NS).items:
+        for raw in self.client.list(PODS, namespace=NS).items:
             pod = Pod.from_object(raw)
             if pod.uid == uid:
                 version = int(pod.resource_version)
@@ -109,7 +109,7 @@ def test_a_pod_of_the_same_name_is_another_pod(watching: ExpiryHarness) -> None:
 def test_a_cache_that_is_behind_proves_nothing(watching: ExpiryHarness) -> None:
     before = watching.seen("u")
     watching.look(holding("u"))
-    watching.line.bind(a_binding("web"), namespace=NS)
+    watching.client.bind(a_binding("web"), namespace=NS)
     watching.clock[0] += 50
     assert dict(watching.watch.expired(NS, holding("u"), lambda _uid: before)) == {}
     assert dict(watching.watch.expired(NS, holding("u"), lambda _uid: None)) == {}
@@ -118,14 +118,14 @@ def test_a_cache_that_is_behind_proves_nothing(watching: ExpiryHarness) -> None:
 def test_a_cache_that_still_shows_a_deleted_pod_proves_nothing(watching: ExpiryHarness) -> None:
     before = watching.seen("u")
     watching.look(holding("u"))
-    watching.line.delete(PODS, "web", namespace=NS)
+    watching.client.delete(PODS, "web", namespace=NS)
     watching.clock[0] += 50
     assert dict(watching.watch.expired(NS, holding("u"), lambda _uid: before)) == {}
 
 
 def test_an_api_server_that_does_not_answer_proves_nothing(watching: ExpiryHarness) -> None:
     watching.look(holding("u", "v"))
-    watching.line.on("get", PODS, unreachable)
+    watching.client.on("get", PODS, unreachable)
     watching.clock[0] += 50
     assert watching.expired(holding("u", "v")) == {}
 
@@ -151,7 +151,7 @@ def test_what_is_proved_is_not_asked_about_again_so_that_the_next_are(
         watching.clock[0] += 2
     assert found == [50, 100, 120]
     assert watching.watch.next_due() is None
-    assert len(watching.line.calls_of("get")) == 120
+    assert len(watching.client.calls_of("get")) == 120
 
 
 def test_a_proof_is_of_one_reservation_as_it_was(watching: ExpiryHarness) -> None:
