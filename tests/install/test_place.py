@@ -91,6 +91,36 @@ def test_a_namespace_with_other_things_in_it_is_refused() -> None:
     assert chosen_namespace(twin.api, HOME) == HOME
 
 
+OWN_LABELS = {
+    "app.kubernetes.io/name": "deferred-quota",
+    "app.kubernetes.io/component": "namespace",
+}
+
+
+def test_a_namespace_that_only_says_so_gets_no_installation() -> None:
+    """Its tenants could read the key of the CA there."""
+    twin = Twin()
+    twin.api.create(NAMESPACES, a_namespace(**OWN_LABELS))
+    with pytest.raises(InstallError, match=f"go on there with --namespace {HOME}"):
+        run(twin)
+    assert twin.written == []
+    run(twin, namespace=DEFAULT_NAMESPACE)
+    assert system_namespace_of(twin.api) == DEFAULT_NAMESPACE
+
+
+@pytest.mark.parametrize("home", [HOME, DEFAULT_NAMESPACE])
+def test_the_label_of_another_namespace_does_not_hide_an_installation(home: str) -> None:
+    twin = Twin()
+    run(twin, namespace=home, url="https://192.0.2.7:9443")
+    other = a_namespace(**OWN_LABELS)
+    other["metadata"]["name"] = "tenant"
+    twin.api.create(NAMESPACES, other)
+    assert system_namespace_of(twin.api) == home
+    assert chosen_namespace(twin.api, "") == home
+    twin.api.delete(VALIDATING_WEBHOOKS, REGISTRATION)  # as an interrupted uninstallation leaves it
+    assert chosen_namespace(twin.api, "") == home
+
+
 @pytest.mark.parametrize("name", ["kube-system", "default", "Not/A-Name", "-a", "a" * 64])
 def test_what_cannot_be_a_namespace_of_its_own_is_refused(name: str) -> None:
     with pytest.raises(InstallError, match="a namespace of its own"):

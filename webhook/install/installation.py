@@ -33,7 +33,7 @@ from webhook.install.endpoint_changes import endpoint_changes, is_registered, tr
 from webhook.install.endpoint_switch import Redirection
 from webhook.install.exemption import wait_until_enforced
 from webhook.install.kustomizations import InstallError
-from webhook.install.place import chosen_namespace
+from webhook.install.place import namespace_to_install
 from webhook.install.policies import (
     MaskChoice,
     apply_identities,
@@ -125,7 +125,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
         ApiError: The API server refused something, or does not answer.
     """
     _check_version(api)
-    wish = replace(wish, namespace=chosen_namespace(api, wish.namespace))
+    wish = replace(wish, namespace=namespace_to_install(api, wish.namespace))
     mask = choose_mask(api, wish.mask)
     if wish.stamps:
         check_stamps(api)

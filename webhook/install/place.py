@@ -12,7 +12,7 @@ from typing import Final
 from webhook.install.kustomizations import InstallError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, ClusterApi, NotFoundError
-from webhook.operations.deployments import NAME_LABEL, installed_namespace
+from webhook.operations.deployments import NAME_LABEL, installed_namespace, proven_namespace
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 _PRODUCT: Final = "deferred-quota"
@@ -21,8 +21,27 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """A DNS label (RFC 1123), as names of namespaces are."""
 
 
+def namespace_to_install(api: ClusterApi, wanted: str) -> str:
+    """Return the namespace to install into; one that only says that it is ours has to be named.
+
+    Whoever may label a namespace could have the key of the CA put into their own.
+
+    Raises:
+        InstallError: See `chosen_namespace`; or nothing but a label speaks for the namespace.
+        ApiError: The API server does not answer.
+    """
+    namespace = chosen_namespace(api, wanted)
+    if not wanted and namespace not in {DEFAULT_NAMESPACE, proven_namespace(api)}:
+        raise InstallError(
+            f"namespace {namespace} has the labels of an installation, and nothing else of one is"
+            f" there: if it is yours, go on there with --namespace {namespace}; else say"
+            f" --namespace {DEFAULT_NAMESPACE}"
+        )
+    return namespace
+
+
 def chosen_namespace(api: ClusterApi, wanted: str) -> str:
-    """Return the namespace to install into or to uninstall from.
+    """Return the namespace of the installation, or to make one in.
 
     Args:
         wanted: What the administrator names; empty is where it is installed, else the default.
@@ -31,8 +50,8 @@ def chosen_namespace(api: ClusterApi, wanted: str) -> str:
         InstallError: It is installed elsewhere, or the namespace is not for this product alone.
         ApiError: The API server does not answer.
     """
-    there = installed_namespace(api)
-    namespace = wanted or there or DEFAULT_NAMESPACE
+    there = proven_namespace(api)
+    namespace = wanted or there or installed_namespace(api) or DEFAULT_NAMESPACE
     if there and there != namespace:
         raise InstallError(
             f"--namespace {namespace}: it is installed in {there}; leave --namespace out, or"

@@ -20,6 +20,7 @@ from webhook.kube.api import (
     Object,
     kind_of,
 )
+from webhook.operations.names import CLUSTER_ROLE_BINDINGS
 from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION
 
 DEPLOYMENTS: Final[Kind] = kind_of("apps/v1", "Deployment", namespaced=True)
@@ -27,6 +28,8 @@ NAME_LABEL: Final = "app.kubernetes.io/name"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 _OWN: Final = f"{NAME_LABEL}=deferred-quota,{COMPONENT_LABEL}=namespace"
 """The labels of the namespace of an installation."""
+_WEBHOOK_RIGHTS: Final = "deferred-quota-webhook"
+"""The ClusterRoleBinding of the webhook's service account."""
 
 
 def asked_at(registration: Object) -> str | None:
@@ -57,8 +60,20 @@ def system_namespace_of(api: ClusterApi) -> str:
 def installed_namespace(api: ClusterApi) -> str:
     """Return the namespace of the installation; empty where there is none, or it may not be seen.
 
+    An installation that was interrupted early, or its removal late, has left no more than the label
+    of its namespace.
+
+    Raises:
+        ApiError: The cluster does not answer.
+    """
+    return proven_namespace(api) or _labelled_namespace(api)
+
+
+def proven_namespace(api: ClusterApi) -> str:
+    """Return the namespace of the installation by what only administrators write; empty if none.
+
     The registration names the Service of the webhook. One outside of the cluster has none, and an
-    uninstallation that was interrupted may have left none: then the label of the namespace says it.
+    uninstallation that was interrupted may have left none: then the rights of the webhook say it.
 
     Raises:
         ApiError: The cluster does not answer.
@@ -68,6 +83,13 @@ def installed_namespace(api: ClusterApi) -> str:
             named = entry.child("clientConfig").child("service").text("namespace")
             if named:
                 return named
+    with suppress(NotFoundError, ForbiddenError, InvalidFieldError):
+        rights = FieldReader(api.get(CLUSTER_ROLE_BINDINGS, _WEBHOOK_RIGHTS))
+        return next((each.text("namespace") for each in rights.children("subjects")), "")
+    return ""
+
+
+def _labelled_namespace(api: ClusterApi) -> str:
     with suppress(ForbiddenError, InvalidFieldError):
         found = [
             FieldReader(raw).child("metadata")
