@@ -30,6 +30,22 @@ def test_the_short_option_shows_the_help(command: str) -> None:
     run(command, "-h", code=ExitCode.OK)
 
 
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_help_imports_nothing_that_only_the_body_needs(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", SCRIPT, command, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=ENVIRONMENT,
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "click" in imported
+    heavy = {"cryptography", "yaml", "webhook.install", "webhook.kube", "webhook.operations"}
+    assert not imported & heavy
+
+
 def run(*arguments: str | Path, code: int, given: str = "") -> str:
     """Run a command; return what it said on standard error."""
     done = subprocess.run(
