@@ -115,6 +115,10 @@ def test_neither_do_those_that_waited_behind_our_gate(seed: int) -> None:
             crowd.start()
             _cut_watches(cluster, RUN_SECONDS / 2)
         _cut_watches(cluster, RUN_SECONDS / 2)
+        for _ in range(20):  # on a busy machine little happens in that time
+            if _released(metrics) > 10:
+                break
+            _cut_watches(cluster, RUN_SECONDS / 6)
         crowd.stop()
         crowd.delete_waiting()
         replay = Replay(journal.admissions)
@@ -126,12 +130,15 @@ def test_neither_do_those_that_waited_behind_our_gate(seed: int) -> None:
             )
         finally:
             replay.run(recorder.stop())
-    released = metrics.registry.get_sample_value("deferred_quota_released_pods_total")
+    released = _released(metrics)
     print(dict(journal.outcomes), replay.commits, replay.judged, replay.tight, released)
     assert crowd.faults == []
     assert replay.judged > 30
-    assert released is not None
     assert released > 10
+
+
+def _released(metrics: Metrics) -> float:
+    return metrics.registry.get_sample_value("deferred_quota_released_pods_total") or 0.0
 
 
 def _cut_watches(cluster: FakeCluster, seconds: float) -> None:
