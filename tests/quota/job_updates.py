@@ -133,7 +133,8 @@ def twice(errors: Iterable[FieldError]) -> list[FieldError]:
     return once + once
 
 
-MAIN = f"{SPEC}.containers.0"
+FIRST = f"{SPEC}.containers.0"
+"""Path of the first container, as `put` takes it."""
 
 
 IMAGE = {"name": "model", "image": {"reference": "registry.example/model:1"}}
@@ -151,19 +152,19 @@ DROPPABLE: Mapping[str, Change] = {
     "resources of the pod": put(f"{SPEC}.resources", {"requests": {"cpu": "2"}}),
     "resources of the pod that are at fault": put(f"{SPEC}.resources", {"requests": {"x": "2"}}),
     "resource claims": every(
-        put(f"{SPEC}.resourceClaims", [{"name": "c"}]), put(f"{MAIN}.resources.claims", [{}])
+        put(f"{SPEC}.resourceClaims", [{"name": "c"}]), put(f"{FIRST}.resources.claims", [{}])
     ),
     "host users": put(f"{SPEC}.hostUsers", False),
     "a host name": put(f"{SPEC}.hostnameOverride", "a"),
     "a scheduling group": put(f"{SPEC}.schedulingGroup", {"podGroupName": "a"}),
     "a policy of groups": put(f"{SPEC}.securityContext.supplementalGroupsPolicy", "Strict"),
-    "resize policies": put(f"{MAIN}.resizePolicy", [{"resourceName": "cpu"}]),
-    "a restart policy of a container": put(f"{MAIN}.restartPolicy", "Never"),
+    "resize policies": put(f"{FIRST}.resizePolicy", [{"resourceName": "cpu"}]),
+    "a restart policy of a container": put(f"{FIRST}.restartPolicy", "Never"),
     "a sidecar": first_of(f"{SPEC}.initContainers", "restartPolicy", "Always"),
-    "a stop signal, alone in a lifecycle": put(f"{MAIN}.lifecycle", {"stopSignal": "SIGUSR1"}),
-    "a sleep, alone in a lifecycle": put(f"{MAIN}.lifecycle.preStop", {"sleep": {"seconds": 1}}),
-    "mounts": first_of(f"{MAIN}.volumeMounts", "recursiveReadOnly", "Enabled"),
-    "what /proc is": put(f"{MAIN}.securityContext.procMount", "Unmasked"),
+    "a stop signal, alone in a lifecycle": put(f"{FIRST}.lifecycle", {"stopSignal": "SIGUSR1"}),
+    "a sleep, alone in a lifecycle": put(f"{FIRST}.lifecycle.preStop", {"sleep": {"seconds": 1}}),
+    "mounts": first_of(f"{FIRST}.volumeMounts", "recursiveReadOnly", "Enabled"),
+    "what /proc is": put(f"{FIRST}.securityContext.procMount", "Unmasked"),
     "policies of a spread": first_of(
         f"{SPEC}.topologySpreadConstraints", "nodeTaintsPolicy", "Honor"
     ),
@@ -174,10 +175,10 @@ DROPPABLE: Mapping[str, Change] = {
     ),
     "an image for a volume, and its mount": every(
         change_list(f"{SPEC}.volumes", lambda volumes: volumes.append(IMAGE)),
-        change_list(f"{MAIN}.volumeMounts", lambda mounts: mounts.append(MOUNT)),
+        change_list(f"{FIRST}.volumeMounts", lambda mounts: mounts.append(MOUNT)),
     ),
     "a field of a newer release": put(f"{SPEC}.fromTheFuture", {"a": 1}),
-    "a field of a container of a newer release": put(f"{MAIN}.fromTheFuture", True),
+    "a field of a container of a newer release": put(f"{FIRST}.fromTheFuture", True),
     "a policy of success": put("spec.successPolicy", {"rules": [{"succeededCount": 1}]}),
     "a backoff by index": every(
         put("spec.backoffLimitPerIndex", 1), put("spec.maxFailedIndexes", -1)

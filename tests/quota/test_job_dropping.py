@@ -13,8 +13,8 @@ from tests.builders import Object
 from tests.quota.job_strategies import CHANGES, GATES, STATUSES, changed, random_update
 from tests.quota.job_updates import (
     DROPPABLE,
+    FIRST,
     IMAGE,
-    MAIN,
     SPEC,
     STARTED,
     TEMPLATE,
@@ -32,8 +32,8 @@ from webhook.quota.jobs.droppable_fields import without_droppable
 RUNNING = updated(
     a_stored_job(startTime=STARTED, active=1),
     put("spec.suspend", False),
-    put(f"{MAIN}.securityContext", {"procMount": "Default"}),
-    put(f"{MAIN}.volumeMounts", [{"name": "scratch", "mountPath": "/scratch"}]),
+    put(f"{FIRST}.securityContext", {"procMount": "Default"}),
+    put(f"{FIRST}.volumeMounts", [{"name": "scratch", "mountPath": "/scratch"}]),
     put(f"{SPEC}.volumes", [{"name": "scratch", "emptyDir": {}}]),
     put(f"{SPEC}.topologySpreadConstraints", [{"maxSkew": 1, "topologyKey": "zone"}]),
     put(f"{SPEC}.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution", [{}]),
@@ -52,21 +52,21 @@ def test_what_may_be_dropped_is_left_to_the_api_server(change: Change) -> None:
 
 
 CERTAIN: Mapping[str, Change] = {
-    "an image": put(f"{MAIN}.image", "registry.example/app:2"),
-    "a command": put(f"{MAIN}.command", ["run"]),
-    "a probe": put(f"{MAIN}.livenessProbe", {"exec": {"command": ["ok"]}}),
+    "an image": put(f"{FIRST}.image", "registry.example/app:2"),
+    "a command": put(f"{FIRST}.command", ["run"]),
+    "a probe": put(f"{FIRST}.livenessProbe", {"exec": {"command": ["ok"]}}),
     "a lifecycle with more than what may be dropped": put(
-        f"{MAIN}.lifecycle", {"stopSignal": "SIGUSR1", "preStop": {"exec": {"command": ["a"]}}}
+        f"{FIRST}.lifecycle", {"stopSignal": "SIGUSR1", "preStop": {"exec": {"command": ["a"]}}}
     ),
-    "an empty lifecycle": put(f"{MAIN}.lifecycle", {}),
+    "an empty lifecycle": put(f"{FIRST}.lifecycle", {}),
     "a container more": change_list(f"{SPEC}.containers", lambda items: items.append({})),
     "a volume more": change_list(f"{SPEC}.volumes", lambda items: items.append({"name": "a"})),
     "a field that goes": drop(f"{SPEC}.securityContext"),
-    "what /proc is goes": drop(f"{MAIN}.securityContext.procMount"),
+    "what /proc is goes": drop(f"{FIRST}.securityContext.procMount"),
     "a priority class": put(f"{SPEC}.priorityClassName", "high"),
-    "an amount": put(f"{MAIN}.resources.requests.cpu", "600m"),
+    "an amount": put(f"{FIRST}.resources.requests.cpu", "600m"),
     "claims of a container, where the pod has some": put(
-        f"{MAIN}.resources.claims", [{"name": "c1"}]
+        f"{FIRST}.resources.claims", [{"name": "c1"}]
     ),
     "an annotation": put("spec.template.metadata.annotations", {"fromTheFuture": "a"}),
     "a selected node": put(f"{SPEC}.nodeSelector.fromTheFuture", "a"),
