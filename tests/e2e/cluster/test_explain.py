@@ -211,7 +211,8 @@ def agrees(stage: Stage, entry: Entry) -> None:
     texts = " ".join(one["text"] for one in entry["causes"])
     for sentence in re.findall(r"exceeded quota: [^;]+", message):
         assert sentence in texts
-    place = re.search(r"place \d+ of \d+", message)
+    # of how many is not compared: a condition is renewed for that after a while only
+    place = re.search(r"place \d+\b", message)
     assert place is None or place[0] in texts
 
 
