@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from webhook.cli.exit_codes import InputError
-from webhook.cli.inputs import manifest_files
+from webhook.cli.files.inputs import manifest_files
 
 
 @pytest.fixture

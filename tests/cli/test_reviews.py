@@ -13,7 +13,7 @@ from webhook.admission.deadline import Deadline
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied
 from webhook.cli.app import CommandLine
 from webhook.cli.exit_codes import ExitCode
-from webhook.cli.reviews import PHASES, print_replies
+from webhook.cli.files.reviews import PHASES, print_replies
 
 
 def a_review(uid: str, name: str = "web-1") -> dict[str, object]:

@@ -33,7 +33,7 @@ def configuration_of(api: ClusterApi, path: Path | None, namespace: str) -> Conf
         ApiError: The cluster does not answer.
     """
     # imported late: the engine is slow to import, and help must not wait for it
-    from webhook.cli.snapshots import read_configuration  # noqa: PLC0415
+    from webhook.cli.files.snapshots import read_configuration  # noqa: PLC0415
     from webhook.runtime import check_configuration  # noqa: PLC0415
 
     if path is not None:

@@ -18,10 +18,10 @@ from webhook.admission.serving.server_settings import (
 )
 from webhook.cli.cluster_options import read_access
 from webhook.cli.exit_codes import ExitCode, InputError
+from webhook.cli.files.snapshots import read_cluster, read_configuration
 from webhook.cli.server_options import (
     unique_identity,
 )
-from webhook.cli.snapshots import read_cluster, read_configuration
 from webhook.config import Configuration, ConfigurationFile
 from webhook.kube.rest import RestConfig
 from webhook.runtime.embedded_server import embedded_server

@@ -63,7 +63,7 @@ def review(**options: Any) -> ExitCode:
     A namespace that the snapshot mentions without holding its Namespace object counts as one
     that has opted in.
     """
-    from webhook.cli.reviews import run  # noqa: PLC0415 - help must not wait for it
+    from webhook.cli.files.reviews import run  # noqa: PLC0415 - help must not wait for it
 
     return run(**options)
 
@@ -104,7 +104,7 @@ def usage(**options: Any) -> None:
     The text leaves out cpu, memory, ephemeral-storage and hugepages-*: a quota charges them as
     their `requests.` forms. If any input is unreadable, nothing is printed but the reasons.
     """
-    from webhook.cli.usage import run  # noqa: PLC0415 - help must not wait for it
+    from webhook.cli.files.usage import run  # noqa: PLC0415 - help must not wait for it
 
     run(**options)
 
@@ -131,7 +131,7 @@ def convert(**options: Any) -> None:
     All other documents are printed as they mean, in their order, without comments. JSON is one
     document after another. If any input is unreadable, nothing is printed but the reasons.
     """
-    from webhook.cli.convert import run  # noqa: PLC0415 - help must not wait for it
+    from webhook.cli.files.convert import run  # noqa: PLC0415 - help must not wait for it
 
     run(**options)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from webhook.cli.exit_codes import InputError
-from webhook.cli.inputs import Manifest, read_manifests
+from webhook.cli.files.inputs import Manifest, read_manifests
 from webhook.cli.printing.output import print_json, print_table
 from webhook.config import Configuration, ConfigurationError, ConfigurationFile, TerminatingPods
 from webhook.jsonfields.fields import InvalidFieldError, child

@@ -10,7 +10,7 @@ import click
 import yaml
 
 from webhook.cli.exit_codes import InputError, printable, shortened
-from webhook.cli.inputs import manifest_files, read_input
+from webhook.cli.files.inputs import manifest_files, read_input
 from webhook.cli.printing.output import print_json
 from webhook.jsonfields.encoding import InvalidJsonError, NumberText, encode_json
 from webhook.jsonfields.fields import InvalidFieldError

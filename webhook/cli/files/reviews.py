@@ -27,8 +27,8 @@ from webhook.admission.review import (
     encode_review,
 )
 from webhook.cli.exit_codes import ExitCode, InputError
-from webhook.cli.inputs import STDIN, read_input, stdin
-from webhook.cli.snapshots import read_cluster, read_configuration, running_engine
+from webhook.cli.files.inputs import STDIN, read_input, stdin
+from webhook.cli.files.snapshots import read_cluster, read_configuration, running_engine
 from webhook.jsonfields.encoding import encode_json
 
 Decide: TypeAlias = Callable[[AdmissionRequest, Deadline], AdmissionResponse]

@@ -1,0 +1,1 @@
+"""What the commands about files do: they need no cluster."""
