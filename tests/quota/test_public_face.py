@@ -1,4 +1,4 @@
-"""What others may import from the core."""
+"""Public names of the core."""
 
 from __future__ import annotations
 

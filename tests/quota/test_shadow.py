@@ -1,4 +1,4 @@
-"""What deferral would make of refused creations, and how findings add up."""
+"""Refused creations under deferral, and how their records add up."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from tests.admission.handlers.conftest import OpenHarness
 from tests.admission.handlers.harness import a_review
 from tests.builders import a_container, a_job
-from tests.quota.job_strategies import STATUSES
+from tests.quota.jobs.job_strategies import STATUSES
 from tests.reactions import ReactiveClient
 from webhook.admission.review import Phase
 from webhook.config import Configuration, JobFeatureGates

@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from tests.e2e.cluster.objects import Answer, Api, Object
-from tests.quota.job_updates import a_stored_job
+from tests.quota.jobs.job_updates import a_stored_job
 
 _NOBODY: Final = "example.com/nobody"
 

@@ -8,8 +8,8 @@ from typing import Final
 from tests.e2e.cluster.job_states import a_job_in_state, put
 from tests.e2e.cluster.objects import Object
 from tests.e2e.cluster.tenant import Tenant
-from tests.quota.job_updates import SPEC, STARTED, Change, updated
-from tests.quota.job_updates import put as setting
+from tests.quota.jobs.job_updates import SPEC, STARTED, Change, updated
+from tests.quota.jobs.job_updates import put as setting
 from webhook.quota.jobs import JobGate
 
 RESOURCES, SCHEDULING = JobGate.MUTABLE_RESOURCES, JobGate.MUTABLE_SCHEDULING

@@ -41,8 +41,8 @@ from tests.e2e.cluster.objects import Answer, Api, Object
 from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes
-from tests.quota.job_strategies import CHANGES, STATUSES, changed
-from tests.quota.job_updates import DROPPABLE, Change, updated
+from tests.quota.jobs.job_strategies import CHANGES, STATUSES, changed
+from tests.quota.jobs.job_updates import DROPPABLE, Change, updated
 from webhook.kube.api import JOBS, ForbiddenError
 from webhook.kube.rest import RestClient, load_config
 from webhook.quota.jobs import JobGate, job_update_errors

@@ -32,8 +32,8 @@ from tests.e2e.cluster.job_words import (
 )
 from tests.e2e.cluster.objects import Object
 from tests.e2e.cluster.tenant import Tenant
-from tests.quota.job_updates import SPEC, STARTED, Change, change_list, drop
-from tests.quota.job_updates import put as setting
+from tests.quota.jobs.job_updates import SPEC, STARTED, Change, change_list, drop
+from tests.quota.jobs.job_updates import put as setting
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -13,8 +13,8 @@ from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.restoring_webhook import restoring
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from tests.quota.job_updates import SPEC, STARTED, Change, change_list, resources_of, updated
-from tests.quota.job_updates import put as setting
+from tests.quota.jobs.job_updates import SPEC, STARTED, Change, change_list, resources_of, updated
+from tests.quota.jobs.job_updates import put as setting
 
 OURS: Final = 'admission webhook "jobs.deferredquota.io" denied the request: '
 

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.builders import Object, a_container, a_pod
+from tests.quota.charging.pod_usage.charges import COUNTS, charge, limits, requests
+from webhook.quota.charging.pod_usage import charged_to
+from webhook.quota.objects.model import Pod
+
+MAIN = a_container(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "2", "memory": "3Gi"})
+
+CASES: dict[str, tuple[Object, Mapping[str, str]]] = {
+    "an amount of the pod replaces that of the containers, the others stay": (
+        a_pod(
+            MAIN,
+            resources={"requests": {"cpu": "5"}, "limits": {"cpu": "6", "memory": "8Gi"}},
+        ),
+        requests(cpu="5", memory="1Gi") | limits(cpu="6", memory="8Gi"),
+    ),
+    "limits of the pod are not requests before the API server has made them so": (
+        a_pod(requests={"cpu": "1"}, resources={"limits": {"cpu": "6", "memory": "8Gi"}}),
+        requests(cpu="1") | limits(cpu="6", memory="8Gi"),
+    ),
+    "it replaces even what an init container needs more": (
+        a_pod(
+            requests={"cpu": "1"},
+            init=[a_container("a", requests={"cpu": "4"})],
+            resources={"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+        ),
+        requests(cpu="1") | limits(cpu="2"),
+    ),
+    "overhead is added to it": (
+        a_pod(
+            resources={"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+            overhead={"cpu": "100m"},
+        ),
+        requests(cpu="1100m") | limits(cpu="2100m"),
+    ),
+    "overhead of another resource is added to the containers'": (
+        a_pod(
+            requests={"cpu": "1", "memory": "10Mi"},
+            resources={"requests": {"cpu": "3"}},
+            overhead={"memory": "10Mi"},
+        ),
+        requests(cpu="3", memory="20Mi"),
+    ),
+    "ephemeral storage cannot be given for the pod": (
+        a_pod(resources={"requests": {"ephemeral-storage": "1Gi"}}),
+        {},
+    ),
+    "nor extended resources, beside ones that can": (
+        a_pod(
+            requests={"example.com/foo": "1"},
+            resources={"requests": {"cpu": "1", "example.com/foo": "7"}},
+        ),
+        requests(cpu="1") | {"requests.example.com/foo": "1"},
+    ),
+    "huge pages can": (
+        a_pod(
+            resources={
+                "requests": {"memory": "64Mi", "hugepages-2Mi": "4Mi"},
+                "limits": {"memory": "64Mi", "hugepages-2Mi": "4Mi"},
+            }
+        ),
+        requests(memory="64Mi")
+        | limits(memory="64Mi")
+        | {"hugepages-2Mi": "4Mi", "requests.hugepages-2Mi": "4Mi"},
+    ),
+    "what the status says of the whole pod is not looked at": (
+        a_pod(
+            resources={"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
+            status={
+                "resources": {"requests": {"cpu": "7"}, "limits": {"cpu": "7"}},
+                "allocatedResources": {"cpu": "8"},
+            },
+        ),
+        requests(cpu="1") | limits(cpu="1"),
+    ),
+    "containers without amounts are covered": (
+        a_pod(
+            resources={
+                "requests": {"cpu": "1", "memory": "1Gi"},
+                "limits": {"cpu": "1", "memory": "1Gi"},
+            }
+        ),
+        requests(cpu="1", memory="1Gi") | limits(cpu="1", memory="1Gi"),
+    ),
+    "an empty one replaces nothing": (
+        a_pod(requests={"cpu": "1"}, resources={}),
+        requests(cpu="1"),
+    ),
+    "its own text survives": (
+        a_pod(MAIN, resources={"requests": {"cpu": "1.500"}}),
+        requests(cpu="1.500", memory="1Gi") | limits(cpu="2", memory="3Gi"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "expected"), CASES.values(), ids=CASES.keys())
+def test_pod_level_resources_are_charged(pod: Object, expected: Mapping[str, str]) -> None:
+    assert charge(pod) == {**COUNTS, **expected}
+
+
+RESIZED: dict[str, tuple[Object, Mapping[str, str]]] = {
+    "a resize downwards that the node has not begun": (
+        {"resources": {"requests": {"cpu": "7"}, "limits": {"cpu": "8"}}},
+        requests(cpu="7") | limits(cpu="8"),
+    ),
+    "what is set aside counts too": (
+        {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "3"}},
+        requests(cpu="3") | limits(cpu="2"),
+    ),
+    "one that is carried out": (
+        {
+            "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+            "allocatedResources": {"cpu": "1"},
+        },
+        requests(cpu="1") | limits(cpu="2"),
+    ),
+    "a resource that the pod does not name": (
+        {"resources": {"requests": {"memory": "1"}}, "allocatedResources": {"memory": "1"}},
+        requests(cpu="1") | limits(cpu="2"),
+    ),
+    "nothing is reported": ({}, requests(cpu="1") | limits(cpu="2")),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), RESIZED.values(), ids=RESIZED.keys())
+def test_a_ledger_charges_what_the_node_has_not_given_back(
+    status: Object, expected: Mapping[str, str]
+) -> None:
+    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    charged = charged_to(Pod.from_object(a_pod(resources=resources, status=status)))
+    assert {name: str(amount) for name, amount in charged.items()} == {**COUNTS, **expected}
