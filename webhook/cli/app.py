@@ -38,6 +38,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "webhook.cli.commands.explaining:explain",
         "Say why a pod or a workload is pending.",
     ),
+    "elastic": (
+        "webhook.cli.commands.elastic:elastic",
+        "Show elastic quotas, and plan what they take back.",
+    ),
     "doctor": ("webhook.cli.commands.namespaces:doctor", "Look a cluster over."),
     "certs": ("webhook.cli.commands.files:certs", "Make and show serving certificates."),
     "version": ("webhook.cli.commands.version:version", "Show the version."),

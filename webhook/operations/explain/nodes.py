@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
@@ -27,25 +28,36 @@ def judged_nodes(session: Session, inside: Inside, raw: Object) -> NodeAnswer | 
     """
     if inside.nodes is None:
         return None
+    view = judged_view(session, raw, inside.facts.name, inside.nodes)
+    spec = FieldReader(raw).child("spec")
+    view = replace(view, pods=_pods(session, inside))
+    try:
+        return node_answer(judge_nodes(raw, view), has_selector=spec.has("nodeSelector"))
+    except InvalidFieldError as err:
+        session.unknown.append(f"nodes: {err}")
+        return None
+
+
+def judged_view(session: Session, raw: Object, namespace: str, nodes: Sequence[Object]) -> NodeView:
+    """Return what decides where a pod fits, without the pods that have a node.
+
+    Raises:
+        ApiError: The cluster does not answer.
+    """
     spec = FieldReader(raw).child("spec")
     has_volumes = any(
         one.has("persistentVolumeClaim") or one.has("ephemeral") for one in spec.children("volumes")
     )
     affinity = spec.child("affinity")
     has_affinity = affinity.has("podAffinity") or affinity.has("podAntiAffinity")
-    view = NodeView(
-        inside.nodes,
-        _pods(session, inside),
-        claims=_all(session, _CLAIMS, inside.facts.name) if has_volumes else None,
+    return NodeView(
+        nodes,
+        (),
+        claims=_all(session, _CLAIMS, namespace) if has_volumes else None,
         volumes=_all(session, _VOLUMES) if has_volumes else None,
         storage_classes=_all(session, _STORAGE_CLASSES) if has_volumes else None,
         namespaces=_all(session, NAMESPACES) if has_affinity else None,
     )
-    try:
-        return node_answer(judge_nodes(raw, view), has_selector=spec.has("nodeSelector"))
-    except InvalidFieldError as err:
-        session.unknown.append(f"nodes: {err}")
-        return None
 
 
 def _pods(session: Session, inside: Inside) -> Sequence[Object]:

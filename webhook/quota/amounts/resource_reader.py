@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
+from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, parse_resource_list, parse_stored_list
 
 
@@ -25,6 +26,11 @@ class ResourceReader(FieldReader):
             return parse_resource_list(value, field="")
         except InvalidFieldError:
             return parse_resource_list(value, field=self.path(name))
+
+    def quantity(self, name: str) -> Quantity | None:
+        """Return one amount; None if it is absent."""
+        value = self._raw.get(name)
+        return None if value is None else Quantity.from_json(value, field=self.path(name))
 
 
 class StoredResourceReader(ResourceReader):

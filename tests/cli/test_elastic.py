@@ -1,0 +1,431 @@
+"""`deferred-quota elastic`: of snapshots, with what may not be read, and with bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.builders import a_container
+from tests.quota.nodes.objects import node
+from tests.reactions import Call, Proceed, ReactiveClient
+from webhook.cli import ExitCode, cli
+from webhook.fakecluster.storage import FakeCluster
+from webhook.kube.api import ELASTIC_QUOTAS, NODES, PODS, ForbiddenError
+from webhook.operations.elastic.planning import plan_for
+from webhook.operations.elastic.reading import read_elastic
+from webhook.operations.explain.session import ExplainOptions, Session
+
+GPU = "nvidia.com/gpu-10gb"
+MEMORY = "nos.nebuly.com/gpu-memory"
+API = "nos.nebuly.com/v1alpha1"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def quota(
+    name: str, least: Mapping[str, object] | None = None, *, pool: str = "", **spec: object
+) -> dict[str, object]:
+    labels = {"deferredquota.io/pool": pool} if pool else {}
+    kind = "CompositeElasticQuota" if "namespaces" in spec else "ElasticQuota"
+    return {
+        "apiVersion": API,
+        "kind": kind,
+        "metadata": {"namespace": name, "name": "quota", "labels": labels},
+        "spec": {**({} if least is None else {"min": least}), **spec},
+    }
+
+
+def namespace(name: str, mode: str = "deferred") -> dict[str, object]:
+    labels = {"deferredquota.io/mode": mode} if mode else {}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def pod(
+    team: str,
+    name: str,
+    slices: int = 1,
+    *,
+    at: int = 0,
+    on: str = "n1",
+    metadata: Mapping[str, object] | None = None,
+    **spec: object,
+) -> dict[str, object]:
+    """Return a pod of slices of 10 GB, `at` seconds old."""
+    spread = {"nodeName": on, **spec} if on else spec
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": team,
+            "name": name,
+            "uid": f"{team}-{name}",
+            "creationTimestamp": (START + timedelta(seconds=at)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            **(metadata or {}),
+        },
+        "spec": {"containers": [a_container(requests={GPU: str(slices)})], **spread},
+    }
+
+
+def golden() -> list[dict[str, object]]:
+    """Three quotas of 40, 10 and 30 GB; the first two use 40 each, `new` waits in the first."""
+    teams = {"a": 40, "b": 10, "c": 30}
+    made = [namespace(name) for name in teams]
+    made += [quota(name, {MEMORY: least}) for name, least in teams.items()]
+    for name in ("a", "b"):
+        made += [pod(name, f"p{index}", at=index) for index in range(4)]
+    return [*made, pod("a", "new", at=60, on="")]
+
+
+def run(tmp_path: Path, objects: Sequence[object], *args: str) -> Result:
+    path = tmp_path / "snapshot.yaml"
+    path.write_text(yaml.safe_dump_all(list(objects)), encoding="utf-8")
+    return CliRunner().invoke(cli, ["elastic", *args, "--snapshot", str(path)])
+
+
+def entries(tmp_path: Path, objects: Sequence[object], *args: str) -> dict[str, Any]:
+    """Return the quotas by namespace."""
+    done = run(tmp_path, objects, "-o", "json", *args)
+    assert done.exit_code == ExitCode.OK, done.output
+    return {one["namespace"]: one for one in json.loads(done.stdout)}
+
+
+def planned(
+    tmp_path: Path, objects: Sequence[object], name: str = "new", *args: str
+) -> dict[str, Any]:
+    done = run(tmp_path, objects, "plan", name, "-n", "a", "-o", "json", *args)
+    entry: dict[str, Any] = json.loads(done.stdout)
+    assert done.exit_code == (ExitCode.OK if entry["possible"] else ExitCode.FINDINGS)
+    return entry
+
+
+def test_the_figures_of_every_quota_are_shown(tmp_path: Path) -> None:
+    found = entries(tmp_path, golden())
+    assert found["b"] == {
+        "kind": "ElasticQuota",
+        "namespace": "b",
+        "name": "quota",
+        "pool": "default",
+        "min": {MEMORY: "10"},
+        "max": {},
+        "used": {MEMORY: "40"},
+        "borrowed": {MEMORY: "30"},
+        "lent": {MEMORY: "0"},
+        "guaranteed": {MEMORY: "3"},
+        "headroom": {MEMORY: "0"},
+    }
+    assert (found["a"]["guaranteed"], found["c"]["lent"]) == ({MEMORY: "15"}, {MEMORY: "30"})
+
+
+def test_the_table_has_a_row_for_each_resource(tmp_path: Path) -> None:
+    objects = [namespace("a"), quota("a", {MEMORY: 40, "memory": "4Gi"}, max={"cpu": 2})]
+    lines = run(tmp_path, objects).stdout.splitlines()
+    assert lines[0].split()[:4] == ["POOL", "QUOTA", "NAMESPACE", "RESOURCE"]
+    rows = {line.split()[3]: line.split()[4:] for line in lines[1:]}
+    assert rows["memory"] == ["4Gi", "-", "0", "0", "0", "4Gi", "4Gi"]
+    assert rows["cpu"] == ["-", "2", "0", "-", "-", "-", "2"]
+    assert run(tmp_path, []).stdout == "no elastic quotas\n"
+
+
+def test_headroom_is_what_can_be_taken_at_once(tmp_path: Path) -> None:
+    objects = [
+        namespace("a"),
+        namespace("b"),
+        quota("a", {MEMORY: 40}, lendable={MEMORY: 10}),
+        quota("b", {MEMORY: 10}, max={MEMORY: 15}),
+        pod("b", "p0"),
+    ]
+    found = entries(tmp_path, objects)
+    assert found["a"]["headroom"] == {MEMORY: "40"}
+    assert found["b"]["headroom"] == {MEMORY: "5"}
+
+
+def test_a_composite_is_one_quota_of_its_namespaces(tmp_path: Path) -> None:
+    objects = [
+        *(namespace(name) for name in ("x", "w", "z", "system")),
+        quota("system", {MEMORY: 10}, namespaces=["x", "w"]),
+        quota("z", {MEMORY: 10}),
+        pod("x", "p0"),
+        pod("w", "p0"),
+    ]
+    found = entries(tmp_path, objects)
+    assert found["system"]["used"] == {MEMORY: "20"}
+    assert found["system"]["borrowed"] == {MEMORY: "10"}
+    assert found["z"]["lent"] == {MEMORY: "10"}
+
+
+def test_quotas_lend_within_their_pool_only(tmp_path: Path) -> None:
+    objects = [
+        *(namespace(name) for name in "ab"),
+        quota("a", {MEMORY: 10}, pool="one"),
+        quota("b", {MEMORY: 10}, pool="two"),
+        pod("b", "p0"),
+        pod("a", "new", on=""),
+        pod("a", "large", 2, on=""),
+    ]
+    assert planned(tmp_path, objects)["possible"] is True
+    large = planned(tmp_path, objects, "large")
+    assert "elastic pool one is used up, requested: nos.nebuly.com/gpu-memory=20" in large["reason"]
+    assert {one["pool"] for one in entries(tmp_path, objects).values()} == {"one", "two"}
+
+
+@pytest.mark.parametrize(
+    ("objects", "words"),
+    [
+        (
+            [quota("a", {"cpu": 2}, max={"cpu": 1})],
+            'spec.min[cpu]: Invalid value: "2": must be less than or equal to spec.max[cpu]',
+        ),
+        ([quota("a", {"cpu": -1})], "spec.min[cpu]: Invalid value"),
+        ([quota("a", {"cpu": 1}, lendable={"cpu": 2})], "spec.lendable[cpu]: Invalid value"),
+        ([quota("a", {"cpu": "1x"})], "ElasticQuota a/quota: spec.min"),
+        ([quota("a", {}, namespaces=[])], "spec.namespaces: Required value"),
+        ([quota("a", {}, namespaces=["x", "x"])], 'spec.namespaces: Duplicate value: "x"'),
+        ([quota("a", {"gpus": 1})], "gpus: no pod asks for a resource of this name"),
+        ([quota("a", {"cpu": 1}), namespace("b")], "namespace a does not exist"),
+        (
+            [quota("a", {"cpu": 1}), namespace("a", "")],
+            "namespace a has not opted in and is not counted: deferred-quota enable a",
+        ),
+        (
+            [quota("a", {}), quota("b", {}, namespaces=["a", "c"])],
+            "ElasticQuota a/quota: namespace a has CompositeElasticQuota b/quota already",
+        ),
+        (
+            [quota("a", {}), quota("b", {}, namespaces=["a", "c"])],
+            "has one elastic quota: kubectl delete -n b compositeelasticquota quota",
+        ),
+        (
+            [
+                quota("a", {MEMORY: 1}),
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {"namespace": "a", "name": "p"},
+                    "spec": {
+                        "nodeName": "n1",
+                        "containers": [a_container(requests={"nvidia.com/mig-foo": "1"})],
+                    },
+                },
+            ],
+            "pod a/p: nvidia.com/mig-foo: names no amount of memory",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_and_the_rest_is_shown(
+    tmp_path: Path, objects: list[object], words: str
+) -> None:
+    done = run(tmp_path, objects)
+    assert done.exit_code == ExitCode.OK
+    assert words in done.stderr
+
+
+def test_a_plan_names_its_victims_and_what_each_frees(tmp_path: Path) -> None:
+    assert planned(tmp_path, golden()) == {
+        "possible": True,
+        "claim": "fair",
+        "short": [MEMORY],
+        "victims": [
+            {
+                "namespace": "b",
+                "name": "p3",
+                "quota": "eq/quota",
+                "node": "n1",
+                "frees": {MEMORY: "10"},
+            }
+        ],
+        "reason": f"elastic pool default is used up, requested: {MEMORY}=10, used: {MEMORY}=80,"
+        f" size: {MEMORY}=80; borrowed: eq/quota {MEMORY}=30",
+    }
+    text = run(tmp_path, golden(), "plan", "new", "-n", "a").stdout
+    assert text.startswith("possible: yes, claim: fair\n")
+    assert "b          p3   eq/quota  n1" in text
+
+
+def test_a_plan_that_is_not_possible_exits_with_1(tmp_path: Path) -> None:
+    objects = [*golden(), pod("a", "huge", 2, on="")]
+    entry = planned(tmp_path, objects, "huge")
+    assert (entry["possible"], entry["claim"], entry["victims"]) == (False, "none", [])
+    assert "its quota would be above min and guaranteed" in entry["reason"]
+
+
+def test_a_plan_for_a_manifest(tmp_path: Path) -> None:
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "c"},
+        "spec": {"template": {"spec": {"containers": [a_container(limits={GPU: "2"})]}}},
+    }
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job), encoding="utf-8")
+    done = run(tmp_path, golden(), "plan", "-f", str(path), "-o", "json")
+    entry = json.loads(done.stdout)
+    assert (entry["claim"], [one["name"] for one in entry["victims"]]) == ("own", ["p3", "p2"])
+
+
+def test_the_priority_class_decides_who_goes_within_a_quota(tmp_path: Path) -> None:
+    high = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "high"},
+        "value": 100,
+    }
+    never = {**high, "metadata": {"name": "never"}, "preemptionPolicy": "Never"}
+    objects = [
+        namespace("a"),
+        quota("a", {MEMORY: 10}, max={MEMORY: 10}),
+        pod("a", "low"),
+        high,
+        never,
+    ]
+    for name, is_possible in (("high", True), ("never", False)):
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "new", "namespace": "a"},
+            "spec": {"priorityClassName": name, "containers": [a_container(requests={GPU: "1"})]},
+        }
+        path = tmp_path / "pod.yaml"
+        path.write_text(yaml.safe_dump(manifest), encoding="utf-8")
+        done = run(tmp_path, objects, "plan", "-f", str(path), "-o", "json")
+        entry = json.loads(done.stdout)
+        assert entry["possible"] is is_possible
+        assert "exceeded elastic quota: eq/quota, requested:" in entry["reason"]
+
+
+def test_pods_that_never_go_and_pods_that_are_ending(tmp_path: Path) -> None:
+    def objects(**of_last: Any) -> list[dict[str, object]]:
+        made = [one for one in golden() if (one["kind"], _name(one)) != ("Pod", ("b", "p3"))]
+        return [*made, pod("b", "p3", at=3, **of_last)]
+
+    def victims(**of_last: Any) -> list[str]:
+        return [one["name"] for one in planned(tmp_path, objects(**of_last))["victims"]]
+
+    assert victims() == ["p3"]
+    assert victims(priority=2_000_000_000) == ["p2"]
+    assert victims(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}) == ["p2"]
+    owner = {"kind": "DaemonSet", "name": "d", "controller": True}
+    assert victims(metadata={"ownerReferences": [owner]}) == ["p2"]
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+    entry = planned(tmp_path, objects(metadata=deleted))
+    assert (entry["possible"], entry["victims"]) == (True, [])
+
+
+def _name(raw: Any) -> tuple[str, str]:
+    return raw["metadata"].get("namespace", ""), raw["metadata"]["name"]
+
+
+def test_a_budget_puts_its_pods_last(tmp_path: Path) -> None:
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"namespace": "b", "name": "keep"},
+        "spec": {"selector": {"matchLabels": {"keep": "yes"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    made = [one for one in golden() if _name(one) != ("b", "p3")]
+    objects = [*made, pod("b", "p3", at=3, metadata={"labels": {"keep": "yes"}}), budget]
+    assert [one["name"] for one in planned(tmp_path, objects)["victims"]] == ["p2"]
+    budget["status"] = {"disruptionsAllowed": 1}
+    assert [one["name"] for one in planned(tmp_path, objects)["victims"]] == ["p3"]
+
+
+def test_pods_that_were_just_bound_are_protected_from_fair_claims(tmp_path: Path) -> None:
+    made = [one for one in golden() if one["kind"] != "ElasticQuota" or _name(one)[0] != "b"]
+    young = quota("b", {MEMORY: 10}, reclaim={"protectSeconds": 10**6})
+    for one in made:
+        if one["kind"] == "Pod" and _name(one)[0] == "b":
+            bound = {"type": "PodScheduled", "lastTransitionTime": "2999-01-01T00:00:00Z"}
+            one["status"] = {"phase": "Running", "conditions": [bound]}
+    assert planned(tmp_path, [*made, young])["possible"] is False
+    claim = run(tmp_path, [*made, young, pod("c", "new", on="")], "plan", "new", "-n", "c")
+    assert claim.stdout.startswith("possible: yes, claim: own")
+
+
+def test_the_pod_has_a_node_after_the_plan(tmp_path: Path) -> None:
+    def on_nodes(*nodes: tuple[str, str]) -> list[dict[str, object]]:
+        made = [
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                **node(name, allocatable={GPU: room, "pods": "20"}),
+            }
+            for name, room in nodes
+        ]
+        return [*golden(), *made]
+
+    full = planned(tmp_path, on_nodes(("n1", "8")))
+    assert [one["name"] for one in full["victims"]] == ["p3"]
+    small = planned(tmp_path, on_nodes(("n1", "7")))
+    assert small["possible"] is False
+    assert "no node has room" in small["reason"]
+
+
+def test_the_victim_on_the_node_that_the_pod_fits_is_preferred(tmp_path: Path) -> None:
+    nodes = [
+        {"apiVersion": "v1", "kind": "Node", **node("n1", allocatable={GPU: "7", "pods": "20"})},
+        {"apiVersion": "v1", "kind": "Node", **node("n2", allocatable={GPU: "1", "pods": "20"})},
+    ]
+    made = [one for one in golden() if _name(one) not in {("b", "p2"), ("a", "new")}]
+    objects = [*made, pod("b", "p2", at=2, on="n2"), *nodes]
+    selected = pod("a", "new", at=60, on="", nodeSelector={"kubernetes.io/hostname": "n2"})
+    entry = planned(tmp_path, [*objects, selected])
+    assert [one["name"] for one in entry["victims"]] == ["p2"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("plan",), "name a pod, or give one with -f FILE"),
+        (("plan", "new", "-f", "x.yaml"), "name a pod, or give one with -f FILE"),
+        (("--watch",), "a snapshot does not change"),
+        (("plan", "gone", "-n", "a"), "pod a/gone does not exist"),
+        (("plan", "p0", "-n", "a"), "pod a/p0 is on node n1 already"),
+        (("plan", "-f", "/nowhere.yaml"), "/nowhere.yaml"),
+    ],
+)
+def test_bad_input_is_named(tmp_path: Path, args: tuple[str, ...], words: str) -> None:
+    done = run(tmp_path, golden(), *args)
+    assert done.exit_code in (ExitCode.BAD_INPUT, ExitCode.FINDINGS)
+    assert words in done.stderr
+
+
+def test_a_namespace_without_a_quota_has_no_plan(tmp_path: Path) -> None:
+    done = run(tmp_path, [*golden(), pod("other", "new", on="")], "plan", "new", "-n", "other")
+    assert done.exit_code == ExitCode.FINDINGS
+    assert "namespace other has no elastic quota that counts" in done.stderr
+
+
+def test_names_from_outside_are_escaped(tmp_path: Path) -> None:
+    odd = quota("a", {"cpu": 1}, pool="p\x1b[31m")
+    assert "\x1b" not in run(tmp_path, [odd]).output
+
+
+def _session(*forbidden: Any) -> Session:
+    cluster = FakeCluster()
+    client = ReactiveClient(cluster)
+
+    def refuse(call: Call, _proceed: Proceed) -> None:
+        raise ForbiddenError(f"{call.kind.plural} is forbidden: no right")
+
+    for kind in forbidden:
+        client.on("list", kind, refuse)
+    cluster.load([(ELASTIC_QUOTAS, quota("a", {MEMORY: 10}))])
+    return Session(client, ExplainOptions())
+
+
+@pytest.mark.parametrize("kind", [ELASTIC_QUOTAS, PODS, NODES])
+def test_what_may_not_be_read_is_noted(kind: Any) -> None:
+    session = _session(kind)
+    elastic = read_elastic(session, 32)
+    notes = elastic.notes
+    if kind is NODES:
+        notes = plan_for(session, elastic, pod("a", "new", on="")).notes
+        assert "nodes are not known" in notes[-1]
+    else:
+        assert any("no right to read" in note for note in notes)

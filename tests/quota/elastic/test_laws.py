@@ -1,0 +1,275 @@
+"""Laws of elastic quotas, for random pools: E7 to E12 of the rules.
+
+The pool is one resource of small whole numbers or two, so that quotas are met exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.quota.elastic.pools import UNIT, Cluster, a_quota
+from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, in_label_order, over_quota
+from webhook.quota.elastic.elastic_quotas import ElasticQuota
+from webhook.quota.elastic.fair_share import Pool, nanos
+from webhook.quota.elastic.reclaim import Claim, Plan, Queued, plan_reclaim, shortage_of
+
+NAMES = ("a", "b", "c")
+RESOURCES = ("cpu", "example.com/r")
+
+
+@st.composite
+def amounts(draw: st.DrawFn, most: int = 6) -> dict[str, int]:
+    asked = draw(st.sets(st.sampled_from(RESOURCES), min_size=1))
+    return {name: draw(st.integers(0, most)) for name in sorted(asked)}
+
+
+@st.composite
+def quotas(draw: st.DrawFn) -> list[ElasticQuota]:
+    found = []
+    is_weighted = draw(st.booleans())
+    for name in NAMES:
+        least = draw(amounts(12))
+        spec: dict[str, object] = {}
+        if is_weighted and draw(st.booleans()):
+            spec["weight"] = draw(st.integers(0, 3))
+        if draw(st.integers(0, 3)) == 0:
+            spec["lendable"] = {
+                resource: draw(st.integers(0, amount)) for resource, amount in least.items()
+            }
+        most = None
+        if draw(st.integers(0, 3)) == 0:
+            most = {
+                resource: amount + draw(st.integers(0, 12)) for resource, amount in least.items()
+            }
+        found.append(a_quota(name, dict(least), dict(most) if most else None, **spec))
+    return found
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    cluster = Cluster(*draw(quotas()))
+    for _ in range(draw(st.integers(0, 10))):
+        namespace = draw(st.sampled_from(NAMES))
+        key = cluster.pool.quota_of[namespace]
+        asked = {
+            name: amount
+            for name, amount in draw(amounts()).items()
+            if amount and name in cluster.pool.quotas[key].names
+        }
+        pod = cluster.pod(namespace, asked, priority=draw(st.integers(0, 2)))
+        is_forced = draw(st.integers(0, 4)) == 0
+        queued = Queued(key, pod)
+        if is_forced or not shortage_of(cluster.pool, cluster.usage(), queued).resources:
+            cluster.pods[key].append(pod)
+    return cluster
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[Cluster, Queued]:
+    cluster = draw(clusters())
+    namespace = draw(st.sampled_from(NAMES))
+    key = cluster.pool.quota_of[namespace]
+    asked = {
+        name: amount
+        for name, amount in draw(amounts()).items()
+        if amount and name in cluster.pool.quotas[key].names
+    }
+    return cluster, cluster.queued(namespace, asked, priority=draw(st.integers(0, 2)))
+
+
+def left(cluster: Cluster, gone: Sequence[ElasticPod]) -> dict[str, list[ElasticPod]]:
+    uids = {pod.uid for pod in gone}
+    return {key: [pod for pod in pods if pod.uid not in uids] for key, pods in cluster.pods.items()}
+
+
+def usage_of(pods: dict[str, list[ElasticPod]]) -> dict[str, dict[str, int]]:
+    return {
+        key: {name: sum(pod.amounts.get(name, 0) for pod in listed) for name in RESOURCES}
+        for key, listed in pods.items()
+    }
+
+
+@settings(max_examples=400)
+@given(requests())
+def test_after_a_plan_the_pod_fits(given_: tuple[Cluster, Queued]) -> None:
+    cluster, queued = given_
+    found = cluster.plan(queued)
+    after = usage_of(left(cluster, found.victims))
+    if found.is_possible:
+        assert shortage_of(cluster.pool, after, queued).resources == ()
+    else:
+        assert found.victims == ()
+        assert found.obstacle
+
+
+@settings(max_examples=400)
+@given(requests())
+def test_e7_a_claim_is_kept_in_the_state_that_the_plan_leaves(
+    given_: tuple[Cluster, Queued],
+) -> None:
+    cluster, queued = given_
+    found = cluster.plan(queued)
+    if found.claim is Claim.NONE:
+        assert all(pod.namespace == queued.pod.namespace for pod in found.victims)
+        return
+    after = left(cluster, found.victims)
+    after[queued.quota] = [*after[queued.quota], queued.pod]
+    usage = usage_of(after)
+    least = nanos(cluster.pool.quotas[queued.quota].min)
+    for resource in found.shortage.beyond_pool:
+        more = (
+            cluster.pool.guaranteed(resource, usage)[queued.quota]
+            if found.claim is Claim.FAIR
+            else 0
+        )
+        assert usage[queued.quota][resource] <= least.get(resource, 0) + more
+
+
+@settings(max_examples=400)
+@given(requests())
+def test_e8_every_victim_is_needed_and_may_be_taken(given_: tuple[Cluster, Queued]) -> None:
+    cluster, queued = given_
+    found = cluster.plan(queued)
+    for index, victim in enumerate(found.victims):
+        before = left(cluster, found.victims[:index])
+        key = cluster.pool.quota_of[victim.namespace]
+        assert victim.uid != queued.pod.uid
+        if key == queued.quota:
+            assert victim.priority < queued.pod.priority
+        else:
+            ordered = in_label_order(before[key])
+            assert victim.uid in over_quota(cluster.pool.quotas[key], ordered)
+        rest = [pod for pod in found.victims if pod is not victim]
+        assert not is_plan(cluster, queued, rest, found)
+
+
+def is_plan(cluster: Cluster, queued: Queued, victims: Sequence[ElasticPod], found: Plan) -> bool:
+    """Return whether the pod could be bound by the same claim with fewer victims."""
+    after = left(cluster, victims)
+    usage = usage_of(after)
+    if shortage_of(cluster.pool, usage, queued).resources:
+        return False
+    if found.claim is not Claim.FAIR:
+        return not _is_out_of_turn(cluster, queued, victims)
+    after[queued.quota] = [*after[queued.quota], queued.pod]
+    counted = usage_of(after)
+    least = nanos(cluster.pool.quotas[queued.quota].min)
+    return all(
+        counted[queued.quota][name]
+        <= least.get(name, 0) + cluster.pool.guaranteed(name, counted)[queued.quota]
+        for name in found.shortage.beyond_pool
+    ) and not _is_out_of_turn(cluster, queued, victims)
+
+
+def _is_out_of_turn(cluster: Cluster, queued: Queued, victims: Sequence[ElasticPod]) -> bool:
+    """Return whether a victim, in this order, is not over-quota at its turn."""
+    for index, victim in enumerate(victims):
+        key = cluster.pool.quota_of[victim.namespace]
+        before = in_label_order(left(cluster, victims[:index])[key])
+        if key != queued.quota and victim.uid not in over_quota(cluster.pool.quotas[key], before):
+            return True
+    return False
+
+
+@settings(max_examples=400)
+@given(requests())
+def test_e9_no_victim_takes_the_place_back(given_: tuple[Cluster, Queued]) -> None:
+    cluster, queued = given_
+    found = cluster.plan(queued)
+    after = left(cluster, found.victims)
+    after[queued.quota] = [*after[queued.quota], queued.pod]
+    for victim in found.victims:
+        back = Queued(cluster.pool.quota_of[victim.namespace], victim)
+        turned = plan_reclaim(cluster.pool, after, back)
+        assert queued.pod.uid not in {pod.uid for pod in turned.victims}
+
+
+@given(clusters())
+def test_e10_shares_are_whole_and_within_what_is_available(cluster: Cluster) -> None:
+    usage = cluster.usage()
+    backwards = Pool("default", reversed(list(cluster.pool.quotas.values())))
+    for resource in cluster.pool.resources:
+        found = cluster.pool.guaranteed(resource, usage)
+        unit = 10**6 if resource == "cpu" else UNIT
+        assert sum(found.values()) <= cluster.pool.available(resource, usage)
+        assert all(amount >= 0 and amount % unit == 0 for amount in found.values())
+        assert backwards.guaranteed(resource, usage) == found
+        assert sum(cluster.pool.shares(resource).values()) in (0, 1)
+
+
+@given(clusters())
+def test_what_is_lent_is_what_is_borrowed(cluster: Cluster) -> None:
+    usage = cluster.usage()
+    for resource in cluster.pool.resources:
+        lent = cluster.pool.lent(resource, usage)
+        borrowed = sum(cluster.pool.borrowed(resource, usage).values())
+        assert sum(lent.values()) == min(borrowed, cluster.pool.available(resource, usage))
+        assert all(amount >= 0 for amount in lent.values())
+        if cluster.pool.free(resource, usage) >= 0:
+            assert sum(lent.values()) == borrowed
+
+
+@given(clusters(), st.sampled_from(LabelOrder), st.randoms(use_true_random=False))
+def test_e11_labels_are_a_function_of_pods_and_quota(
+    cluster: Cluster, order: LabelOrder, chance: Random
+) -> None:
+    for key, pods in cluster.pods.items():
+        quota = cluster.pool.quotas[key]
+        ordered = in_label_order(pods, order)
+        over = over_quota(quota, ordered)
+        shuffled = list(pods)
+        chance.shuffle(shuffled)
+        assert over_quota(quota, in_label_order(shuffled, order)) == over
+        for resource in quota.names:
+            least = nanos(quota.min).get(resource, 0)
+            used = sum(pod.amounts.get(resource, 0) for pod in pods)
+            asking = [pod for pod in pods if resource in pod.amounts]
+            within = sum(pod.amounts[resource] for pod in asking if pod.uid not in over)
+            assert within <= least
+            if used > least:
+                assert any(pod.uid in over for pod in asking)
+
+
+@given(requests(), st.lists(st.sampled_from("xyz"), min_size=16, max_size=16))
+def test_e12_a_composite_is_judged_like_one_namespace(
+    given_: tuple[Cluster, Queued], homes: list[str]
+) -> None:
+    cluster, queued = given_
+    single = next(one for one in cluster.pool.quotas.values() if one.name == "a")
+    composite = replace(single, kind="CompositeElasticQuota", namespaces=("x", "y", "z"))
+    others = [one for one in cluster.pool.quotas.values() if one.name != "a"]
+    many = Pool("default", [composite, *others])
+    moved: dict[str, list[ElasticPod]] = {}
+    for key, pods in cluster.pods.items():
+        new_key = composite.key if key == single.key else key
+        moved[new_key] = [_moved(pod, homes, index) for index, pod in enumerate(pods)]
+    pod, key = queued.pod, queued.quota
+    if key == single.key:
+        pod, key = replace(pod, namespace="x"), composite.key
+    found = plan_reclaim(many, moved, Queued(key, pod))
+    expected = cluster.plan(queued)
+    assert (found.is_possible, found.claim, found.shortage) == (
+        expected.is_possible,
+        expected.claim,
+        expected.shortage,
+    )
+    assert [one.uid for one in found.victims] == [one.uid for one in expected.victims]
+
+
+def _moved(pod: ElasticPod, homes: list[str], index: int) -> ElasticPod:
+    return replace(pod, namespace=homes[index % len(homes)]) if pod.namespace == "a" else pod
+
+
+def test_groups_go_together_or_not_at_all() -> None:
+    cluster = Cluster(a_quota("a", 20), a_quota("b", 0))
+    cluster.run("b", 5, 5, group="train")
+    cluster.run("b", 10)
+    small = cluster.plan(cluster.queued("a", 5))
+    assert [pod.amounts for pod in small.victims] == [{cluster.resource: 10 * UNIT}]
+    large = cluster.plan(cluster.queued("a", 20))
+    assert len(large.victims) == 3

@@ -1,0 +1,140 @@
+"""`deferred-quota elastic`: elastic quotas, and plans to reclaim what is lent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader
+from webhook.cli.exit_codes import ExitCode, InputError, printable
+from webhook.cli.files.inputs import Manifest, read_manifests
+from webhook.cli.printing.elastic_report import print_plan, print_quotas, quota_entries
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import PODS, NotFoundError, Object
+from webhook.operations.elastic.planning import NotPlannedError, plan_for
+from webhook.operations.elastic.reading import Elastic, read_elastic
+from webhook.operations.explain.session import ExplainOptions, Session
+from webhook.quota.charging.workload_pods import pods_of
+from webhook.quota.elastic.capacity import LabelOrder
+from webhook.quota.objects.defaults import default_pod
+
+_WATCH_SECONDS = 2.0
+
+
+@contextmanager
+def _session(
+    kubeconfig: Path | None, context: str | None, snapshots: tuple[Path, ...]
+) -> Iterator[Session]:
+    if snapshots:
+        with snapshot_reader(snapshots) as api:
+            yield Session(api, ExplainOptions(is_offline=True))
+    else:
+        with live_cluster(kubeconfig, context) as api:
+            yield Session(api, ExplainOptions())
+
+
+def show(
+    watches: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    snapshots: tuple[Path, ...],
+    gb_per_gpu: int,
+    output: str,
+) -> ExitCode:
+    """Show the elastic quotas."""
+    if snapshots and watches:
+        raise click.UsageError("--watch follows a cluster; a snapshot does not change")
+    with _session(kubeconfig, context, snapshots) as session:
+        elastic = _read(session, gb_per_gpu)
+        print_quotas(elastic, output)
+        while watches:
+            time.sleep(_WATCH_SECONDS)
+            before, elastic = elastic, _read(session, gb_per_gpu)
+            if quota_entries(elastic) != quota_entries(before):
+                click.echo()
+                print_quotas(elastic, output)
+    return ExitCode.OK
+
+
+def _read(session: Session, gb_per_gpu: int) -> Elastic:
+    session.unknown.clear()
+    elastic = read_elastic(session, gb_per_gpu)
+    _note(elastic.notes)
+    return elastic
+
+
+def _note(notes: tuple[str, ...]) -> None:
+    for note in notes:
+        click.echo(f"note: {printable(note)}", err=True)
+
+
+def plan(  # noqa: PLR0913, PLR0917 - one for each option
+    pod: str,
+    namespace: str,
+    filename: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    snapshots: tuple[Path, ...],
+    gb_per_gpu: int,
+    label_order: str,
+    output: str,
+) -> ExitCode:
+    """Say which pods would have to go for one."""
+    if bool(pod) is (filename is not None):
+        raise click.UsageError("name a pod, or give one with -f FILE")
+    given = None if filename is None else _pod_of_file(filename, namespace)
+    with _session(kubeconfig, context, snapshots) as session:
+        raw = _stored(session, namespace, pod) if given is None else given
+        elastic = read_elastic(session, gb_per_gpu)
+        try:
+            found = plan_for(session, elastic, raw, LabelOrder(label_order))
+        except NotPlannedError as err:
+            _note(elastic.notes)
+            raise RefusedError(str(err)) from err
+        except InvalidFieldError as err:
+            raise InputError(f"pod {namespace}/{pod}: {err}") from err
+    _note(found.notes)
+    print_plan(found, output)
+    return ExitCode.OK if found.plan.is_possible else ExitCode.FINDINGS
+
+
+def _stored(session: Session, namespace: str, name: str) -> Object:
+    try:
+        return session.api.get(PODS, name, namespace=namespace)
+    except NotFoundError as err:
+        raise RefusedError(f"pod {namespace}/{name} does not exist") from err
+
+
+def _pod_of_file(filename: str, namespace: str) -> Object:
+    """Return the pod of a manifest, as the API server would store it.
+
+    Raises:
+        InputError: The file cannot be read, or holds not exactly one object that makes pods.
+    """
+
+    def read(manifest: Manifest) -> Object | None:
+        found = pods_of(manifest.object, field=manifest.field)
+        if found is None:
+            return None
+        metadata = FieldReader(manifest.object, manifest.field).child("metadata")
+        name = metadata.text("name") or f"{metadata.text('generateName')}*"
+        placed = {
+            "name": name,
+            "namespace": metadata.text("namespace") or namespace,
+            "labels": dict(
+                FieldReader(found.pod, found.field).child("metadata").string_map("labels")
+            ),
+        }
+        return {**default_pod(found.pod, field=found.field), "metadata": placed}
+
+    pods = [pod for pod in read_manifests((filename,), read, recursive=False) if pod is not None]
+    if len(pods) != 1:
+        raise InputError(
+            f"{filename}: holds {len(pods)} objects that make pods; one is planned for"
+        )
+    return pods[0]

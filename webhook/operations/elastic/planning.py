@@ -1,0 +1,240 @@
+"""The plan to reclaim quota for one pod, and why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import NODES, Object, kind_of
+from webhook.operations.elastic.reading import Elastic, elastic_pod, priority_of
+from webhook.operations.explain.nodes import judged_view
+from webhook.operations.explain.session import Session
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList, render
+from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.elastic.capacity import ElasticPod, LabelOrder
+from webhook.quota.elastic.elastic_quotas import ElasticQuota
+from webhook.quota.elastic.fair_share import Nanos, Pool, Usage
+from webhook.quota.elastic.reclaim import (
+    Circumstances,
+    Plan,
+    Queued,
+    Unit,
+    plan_reclaim,
+)
+from webhook.quota.nodes.fitting import judge_nodes
+from webhook.quota.nodes.model import NodeView
+from webhook.quota.objects.label_selectors import LabelSelector, read_selector_at
+from webhook.quota.objects.model import Pod
+
+_BUDGETS = kind_of("policy/v1", "PodDisruptionBudget", namespaced=True)
+
+
+class NotPlannedError(Exception):
+    """A pod for which no plan is made: it is bound, or no elastic quota counts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """The plan for one pod, with its words."""
+
+    plan: Plan
+    elastic: Elastic
+    reason: str
+    notes: tuple[str, ...] = ()
+    """What was not known or not judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """A PodDisruptionBudget."""
+
+    namespace: str
+    selector: LabelSelector | None
+    allowed: int
+
+    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return whether it protects a pod."""
+        if self.selector is None or self.namespace != namespace:
+            return False
+        return self.selector.matches(labels)
+
+
+def plan_for(
+    session: Session, elastic: Elastic, raw: Object, order: LabelOrder = LabelOrder.CREATION_TIME
+) -> PodPlan:
+    """Return which pods to evict so that a pod can be bound.
+
+    Raises:
+        NotPlannedError: The pod is bound, ends, or has no elastic quota.
+        InvalidFieldError: The pod cannot be read.
+        ApiError: The cluster does not answer.
+    """
+    pod = Pod.from_object(raw)
+    quota = _quota_of(elastic, pod)
+    pool = elastic.pools[quota.pool]
+    given = priority_of(session, raw)
+    asked = elastic_pod(
+        replace(pod, priority=given.value), raw, quota, elastic.gb_per_gpu, elastic.now
+    )
+    queued = Queued(quota.key, asked, given.preempts)
+    assigned = {
+        key: [one for one in elastic.pods[key] if one.uid not in elastic.ending]
+        for key in pool.quotas
+    }
+    nodes = _Nodes(session, elastic, raw)
+    circumstances = Circumstances(order, _Budgets(session, elastic).allow, nodes.have_room)
+    found = plan_reclaim(pool, assigned, queued, circumstances)
+    reason = _reason(pool, assigned, queued, found)
+    return PodPlan(found, elastic, reason, (*elastic.notes, *nodes.notes))
+
+
+def _quota_of(elastic: Elastic, pod: Pod) -> ElasticQuota:
+    if pod.is_assigned:
+        raise NotPlannedError(f"pod {pod.key} is on node {pod.node_name} already")
+    if is_terminal(pod) or pod.is_deleting:
+        raise NotPlannedError(f"pod {pod.key} is ending")
+    quota = elastic.quota_of(pod.namespace)
+    if quota is None:
+        raise NotPlannedError(f"namespace {pod.namespace} has no elastic quota that counts")
+    return quota
+
+
+class _Budgets:
+    """PodDisruptionBudgets, and the pods that they protect."""
+
+    def __init__(self, session: Session, elastic: Elastic) -> None:
+        none: tuple[Object, ...] = ()
+        raws = session.read(lambda: session.objects(_BUDGETS), none, _BUDGETS.plural)
+        self._budgets = [found for raw in raws if (found := _budget(raw)) is not None]
+        self._labels = {
+            (meta.text("namespace"), meta.text("name")): meta.string_map("labels")
+            for meta in (FieldReader(raw).child("metadata") for raw in elastic.raws)
+            if self._budgets
+        }
+
+    def allow(self, unit: Unit, taken: Sequence[ElasticPod]) -> bool:
+        """Return whether every budget lets the pods of a unit go, after those that are taken."""
+        for budget in self._budgets:
+            if any(self._covers(budget, pod) for pod in unit):
+                going = [pod for pod in (*unit, *taken) if self._covers(budget, pod)]
+                if len(going) > budget.allowed:
+                    return False
+        return True
+
+    def _covers(self, budget: _Budget, pod: ElasticPod) -> bool:
+        return budget.covers(pod.namespace, self._labels.get((pod.namespace, pod.name), {}))
+
+
+def _budget(raw: Object) -> _Budget | None:
+    node = FieldReader(raw)
+    namespace = node.child("metadata").text("namespace")
+    try:
+        selector = read_selector_at(node.child("spec"), "selector")
+        allowed = node.child("status").integer("disruptionsAllowed") or 0
+    except InvalidFieldError:
+        return None
+    return _Budget(namespace, selector, allowed)
+
+
+class _Nodes:
+    """The nodes of the cluster, as a plan would leave them."""
+
+    def __init__(self, session: Session, elastic: Elastic, raw: Object) -> None:
+        unread: tuple[Object, ...] | None = None
+        nodes = session.read(lambda: session.objects(NODES), unread, "nodes")
+        self._raw, self._elastic = raw, elastic
+        namespace = FieldReader(raw).child("metadata").text("namespace")
+        self._view = judged_view(session, raw, namespace, nodes) if nodes else None
+        self.notes: list[str] = []
+        if self._view is None:
+            self.notes.append("nodes are not known: whether one has room is not judged")
+
+    def have_room(self, taken: Iterable[ElasticPod]) -> bool:
+        """Return whether some node has room once pods are gone; true where it is not known."""
+        if self._view is None:
+            return True
+        gone = {pod.uid for pod in taken} | self._elastic.ending
+        kept = [one for one in self._elastic.raws if _uid(one) not in gone]
+        view: NodeView = replace(self._view, pods=kept)
+        verdicts = judge_nodes(self._raw, view)
+        for name in verdicts.unknown:
+            note = f"{name} are not judged: they may keep the pod from nodes"
+            if note not in self.notes:
+                self.notes.append(note)
+        return bool(verdicts.fits)
+
+
+def _uid(raw: Object) -> str:
+    metadata = FieldReader(raw).child("metadata")
+    key = f"{metadata.text('namespace')}/{metadata.text('name')}"
+    return metadata.text("uid") or key
+
+
+def _reason(
+    pool: Pool, assigned: Mapping[str, Sequence[ElasticPod]], queued: Queued, found: Plan
+) -> str:
+    """Return what is in the way, as a denied bind says it, and what the plan does about it."""
+    usage = {
+        key: {
+            name: sum(pod.amounts.get(name, 0) for pod in pods) for name in pool.quotas[key].names
+        }
+        for key, pods in assigned.items()
+    }
+    parts = [
+        *_beyond_max(pool.quotas[queued.quota], usage, queued, found.shortage.beyond_max),
+        *_beyond_pool(pool, usage, queued, found.shortage.beyond_pool),
+    ]
+    if found.obstacle:
+        parts.append(found.obstacle)
+    return "; ".join(parts) or "it fits its quota and the pool: nothing has to be evicted"
+
+
+def _beyond_max(
+    quota: ElasticQuota, usage: Usage, queued: Queued, names: Sequence[str]
+) -> Iterator[str]:
+    if names:
+        yield (
+            f"exceeded elastic quota: {quota.account},"
+            f" requested: {_text(quota, queued.pod.amounts, names)},"
+            f" used: {_text(quota, usage[quota.key], names)},"
+            f" max: {render({name: quota.max[name] for name in names})}"
+        )
+
+
+def _beyond_pool(pool: Pool, usage: Usage, queued: Queued, names: Sequence[str]) -> Iterator[str]:
+    if not names:
+        return
+    quota = pool.quotas[queued.quota]
+    used = {name: sum(one.get(name, 0) for one in usage.values()) for name in names}
+    size = {name: pool.size(name) for name in names}
+    yield (
+        f"elastic pool {pool.name} is used up,"
+        f" requested: {_text(quota, queued.pod.amounts, names)},"
+        f" used: {_text(quota, used, names)}, size: {_text(quota, size, names)}"
+    )
+    borrowed = ", ".join(
+        f"{pool.quotas[key].account} {_text(pool.quotas[key], {name: amount}, [name])}"
+        for name in names
+        for key, amount in pool.borrowed(name, usage).items()
+        if amount
+    )
+    if borrowed:
+        yield f"borrowed: {borrowed}"
+
+
+def amounts_of(quota: ElasticQuota, amounts: Nanos) -> ResourceList:
+    """Return amounts as quantities, in the format of what the quota names."""
+    named = {**quota.min, **quota.max}
+    return {
+        name: Quantity.of_nano(amount, named[name].format)
+        if name in named
+        else Quantity.of_nano(amount)
+        for name, amount in amounts.items()
+    }
+
+
+def _text(quota: ElasticQuota, amounts: Nanos, names: Iterable[str]) -> str:
+    return render(amounts_of(quota, {name: amounts.get(name, 0) for name in names}))

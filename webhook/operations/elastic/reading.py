@@ -1,0 +1,270 @@
+"""Elastic quotas and their pods, as a cluster or a snapshot has them now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    COMPOSITE_ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS,
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    Object,
+)
+from webhook.operations.explain.session import Session
+from webhook.operations.reading import name_of
+from webhook.quota.charging.pod_usage import charged_to, is_terminal
+from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.elastic_quotas import (
+    ElasticQuota,
+    charge,
+    conflicts,
+    elastic_quota_errors,
+    read_elastic_quota,
+    unknown_resources,
+)
+from webhook.quota.elastic.fair_share import Pool, nanos
+from webhook.quota.elastic.gpu_memory import GPU_MEMORY, gpu_memory
+from webhook.quota.objects.model import Pod
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
+
+GROUP_LABEL: Final = "elastic.deferredquota.io/group"
+"""On pods that are evicted together."""
+
+_ASSIGNED: Final = "spec.nodeName!="
+_CRITICAL: Final = 2 * 10**9
+"""Priority from which a pod keeps the cluster alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """The elastic quotas of a cluster."""
+
+    pools: Mapping[str, Pool]
+    pods: Mapping[str, Sequence[ElasticPod]]
+    """Key of each quota → its assigned pods, those that are ending included."""
+    ending: frozenset[str]
+    """Uids of the pods whose deletion has been asked for."""
+    raws: Sequence[Object]
+    """All assigned pods of the cluster, as far as they may be read."""
+    gb_per_gpu: int
+    now: datetime
+    notes: tuple[str, ...] = ()
+    """What was left out, and why."""
+
+    def usage(self) -> dict[str, dict[str, int]]:
+        """Return what the pods of each quota take, 10⁻⁹ units."""
+        found: dict[str, dict[str, int]] = {}
+        for key, pods in self.pods.items():
+            used = found.setdefault(key, {})
+            for pod in pods:
+                for name, amount in pod.amounts.items():
+                    used[name] = used.get(name, 0) + amount
+        return found
+
+    def quota_of(self, namespace: str) -> ElasticQuota | None:
+        """Return the quota that counts a namespace."""
+        for pool in self.pools.values():
+            if namespace in pool.quota_of:
+                return pool.quotas[pool.quota_of[namespace]]
+        return None
+
+
+@dataclass(slots=True)
+class _Reader:
+    session: Session
+    gb_per_gpu: int
+    notes: list[str] = field(default_factory=list)
+
+    def quotas(self) -> list[ElasticQuota]:
+        """Return the quotas that count, of the namespaces that have opted in."""
+        found = list(self._readable())
+        faults = conflicts(found)
+        self.notes.extend(f"{key}: {fault}: not counted" for key, fault in faults.items())
+        opted_in = self._namespaces()
+        kept = []
+        for quota in found:
+            if quota.key in faults:
+                continue
+            here = self._opted_in(quota, opted_in)
+            if here.namespaces:
+                kept.append(here)
+        return kept
+
+    def _readable(self) -> Iterator[ElasticQuota]:
+        for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS):
+            none: tuple[Object, ...] = ()
+            for raw in self.session.read(lambda: self.session.objects(kind), none, kind.plural):  # noqa: B023 - called at once
+                quota = self._quota({"kind": kind.kind, **raw})
+                if quota is not None:
+                    yield quota
+
+    def _quota(self, raw: Object) -> ElasticQuota | None:
+        metadata = FieldReader(raw).child("metadata")
+        where = f"{raw['kind']} {metadata.text('namespace')}/{metadata.text('name')}"
+        errors = elastic_quota_errors(raw)
+        self.notes.extend(f"{where}: {error}: not counted" for error in errors)
+        if errors:
+            return None
+        quota = read_elastic_quota(raw)
+        for name in unknown_resources(quota):
+            self.notes.append(f"{where}: {name}: no pod asks for a resource of this name")
+        return quota
+
+    def _namespaces(self) -> Mapping[str, bool] | None:
+        """Return whether each namespace has opted in; None where that is not known."""
+        unread: tuple[Object, ...] | None = None
+        raws = self.session.read(
+            lambda: self.session.objects(NAMESPACES), unread, "the labels of namespaces"
+        )
+        if not raws:
+            return None
+        return {
+            name_of(raw): FieldReader(raw).child("metadata").string_map("labels").get(MODE_LABEL)
+            == DEFERRED_MODE
+            for raw in raws
+        }
+
+    def _opted_in(self, quota: ElasticQuota, opted_in: Mapping[str, bool] | None) -> ElasticQuota:
+        if opted_in is None:
+            return quota
+        for name in quota.namespaces:
+            if name not in opted_in:
+                self.notes.append(f"{quota.key}: namespace {name} does not exist")
+            elif not opted_in[name]:
+                self.notes.append(
+                    f"{quota.key}: namespace {name} has not opted in and is not counted:"
+                    f" deferred-quota enable {name}"
+                )
+        kept = tuple(name for name in quota.namespaces if opted_in.get(name))
+        return replace(quota, namespaces=kept)
+
+
+def read_elastic(session: Session, gb_per_gpu: int) -> Elastic:
+    """Read the elastic quotas of a cluster, and the pods that they count.
+
+    Raises:
+        ApiError: The cluster does not answer.
+    """
+    reader = _Reader(session, gb_per_gpu)
+    quotas = reader.quotas()
+    pools = {
+        name: Pool(name, [one for one in quotas if one.pool == name])
+        for name in sorted({one.pool for one in quotas})
+    }
+    none: tuple[Object, ...] = ()
+    raws = session.read(
+        lambda: session.objects(PODS, field_selector=_ASSIGNED), none, "the pods of all namespaces"
+    )
+    now = session.options.now()
+    elastic = Elastic(pools, {one.key: [] for one in quotas}, frozenset(), raws, gb_per_gpu, now)
+    pods: dict[str, list[ElasticPod]] = {one.key: [] for one in quotas}
+    ending = set()
+    for raw in raws:
+        pod = _counted(raw, reader)
+        quota = None if pod is None else elastic.quota_of(pod.namespace)
+        if pod is None or quota is None:
+            continue
+        pods[quota.key].append(elastic_pod(pod, raw, quota, gb_per_gpu, now))
+        reader.notes.extend(_profile_notes(pod, quota))
+        if pod.is_deleting:
+            ending.add(pod.uid)
+    notes = (*reader.notes, *session.unknown)
+    return replace(elastic, pods=pods, ending=frozenset(ending), notes=notes)
+
+
+def _counted(raw: Object, reader: _Reader) -> Pod | None:
+    """Return an assigned pod that is charged; None for another one."""
+    try:
+        pod = Pod.from_stored(raw)
+    except InvalidFieldError as err:
+        metadata = FieldReader(raw).child("metadata")
+        where = f"{metadata.text('namespace')}/{metadata.text('name')}"
+        reader.notes.append(f"pod {where}: {err}: not counted")
+        return None
+    return pod if pod.is_assigned and not is_terminal(pod) else None
+
+
+def _profile_notes(pod: Pod, quota: ElasticQuota) -> Iterator[str]:
+    memory = gpu_memory(charged_to(pod)) if GPU_MEMORY in quota.names else None
+    for name in () if memory is None else memory.unknown:
+        yield f"pod {pod.key}: {name}: names no amount of memory, and counts 0 as {GPU_MEMORY}"
+
+
+def elastic_pod(
+    pod: Pod, raw: Object, quota: ElasticQuota, gb_per_gpu: int, now: datetime
+) -> ElasticPod:
+    """Return a pod as elastic quotas look at it."""
+    priority = pod.priority or 0
+    return ElasticPod(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid or pod.key,
+        created=pod.created,
+        priority=priority,
+        amounts=nanos(charge(charged_to(pod), quota.names, gb_per_gpu)),
+        node=pod.node_name,
+        group=pod.labels.get(GROUP_LABEL, ""),
+        is_exempt=pod.is_mirror or priority >= _CRITICAL or _is_of_daemon_set(raw),
+        is_young=_is_young(raw, quota, now),
+    )
+
+
+def _is_of_daemon_set(raw: Object) -> bool:
+    owners = FieldReader(raw).child("metadata").children("ownerReferences")
+    return any(one.text("kind") == "DaemonSet" and one.boolean("controller") for one in owners)
+
+
+def _is_young(raw: Object, quota: ElasticQuota, now: datetime) -> bool:
+    """Return whether a pod was bound less than `protectSeconds` ago; a time ahead counts as now."""
+    if not quota.protect_seconds:
+        return False
+    conditions = FieldReader(raw).child("status").children("conditions")
+    bound = next(
+        (
+            one.timestamp("lastTransitionTime")
+            for one in conditions
+            if one.text("type") == "PodScheduled"
+        ),
+        None,
+    )
+    return bound is None or now < min(bound, now) + timedelta(seconds=quota.protect_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class PodPriority:
+    """What a PriorityClass gives to a pod."""
+
+    value: int
+    preempts: bool
+
+
+def priority_of(session: Session, raw: Object) -> PodPriority:
+    """Return the priority of a pod, and whether it may take the place of others.
+
+    As the API server would set it, for a pod that it has not seen.
+    """
+    spec = FieldReader(raw).child("spec")
+    priority, policy = spec.integer("priority"), spec.text("preemptionPolicy")
+    if priority is None:
+        given = _priority_class(session, spec.text("priorityClassName"))
+        if given is not None:
+            priority = given.integer("value")
+            policy = policy or given.text("preemptionPolicy")
+    return PodPriority(priority or 0, policy != "Never")
+
+
+def _priority_class(session: Session, name: str) -> FieldReader | None:
+    none: tuple[Object, ...] = ()
+    raws = session.read(lambda: session.objects(PRIORITY_CLASSES), none, "priority classes")
+    classes = list(map(FieldReader, raws))
+    if name:
+        return next((one for one in classes if one.child("metadata").text("name") == name), None)
+    defaults = [one for one in classes if one.boolean("globalDefault")]
+    return min(defaults, key=lambda one: one.integer("value") or 0, default=None)

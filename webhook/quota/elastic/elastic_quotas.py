@@ -1,0 +1,205 @@
+"""Elastic quotas as their owners write them.
+
+```yaml
+apiVersion: nos.nebuly.com/v1alpha1
+kind: ElasticQuota    # of its namespace; a CompositeElasticQuota of `namespaces` together
+metadata: {namespace: team-a, name: quota, labels: {deferredquota.io/pool: default}}
+spec:
+  min: {nos.nebuly.com/gpu-memory: 40}     # guaranteed; absent: nothing
+  max: {nos.nebuly.com/gpu-memory: 80}     # absent: no ceiling
+  lendable: {nos.nebuly.com/gpu-memory: 30}  # at most this much of min is lent; absent: all
+  weight: 2                                # share of the spare; absent: min
+  reclaim: {afterSeconds: 5, protectSeconds: 60}
+```
+
+A resource that only `max` names has a minimum of zero. One that neither names is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.jsonfields.fields import FieldError, InvalidFieldError
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resource_reader import ResourceReader
+from webhook.quota.amounts.resources import ResourceList, exceeding
+from webhook.quota.elastic.gpu_memory import DEFAULT_GB, GPU_MEMORY, gpu_memory, is_gpu_profile
+from webhook.quota.objects.names import is_extended_resource, is_hugepages
+
+ELASTIC: Final = "ElasticQuota"
+COMPOSITE: Final = "CompositeElasticQuota"
+POOL_LABEL: Final = "deferredquota.io/pool"
+DEFAULT_POOL: Final = "default"
+
+_PLAIN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+_NVIDIA: Final = "nvidia.com/"
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticQuota:
+    """A quota of one namespace, or of several as one."""
+
+    kind: str
+    namespace: str
+    """Of the object."""
+    name: str
+    namespaces: tuple[str, ...]
+    """Whose pods it counts, sorted."""
+    min: ResourceList
+    """What is guaranteed, as written; of what only `max` names it is zero."""
+    max: ResourceList
+    lendable: ResourceList
+    """What of min is lent at most; a resource that is missing is lent whole."""
+    weight: Quantity | None
+    pool: str
+    protect_seconds: int
+    """How long its pods are not evicted after they were bound."""
+
+    @property
+    def account(self) -> str:
+        """Return the name in ledgers and messages: `eq/NAME` or `ceq/NAMESPACE/NAME`."""
+        if self.kind == COMPOSITE:
+            return f"ceq/{self.namespace}/{self.name}"
+        return f"eq/{self.name}"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the resources that the quota compares."""
+        return frozenset((*self.min, *self.max))
+
+    @property
+    def key(self) -> str:
+        """Return "kind namespace/name", which no other quota has."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+def read_elastic_quota(raw: Mapping[str, object]) -> ElasticQuota:
+    """Read an elastic quota from its API object, all but its status.
+
+    Raises:
+        InvalidFieldError: A field has the wrong type, or `elastic_quota_errors` has one.
+        InvalidQuantityError: An amount is not a quantity.
+    """
+    quota = _read(raw)
+    for error in elastic_quota_errors(raw):
+        raise InvalidFieldError(error.field, error.message)
+    return quota
+
+
+def _read(raw: Mapping[str, object]) -> ElasticQuota:
+    node = ResourceReader(raw)
+    meta, spec = node.child("metadata"), node.child("spec")
+    kind, namespace = node.text("kind"), meta.text("namespace")
+    listed = tuple(sorted(spec.strings("namespaces")))
+    return ElasticQuota(
+        kind=kind,
+        namespace=namespace,
+        name=meta.text("name"),
+        namespaces=listed if kind == COMPOSITE else (namespace,),
+        min=spec.resource_list("min"),
+        max=spec.resource_list("max"),
+        lendable=spec.resource_list("lendable"),
+        weight=spec.quantity("weight"),
+        pool=meta.string_map("labels").get(POOL_LABEL) or DEFAULT_POOL,
+        protect_seconds=spec.child("reclaim").integer("protectSeconds") or 0,
+    )
+
+
+def elastic_quota_errors(raw: Mapping[str, object]) -> list[FieldError]:
+    """List what is wrong with an elastic quota, whatever other objects there are."""
+    try:
+        quota = _read(raw)
+    except InvalidFieldError as err:
+        return [FieldError("FieldValueInvalid", err.field, err.detail)]
+    return [*_namespace_errors(quota), *_amount_errors(quota), *_setting_errors(quota)]
+
+
+def _namespace_errors(quota: ElasticQuota) -> Iterator[FieldError]:
+    if not quota.namespaces:
+        yield FieldError("FieldValueRequired", "spec.namespaces", "must name at least one")
+    for namespace in sorted(set(quota.namespaces)):
+        if quota.namespaces.count(namespace) > 1:
+            yield FieldError("FieldValueDuplicate", "spec.namespaces", "", f'"{namespace}"')
+
+
+def _amount_errors(quota: ElasticQuota) -> Iterator[FieldError]:
+    for field in ("min", "max", "lendable"):
+        amounts: ResourceList = getattr(quota, field)
+        for name, amount in sorted(amounts.items()):
+            if amount.sign < 0:
+                detail = "must be greater than or equal to 0"
+                yield FieldError(
+                    "FieldValueInvalid", f"spec.{field}[{name}]", detail, f'"{amount}"'
+                )
+    for name in exceeding(quota.min, quota.max):
+        detail = f"must be less than or equal to spec.max[{name}], which is {quota.max[name]}"
+        yield FieldError("FieldValueInvalid", f"spec.min[{name}]", detail, f'"{quota.min[name]}"')
+    for name, amount in sorted(quota.lendable.items()):
+        least = quota.min.get(name, ZERO)
+        if amount > least:
+            detail = f"must be less than or equal to spec.min[{name}], which is {least}"
+            yield FieldError("FieldValueInvalid", f"spec.lendable[{name}]", detail, f'"{amount}"')
+
+
+def _setting_errors(quota: ElasticQuota) -> Iterator[FieldError]:
+    detail = "must be greater than or equal to 0"
+    if quota.weight is not None and quota.weight.sign < 0:
+        yield FieldError("FieldValueInvalid", "spec.weight", detail, str(quota.weight))
+    if quota.protect_seconds < 0:
+        seconds = str(quota.protect_seconds)
+        yield FieldError("FieldValueInvalid", "spec.reclaim.protectSeconds", detail, seconds)
+
+
+def unknown_resources(quota: ElasticQuota) -> tuple[str, ...]:
+    """Return the resources that a quota names and no pod is ever charged, sorted."""
+    return tuple(sorted(name for name in quota.names if not _is_known(name)))
+
+
+def _is_known(name: str) -> bool:
+    if name in _PLAIN or name == GPU_MEMORY or is_hugepages(name):
+        return True
+    if name.startswith((f"{_NVIDIA}mig-", f"{_NVIDIA}gpu-")):
+        return is_gpu_profile(name)
+    return is_extended_resource(name)
+
+
+def charge(usage: ResourceList, names: Iterable[str], gb_per_gpu: int = DEFAULT_GB) -> ResourceList:
+    """Return what a pod takes of the resources that quotas name; only what it asks for.
+
+    Args:
+        usage: The charge of the pod, by quota key.
+        names: Resources as `spec.min` and `spec.max` name them.
+        gb_per_gpu: Memory of a whole GPU, GB.
+    """
+    found: dict[str, Quantity] = {}
+    for name in names:
+        if name == GPU_MEMORY:
+            memory = gpu_memory(usage, gb_per_gpu)
+            amount = None if memory is None else memory.amount
+        else:
+            amount = usage.get(name, usage.get(f"requests.{name}"))
+        if amount is not None and amount.sign > 0:
+            found[name] = amount
+    return found
+
+
+def conflicts(quotas: Iterable[ElasticQuota]) -> dict[str, str]:
+    """Return the quotas that count a namespace which another counts: key → the fault.
+
+    The other is the one that comes first by key: it stays.
+    """
+    first: dict[str, ElasticQuota] = {}
+    faults: dict[str, str] = {}
+    for quota in sorted(quotas, key=lambda one: one.key):
+        taken = [name for name in quota.namespaces if name in first]
+        if not taken:
+            first.update(dict.fromkeys(quota.namespaces, quota))
+            continue
+        other = first[taken[0]]
+        faults[quota.key] = (
+            f"namespace {taken[0]} has {other.key} already, and a namespace has one elastic"
+            f" quota: kubectl delete -n {other.namespace} {other.kind.lower()} {other.name}"
+        )
+    return faults
