@@ -1,4 +1,4 @@
-"""The part of JSON Schema that schemas of this package use; another keyword is an error."""
+"""The part of JSON Schema that the schemas of the tests use; another keyword is an error."""
 
 from __future__ import annotations
 
@@ -14,82 +14,130 @@ _TYPES: Final[Mapping[str, type]] = {
     "string": str,
     "integer": int,
     "null": type(None),
+    "boolean": bool,
+    "number": int,
 }
+_SILENT: Final = frozenset(
+    {"type", "$schema", "title", "description", "default", "format", "id", "definitions"}
+)
+"""Keywords by which nothing is judged."""
 
 
-def schema_errors(value: Any, schema: Schema, path: str = "$") -> Iterator[str]:
-    """Yield everything that is wrong with a value, with its path."""
+def schema_errors(
+    value: Any, schema: Schema, path: str = "$", root: Schema | None = None
+) -> Iterator[str]:
+    """Yield everything that is wrong with a value, with its path.
+
+    `root` is the schema in which references are looked up; the schema itself by default.
+    """
+    whole = schema if root is None else root
+    if "$ref" in schema:
+        schema = _resolved(schema["$ref"], whole)
     wrong_type = list(_type_errors(value, schema, path))
     yield from wrong_type
-    for keyword in schema.keys() - {"type", "$schema", "title", "description"}:
+    for keyword in schema.keys() - _SILENT:
         if not wrong_type:
-            yield from _CHECKS[keyword](value, schema, path)
+            yield from _CHECKS[keyword](value, schema, path, whole)
+
+
+def _resolved(reference: str, root: Schema) -> Schema:
+    found: Any = root
+    for step in reference.removeprefix("#/").split("/"):
+        found = found[step]
+    return found  # type: ignore[no-any-return]
 
 
 def _type_errors(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    if "type" in schema and type(value) is not _TYPES[schema["type"]]:
-        yield f"{path}: is no {schema['type']}: {value!r}"
+    wanted = schema.get("type", ())
+    names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    if names and type(value) not in {_TYPES[name] for name in names}:
+        yield f"{path}: is no {' or '.join(names)}: {value!r}"
 
 
-def _const(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _const(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
     if value != schema["const"]:
         yield f"{path}: is {value!r}, not {schema['const']!r}"
 
 
-def _enum(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _enum(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
     if value not in schema["enum"]:
         yield f"{path}: {value!r} is none of {schema['enum']}"
 
 
-def _minimum(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _minimum(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
     if value < schema["minimum"]:
         yield f"{path}: {value} is less than {schema['minimum']}"
 
 
-def _pattern(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _maximum(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
+    if value > schema["maximum"]:
+        yield f"{path}: {value} is more than {schema['maximum']}"
+
+
+def _min_items(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
+    if len(value) < schema["minItems"]:
+        yield f"{path}: has {len(value)} items, not {schema['minItems']}"
+
+
+def _unique_items(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
+    if schema["uniqueItems"] and len({repr(item) for item in value}) < len(value):
+        yield f"{path}: has an item twice"
+
+
+def _pattern(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
     if re.search(schema["pattern"], value) is None:
         yield f"{path}: {value!r} is not like {schema['pattern']}"
 
 
-def _any_of(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    if all(list(schema_errors(value, one, path)) for one in schema["anyOf"]):
+def _any_of(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[str]:
+    if all(list(schema_errors(value, one, path, root)) for one in schema["anyOf"]):
         yield f"{path}: fits none of its forms: {value!r}"
 
 
-def _required(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _one_of(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[str]:
+    fitting = [one for one in schema["oneOf"] if not list(schema_errors(value, one, path, root))]
+    if len(fitting) != 1:
+        yield f"{path}: fits {len(fitting)} of its forms, not one: {value!r}"
+
+
+def _required(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
     yield from (f"{path}: lacks {name}" for name in schema["required"] if name not in value)
 
 
-def _items(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _items(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[str]:
     for index, item in enumerate(value):
-        yield from schema_errors(item, schema["items"], f"{path}[{index}]")
+        yield from schema_errors(item, schema["items"], f"{path}[{index}]", root)
 
 
-def _properties(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _properties(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[str]:
     for name in schema["properties"].keys() & value.keys():
-        yield from schema_errors(value[name], schema["properties"][name], f"{path}.{name}")
+        yield from schema_errors(value[name], schema["properties"][name], f"{path}.{name}", root)
 
 
-def _additional(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _additional(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[str]:
     wanted = schema["additionalProperties"]
     for name in value.keys() - schema.get("properties", {}).keys():
         if wanted is False:
             yield f"{path}: has {name}"
-        else:
-            yield from schema_errors(value[name], wanted, f"{path}.{name}")
+        elif wanted is not True:
+            yield from schema_errors(value[name], wanted, f"{path}.{name}", root)
 
 
-def _names(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _names(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[str]:
     for name in value:
-        yield from schema_errors(name, schema["propertyNames"], f"{path}.{name}")
+        yield from schema_errors(name, schema["propertyNames"], f"{path}.{name}", root)
 
 
-_CHECKS: Final[Mapping[str, Callable[[Any, Schema, str], Iterator[str]]]] = {
+_CHECKS: Final[Mapping[str, Callable[[Any, Schema, str, Schema], Iterator[str]]]] = {
     "const": _const,
     "enum": _enum,
     "minimum": _minimum,
     "pattern": _pattern,
     "anyOf": _any_of,
+    "oneOf": _one_of,
+    "maximum": _maximum,
+    "minItems": _min_items,
+    "uniqueItems": _unique_items,
     "required": _required,
     "items": _items,
     "properties": _properties,

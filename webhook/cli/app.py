@@ -26,6 +26,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "review": ("webhook.cli.commands.files:review", "Answer AdmissionReviews without a server."),
     "usage": ("webhook.cli.commands.files:usage", "Show what the pods of manifests are charged."),
+    "check": (
+        "webhook.cli.commands.checking:check",
+        "Say what a cluster would make of manifests.",
+    ),
     "convert": (
         "webhook.cli.commands.files:convert",
         "Turn lists of priority classes into selectors.",

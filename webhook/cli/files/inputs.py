@@ -14,13 +14,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TypeAlias, TypeVar
 
 from webhook.cli.exit_codes import InputError
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
 
 _T = TypeVar("_T")
+
+Content: TypeAlias = tuple[str, bytes | SnapshotError]
+"""Name of a file, and what is in it, or why it cannot be read."""
 
 STDIN = "-"
 _SUFFIXES = frozenset({".json", ".yaml", ".yml"})
@@ -51,32 +54,65 @@ def read_manifests(
         InputError: Anything cannot be found, read or understood. Every object with such a
             problem is named, with file, document, line and field.
     """
-    found: list[_T] = []
-    problems: list[str] = []
-    for name in manifest_files(filenames, recursive=recursive):
-        try:
-            documents = read_documents(name, read_input(name))
-        except (InputError, SnapshotError) as err:
-            problems.append(str(err))
-            continue
-        for document in documents:
-            _read_document(document, read, found, problems)
+    contents = input_files(filenames, recursive=recursive)
+    found, problems = read_objects(contents, read)
     if problems:
-        raise InputError(problems)
+        raise InputError([str(problem) for problem in problems])
     return tuple(found)
 
 
+def input_files(filenames: Sequence[str], *, recursive: bool) -> Iterator[Content]:
+    """Yield the files that the values of `-f` stand for, or why one cannot be read.
+
+    Raises:
+        InputError: There is none, or one cannot be found or listed; all such are named.
+    """
+    for name in manifest_files(filenames, recursive=recursive):
+        try:
+            yield name, read_input(name)
+        except InputError as err:
+            yield name, SnapshotError(name, str(err).removeprefix(f"{name}: "))
+
+
+def read_objects(
+    contents: Iterable[Content], read: Callable[[Manifest], _T]
+) -> tuple[list[_T], list[SnapshotError]]:
+    """Read all objects of some files; what cannot be read does not hinder the others.
+
+    Args:
+        contents: The files, or why one cannot be read.
+        read: As in `read_manifests`.
+    """
+    found: list[_T] = []
+    problems: list[SnapshotError] = []
+    for name, data in contents:
+        if isinstance(data, SnapshotError):
+            problems.append(data)
+            continue
+        try:
+            documents = read_documents(name, data)
+        except SnapshotError as err:
+            problems.append(err)
+            continue
+        for document in documents:
+            _read_document(document, read, found, problems)
+    return found, problems
+
+
 def _read_document(
-    document: Document, read: Callable[[Manifest], _T], found: list[_T], problems: list[str]
+    document: Document,
+    read: Callable[[Manifest], _T],
+    found: list[_T],
+    problems: list[SnapshotError],
 ) -> None:
     try:
         for field, raw in flatten_lists(document):
             try:
                 found.append(read(Manifest(document, field, raw)))
             except InvalidFieldError as err:
-                problems.append(str(document.error(err.detail, field=err.field)))
+                problems.append(document.error(err.detail, field=err.field))
     except SnapshotError as err:
-        problems.append(str(err))
+        problems.append(err)
 
 
 def manifest_files(filenames: Sequence[str], *, recursive: bool) -> tuple[str, ...]:

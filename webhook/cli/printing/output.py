@@ -28,7 +28,14 @@ def print_structured(value: object, output: str) -> None:
 def print_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()
 ) -> None:
-    """Print rows under a head, in columns as wide as their widest cell.
+    """Print rows under a head; see `table_text`."""
+    click.echo(table_text(head, rows, right=right))
+
+
+def table_text(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()
+) -> str:
+    """Return rows under a head, in columns as wide as their widest cell.
 
     Args:
         head: Names of the columns.
@@ -45,4 +52,4 @@ def print_table(
         ).rstrip()
         for row in cells
     ]
-    click.echo("\n".join((click.style(lines[0], bold=True), *lines[1:])))
+    return "\n".join((click.style(lines[0], bold=True), *lines[1:]))

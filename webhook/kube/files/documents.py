@@ -31,6 +31,7 @@ class SnapshotError(ValueError):
         file: Its name.
         document: The number of the document in it, from 1; 0 if it is about the whole file.
         line: The line in the file, from 1; None if it is not known.
+        column: The column in that line, from 1; None if it is not known.
         field: YAML path inside the document; may be empty.
         detail: What is wrong.
     """
@@ -42,6 +43,7 @@ class SnapshotError(ValueError):
         *,
         document: int = 0,
         line: int | None = None,
+        column: int | None = None,
         field: str = "",
     ) -> None:
         place = [f"document {document}"] if document else []
@@ -51,6 +53,7 @@ class SnapshotError(ValueError):
         self.file = file
         self.document = document
         self.line = line
+        self.column = column
         self.field = field
         self.detail = detail
 
@@ -165,13 +168,16 @@ def _yaml_documents(file: str, text: str) -> Iterator[Document]:
             yield Document(file, number, value, lines)
     except YamlValueError as err:
         raise SnapshotError(
-            file, err.detail, document=number, line=err.line, field=err.field
+            file, err.detail, document=number, line=err.line, column=err.column, field=err.field
         ) from err
     except yaml.MarkedYAMLError as err:
         mark = err.problem_mark
         line = None if mark is None else mark.line + 1
+        column = None if mark is None else mark.column + 1
         detail = err.problem or "not YAML"
-        raise SnapshotError(file, detail, document=max(number, 1), line=line) from err
+        raise SnapshotError(
+            file, detail, document=max(number, 1), line=line, column=column
+        ) from err
     except yaml.YAMLError as err:
         detail = str(err).partition("\n")[0]
         raise SnapshotError(file, detail, document=max(number, 1)) from err
@@ -187,7 +193,9 @@ def _json_documents(file: str, text: str) -> Iterator[Document]:
         try:
             value, end = _JSON.raw_decode(text, position)
         except json.JSONDecodeError as err:
-            raise SnapshotError(file, err.msg, document=number, line=err.lineno) from err
+            raise SnapshotError(
+                file, err.msg, document=number, line=err.lineno, column=err.colno
+            ) from err
         except RecursionError as err:
             raise SnapshotError(file, "nests too deep", document=number, line=line) from err
         except ValueError as err:

@@ -41,13 +41,15 @@ class YamlValueError(ValueError):
     Attributes:
         detail: What is wrong.
         line: Where, from 1.
+        column: Where in the line, from 1.
         field: YAML path of the value.
     """
 
-    def __init__(self, detail: str, *, line: int, field: str) -> None:
+    def __init__(self, detail: str, *, line: int, field: str, column: int = 1) -> None:
         super().__init__(detail)
         self.detail = detail
         self.line = line
+        self.column = column
         self.field = field
 
 
@@ -117,7 +119,9 @@ class YamlReader:
         return event
 
     def _error(self, detail: str, event: Event) -> YamlValueError:
-        return YamlValueError(detail, line=_line(event), field=self._field())
+        mark = event.start_mark
+        column = 1 if mark is None else mark.column + 1
+        return YamlValueError(detail, line=_line(event), field=self._field(), column=column)
 
     def _field(self) -> str:
         return "".join(self._path).removeprefix(".")

@@ -27,7 +27,7 @@ from webhook.operations.server_time import server_time
 from webhook.policy import compile_policy, queue_policy
 from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.charging.scopes import ScopeError
-from webhook.quota.explaining.facts import Health, NamespaceFacts, PodFacts, pod_facts
+from webhook.quota.explaining.facts import Health, NamespaceFacts, Part, PodFacts, pod_facts
 from webhook.quota.ledger.ledger import OPTED_OUT, Ledger, check_observed, reserved_by
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.queue.queued_pods import QueueCriteria
@@ -88,7 +88,9 @@ def read_namespace(session: Session, namespace: str) -> Inside:
     if _is_deferred(session, namespace, labels, version):
         facts = _deferred(session, replace(facts, is_deferred=True), labels, (quotas, shared))
         facts = _decided_by(session, facts, version, shared)
-    elif any(SCHEDULING_GATE in one.pod.scheduling_gates for one in pods):
+    elif session.options.probes and any(
+        SCHEDULING_GATE in one.pod.scheduling_gates for one in pods
+    ):
         facts = replace(facts, controller=controller_part(session, moment))
     return Inside(replace(facts, unknown=tuple(session.unknown)), quotas, raws, nodes)
 
@@ -195,11 +197,15 @@ def _deferred(
     )
     rules = queue_policy(configuration, policy)
     gating = gating_of(labels.values, configuration.gating)
-    attempts = [one.attempt for one in facts.pods if one.attempt]
-    webhook = webhook_part(session, facts.name, attempts)
-    controller = controller_part(session, facts.now)
+    webhook = controller = Part()
+    if session.options.probes:
+        attempts = [one.attempt for one in facts.pods if one.attempt]
+        webhook = webhook_part(session, facts.name, attempts)
+        controller = controller_part(session, facts.now)
     session.unknown.extend(
-        part.detail for part in (webhook, controller) if part.health is Health.UNKNOWN
+        part.detail
+        for part in (webhook, controller)
+        if part.health is Health.UNKNOWN and part.detail
     )
     return replace(
         facts,

@@ -26,6 +26,8 @@ class ExplainOptions:
     """Namespace of the installation."""
     is_offline: bool = False
     """The cluster is a snapshot: nothing moves, and what is missing may only not be in it."""
+    probes: bool = True
+    """Whether to find out if the controller and the webhook work; without it they are not known."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

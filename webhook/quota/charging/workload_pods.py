@@ -74,7 +74,7 @@ def pods_of_kind(
 ) -> PodSet | None:
     """Return the pods of an object of a known kind, whatever it says itself; see `pods_of`."""
     if (group, kind) == ("", "Pod"):
-        _require_container(raw, field)
+        require_container(raw, field)
         return PodSet(1, raw, field)
     template = _TEMPLATES.get((group, kind))
     return None if template is None else _from_template(raw, template, field)
@@ -97,7 +97,7 @@ def _from_template(raw: Mapping[str, object], template: _Template, field: str) -
     count = template.count(FieldReader(holder, path))
     path = child(path, "template")
     written = mapping(holder.get("template"), path)
-    _require_container(written, path)
+    require_container(written, path)
     return PodSet(count, _pod(raw, written, field, path), path, template.per_node)
 
 
@@ -115,7 +115,12 @@ def _pod(
     }
 
 
-def _require_container(pod: Mapping[str, object], field: str) -> None:
+def require_container(pod: Mapping[str, object], field: str) -> None:
+    """Refuse a pod, or a template of one, that has no container.
+
+    Raises:
+        InvalidFieldError: It has none; the error has the path.
+    """
     spec = child(field, "spec")
     containers = child(spec, "containers")
     if not sequence(mapping(pod.get("spec"), spec).get("containers"), containers):

@@ -1,0 +1,471 @@
+"""`deferred-quota check`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+import webhook
+from tests.builders import Object, a_container, a_pod, a_quota
+from tests.cli.clusters import kubeconfig_of
+from tests.json_schema import schema_errors
+from tests.xml_schema import xml_errors
+from webhook.cli import ExitCode, cli
+from webhook.fakecluster.manifests.loading import load_cluster
+
+VECTORS: Final = Path(__file__).parents[1] / "vectors"
+SCHEMA: Final = json.loads(
+    (Path(webhook.__file__).parent / "schemas/check.schema.json").read_text(encoding="utf-8")
+)
+SARIF: Final = json.loads((VECTORS / "sarif-2.1.0.schema.json").read_text(encoding="utf-8"))
+
+QUOTA: Final = """\
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: team, namespace: team-a}
+spec: {hard: {requests.cpu: "4", count/configmaps: "2"}}
+"""
+WEB: Final = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: team-a
+spec:
+  replicas: 3
+  template:
+    spec:
+      containers:
+      - name: app
+        resources:
+          requests:
+            cpu: "2"
+"""
+TEXT: Final = """\
+web.yaml:8:3: waits: Deployment team-a/web: 1 of 3 pods are refused until there is room: exceeded \
+quota: team, requested: requests.cpu=6, used: requests.cpu=0, limited: requests.cpu=4 [quota-wait]
+    missing: requests.cpu=2
+    fix: kubectl patch resourcequota team -n team-a --type=merge -p \
+'{"spec":{"hard":{"requests.cpu":"6"}}}'
+2 objects: 1 admitted, 1 wait
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a quota that is too small for a Deployment."""
+    monkeypatch.chdir(tmp_path)
+    write("quota.yaml", QUOTA)
+    write("web.yaml", WEB)
+    return tmp_path
+
+
+def write(name: str, text: str) -> None:
+    Path(name).write_text(text, encoding="utf-8")
+
+
+def run(*args: str, text: str | None = None, **env: str) -> Result:
+    return CliRunner().invoke(cli, ["check", *args], input=text, env=env)
+
+
+def checked(*args: str, text: str | None = None) -> Any:
+    """The JSON report, which keeps to its schema."""
+    result = run(*args, "-o", "json", text=text)
+    assert result.exit_code in {0, 1, 2, 3}, result.output
+    assert result.stdout, result.output
+    report = json.loads(result.stdout)
+    assert list(schema_errors(report, SCHEMA)) == []
+    return report
+
+
+def dumped(*objects: Object) -> str:
+    return yaml.safe_dump_all(objects)
+
+
+def findings(report: Any) -> list[Any]:
+    return [found for one in report["objects"] for found in one["findings"]]
+
+
+def test_text_has_place_rule_numbers_and_a_command() -> None:
+    result = run("-f", "quota.yaml", "-f", "web.yaml")
+    assert (result.exit_code, result.stdout) == (ExitCode.FINDINGS, TEXT)
+
+
+def test_json_has_the_same_as_values() -> None:
+    report = checked("-f", "quota.yaml", "-f", "web.yaml")
+    assert report["summary"]["waits"] == 1
+    (found,) = findings(report)
+    assert found["resources"] == [
+        {
+            "resource": "requests.cpu",
+            "requested": "6",
+            "used": "0",
+            "reserved": "0",
+            "hard": "4",
+            "missing": "2",
+        }
+    ]
+    assert (found["file"], found["line"], found["column"]) == ("web.yaml", 8, 3)
+
+
+def everything() -> None:
+    """Write manifests of which every kind of finding comes."""
+    odd = a_pod(a_container(), name="<script>\x1b[2J")
+    write("odd.yaml", dumped(odd))
+    write("tab.yaml", "a:\n\tb: c\n")
+
+
+EVERY: Final = ("-f", "quota.yaml", "-f", "web.yaml", "-f", "odd.yaml", "-f", "tab.yaml")
+
+
+def test_every_format_to_its_file() -> None:
+    everything()
+    formats = ("json", "junit", "sarif", "github", "tap", "table")
+    outputs = [word for name in formats for word in ("-o", f"{name}=out.{name}")]
+    result = run(*EVERY, *outputs, "-o", "text")
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "4 objects" not in result.stdout
+    assert "3 objects: 1 admitted, 1 wait, 1 refused, 1 not readable" in result.stdout
+    for name in formats:
+        text = Path(f"out.{name}").read_text(encoding="utf-8")
+        assert "team-a" in text
+        assert "\x1b" not in text
+
+
+def test_sarif_is_valid() -> None:
+    everything()
+    log = json.loads(run(*EVERY, "-o", "sarif").stdout)
+    assert list(schema_errors(log, SARIF)) == []
+    results = log["runs"][0]["results"]
+    rules = log["runs"][0]["tool"]["driver"]["rules"]
+    assert [one["ruleId"] for one in results] == ["bad-input", "quota-wait", "must-specify"]
+    assert all(rules[one["ruleIndex"]]["id"] == one["ruleId"] for one in results)
+    place = results[1]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "web.yaml"
+    assert place["region"] == {"startLine": 8, "startColumn": 3}
+
+
+def test_the_checker_of_sarif_can_find_faults() -> None:
+    assert list(schema_errors({"version": "2.1.0", "runs": [{"tool": {}}]}, SARIF))
+
+
+def test_junit_is_valid() -> None:
+    everything()
+    text = run(*EVERY, "-o", "junit").stdout
+    assert list(xml_errors(text, VECTORS / "junit-10.xsd")) == []
+    assert '<testsuites name="deferred-quota check" tests="4" failures="2" errors="1">' in text
+    assert "&lt;script&gt;" in text
+    assert list(xml_errors('<testsuite name="a"/>', VECTORS / "junit-10.xsd"))
+
+
+def test_annotations_are_one_line_each() -> None:
+    everything()
+    lines = run(*EVERY, "-o", "github").stdout.splitlines()
+    assert len(lines) == 3
+    assert lines[1].startswith(
+        "::warning file=web.yaml,line=8,col=3,title=deferred-quota quota-wait::Deployment"
+    )
+    assert "%0Afix: kubectl patch" in lines[1]
+
+
+def test_tap_counts_every_object() -> None:
+    everything()
+    lines = run(*EVERY, "-o", "tap").stdout.splitlines()
+    assert lines[:2] == ["TAP version 13", "1..4"]
+    tests = [line.split(" - ")[0] for line in lines if line.startswith(("ok", "not ok"))]
+    assert tests == ["not ok 1", "ok 2", "not ok 3", "not ok 4"]
+
+
+def test_only_one_format_goes_to_standard_output() -> None:
+    result = run("-f", "web.yaml", "-o", "text", "-o", "json")
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "only one output" in result.stderr
+
+
+FAILS: Final = {
+    "refuse": (ExitCode.OK, ExitCode.OK),
+    "wait": (ExitCode.FINDINGS, ExitCode.OK),
+    "warn": (ExitCode.FINDINGS, ExitCode.DRIFT),
+    "never": (ExitCode.OK, ExitCode.OK),
+}
+
+
+@pytest.mark.parametrize(("least", "codes"), FAILS.items())
+def test_what_makes_it_fail(least: str, codes: tuple[ExitCode, ExitCode]) -> None:
+    waits, warns = codes
+    files = ("-f", "quota.yaml", "-f", "web.yaml", "--fail-on", least)
+    assert run(*files).exit_code == waits
+    write(
+        "web.yaml",
+        WEB.replace("replicas: 3", "replicas: 2\n  strategy: {}").replace(
+            "  strategy: {}", "  strategy: {rollingUpdate: {maxUnavailable: 1}}"
+        ),
+    )
+    assert run(*files).exit_code == warns
+
+
+def test_findings_are_ignored_by_rule_and_object() -> None:
+    files = ("-f", "quota.yaml", "-f", "web.yaml")
+    for ignore in ("quota-wait", "*", "quota-wait:web", "*:team-a/Deployment/*"):
+        assert run(*files, "--ignore", ignore).exit_code == ExitCode.OK, ignore
+    assert run(*files, "--ignore", "quota-wait:api").exit_code == ExitCode.FINDINGS
+    wrong = run(*files, "--ignore", "quota-wiat")
+    assert (wrong.exit_code, "there is no rule" in wrong.stderr) == (ExitCode.BAD_INPUT, True)
+
+
+def test_options_come_from_a_file_and_from_the_environment() -> None:
+    files = ("-f", "quota.yaml", "-f", "web.yaml")
+    assert run(*files, DEFERRED_QUOTA_CHECK_FAIL_ON="never").exit_code == ExitCode.OK
+    write(".deferred-quota-check.yaml", "fail-on: never\nignore: [rollout]\n")
+    assert run(*files).exit_code == ExitCode.OK
+    assert run(*files, "--fail-on", "wait").exit_code == ExitCode.FINDINGS
+    write("other.yaml", "ignore: [quota-wait]\noutput: [json]\n")
+    result = run(*files, "--options-file", "other.yaml")
+    assert (result.exit_code, json.loads(result.stdout)["summary"]["waits"]) == (ExitCode.OK, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("fail-at: wait", "fail-at: there is no such option"),
+        ("fail-on: [a, b]", "fail-on: takes one value, not a list"),
+        ("ignore: {a: b}", "ignore: must be a value, or a list of values"),
+        ("- a", "must be an object of options"),
+    ],
+)
+def test_a_wrong_options_file_is_named(text: str, words: str) -> None:
+    write("options.yaml", text)
+    result = run("-f", "web.yaml", "--options-file", "options.yaml")
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "options.yaml: document 1, line 1" in result.stderr
+    assert words in result.stderr
+
+
+A_POD: Final = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n"
+BAD: Final = {
+    "a tab": ("a:\n\tb: 1\n", 2, 1, "a tab"),
+    "a wrong kind": ("apiVersion: v1\nkind: [Pod]\n", 2, 1, "must be a string, not a list"),
+    "a repeated key": ("apiVersion: v1\nkind: Pod\nkind: Pod\n", 3, 1, "appears twice"),
+    "no container": (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers: []\n",
+        5,
+        3,
+        "must have a container",
+    ),
+    "no name": ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", 3, 1, "must be given"),
+    "no quantity": (
+        f"{A_POD}  - name: a\n    resources: {{requests: {{cpu: 1x}}}}\n",
+        7,
+        28,
+        "quantities must match",
+    ),
+    "not rendered": ("kind: Pod\nmetadata:\n  name: {{ .Values.name }}\n", 3, 10, "helm template"),
+    "not rendered, quoted": (
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: '{{ .Release.Name }}'\n",
+        4,
+        3,
+        "helm template",
+    ),
+    "a directive": ("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n", 1, 2, "helm template"),
+    "broken JSON": ('{"kind": "Pod",\n "a" 1}', 2, 6, "Expecting"),
+}
+
+
+@pytest.mark.parametrize(("text", "line", "column", "words"), BAD.values(), ids=BAD.keys())
+def test_bad_input_has_its_place_and_the_other_files_are_checked(
+    text: str, line: int, column: int, words: str
+) -> None:
+    write("bad.yaml", text)
+    files = ("-f", "bad.yaml", "-f", "quota.yaml", "-f", "web.yaml")
+    assert run(*files).exit_code == ExitCode.BAD_INPUT
+    report = checked(*files)
+    (problem,) = report["problems"]
+    assert words in problem["text"]
+    assert (problem["file"], problem["line"], problem["column"]) == ("bad.yaml", line, column)
+    assert report["summary"]["waits"] == 1
+
+
+def test_amounts_may_be_huge() -> None:
+    pod = a_pod(requests={"memory": "1000000000000000000"})
+    report = checked("-f", "-", text=dumped(a_quota(hard={"requests.memory": "1"}), pod))
+    (found,) = findings(report)
+    assert (found["rule"], found["resources"][0]["requested"]) == ("never-fits", "1E")
+
+
+def test_lists_job_sets_and_kinds_by_path() -> None:
+    template: Object = {"spec": {"containers": [a_container(requests={"cpu": "1"})]}}
+    job = {"spec": {"parallelism": 2, "completions": 2, "template": template}}
+    job_set: Object = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "set"},
+        "spec": {"replicatedJobs": [{"name": "a", "replicas": 3, "template": job}]},
+    }
+    cluster: Object = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "ray"},
+        "spec": {"workerGroupSpecs": [{"replicas": 5, "template": template}]},
+    }
+    both: Object = {"apiVersion": "v1", "kind": "List", "items": [job_set, cluster]}
+    path = "RayCluster.ray.io=spec.workerGroupSpecs[*].template:replicas"
+    report = checked("-f", "-", "--template-path", path, text=dumped(both))
+    assert [(one["kind"], one["pods"]) for one in report["objects"]] == [
+        ("JobSet", 6),
+        ("RayCluster", 5),
+    ]
+    assert run("-f", "web.yaml", "--template-path", "x").exit_code == ExitCode.BAD_INPUT
+
+
+def a_node(name: str, cpu: str, **labels: str) -> Object:
+    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "10"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+
+
+def a_namespace(name: str = "team-a", **labels: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def a_cluster(*more: Object) -> str:
+    quota = a_quota("team", namespace="team-a", hard={"requests.cpu": "4"})
+    quota["status"] = {"hard": {"requests.cpu": "4"}, "used": {"requests.cpu": "3"}}
+    return dumped(a_namespace(), quota, a_node("small", "1"), *more)
+
+
+def test_a_snapshot_says_what_is_used_and_which_nodes_there_are() -> None:
+    write("cluster.yaml", a_cluster())
+    report = checked("-f", "web.yaml", "--snapshot", "cluster.yaml")
+    assert [one["rule"] for one in findings(report)] == ["quota-wait", "no-node-fits"]
+    assert findings(report)[0]["resources"][0]["missing"] == "5"
+    assert report["objects"][0]["verdict"] == "no-node-fits"
+
+
+def test_the_manifests_quotas_replace_those_of_the_snapshot() -> None:
+    write("cluster.yaml", a_cluster(a_node("large", "64")))
+    write("quota.yaml", QUOTA.replace('"4"', '"9"'))
+    files = ("-f", "quota.yaml", "-f", "web.yaml", "--snapshot", "cluster.yaml")
+    report = checked(*files, "--rollout", "steady")
+    assert findings(report) == []
+    (found,) = findings(checked(*files))
+    assert (found["rule"], found["resources"][0]["used"]) == ("rollout", "9")
+
+
+def test_pods_that_run_already_are_not_counted_twice() -> None:
+    owner = {"kind": "ReplicaSet", "name": "web-abc", "controller": True, "uid": "rs"}
+    meta = {"labels": {"pod-template-hash": "abc"}, "ownerReferences": [owner]}
+    pods = [
+        a_pod(
+            name=f"web-{index}",
+            uid=f"uid-{index}",
+            node="large",
+            requests={"cpu": "2"},
+            metadata=meta,
+        )
+        for index in range(2)
+    ]
+    write("cluster.yaml", a_cluster(a_node("large", "64"), *pods))
+    text = WEB.replace("replicas: 3", "replicas: 2")
+    files = ("-f", "-", "--snapshot", "cluster.yaml", "--rollout", "steady")
+    assert findings(checked(*files, text=text)) == []
+    assert [one["rule"] for one in findings(checked(*files, text=WEB))] == ["quota-wait"]
+
+
+def test_a_deferred_namespace_waits_instead_of_refusing() -> None:
+    namespace = dumped(a_namespace(**{"deferredquota.io/mode": "deferred"}))
+    pods = [a_pod(name=name, requests={"cpu": "3"}) for name in ("a", "b", "c")]
+    report = checked("-f", "-", text=f"{QUOTA}---\n{namespace}---\n{dumped(*pods)}")
+    assert [one["verdict"] for one in report["objects"]][2:] == ["admitted", "waits", "waits"]
+
+
+def test_a_namespace_that_is_nowhere_is_refused() -> None:
+    write("cluster.yaml", a_cluster())
+    text = WEB.replace("team-a", "team-b")
+    (found,) = findings(checked("-f", "-", "--snapshot", "cluster.yaml", text=text))
+    assert (found["rule"], found["text"]) == ("namespace", 'namespaces "team-b" not found')
+    assert found["fix"] == "kubectl create namespace team-b"
+    both = f"{text}---\n{dumped(a_namespace('team-b'))}"
+    rules = [
+        one["rule"] for one in findings(checked("-f", "-", "--snapshot", "cluster.yaml", text=both))
+    ]
+    assert "namespace" not in rules
+
+
+def test_a_daemon_set_runs_on_the_nodes_that_take_it() -> None:
+    nodes = [a_node(f"node-{index}", "4", disk="fast" if index else "slow") for index in range(3)]
+    write("cluster.yaml", dumped(a_namespace(), *nodes))
+    spec: Object = {
+        "nodeSelector": {"disk": "fast"},
+        "containers": [a_container(requests={"cpu": "1"})],
+    }
+    daemon: Object = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "team-a"},
+        "spec": {"template": {"spec": spec}},
+    }
+    text = dumped(daemon)
+    assert checked("-f", "-", "--snapshot", "cluster.yaml", text=text)["objects"][0]["pods"] == 2
+    assert checked("-f", "-", "--nodes", "7", text=text)["objects"][0]["pods"] == 7
+
+
+def test_a_live_cluster_is_read(tmp_path: Path) -> None:
+    write("cluster.yaml", a_cluster())
+    cluster = load_cluster([tmp_path / "cluster.yaml"])
+    with kubeconfig_of(cluster, tmp_path) as kubeconfig:
+        live = checked("-f", "web.yaml", "--kubeconfig", str(kubeconfig))
+    offline = checked("-f", "web.yaml", "--snapshot", "cluster.yaml")
+    assert findings(live) == findings(offline)
+
+
+def test_snapshot_and_live_exclude_each_other() -> None:
+    result = run("-f", "web.yaml", "--snapshot", "quota.yaml", "--live")
+    assert result.exit_code == ExitCode.BAD_INPUT
+
+
+def test_nothing_to_check_is_an_error() -> None:
+    write("empty.yaml", "---\n")
+    assert run("-f", "empty.yaml").exit_code == ExitCode.BAD_INPUT
+    assert run().exit_code == ExitCode.BAD_INPUT
+
+
+DOCS: Final = Path(webhook.__file__).parents[1] / "docs/check.md"
+
+
+def snippets() -> list[Any]:
+    blocks = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    return [yaml.safe_load(block) for block in blocks]
+
+
+def commands(value: object) -> Iterator[str]:
+    """Every text in a snippet that runs the command."""
+    if isinstance(value, str) and " check " in value:
+        yield value.partition(" check ")[2]
+    elif isinstance(value, dict):
+        yield from (found for one in value.values() for found in commands(one))
+    elif isinstance(value, list):
+        yield from (found for one in value for found in commands(one))
+
+
+def test_the_snippets_of_the_docs_run() -> None:
+    options, *others = snippets()
+    write("options.yaml", yaml.safe_dump(options))
+    Path("deploy").mkdir()
+    Path("web.yaml").rename("deploy/web.yaml")
+    found = [command for one in others for command in commands(one)]
+    assert len(found) == 3
+    for command in found:
+        result = run(*shlex.split(command), "--options-file", "options.yaml")
+        assert result.exit_code == ExitCode.OK, result.output

@@ -1,0 +1,265 @@
+"""Verdicts about the objects of a namespace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Object
+from tests.quota.checking.subjects import (
+    a_balance,
+    a_pod_spec,
+    a_subject,
+    a_workload,
+    amounts,
+    an_object,
+)
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.checking.checking import check_namespace
+from webhook.quota.checking.rollouts import Rollout
+from webhook.quota.checking.values import Balance, Result, Rule, Terms, Verdict
+from webhook.quota.objects.model import Pod
+
+
+def judged(
+    terms: Terms,
+    *objects: Object,
+    rollout: Rollout = Rollout.STEADY,
+    rollouts: int | None = None,
+) -> tuple[Result, ...]:
+    subjects = [a_subject(one, terms, rollout) for one in objects]
+    return check_namespace(subjects, terms, rollouts=rollouts)
+
+
+def verdicts(results: tuple[Result, ...]) -> list[str]:
+    return [one.verdict.value for one in results]
+
+
+def rules(result: Result) -> list[Rule]:
+    return [one.rule for one in result.issues]
+
+
+def a_pod(name: str, cpu: str = "1", **fields: object) -> Object:
+    return an_object("Pod", name, a_pod_spec(cpu, **fields))
+
+
+def test_each_object_finds_taken_what_the_ones_before_it_took() -> None:
+    terms = Terms((a_balance(requests_cpu="2"),))
+    results = judged(terms, a_pod("a"), a_pod("b"), a_pod("c"))
+    assert verdicts(results) == ["admitted", "admitted", "refused"]
+    assert results[2].issues[0].text == (
+        'pods "c" is forbidden: exceeded quota: team, requested: requests.cpu=1,'
+        " used: requests.cpu=2, limited: requests.cpu=2"
+    )
+    assert [str(one.missing) for one in results[2].issues[0].shortages] == ["1"]
+
+
+def test_a_workload_waits_where_a_pod_is_refused() -> None:
+    terms = Terms((a_balance(requests_cpu="2"),))
+    (result,) = judged(terms, a_workload(replicas=5))
+    assert result.verdict is Verdict.WAITS
+    issue = result.issues[0]
+    assert issue.rule is Rule.QUOTA_WAIT
+    assert issue.text.startswith("3 of 5 pods are refused until there is room: exceeded quota")
+    assert str(issue.shortages[0].missing) == "3"
+
+
+def test_what_fits_of_a_workload_is_charged() -> None:
+    terms = Terms((a_balance(requests_cpu="3", pods="10"),))
+    results = judged(terms, a_workload(replicas=2, cpu="2"), a_pod("a"), a_pod("b"))
+    assert verdicts(results) == ["waits", "admitted", "refused"]
+
+
+def test_a_pod_waits_for_a_quota_that_is_charged_at_the_bind() -> None:
+    late = a_balance(requests_cpu="1", at_bind=True)
+    early = a_balance(pods="2")
+    terms = Terms((early, late), is_deferred=True)
+    results = judged(terms, a_pod("a"), a_pod("b"), a_pod("c"))
+    assert verdicts(results) == ["admitted", "waits", "refused"]
+    assert rules(results[1]) == [Rule.QUOTA_WAIT]
+
+
+def test_in_a_strict_queue_small_pods_wait_behind_large_ones() -> None:
+    terms = Terms((a_balance(requests_cpu="4", at_bind=True),), is_deferred=True, is_strict=True)
+    large, small = a_workload("Deployment", "large", cpu="3", replicas=2), a_pod("small")
+    results = judged(terms, large, small)
+    assert verdicts(results) == ["waits", "waits"]
+    assert rules(results[1]) == [Rule.QUEUE]
+    assert "Deployment large" in results[1].issues[0].text
+    free = judged(replace(terms, is_strict=False), large, small)
+    assert verdicts(free) == ["waits", "admitted"]
+
+
+def test_a_pod_of_higher_priority_does_not_wait_behind() -> None:
+    terms = Terms((a_balance(requests_cpu="4", at_bind=True),), is_deferred=True, is_strict=True)
+    urgent = a_pod("urgent", priority=10)
+    results = judged(terms, a_workload(cpu="3", replicas=2), urgent)
+    assert verdicts(results) == ["waits", "admitted"]
+
+
+def test_a_pod_that_asks_nothing_of_the_quota_does_not_wait_behind() -> None:
+    terms = Terms(
+        (a_balance(requests_cpu="1", at_bind=True),),
+        is_deferred=True,
+        is_strict=True,
+        must_specify=False,
+    )
+    results = judged(terms, a_pod("a", "1"), a_pod("b", "1"), a_pod("c", ""))
+    assert verdicts(results) == ["admitted", "waits", "admitted"]
+
+
+@pytest.mark.parametrize("at_bind", [False, True])
+def test_one_pod_larger_than_the_quota_never_fits(at_bind: bool) -> None:
+    terms = Terms((a_balance(requests_cpu="2", at_bind=at_bind),), is_deferred=at_bind)
+    (result,) = judged(terms, a_workload(cpu="3"))
+    assert (result.verdict, rules(result)) == (Verdict.NEVER_FITS, [Rule.NEVER_FITS])
+
+
+def test_containers_have_to_state_what_a_quota_limits() -> None:
+    (result,) = judged(Terms((a_balance(requests_cpu="2"),)), a_pod("a", ""))
+    assert (result.verdict, rules(result)) == (Verdict.REFUSED, [Rule.MUST_SPECIFY])
+    assert result.issues[0].text == (
+        'pods "a" is forbidden: failed quota: team: must specify requests.cpu for: main'
+    )
+    assert result.issues[0].unstated == ("requests.cpu",)
+
+
+def test_objects_are_counted() -> None:
+    terms = Terms((a_balance(count_configmaps="1", used=amounts(count_configmaps="1")),))
+    (result,) = judged(
+        Terms(
+            (replace(terms.balances[0], hard={"count/configmaps": Quantity.parse("1")}, used={}),)
+        ),
+        an_object("ConfigMap", "a"),
+    )
+    assert result.verdict is Verdict.ADMITTED
+    full = Balance(
+        terms.balances[0].quota,
+        {"count/configmaps": Quantity.parse("1")},
+        {"count/configmaps": Quantity.parse("1")},
+    )
+    (result,) = judged(Terms((full,)), an_object("ConfigMap", "a"))
+    assert (result.verdict, rules(result)) == (Verdict.REFUSED, [Rule.OBJECT_QUOTA])
+    assert result.issues[0].text.startswith('configmaps "a" is forbidden: exceeded quota: team')
+
+
+def test_a_quota_with_scopes_counts_no_other_objects_than_pods() -> None:
+    terms = Terms((a_balance(services="0", scopes=["NotTerminating"]),))
+    assert verdicts(judged(terms, an_object("Service", "a"))) == ["admitted"]
+
+
+def test_the_pods_of_a_refused_object_are_not_charged() -> None:
+    hard = {"count/deployments.apps": Quantity.parse("0"), **amounts(requests_cpu="1")}
+    terms = Terms((replace(a_balance(), hard=hard),))
+    results = judged(terms, a_workload(), a_pod("a"))
+    assert verdicts(results) == ["refused", "admitted"]
+
+
+def test_an_object_that_is_there_gives_back_what_its_pods_took() -> None:
+    raw = {**a_pod("web-1"), "spec": {**a_pod_spec("1"), "nodeName": "node-1"}}
+    held = (Pod.from_object(raw),) * 2
+    terms = Terms((a_balance(requests_cpu="3", used=amounts(requests_cpu="2")),))
+    for replicas, verdict in ((2, Verdict.ADMITTED), (3, Verdict.ADMITTED), (4, Verdict.WAITS)):
+        subject = replace(a_subject(a_workload(replicas=replicas), is_new=False), held=held)
+        (result,) = check_namespace([subject], terms)
+        assert result.verdict is verdict
+
+
+def test_scaling_down_frees_what_the_next_object_needs() -> None:
+    raw = {**a_pod("web-1"), "spec": {**a_pod_spec("1"), "nodeName": "node-1"}}
+    terms = Terms((a_balance(requests_cpu="2", used=amounts(requests_cpu="2")),))
+    gone = replace(
+        a_subject(a_workload(replicas=0), is_new=False), held=(Pod.from_object(raw),) * 2
+    )
+    results = check_namespace([gone, a_subject(a_pod("a"))], terms)
+    assert verdicts(results) == ["admitted", "admitted"]
+
+
+def stuck(unavailable: object) -> Object:
+    return a_workload(
+        replicas=2, strategy={"rollingUpdate": {"maxSurge": 1, "maxUnavailable": unavailable}}
+    )
+
+
+def test_a_rollout_without_room_stands_still_or_is_slow() -> None:
+    terms = Terms((a_balance(requests_cpu="2"),))
+    (still,) = judged(terms, stuck(0), rollout=Rollout.SURGE)
+    assert (still.verdict, rules(still)) == (Verdict.WAITS, [Rule.ROLLOUT])
+    assert "stands still: no room for 1 pod more" in still.issues[0].text
+    (slow,) = judged(terms, stuck(1), rollout=Rollout.SURGE)
+    assert (slow.verdict, rules(slow)) == (Verdict.ADMITTED, [Rule.ROLLOUT])
+    for rollout in (Rollout.STEADY, Rollout.RECREATE):
+        assert judged(terms, stuck(0), rollout=rollout)[0].issues == ()
+
+
+@pytest.mark.parametrize(("rollouts", "issues"), [(None, 2), (3, 2), (2, 2), (1, 0)])
+def test_only_some_rollouts_are_under_way_at_the_same_time(
+    rollouts: int | None, issues: int
+) -> None:
+    terms = Terms((a_balance(requests_cpu="7"),))
+    objects = [
+        a_workload(
+            "Deployment",
+            f"web-{index}",
+            replicas=2,
+            strategy={"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
+        )
+        for index in range(3)
+    ]
+    terms = Terms((a_balance(requests_cpu="7"),))
+    results = judged(terms, *objects, rollout=Rollout.SURGE, rollouts=rollouts)
+    assert sum(len(one.issues) for one in results) == issues
+
+
+@given(
+    hard=st.integers(0, 20),
+    pods=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5)), max_size=6),
+    at_bind=st.booleans(),
+)
+def test_no_more_is_admitted_than_the_quota_has(
+    hard: int, pods: list[tuple[int, int]], at_bind: bool
+) -> None:
+    terms = Terms((a_balance(requests_cpu=str(hard), at_bind=at_bind),), is_deferred=at_bind)
+    objects = [
+        a_workload("Deployment", f"web-{index}", replicas=replicas, cpu=str(cpu))
+        for index, (replicas, cpu) in enumerate(pods)
+    ]
+    results = judged(terms, *objects)
+    taken = sum(
+        replicas * cpu
+        for result, (replicas, cpu) in zip(results, pods, strict=True)
+        if result.verdict is Verdict.ADMITTED
+    )
+    assert taken <= hard
+    for result in results:
+        for issue in result.issues:
+            assert all(one.missing > Quantity.parse("0") for one in issue.shortages)
+
+
+@given(
+    pods=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=5),
+    rollouts=st.integers(1, 5),
+)
+def test_a_quota_of_the_peak_has_room_for_every_rollout(
+    pods: list[tuple[int, int]], rollouts: int
+) -> None:
+    objects = [
+        a_workload(
+            "Deployment",
+            f"web-{index}",
+            replicas=replicas,
+            cpu=str(cpu),
+            strategy={"rollingUpdate": {"maxSurge": replicas, "maxUnavailable": 0}},
+        )
+        for index, (replicas, cpu) in enumerate(pods)
+    ]
+    amount = sum(replicas * cpu for replicas, cpu in pods)
+    largest = sorted((replicas * cpu for replicas, cpu in pods), reverse=True)
+    peak = amount + sum(largest[:rollouts])
+    for hard, is_enough in ((peak, True), (peak - 1, False)):
+        terms = Terms((a_balance(requests_cpu=str(hard)),))
+        results = judged(terms, *objects, rollout=Rollout.SURGE, rollouts=rollouts)
+        assert all(not one.issues for one in results) is is_enough

@@ -1,0 +1,1 @@
+"""`check`: what a cluster would make of manifests."""

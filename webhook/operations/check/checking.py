@@ -1,0 +1,176 @@
+"""Judge manifests on a cluster, or on what they say of it themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from webhook.jsonfields.fields import InvalidFieldError, child
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import kind_of
+from webhook.kube.files.documents import Document
+from webhook.kube.files.positions import Positions
+from webhook.operations.check.fixes import fix_of
+from webhook.operations.check.state import ClusterState, with_former
+from webhook.operations.check.values import (
+    SEVERITIES,
+    CheckedObject,
+    CheckFinding,
+    CheckOptions,
+    Entry,
+    Ignore,
+    Location,
+    Problem,
+    Report,
+)
+from webhook.operations.findings import Finding
+from webhook.operations.findings import Subject as FindingSubject
+from webhook.quota.checking.checking import check_namespace
+from webhook.quota.checking.node_fit import NodeFit, nodes_of_daemon_set
+from webhook.quota.checking.subjects import ManifestObject, ReadOptions, read_subject
+from webhook.quota.checking.values import Issue, Result, Rule, Subject, Verdict
+
+
+def manifest_object(
+    raw: Mapping[str, object], namespace: str, *, field: str = ""
+) -> ManifestObject:
+    """Return an object as it is judged.
+
+    Args:
+        raw: The object.
+        namespace: That of objects that name none.
+        field: YAML path of the object in its document.
+
+    Raises:
+        InvalidFieldError: It has no name, or what says what it is cannot be read.
+    """
+    root = FieldReader(raw, field)
+    kind = kind_of(root.text("apiVersion"), root.text("kind"), namespaced=True)
+    meta = root.child("metadata")
+    name = meta.text("name") or meta.text("generateName")
+    if not name:
+        raise InvalidFieldError(meta.path("name"), "must be given")
+    place = (meta.text("namespace") or namespace) if kind.namespaced else ""
+    return ManifestObject(raw, kind.resource, place, name, field)
+
+
+class Checker:
+    """Judges manifests on one cluster."""
+
+    def __init__(self, state: ClusterState, options: CheckOptions, positions: Positions) -> None:
+        self._state = state
+        self._options = options
+        self._positions = positions
+        self._fit = None if state.view is None else NodeFit(state.view)
+        self._problems: list[Problem] = []
+
+    def check(self, entries: Sequence[Entry]) -> Report:
+        """Judge objects in their order.
+
+        Raises:
+            ApiError: The cluster does not answer.
+        """
+        by_namespace: dict[str, list[int]] = {}
+        for index, entry in enumerate(entries):
+            by_namespace.setdefault(entry.object.namespace, []).append(index)
+        results: dict[int, Result] = {}
+        for namespace, indexes in by_namespace.items():
+            results.update(self._namespace(namespace, indexes, entries))
+        objects = [
+            self._checked(entry, results[index])
+            for index, entry in enumerate(entries)
+            if index in results
+        ]
+        return Report(
+            tuple(objects),
+            tuple(self._problems),
+            self._state.unknown,
+        )
+
+    def _namespace(
+        self, namespace: str, indexes: Sequence[int], entries: Sequence[Entry]
+    ) -> Iterator[tuple[int, Result]]:
+        place = self._state.place(namespace)
+        subjects: dict[int, Subject] = {}
+        for index in indexes:
+            entry = entries[index]
+            try:
+                subject = self._subject(entry, namespace)
+            except InvalidFieldError as err:
+                location = self._location(entry.document, err.field)
+                self._problems.append(Problem(location, err.detail))
+            else:
+                subjects[index] = subject
+        results = check_namespace(
+            tuple(subjects.values()), place.terms, rollouts=self._options.rollouts
+        )
+        for index, result in zip(subjects, results, strict=True):
+            yield index, self._with_nodes(result)
+
+    def _subject(self, entry: Entry, namespace: str) -> Subject:
+        one, place = entry.object, self._state.place(namespace)
+        root = FieldReader(one.raw, one.field)
+        kind = kind_of(root.text("apiVersion"), root.text("kind"), namespaced=True)
+        name = root.child("metadata").text("name")
+        is_new = self._state.is_new(kind, namespace, name)
+        options = ReadOptions(self._options.rollout, self._options.paths, self._nodes)
+        subject = with_former(read_subject(one, place.terms, options, is_new=is_new), place)
+        if place.is_missing and namespace:
+            text = f'namespaces "{namespace}" not found'
+            issue = Issue(Rule.NAMESPACE, Verdict.REFUSED, text, child(one.field, "metadata"))
+            return replace(subject, issues=(issue, *subject.issues))
+        return subject
+
+    def _nodes(self, pod: Mapping[str, object]) -> int:
+        if self._options.nodes is not None:
+            return self._options.nodes
+        view = self._state.view
+        return 1 if view is None else nodes_of_daemon_set(pod, view)
+
+    def _with_nodes(self, result: Result) -> Result:
+        is_placed = result.verdict in {Verdict.ADMITTED, Verdict.WAITS}
+        if self._fit is None or not is_placed or result.subject.kind == "DaemonSet":
+            return result
+        groups = [group for group in result.subject.groups if group.count]
+        issues = [issue for group in groups if (issue := self._fit.issue(group)) is not None]
+        return replace(result, issues=(*result.issues, *issues))
+
+    def _checked(self, entry: Entry, result: Result) -> CheckedObject:
+        one = entry.object
+        kept = tuple(
+            issue for issue in result.issues if not _is_ignored(issue, entry, self._options.ignored)
+        )
+        line = entry.document.lines.get(one.field, entry.document.lines.get("", 1))
+        groups = result.subject.groups
+        return CheckedObject(
+            one.kind,
+            one.namespace,
+            one.name,
+            Location(entry.document.file, line, 1, one.field),
+            replace(result, issues=kept).verdict,
+            sum(group.count for group in groups),
+            sum(group.surge for group in groups),
+            tuple(self._finding(issue, entry) for issue in kept),
+        )
+
+    def _finding(self, issue: Issue, entry: Entry) -> CheckFinding:
+        one = entry.object
+        subject = FindingSubject(one.kind, one.name, one.namespace)
+        severity = SEVERITIES[issue.verdict]
+        finding = Finding(issue.rule, severity, subject, issue.text, fix_of(issue, entry))
+        location = self._location(entry.document, issue.field or one.field)
+        return CheckFinding(finding, issue.verdict, location, issue.quota, issue.shortages)
+
+    def _location(self, document: Document, field: str) -> Location:
+        position = self._positions.of(document, field)
+        return Location(document.file, position.line, position.column, field)
+
+
+def _is_ignored(issue: Issue, entry: Entry, ignored: Iterable[Ignore]) -> bool:
+    one = entry.object
+    names = entry.key, f"{one.kind}/{one.name}", one.name
+    return any(
+        each.rule in {"*", issue.rule} and any(fnmatchcase(name, each.pattern) for name in names)
+        for each in ignored
+    )

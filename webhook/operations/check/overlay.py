@@ -1,0 +1,72 @@
+"""What manifests say of the cluster itself: it holds before what the cluster holds now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.jsonfields.reader import FieldReader
+from webhook.quota.checking.classes import PriorityClass, RuntimeClass
+from webhook.quota.checking.limit_ranges import LimitRange
+from webhook.quota.checking.subjects import ManifestObject
+from webhook.quota.objects.defaults import default_quota
+from webhook.quota.objects.model import ResourceQuota
+
+
+@dataclass(slots=True)
+class Overlay:
+    """Objects of the manifests by which others are judged."""
+
+    namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Name → labels."""
+    quotas: dict[str, dict[str, ResourceQuota]] = field(default_factory=dict)
+    """Namespace → name → quota."""
+    limit_ranges: dict[str, dict[str, LimitRange]] = field(default_factory=dict)
+    priorities: dict[str, PriorityClass] = field(default_factory=dict)
+    runtimes: dict[str, RuntimeClass] = field(default_factory=dict)
+
+    def add(self, one: ManifestObject) -> None:
+        """Take an object in, if it is one by which others are judged.
+
+        Raises:
+            InvalidFieldError: It cannot be read.
+            InvalidQuantityError: An amount is not a quantity.
+        """
+        take = _TAKERS.get(one.resource)
+        if take is not None:
+            take(self, one)
+
+
+def _take_namespace(overlay: Overlay, one: ManifestObject) -> None:
+    metadata = FieldReader(one.raw, one.field).child("metadata")
+    overlay.namespaces[one.name] = metadata.string_map("labels")
+
+
+def _take_quota(overlay: Overlay, one: ManifestObject) -> None:
+    raw = default_quota(one.raw, field=one.field)
+    found = ResourceQuota.from_object(raw, field=one.field)
+    overlay.quotas.setdefault(one.namespace, {})[one.name] = found
+
+
+def _take_limit_range(overlay: Overlay, one: ManifestObject) -> None:
+    found = LimitRange.from_object(one.raw, field=one.field)
+    overlay.limit_ranges.setdefault(one.namespace, {})[one.name] = found
+
+
+def _take_priority(overlay: Overlay, one: ManifestObject) -> None:
+    overlay.priorities[one.name] = PriorityClass.from_object(one.raw, field=one.field)
+
+
+def _take_runtime(overlay: Overlay, one: ManifestObject) -> None:
+    overlay.runtimes[one.name] = RuntimeClass.from_object(one.raw, field=one.field)
+
+
+_TAKERS: Final[Mapping[str, Callable[[Overlay, ManifestObject], None]]] = {
+    "namespaces": _take_namespace,
+    "resourcequotas": _take_quota,
+    "limitranges": _take_limit_range,
+    "priorityclasses.scheduling.k8s.io": _take_priority,
+    "runtimeclasses.node.k8s.io": _take_runtime,
+}
+"""Resource → how it is taken in."""

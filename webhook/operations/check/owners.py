@@ -1,0 +1,61 @@
+"""The workloads that stored pods belong to, by what the pods themselves say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import Object
+from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.objects.model import Pod
+
+_HASH: Final = "pod-template-hash"
+_JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
+_RUN: Final = re.compile(r"(?P<name>.+)-\d{6,}", re.ASCII)
+"""Name of a Job that a CronJob has made: the minute follows its own.
+
+Source: kubernetes v1.36, pkg/controller/cronjob/utils.go getJobName.
+"""
+
+
+def pods_by_owner(
+    raws: Iterable[Object], pods: Mapping[str, Pod]
+) -> Mapping[tuple[str, str], tuple[Pod, ...]]:
+    """Return the pods that have not ended by kind and name of what they belong to.
+
+    Args:
+        raws: The pods as they are stored.
+        pods: Uid → pod, of those that can be read.
+    """
+    found: dict[tuple[str, str], tuple[Pod, ...]] = {}
+    for raw in raws:
+        pod = pods.get(FieldReader(raw).child("metadata").text("uid"))
+        if pod is not None and not is_terminal(pod):
+            for owner in owners_of(raw):
+                found[owner] = (*found.get(owner, ()), pod)
+    return found
+
+
+def owners_of(raw: Object) -> tuple[tuple[str, str], ...]:
+    """Return kind and name of what a pod may belong to in manifests; without an owner, its own.
+
+    A ReplicaSet that has the hash of the pod's template in its name is a Deployment's. A Job with a
+    time in its name may be a CronJob's: neither is read.
+    """
+    meta = FieldReader(raw).child("metadata")
+    labels = meta.string_map("labels")
+    if _JOB_SET in labels:
+        return (("JobSet", labels[_JOB_SET]),)
+    for one in meta.children("ownerReferences"):
+        if one.boolean("controller"):
+            return _outermost(one.text("kind"), one.text("name"), labels.get(_HASH, ""))
+    return (("Pod", meta.text("name")),)
+
+
+def _outermost(kind: str, name: str, template_hash: str) -> tuple[tuple[str, str], ...]:
+    if kind == "ReplicaSet" and template_hash and name.endswith(f"-{template_hash}"):
+        return (("Deployment", name.removesuffix(f"-{template_hash}")),)
+    run = _RUN.fullmatch(name) if kind == "Job" else None
+    return ((kind, name),) if run is None else ((kind, name), ("CronJob", run["name"]))

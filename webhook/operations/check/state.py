@@ -1,0 +1,311 @@
+"""The cluster that manifests meet: read once, as far as they ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Final, TypeVar
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    Kind,
+    Object,
+    kind_of,
+)
+from webhook.operations.check.overlay import Overlay
+from webhook.operations.check.owners import pods_by_owner
+from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, shared_quotas
+from webhook.operations.counting import taken_at_bind
+from webhook.operations.explain.namespaces import Inside, read_namespace
+from webhook.operations.explain.session import Session
+from webhook.policy import Policy, compile_policy, queue_policy
+from webhook.quota.amounts.resources import ResourceList, add, mask
+from webhook.quota.charging.deferral import DeferredQuota, deferred_quotas, is_excluded
+from webhook.quota.charging.scopes import ScopeError
+from webhook.quota.charging.status_mask import native_count
+from webhook.quota.checking.classes import ClassTable, PriorityClass, RuntimeClass
+from webhook.quota.checking.limit_ranges import LimitRange
+from webhook.quota.checking.object_usage import FIRST_OBJECTS
+from webhook.quota.checking.values import Balance, Subject, Terms
+from webhook.quota.nodes.model import NodeView
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.queue.queued_pods import QueueingStrategy
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, NEVER_GATING, gating_of
+
+_T = TypeVar("_T")
+
+_RUNTIME_CLASSES: Final = kind_of("node.k8s.io/v1", "RuntimeClass", namespaced=False)
+_CLAIMS: Final = kind_of("v1", "PersistentVolumeClaim", namespaced=True)
+_VOLUMES: Final = kind_of("v1", "PersistentVolume", namespaced=False)
+_STORAGE_CLASSES: Final = kind_of("storage.k8s.io/v1", "StorageClass", namespaced=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A namespace, and what stands there now."""
+
+    terms: Terms
+    is_missing: bool = False
+    """Whether there is no such namespace, in the cluster nor in the manifests."""
+    held: Mapping[tuple[str, str], tuple[Pod, ...]] = field(default_factory=dict)
+    """Kind and name of a workload → its pods that have not ended."""
+    reserved: frozenset[str] = frozenset()
+    """Uids of pods that have a reservation."""
+
+
+class ClusterState:
+    """A cluster, or none, and the manifests' own quotas, limits and classes over it."""
+
+    def __init__(self, session: Session, overlay: Overlay, *, is_known: bool) -> None:
+        """Take where to read.
+
+        Args:
+            session: The cluster; an empty one where there is none.
+            overlay: What the manifests bring.
+            is_known: Whether the session is a cluster, live or in a snapshot.
+        """
+        self._session = session
+        self._overlay = overlay
+        self._is_known = is_known
+        self._places: dict[str, Place] = {}
+        self._names: dict[tuple[Kind, str], frozenset[str]] = {}
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What could not be read, in words."""
+        return tuple(dict.fromkeys(self._session.unknown))
+
+    def place(self, namespace: str) -> Place:
+        """Return a namespace.
+
+        Raises:
+            ApiError: The cluster does not answer.
+        """
+        if namespace not in self._places:
+            self._places[namespace] = self._read_place(namespace)
+        return self._places[namespace]
+
+    def is_new(self, kind: Kind, namespace: str, name: str) -> bool:
+        """Return whether there is no object of a name yet."""
+        if not self._is_known or not name:
+            return True
+        key = kind, namespace
+        if key not in self._names:
+            none: tuple[Object, ...] = ()
+            raws = self._session.read(
+                lambda: self._session.objects(kind, namespace=namespace or None), none, kind.plural
+            )
+            self._names[key] = frozenset(map(_name, raws))
+        return name not in self._names[key]
+
+    @cached_property
+    def view(self) -> NodeView | None:
+        """The nodes with their pods; None where they are not known."""
+        if not self._is_known:
+            return None
+        nodes = self._listed(NODES)
+        if not nodes:
+            return None
+        claims, volumes, classes, namespaces = map(
+            self._listed, (_CLAIMS, _VOLUMES, _STORAGE_CLASSES, NAMESPACES)
+        )
+        pods = self._listed(PODS) or ()
+        return NodeView(nodes, pods, claims, volumes, classes, namespaces)
+
+    def _listed(self, kind: Kind) -> Sequence[Object] | None:
+        unread: tuple[Object, ...] | None = None
+        return self._session.read(lambda: self._session.objects(kind), unread, kind.plural)
+
+    @cached_property
+    def _policy(self) -> Policy:
+        options = self._session.options
+        return compile_policy(options.configuration, system_namespace=options.system_namespace)
+
+    @cached_property
+    def _classes(self) -> ClassTable:
+        raw_priorities = self._listed(PRIORITY_CLASSES) if self._is_known else None
+        raw_runtimes = self._listed(_RUNTIME_CLASSES) if self._is_known else None
+        priorities = self._read(raw_priorities or (), PriorityClass.from_object)
+        runtimes = self._read(raw_runtimes or (), RuntimeClass.from_object)
+        is_offline = self._session.options.is_offline
+        return ClassTable(
+            {**{one.name: one for one in priorities}, **self._overlay.priorities},
+            {**{one.name: one for one in runtimes}, **self._overlay.runtimes},
+            # a snapshot without any may only lack them: every cluster has the system's own
+            has_all_priorities=bool(raw_priorities),
+            has_all_runtimes=bool(raw_runtimes) or (raw_runtimes is not None and not is_offline),
+        )
+
+    def _read(self, raws: Iterable[Object], read: Callable[[Object], _T]) -> Iterator[_T]:
+        for raw in raws:
+            try:
+                yield read(raw)
+            except InvalidFieldError as err:
+                self._session.unknown.append(f"{_name(raw)}: {err}")
+
+    @cached_property
+    def _has_namespaces(self) -> bool:
+        return self._is_known and bool(self._listed(NAMESPACES))
+
+    def _read_place(self, namespace: str) -> Place:
+        inside = read_namespace(self._session, namespace) if self._is_known else None
+        stored = self._stored_labels(namespace)
+        labels = self._overlay.namespaces.get(namespace, stored)
+        is_fresh = not self._is_known or (self._has_namespaces and stored is None)
+        known = () if inside is None else inside.facts.pods
+        ledger = None if inside is None else inside.facts.ledger
+        return Place(
+            self._terms(namespace, inside, labels or {}, is_fresh=is_fresh),
+            is_missing=self._has_namespaces and labels is None,
+            held=pods_by_owner(
+                () if inside is None else inside.pods, {one.pod.uid: one.pod for one in known}
+            ),
+            reserved=frozenset(() if ledger is None else ledger.reservations),
+        )
+
+    def _stored_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels that a namespace has now; None where it is not known."""
+        if not self._is_known:
+            return None
+        unread: Object | None = None
+        get = partial(self._session.api.get, NAMESPACES, namespace)
+        raw = self._session.read(get, unread, f"the labels of namespace {namespace}")
+        return None if raw is None else FieldReader(raw).child("metadata").string_map("labels")
+
+    def _terms(
+        self, namespace: str, inside: Inside | None, labels: Mapping[str, str], *, is_fresh: bool
+    ) -> Terms:
+        configuration, policy = self._session.options.configuration, self._policy
+        is_deferred = labels.get(MODE_LABEL) == DEFERRED_MODE
+        if inside is not None and namespace not in self._overlay.namespaces:
+            is_deferred = inside.facts.is_deferred
+        is_deferred = is_deferred and namespace not in policy.exempt_namespaces
+        quotas = self._quotas(namespace, inside)
+        rules = queue_policy(configuration, policy)
+        is_gated = gating_of(labels, configuration.gating) != NEVER_GATING
+        balances = list(self._native(inside, quotas, is_deferred=is_deferred, is_fresh=is_fresh))
+        if is_deferred:
+            balances += self._deferred(namespace, inside, quotas, labels)
+        return Terms(
+            tuple(balances),
+            self._limit_ranges(namespace),
+            self._classes,
+            coverage=rules.coverage if is_deferred else Terms().coverage,
+            must_specify=rules.must_specify,
+            is_deferred=is_deferred,
+            is_strict=is_gated and rules.order is QueueingStrategy.STRICT,
+            quotas=quotas,
+        )
+
+    def _quotas(self, namespace: str, inside: Inside | None) -> tuple[ResourceQuota, ...]:
+        """Return the quotas of a namespace: the manifests' limits, the cluster's usage."""
+        there = {one.name: one for one in (() if inside is None else inside.quotas)}
+        for name, brought in self._overlay.quotas.get(namespace, {}).items():
+            stored = there.get(name)
+            there[name] = brought
+            if stored is not None:
+                there[name] = replace(
+                    brought,
+                    uid=stored.uid,
+                    status_hard=stored.status_hard,
+                    status_used=stored.status_used,
+                )
+        return tuple(sorted(there.values(), key=lambda one: one.name))
+
+    def _limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
+        none: tuple[Object, ...] = ()
+        raws = none
+        if self._is_known:
+            raws = self._session.read(
+                lambda: self._session.objects(LIMIT_RANGES, namespace=namespace),
+                none,
+                f"the LimitRanges of namespace {namespace}",
+            )
+        found = {one.name: one for one in self._read(raws, LimitRange.from_object)}
+        found.update(self._overlay.limit_ranges.get(namespace, {}))
+        return tuple(found[name] for name in sorted(found))
+
+    def _native(
+        self,
+        inside: Inside | None,
+        quotas: Iterable[ResourceQuota],
+        *,
+        is_deferred: bool,
+        is_fresh: bool,
+    ) -> Iterator[Balance]:
+        """Yield what the API server charges when an object is created."""
+        pods = _pods(inside)
+        for quota in quotas:
+            hidden = frozenset[str]()
+            if is_deferred and not is_excluded(quota):
+                hidden = self._policy.deferred_keys
+            hard = {key: amount for key, amount in quota.hard.items() if key not in hidden}
+            if hard:
+                yield Balance(quota, hard, _native_used(quota, pods, is_fresh=is_fresh))
+
+    def _deferred(
+        self,
+        namespace: str,
+        inside: Inside | None,
+        quotas: Iterable[ResourceQuota],
+        labels: Mapping[str, str],
+    ) -> Iterator[Balance]:
+        """Yield what is charged when a pod is given its node."""
+        none: tuple[SharedQuota, ...] = ()
+        api = self._session.api
+        every = self._session.read(lambda: shared_quotas(api), none, "cluster quotas")
+        shared = quotas_of(concerning(every, namespace, labels))
+        deferred = deferred_quotas(
+            (*quotas, *shared),
+            self._policy.deferred_keys,
+            holds_terminating=self._policy.holds_terminating,
+        )
+        for one in deferred.quotas:
+            yield self._deferred_balance(one, inside)
+
+    def _deferred_balance(self, one: DeferredQuota, inside: Inside | None) -> Balance:
+        ledger = None if inside is None else inside.facts.ledger
+        account = None if ledger is None else ledger.accounts.get(one.name)
+        if account is not None:
+            used = mask(add(account.used, account.reserved), one.hard)
+            return Balance(one.quota, one.hard, used, account.reserved, at_bind=True)
+        if inside is not None and inside.facts.uncounted:
+            self._session.unknown.append(
+                f"what is reserved of quota {one.name}: {inside.facts.uncounted}"
+            )
+        try:
+            used = taken_at_bind(one, _pods(inside)).most
+        except ScopeError:
+            used = {}
+        return Balance(one.quota, one.hard, used, at_bind=True)
+
+
+def with_former(subject: Subject, place: Place) -> Subject:
+    """Return a subject with the pods of its former state."""
+    held = place.held.get((subject.kind, subject.name), ())
+    return replace(subject, held=held, reserved=place.reserved) if held else subject
+
+
+def _pods(inside: Inside | None) -> tuple[Pod, ...]:
+    return () if inside is None else tuple(one.pod for one in inside.facts.pods)
+
+
+def _native_used(quota: ResourceQuota, pods: Sequence[Pod], *, is_fresh: bool) -> ResourceList:
+    """Return what the API server has counted, or else what it will."""
+    try:
+        counted = native_count(quota, pods)
+    except ScopeError:
+        counted = {}
+    first = mask(FIRST_OBJECTS, quota.hard) if is_fresh and not quota.scopes else {}
+    return {**counted, **first, **mask(quota.status_used, quota.hard)}
+
+
+def _name(raw: Object) -> str:
+    return FieldReader(raw).child("metadata").text("name")

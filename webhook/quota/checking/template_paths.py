@@ -1,0 +1,118 @@
+"""Pod templates of kinds that are not known, found by YAML paths that the caller gives.
+
+`RayCluster.ray.io=spec.workerGroupSpecs[*].template:replicas` is: for a RayCluster, every template
+under that path, as many pods of each as `replicas` beside it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from webhook.jsonfields.fields import InvalidFieldError, child, mapping, sequence
+from webhook.jsonfields.reader import FieldReader
+from webhook.quota.charging.workload_pods import PodSet, require_container
+
+_Object = Mapping[str, object]
+
+_MOST = 2**31 - 1
+_ALL = "[*]"
+
+
+class TemplatePathError(ValueError):
+    """A path of the caller's cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatePath:
+    """Where a kind keeps pod templates."""
+
+    kind: str
+    group: str
+    """None of them if empty: any group."""
+    steps: tuple[str, ...]
+    """Names of fields; one that ends in `[*]` is a list, all items of which are meant."""
+    count: tuple[str, ...] = ()
+    """Path of the number of pods from the object that holds the template; without it, one."""
+
+    @classmethod
+    def parse(cls, text: str) -> TemplatePath:
+        """Read `KIND[.GROUP]=PATH[:COUNT]`.
+
+        Raises:
+            TemplatePathError: It has another form.
+        """
+        named, equals, path = text.partition("=")
+        kind, _, group = named.partition(".")
+        template, _, count = path.partition(":")
+        steps = tuple(template.split(".")) if template else ()
+        counted = tuple(count.split(".")) if count else ()
+        if not (kind and equals and steps and all((*steps, *counted))):
+            raise TemplatePathError(f"{text}: must be KIND[.GROUP]=PATH[:COUNT]")
+        return cls(kind, group, steps, counted)
+
+    def is_about(self, group: str, kind: str) -> bool:
+        """Return whether objects of a kind have such templates."""
+        return kind == self.kind and self.group in {"", group}
+
+
+def pods_by_path(
+    raw: _Object, paths: Iterable[TemplatePath], *, field: str = ""
+) -> tuple[PodSet, ...]:
+    """Return the pods of an object by the paths that are about it.
+
+    Raises:
+        InvalidFieldError: There is no template at a path, or no container in it, or a number of
+            pods cannot be read.
+    """
+    return tuple(pods for path in paths for pods in _pods(raw, path, field))
+
+
+def _pods(raw: _Object, path: TemplatePath, field: str) -> Iterator[PodSet]:
+    meta = FieldReader(raw, field).child("metadata")
+    identity = {"namespace": meta.text("namespace"), "generateName": f"{meta.text('name')}-"}
+    for holder, where, template, place in _templates(raw, path.steps, field):
+        require_container(template, place)
+        made = mapping(template.get("metadata"), child(place, "metadata"))
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**made, "name": None, **identity},
+            "spec": template.get("spec"),
+        }
+        yield PodSet(_count(holder, path.count, where), pod, place)
+
+
+def _templates(
+    raw: _Object, steps: tuple[str, ...], field: str
+) -> Iterator[tuple[_Object, str, _Object, str]]:
+    """Yield each template with the object that holds it, and the paths of both."""
+    step, rest = steps[0], steps[1:]
+    name = step.removesuffix(_ALL)
+    place = child(field, name)
+    found: list[tuple[object, str]] = [(raw.get(name), place)]
+    if step.endswith(_ALL):
+        items = sequence(raw.get(name), place)
+        found = [(item, f"{place}[{index}]") for index, item in enumerate(items)]
+    for value, where in found:
+        if value is None:
+            raise InvalidFieldError(where, "required")
+        inner = mapping(value, where)
+        if rest:
+            yield from _templates(inner, rest, where)
+        else:
+            yield raw, field, inner, where
+
+
+def _count(holder: _Object, path: tuple[str, ...], field: str) -> int:
+    if not path:
+        return 1
+    reader = FieldReader(holder, field)
+    for name in path[:-1]:
+        reader = reader.child(name)
+    value = reader.integer(path[-1])
+    if value is None:
+        return 1
+    if not 0 <= value <= _MOST:
+        raise InvalidFieldError(reader.path(path[-1]), f"must be from 0 to {_MOST}, not {value}")
+    return value
