@@ -34,6 +34,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "webhook.cli.commands.files:convert",
         "Turn lists of priority classes into selectors.",
     ),
+    "simulate": (
+        "webhook.cli.commands.simulating:simulate",
+        "Say what deferral would give a workload.",
+    ),
     "enable": ("webhook.cli.commands.namespaces:enable", "Opt namespaces in."),
     "disable": ("webhook.cli.commands.namespaces:disable", "Opt namespaces out."),
     "shadow": ("webhook.cli.commands.namespaces:shadow", "Say what opting in would change."),

@@ -75,6 +75,9 @@ _SCORERS: Final[tuple[tuple[str, int, Scorer], ...]] = (
     ("ImageLocality", 1, score_image_locality),
 )
 """Plugins with their weights."""
+_LOCAL: Final = frozenset({"NodeResourcesFit", "NodeResourcesBalancedAllocation"})
+_LOCAL_SCORERS: Final = tuple(scorer for scorer in _SCORERS if scorer[0] in _LOCAL)
+"""Those whose score of a node depends on no other node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +141,28 @@ class NodeVerdicts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Checks:
+class NodeChecks:
     """The filters that have to do with one pod."""
 
     named: tuple[tuple[str, NodeCheck], ...]
     unknown: tuple[str, ...] = ()
     anywhere: tuple[str, str] | None = None
     """The filter by which the pod fits nowhere, and its reason."""
+
+    def rejection(self, node: NodeInfo) -> tuple[str, tuple[str, ...]]:
+        """Return the first filter that refuses the node with its reasons; none if it fits."""
+        if self.anywhere is not None:
+            return self.anywhere[0], (self.anywhere[1],)
+        naming = [(name, check) for name, check in self.named if check.node_names is not None]
+        for name, check in naming:
+            if check.node_names is not None and node.name not in check.node_names:
+                plugins = sorted(one for one, _ in naming)
+                return name, (f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}]",)
+        for name, check in self.named:
+            reasons = check.reasons(node)
+            if reasons:
+                return name, reasons
+        return "", ()
 
 
 def judge_nodes(pod: PlainObject, view: NodeView) -> NodeVerdicts:
@@ -155,10 +173,10 @@ def judge_nodes(pod: PlainObject, view: NodeView) -> NodeVerdicts:
         InvalidQuantityError: An amount is not a quantity.
     """
     pending = PendingPod.from_object(pod)
-    checks = _prepare(pending, view)
+    checks = prepare_checks(pending, view)
     fitting, rejected = [], []
     for node in view.infos:
-        name, reasons = _first_rejection(checks, node)
+        name, reasons = checks.rejection(node)
         if reasons:
             rejected.append(
                 NodeRejection(node.name, name, reasons, shortages(pending.amounts, node))
@@ -175,7 +193,7 @@ def judge_nodes(pod: PlainObject, view: NodeView) -> NodeVerdicts:
     )
 
 
-def _prepare(pod: PendingPod, view: NodeView) -> _Checks:
+def prepare_checks(pod: PendingPod, view: NodeView) -> NodeChecks:
     """Prepare the filters in their order, until one says that the pod fits nowhere."""
     named: list[tuple[str, NodeCheck]] = []
     unknown: list[str] = []
@@ -188,14 +206,14 @@ def _prepare(pod: PendingPod, view: NodeView) -> _Checks:
                 if check.unknown:
                     unknown.append(check.unknown)
                 if check.node_names is not None and (conflict := _conflict(named)):
-                    return _Checks((), tuple(unknown), conflict)
+                    return NodeChecks((), tuple(unknown), conflict)
             case NoNode(reason):
-                return _Checks((), tuple(unknown), (name, reason))
+                return NodeChecks((), tuple(unknown), (name, reason))
             case Unknown(what):
                 unknown.append(what)
             case prepared:
                 assert_never(prepared)
-    return _Checks(tuple(named), tuple(unknown))
+    return NodeChecks(tuple(named), tuple(unknown))
 
 
 def _conflict(named: Sequence[tuple[str, NodeCheck]]) -> tuple[str, str] | None:
@@ -212,22 +230,6 @@ def _conflict(named: Sequence[tuple[str, NodeCheck]]) -> tuple[str, str] | None:
     return naming[-1][0], f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}] simultaneously"
 
 
-def _first_rejection(checks: _Checks, node: NodeInfo) -> tuple[str, tuple[str, ...]]:
-    """Return the first filter that refuses the node with its reasons; none if it fits."""
-    if checks.anywhere is not None:
-        return checks.anywhere[0], (checks.anywhere[1],)
-    naming = [(name, check) for name, check in checks.named if check.node_names is not None]
-    for name, check in naming:
-        if check.node_names is not None and node.name not in check.node_names:
-            plugins = sorted(one for one, _ in naming)
-            return name, (f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}]",)
-    for name, check in checks.named:
-        reasons = check.reasons(node)
-        if reasons:
-            return name, reasons
-    return "", ()
-
-
 def _scored(pod: PendingPod, view: NodeView, nodes: Sequence[NodeInfo]) -> tuple[NodeScore, ...]:
     """Return the nodes with their scores, best first."""
     columns = dict(_columns(pod, view, nodes))
@@ -236,6 +238,15 @@ def _scored(pod: PendingPod, view: NodeView, nodes: Sequence[NodeInfo]) -> tuple
         plugins = {name: column[index] for name, column in columns.items()}
         scores.append(NodeScore(node.name, sum(plugins.values()), plugins))
     return tuple(sorted(scores, key=lambda one: (-one.score, one.name)))
+
+
+def local_score(pod: PendingPod, view: NodeView, node: NodeInfo) -> int:
+    """Return the score of one node by what looks at no other: the room that is left there.
+
+    Where the other plugins have nothing to say, nodes compare by it as by all.
+    """
+    columns = [(weight, score(pod, view, [node])) for _, weight, score in _LOCAL_SCORERS]
+    return sum(weight * scores[0] for weight, scores in columns if scores is not None)
 
 
 def _unscored(pod: PendingPod) -> tuple[str, ...]:

@@ -111,6 +111,16 @@ class NodeInfo:
             self.requested[name] = self.requested.get(name, 0) + amount
         self.scored_cpu += requested.scored_cpu
         self.scored_memory += requested.scored_memory
+        self._identities = None
+
+    def remove(self, pod: PlainObject, requested: Requested) -> None:
+        """Count a pod no more: the very object that was added."""
+        self.pods = [one for one in self.pods if one is not pod]
+        for name, amount in requested.amounts.items():
+            self.requested[name] -= amount
+        self.scored_cpu -= requested.scored_cpu
+        self.scored_memory -= requested.scored_memory
+        self._identities = None
 
 
 @dataclass(frozen=True)

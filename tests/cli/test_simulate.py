@@ -1,0 +1,119 @@
+"""`deferred-quota simulate`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from webhook.cli import ExitCode, cli
+
+SCENARIO = """\
+apiVersion: deferredquota.io/v1alpha1
+kind: Scenario
+nodes:
+- {name: node-1, allocatable: {cpu: "4", memory: 8Gi}}
+quotas:
+- {namespace: team-a, name: compute, spec: {hard: {requests.cpu: "2"}}}
+workloads:
+- name: big
+  namespace: team-a
+  arrivals: {count: 2, every: 1s}
+  duration: 1m
+  spec: {containers: [{name: main, resources: {requests: {cpu: "2"}}}]}
+"""
+
+TEXT = """\
+                                     native  deferred   gated
+pods arrived                              2         2       2
+pods started                              2         2       2
+pods ended                                2         2       2
+running at the end                        0         0       0
+waiting at the end                        0         0       0
+never created                             0         0       0
+simulated time                         2m4s      2m6s      2m
+wait p50                                 0s        0s      0s
+wait p99                               1m3s      1m5s     59s
+creations refused                         6         0       0
+binds refused                             0         9       0
+retries                                   6         9       0
+wait p50 team-a/big                      0s        0s      0s
+wait p99 team-a/big                    1m3s      1m5s     59s
+team-a/compute requests.cpu running   96.8%     95.2%  100.0%
+nodes cpu running                     48.4%     47.6%   50.0%
+"""
+
+
+def run(folder: Path, *arguments: str, scenario: str = SCENARIO) -> Result:
+    path = folder / "scenario.yaml"
+    path.write_text(scenario)
+    return CliRunner().invoke(cli, ["simulate", "-f", str(path), *arguments])
+
+
+def test_the_table_has_a_column_for_each_mode(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.exit_code == ExitCode.OK, result.output
+    assert result.stdout == TEXT
+
+
+def test_csv_and_json_have_the_same_figures(tmp_path: Path) -> None:
+    modes = ("--mode", "gated", "--mode", "native")
+    rows = list(csv.DictReader(io.StringIO(run(tmp_path, *modes, "-o", "csv").stdout)))
+    report = json.loads(run(tmp_path, *modes, "-o", "json").stdout)
+    assert [*report["modes"]] == ["native", "gated"]
+    for row in rows:
+        for mode, figures in report["modes"].items():
+            assert str(figures[row["figure"]]) == row[mode]
+            assert report["units"][row["figure"]] == row["unit"]
+
+
+def test_events_are_written_in_their_order(tmp_path: Path) -> None:
+    target = tmp_path / "events.csv"
+    assert run(tmp_path, "--mode", "gated", "--events", str(target)).exit_code == ExitCode.OK
+    with target.open(newline="") as file:
+        rows = [tuple(row.values()) for row in csv.DictReader(file)]
+    assert rows == [
+        ("gated", "0", "Gated", "team-a/big-0", ""),
+        ("gated", "0", "Released", "team-a/big-0", ""),
+        ("gated", "0", "Bound", "team-a/big-0", "node-1"),
+        ("gated", "1000", "Gated", "team-a/big-1", ""),
+        ("gated", "60000", "Ended", "team-a/big-0", ""),
+        ("gated", "60000", "Released", "team-a/big-1", ""),
+        ("gated", "60000", "Bound", "team-a/big-1", "node-1"),
+        ("gated", "120000", "Ended", "team-a/big-1", ""),
+    ]
+
+
+def test_a_refused_pod_is_created_again_by_its_controller(tmp_path: Path) -> None:
+    target = tmp_path / "events.csv"
+    assert run(tmp_path, "--mode", "native", "--events", str(target)).exit_code == ExitCode.OK
+    with target.open(newline="") as file:
+        refused = [row for row in csv.DictReader(file) if row["event"] == "CreateRefused"]
+    times = [int(row["milliseconds"]) for row in refused]
+    assert times == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000]
+    assert refused[0]["detail"] == (
+        'pods "big-1" is forbidden: exceeded quota: compute, requested: requests.cpu=2,'
+        " used: requests.cpu=2, limited: requests.cpu=2"
+    )
+
+
+def test_a_pod_without_controller_is_created_once(tmp_path: Path) -> None:
+    target = tmp_path / "events.csv"
+    scenario = SCENARIO.replace("  duration: 1m", "  duration: 1m\n  controller: None")
+    run(tmp_path, "--mode", "native", "--events", str(target), scenario=scenario)
+    with target.open(newline="") as file:
+        kinds = Counter(row["event"] for row in csv.DictReader(file))
+    assert kinds == {"Created": 1, "Bound": 1, "Ended": 1, "CreateRefused": 1}
+
+
+def test_bad_input_ends_with_its_place(tmp_path: Path) -> None:
+    result = run(tmp_path, scenario=SCENARIO.replace("duration: 1m", "duration: -1m"))
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "scenario.yaml: line 11, column 3: workloads[0].duration: must be a time" in (
+        result.stderr
+    )
+    assert result.stdout == ""
