@@ -6,12 +6,14 @@ request that lasts too long.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -42,19 +44,82 @@ EXPIRE_SECONDS: Final = 2 * REQUEST_SECONDS + 0.1
 MOST_PODS: Final = 50
 
 
+class RequestClock:
+    """A clock by which no request lasts longer than it may, however busy the machine is.
+
+    It stands still while a request is overdue, as a thread that was not run between the decision
+    and the write is; so no reservation expires, by this clock, before its request has ended.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = time.monotonic()
+        self._began: dict[int, float] = {}
+
+    def __call__(self) -> float:
+        """Return the time, in seconds."""
+        with self._lock:
+            return self._advanced()
+
+    def begin(self) -> None:
+        """Begin a request on this thread."""
+        with self._lock:
+            self._began[threading.get_ident()] = self._advanced()
+
+    def end(self) -> None:
+        """End the request of this thread: what it writes is stored, or never will be."""
+        with self._lock:
+            del self._began[threading.get_ident()]
+
+    def _advanced(self) -> float:
+        until = min(self._began.values(), default=math.inf) + REQUEST_SECONDS
+        self._now = max(self._now, min(time.monotonic(), until))
+        return self._now
+
+
+@dataclass(frozen=True)
+class RequestAdmission:
+    """A request that was admitted, and stored its change."""
+
+    ledger: int
+    """The version of the ledger that it was admitted by."""
+    stored_by: int
+    """A version that is not older than its change."""
+
+
 @dataclass
 class ResponseLog:
     """What the handlers said.
 
     Attributes:
-        admissions: Pod uid → versions of the ledger that its requests were admitted by.
+        clock: By which the controllers let reservations expire.
+        admissions: Pod uid → its requests that took quota and were stored.
         outcomes: Decision or HTTP code → how often.
-        faults: What must never happen.
     """
 
-    admissions: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    cluster: FakeCluster
+    clock: RequestClock = field(default_factory=RequestClock)
+    admissions: defaultdict[str, list[RequestAdmission]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     outcomes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    faults: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def request(self) -> Iterator[dict[str, int]]:
+        """Enter a request; yield where its pods and the ledgers that admit them are written down.
+
+        A request that conflicts is decided again: the last ledger counts. One that fails has
+        stored nothing.
+        """
+        admitted: dict[str, int] = {}
+        self.clock.begin()
+        try:
+            yield admitted
+            version = self.cluster.resource_version
+            for uid, ledger in admitted.items():
+                self.admissions[uid].append(RequestAdmission(ledger, version))
+        finally:
+            self.clock.end()
 
 
 class Replicas:
@@ -64,11 +129,14 @@ class Replicas:
         self.engines = list(engines)
         self._journal = journal
         self._rng = random.Random(seed)  # noqa: S311 - repeatable, not secret
-        self._began = threading.local()
+        self._present = threading.local()
 
-    def begin(self) -> None:
-        """Note on this thread that a request begins."""
-        self._began.at = time.monotonic()
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Make one request on this thread."""
+        self._present.began = time.monotonic()
+        with self._journal.request() as self._present.admitted:
+            yield
 
     def mutate(self, request: WriteRequest) -> Object | None:
         """Let a replica change the object."""
@@ -88,7 +156,7 @@ class Replicas:
             raise UnavailableError("another webhook has failed")
         if chance < 0.5:
             time.sleep(self._rng.uniform(0, 0.25 if chance < 0.15 else 0.02))
-        if time.monotonic() - self._began.at > REQUEST_SECONDS:
+        if time.monotonic() - self._present.began > REQUEST_SECONDS:
             raise RequestTimeoutError("the request has lasted too long")
 
     def _ask(self, request: WriteRequest, phase: Phase) -> list[dict[str, object]]:
@@ -101,7 +169,7 @@ class Replicas:
             raise ApiError(answer.message, code=answer.code, reason=answer.reason)
         if "ledger" in answer.audit:
             metadata = cast("Mapping[str, str]", (request.old or request.new or {})["metadata"])
-            self._journal.admissions[metadata["uid"]].append(int(answer.audit["ledger"]))
+            self._present.admitted[metadata["uid"]] = int(answer.audit["ledger"])
         return [
             {"op": one.op, "path": one.path, "value": one.value}
             if one.op != "remove"
@@ -155,9 +223,9 @@ class Load:
     def _run(self, number: int, act: Callable[[random.Random], None]) -> None:
         rng = random.Random(self._seed * 1000 + number)  # noqa: S311 - repeatable, not secret
         while not self._stopping.is_set():
-            self._replicas.begin()
             try:
-                act(rng)
+                with self._replicas.request():
+                    act(rng)
             except ApiError as err:
                 if err.code == 500:
                     self.faults.append(err.message)

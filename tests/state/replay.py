@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from tests.state.load import RequestAdmission
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, ApiError, WatchEvent
 from webhook.kube.kinds import Kind
@@ -176,16 +177,14 @@ class Replay:
     """Goes through what happened and checks the laws after every version.
 
     Attributes:
-        admissions: Pod uid → versions of the ledger that its requests were admitted by.
+        admissions: Pod uid → its requests that took quota and were stored.
         commits: How many changes took quota.
         judged: How many times such a change was compared with a limit.
-        tight: How many times there was less than half a cpu to spare.
     """
 
-    admissions: Mapping[str, Sequence[int]]
+    admissions: Mapping[str, Sequence[RequestAdmission]]
     commits: int = 0
     judged: int = 0
-    tight: int = 0
     pods: dict[str, PodState] = field(default_factory=dict)
     quotas: dict[str, QuotaState] = field(default_factory=dict)
     ledgers: list[tuple[int, LedgerState | None]] = field(default_factory=list)
@@ -218,7 +217,11 @@ class Replay:
     def _check_commit(self, version: int, key: str, quota: QuotaState, pod: PodState) -> None:
         """Nothing grows beyond a limit that it was, or that anybody was since, admitted by."""
         self.commits += 1
-        admitted = [one for one in self.admissions.get(pod.uid, ()) if one < version]
+        admitted = [
+            one.ledger
+            for one in self.admissions.get(pod.uid, ())
+            if one.ledger < version <= one.stored_by
+        ]
         assert admitted, f"version {version}: a pod took quota and no handler had admitted it"
         if quota.is_excluded:
             return
@@ -226,14 +229,13 @@ class Replay:
         accounts = [
             None if ledger is None else ledger.get(name)
             for at, ledger in self.ledgers
-            if max(admitted) <= at
+            if min(admitted) <= at
         ]
         if any(one is None or one.uid != quota.uid for one in accounts):
             return  # the quota came, or came back, while the request was on its way
         limit = max(one.hard for one in accounts if one is not None)
         taken = self._taken(quota)
         self.judged += 1
-        self.tight += limit - taken < 500
         assert taken <= limit, f"version {version}: over-commit of {name}: {taken}m of {limit}m"
 
     def _check_safety(self, version: int) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import pytest
 
@@ -16,7 +17,14 @@ from tests.admission.handlers.harness import (
     new_cluster,
 )
 from tests.reactions import Reaction, ReactiveClient, at_random, expire, lose_answer, unavailable
-from tests.state.load import EXPIRE_SECONDS, Load, Replicas, ResponseLog, quotas
+from tests.state.load import (
+    EXPIRE_SECONDS,
+    Load,
+    Replicas,
+    RequestClock,
+    ResponseLog,
+    quotas,
+)
 from tests.state.replay import Recorder, Replay
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeCluster
@@ -26,17 +34,32 @@ from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
 
 RUN_SECONDS = 3.0
+_SOUGHT: Final = ("reserved", "403")
+"""What pods have to be told for the quotas to have been full: of those that bind, and of others."""
+_ENOUGH: Final = 60
 _QUICK = InformerTimings(first_pause=0.005, longest_pause=0.02)
+
+
+def _controller(clock: RequestClock) -> ControllerOptions:
+    timing = ControllerTimings(
+        clock=clock, write_interval_seconds=0.005, resync_seconds=0.3, informer=_QUICK
+    )
+    # shorter than any configuration may be: requests are shorter here, too
+    return ControllerOptions(timings=timing, expire_seconds=EXPIRE_SECONDS)
 
 
 @contextmanager
 def an_engine(
-    cluster: FakeCluster, seed: int, *, with_controller: bool, metrics: Metrics | None = None
+    cluster: FakeCluster,
+    seed: int,
+    *,
+    clock: RequestClock | None = None,
+    metrics: Metrics | None = None,
 ) -> Iterator[Engine]:
-    """Run a replica whose connection to the API server is a bad one."""
+    """Run a replica with a bad connection to the API server; given a clock, with a controller."""
     rng = random.Random(seed)  # noqa: S311 - repeatable, not secret
     # a controller waits for a second after a failure: with many of them it would never count
-    scale = 0.1 if with_controller else 1
+    scale = 1 if clock is None else 0.1
     client = ReactiveClient(cluster)
     client.on("get", "*", at_random(rng, {unavailable: 0.02 * scale}))
     status_faults: dict[Reaction, float] = {lose_answer: 0.01 * scale, unavailable: 0.01 * scale}
@@ -44,14 +67,9 @@ def an_engine(
     client.on("patch", "*", at_random(rng, {lose_answer: 0.05, unavailable: 0.05}))
     client.on("watch", "*", at_random(rng, {expire: 0.2}))
 
-    # shorter than any configuration may be: requests are shorter here, too
-    timing = ControllerTimings(write_interval_seconds=0.005, resync_seconds=0.3, informer=_QUICK)
-    control = (
-        ControllerOptions(timings=timing, expire_seconds=EXPIRE_SECONDS)
-        if with_controller
-        else None
+    options = EngineOptions(
+        controller=None if clock is None else _controller(clock), informer=_QUICK
     )
-    options = EngineOptions(controller=control, informer=_QUICK)
     engine = Engine(client, metrics or Metrics(), options)
     engine.start()
     try:
@@ -69,17 +87,20 @@ def test_pods_never_take_more_than_their_quotas_allow(seed: int, controllers: in
     cluster.load([(NAMESPACES, a_namespace())])
     recorder = Recorder(cluster)
     cluster.load([(RESOURCE_QUOTAS, quota) for quota in quotas()])
-    journal = ResponseLog()
+    journal = ResponseLog(cluster)
     print(f"seed {seed}")
     with (
-        an_engine(cluster, seed, with_controller=True) as first,
-        an_engine(cluster, seed + 1, with_controller=controllers > 1) as second,
-        an_engine(cluster, seed + 2, with_controller=False) as third,
+        an_engine(cluster, seed, clock=journal.clock) as first,
+        an_engine(cluster, seed + 1, clock=journal.clock if controllers > 1 else None) as second,
+        an_engine(cluster, seed + 2) as third,
     ):
         replicas = Replicas([first, second, third], journal, seed)
         crowd = Load(cluster, replicas, seed)
         crowd.start()
         _cut_watches(cluster, RUN_SECONDS)
+        _cut_watches_until(
+            cluster, lambda: min(journal.outcomes[one] for one in _SOUGHT) >= _ENOUGH
+        )
         crowd.stop()
         replay = Replay(journal.admissions)
         try:
@@ -90,11 +111,11 @@ def test_pods_never_take_more_than_their_quotas_allow(seed: int, controllers: in
             )
         finally:
             replay.run(recorder.stop())
-    print(dict(journal.outcomes), replay.commits, replay.judged, replay.tight)
+    print(dict(journal.outcomes), replay.commits, replay.judged)
     assert crowd.faults == []
-    # otherwise nobody would have noticed
-    assert replay.judged > 50
-    assert replay.tight > 5
+    # otherwise nothing would have shown it
+    assert min(journal.outcomes[one] for one in _SOUGHT) >= _ENOUGH
+    assert replay.judged > 0
 
 
 @pytest.mark.parametrize("seed", [3, 4])
@@ -104,21 +125,20 @@ def test_neither_do_those_that_waited_behind_our_gate(seed: int) -> None:
     cluster.load([(NAMESPACES, a_namespace())])
     recorder = Recorder(cluster)
     cluster.load([(RESOURCE_QUOTAS, quota) for quota in quotas()])
-    journal, metrics = ResponseLog(), Metrics()
+    journal, metrics = ResponseLog(cluster), Metrics()
     print(f"seed {seed}")
     with (
-        an_engine(cluster, seed, with_controller=True, metrics=metrics) as first,
-        an_engine(cluster, seed + 1, with_controller=False) as second,
+        an_engine(cluster, seed, clock=journal.clock, metrics=metrics) as first,
+        an_engine(cluster, seed + 1) as second,
     ):
         crowd = Load(cluster, Replicas([first, second], journal, seed), seed, gated=0.7)
-        with an_engine(cluster, seed + 2, with_controller=True):
+        with an_engine(cluster, seed + 2, clock=journal.clock):
             crowd.start()
             _cut_watches(cluster, RUN_SECONDS / 2)
         _cut_watches(cluster, RUN_SECONDS / 2)
-        for _ in range(20):  # on a busy machine little happens in that time
-            if _released(metrics) > 10:
-                break
-            _cut_watches(cluster, RUN_SECONDS / 6)
+        _cut_watches_until(
+            cluster, lambda: _released(metrics) > 10 and journal.outcomes["reserved"] >= _ENOUGH
+        )
         crowd.stop()
         crowd.delete_waiting()
         replay = Replay(journal.admissions)
@@ -131,9 +151,9 @@ def test_neither_do_those_that_waited_behind_our_gate(seed: int) -> None:
         finally:
             replay.run(recorder.stop())
     released = _released(metrics)
-    print(dict(journal.outcomes), replay.commits, replay.judged, replay.tight, released)
+    print(dict(journal.outcomes), replay.commits, replay.judged, released)
     assert crowd.faults == []
-    assert replay.judged > 30
+    assert replay.judged > 0
     assert released > 10
 
 
@@ -146,3 +166,10 @@ def _cut_watches(cluster: FakeCluster, seconds: float) -> None:
     while time.monotonic() < give_up:
         time.sleep(0.3)
         cluster.cut_watches()
+
+
+def _cut_watches_until(cluster: FakeCluster, is_enough: Callable[[], bool]) -> None:
+    """Go on: on a busy machine little happens in that time."""
+    give_up = time.monotonic() + 60
+    while not is_enough() and time.monotonic() < give_up:
+        _cut_watches(cluster, 0.5)

@@ -67,10 +67,10 @@ class Binders:
             ).items
             for pod in waiting:
                 metadata = cast("Mapping[str, str]", pod["metadata"])
-                self._replicas.begin()
+                binding = a_binding(metadata["name"], namespace=namespace, uid=metadata["uid"])
                 try:
-                    binding = a_binding(metadata["name"], namespace=namespace, uid=metadata["uid"])
-                    self._api.bind(binding)
+                    with self._replicas.request():
+                        self._api.bind(binding)
                 except ApiError as err:
                     self.said[f"{err.code} {err.message}"] += 1
                     if err.code == 429:
@@ -120,7 +120,7 @@ def test_as_much_is_admitted_as_there_is(number: int, run: int, gated: int) -> N
         engine.start()
     try:
         assert [one.wait_until_ready(10) for one in engines] == [[], []]
-        replicas = Replicas(engines, ResponseLog(), seed=run)
+        replicas = Replicas(engines, ResponseLog(cluster), seed=run)
         binders = Binders(cluster, replicas, names)
         for thread in binders.threads:
             thread.start()
