@@ -473,6 +473,19 @@ def test_what_a_mask_hides_again_is_said_aloud_and_tried_until_it_stays() -> Non
         assert ("Warning", "NotEnforced") in said(mask_harness)
 
 
+def test_an_installation_whose_mask_comes_right_after_its_guard_is_no_fault(
+    mask_harness: MaskHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    mask_harness.client.on("patch", RESOURCE_QUOTAS, hide_cpu)
+    mask_harness.registration = RegistrationState("has only just changed", is_settling=True)
+    eventually(lambda: mask_harness.count("undone") >= 2, "it is brought back, and hidden again")
+    mask_harness.registration = ASSUMED_REGISTERED
+    mask_harness.catch_up()
+    assert mask_harness.status() == MASKED
+    assert ("Warning", "NotEnforced") not in said(mask_harness)
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
+
+
 def forbid_gpus(call: Call, proceed: Proceed) -> Any:
     """Refuse a status that hides a resource which was not installed."""
     if "requests.example.com/gpu" in str(call.body):

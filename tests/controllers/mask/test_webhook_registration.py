@@ -105,6 +105,7 @@ def test_a_guard_that_comes_is_counted_on_when_every_api_server_can_know() -> No
     assert "only just changed" in guard().problem
     clock[0] += 2.9
     assert "only just changed" in guard().problem
+    assert guard().is_settling
     clock[0] += 0.2
     assert not guard().problem
 

@@ -190,14 +190,21 @@ class StatusMaskController:
             return DONE
         except MaskRevertedError as err:
             self._count("undone")
-            _log.error("quota status taken back", extra={"quota": key, "error": str(err)})
-            self._events.warning(err.regarding, "NotEnforced", str(err))
+            self._report_reverted(key, err)
         except ConflictError:
             self._count("conflict")
         except (ApiError, InvalidFieldError) as err:
             self._count("failed")
             _log.warning("quota status not written", extra={"quota": key, "error": str(err)})
         return RATE_LIMITED
+
+    def _report_reverted(self, key: str, err: MaskRevertedError) -> None:
+        # The guard is applied a moment before the mask: an installation is not a fault.
+        if self._registration.is_settling:
+            _log.info("quota status taken back, while the guard is new", extra={"quota": key})
+            return
+        _log.error("quota status taken back", extra={"quota": key, "error": str(err)})
+        self._events.warning(err.regarding, "NotEnforced", str(err))
 
     def _reconcile(self, key: str) -> Result:
         quota = self._quotas.get(key)

@@ -36,6 +36,8 @@ class RegistrationState:
     """Why it guards no namespace at all; empty when it does."""
     selector_terms: tuple[Term, ...] = ()
     """What the labels of a namespace have to be for it to be guarded."""
+    is_settling: bool = False
+    """It stands, and the only problem is that not every API server may know it yet."""
 
     def gap(self, labels: Mapping[str, str]) -> str:
         """Return why a namespace with these labels is not guarded; nothing when it is."""
@@ -98,7 +100,9 @@ class RegistrationReader:
                 self._trusted_from = asked + self._propagation_seconds
             self._last_read = registration
         if asked < self._trusted_from and not registration.problem:
-            registration = RegistrationState(f"{_CONFIGURATION} has only just changed")
+            registration = RegistrationState(
+                f"{_CONFIGURATION} has only just changed", is_settling=True
+            )
         self._cached = (asked, registration)
         return registration
 
@@ -133,13 +137,20 @@ class RegistrationWatch:
         if registration != self._last:
             self._last = registration
             self._is_changed = True
-            if registration.problem:
+            if registration.is_settling:
+                _log.info("the guard at the bind is new; it is not counted on yet")
+            elif registration.problem:
                 _log.error(
                     "nothing is masked: no guard at the bind", extra={"why": registration.problem}
                 )
             else:
                 _log.info("the guard at the bind stands")
         return registration
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether the guard that was last decided by is one that has only just come."""
+        return self._last is not None and self._last.is_settling
 
     def has_changed(self) -> bool:
         """Look, if it is time to; a look that fails shows nothing."""
