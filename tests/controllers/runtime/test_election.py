@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
+import threading
+import time
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,7 +24,9 @@ from tests.controllers.runtime.election_simulation import (
 )
 from tests.reactions import (
     Call,
+    Proceed,
     Reaction,
+    ReactiveClient,
     StaleReads,
     at_random,
     conflict,
@@ -412,3 +418,39 @@ def test_threads_hand_over_when_one_is_stopped() -> None:
     first.stop()
     eventually(second.is_leader, "the other one leads, long before the lease ends")
     second.stop()
+
+
+@pytest.mark.parametrize("look", [1, 2, 3])
+def test_a_renewal_that_is_under_way_while_a_leader_stops_does_not_make_it_lead_again(
+    look: int,
+) -> None:
+    """The thread is not run for a while, at one of its looks at the clock after the write."""
+    looks = itertools.count(1)
+    is_written, is_held, goes_on = threading.Event(), threading.Event(), threading.Event()
+
+    def clock() -> float:
+        on_thread = threading.current_thread().name == "election"
+        if on_thread and is_written.is_set() and next(looks) == look:
+            is_held.set()
+            assert goes_on.wait(10)
+        return time.monotonic()
+
+    def written(_call: Call, proceed: Proceed) -> Any:
+        answer = proceed()
+        is_written.set()
+        return answer
+
+    client = ReactiveClient(FakeCluster())
+    client.on("update", LEASES, written, times=1)
+    timing = ElectionTimings(clock=clock)
+    election = Election(client, namespace=NAMESPACE, name=NAME, identity="one", timings=timing)
+    election.step()
+    assert election.is_leader()
+    election.start()
+    assert is_held.wait(10)
+    stopper = threading.Thread(target=election.stop)
+    stopper.start()
+    eventually(lambda: not election.is_leader(), "it stops")
+    goes_on.set()
+    stopper.join(10)
+    assert (election.is_leader(), election.epoch()) == (False, 0)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -121,6 +122,8 @@ class Election:
         self._on_lost = on_lost
         self._leadership: tuple[int, float] = (0, -math.inf)
         """The version at which the leadership began, and until when it lasts; set as one."""
+        self._lock = threading.Lock()
+        """Guards the writes of `_leadership`."""
         self._lease: StoredLease | None = None
         self._raw: Object | None = None
         self._last_seen: tuple[int, float] | None = None
@@ -258,13 +261,14 @@ class Election:
         self._raw = raw
         stored = read_lease(raw)
         self._record(stored)
-        if self._thread.is_stopping:
-            return
         began = self._leadership[0] if self.is_leader() else stored.resource_version
-        self._leadership = (began, sent + self.timings.renew_seconds)
+        with self._lock:  # else a renewal would lead again that was under way while `stop` resigned
+            if not self._thread.is_stopping:
+                self._leadership = (began, sent + self.timings.renew_seconds)
 
     def _resign(self) -> None:
-        self._leadership = (0, -math.inf)
+        with self._lock:
+            self._leadership = (0, -math.inf)
 
     def _notify(self) -> None:
         """Call the callbacks when a leadership began or ended since the last call."""
