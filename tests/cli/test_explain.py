@@ -21,7 +21,7 @@ from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
 from webhook.cli.exit_codes import CommandError
 from webhook.cli.explain import watch
-from webhook.cli.printing.explanation_report import explanation_entry, print_explanation
+from webhook.cli.printing.explanation_report import print_explanation
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     BINDINGS,
@@ -39,6 +39,7 @@ from webhook.kube.api import (
     Kind,
 )
 from webhook.kube.metadata import utc_now
+from webhook.operations.explain.entry import explanation_entry
 from webhook.operations.explain.explaining import KINDS, NotThereError, Target, explain
 from webhook.operations.explain.session import ExplainOptions
 from webhook.quota.explaining.values import Action, CauseKind, ConsumerState

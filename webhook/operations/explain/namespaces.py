@@ -160,7 +160,10 @@ def _ledger(session: Session, namespace: str) -> Ledger | None:
 
 
 def _nodes(session: Session) -> tuple[Object, ...] | None:
-    """Return the nodes; None where they may not be listed, or a snapshot has none."""
+    """Return the nodes; None where they are not looked at or known, or a snapshot has none."""
+    if session.options.no_nodes:
+        session.unknown.append(f"nodes: {session.options.no_nodes}")
+        return None
 
     def read() -> tuple[Object, ...] | None:
         return session.objects(NODES)

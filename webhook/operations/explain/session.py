@@ -28,6 +28,9 @@ class ExplainOptions:
     """The cluster is a snapshot: nothing moves, and what is missing may only not be in it."""
     probes: bool = True
     """Whether to find out if the controller and the webhook work; without it they are not known."""
+    no_nodes: str = ""
+    """Why nodes are not looked at, and the pods of the whole cluster for them; empty where they
+    are."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
