@@ -21,6 +21,7 @@ from webhook.config import (
     Limits,
     MirrorPods,
     MustSpecify,
+    PageSettings,
     Queue,
     QueueOrder,
     QuotaUpdate,
@@ -56,6 +57,7 @@ queue: {order: BestEffortFIFO, maxOvertakes: 7, maxWaitSeconds: 30}
 timeouts: {ledgerSeconds: 2, expireReservationSeconds: 60, gateReleaseSeconds: 90}
 limits: {bodyBytes: 3145728, threads: 4, reservationsPerNamespace: 1000, reasonsPerSecond: 5}
 extender: {enabled: true}
+page: {enabled: true, port: 9090}
 jobGates:
   MutablePodResourcesForSuspendedJobs: false
   MutableSchedulingDirectivesForSuspendedJobs: false
@@ -107,6 +109,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
             body_bytes=7_340_032, threads=16, reservations_per_namespace=4000, reasons_per_second=20
         ),
         extender=Extender(enabled=False),
+        page=PageSettings(enabled=False, port=8081),
         job_gates=JobFeatureGates(mutable_pod_resources=None, mutable_scheduling_directives=None),
         jobs=(),
     )
@@ -141,6 +144,7 @@ def test_every_setting_can_be_set() -> None:
             body_bytes=3_145_728, threads=4, reservations_per_namespace=1000, reasons_per_second=5
         ),
         extender=Extender(enabled=True),
+        page=PageSettings(enabled=True, port=9090),
         job_gates=JobFeatureGates(mutable_pod_resources=False, mutable_scheduling_directives=False),
         jobs=(JobRuleSettings(claims=JobVerdict.ALLOW),),
     )

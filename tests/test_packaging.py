@@ -132,6 +132,13 @@ def test_the_wheel_holds_every_module(wheel: zipfile.ZipFile) -> None:
     assert {name for name in wheel.namelist() if name.endswith(".py")} == modules
 
 
+def test_the_wheel_holds_the_files_of_the_page(wheel: zipfile.ZipFile) -> None:
+    folder = ROOT / "webhook/page/static"
+    files = {str(path.relative_to(ROOT)) for path in folder.iterdir()}
+    assert len(files) == 3
+    assert files <= {*wheel.namelist()}
+
+
 def test_neither_package_holds_tests_or_tools(sdist: Path, wheel: zipfile.ZipFile) -> None:
     with tarfile.open(sdist) as archive:
         shipped = [name.partition("/")[2] for name in archive.getnames()]

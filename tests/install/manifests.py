@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, cast
 
+from webhook.config import PageSettings
 from webhook.install import render
 from webhook.install.rendering import Mask
 
 Manifest = Mapping[str, Any]
 
 SYSTEM: Final = "deferred-quota-system"
+PAGE: Final = PageSettings(enabled=True)
 MASKS: Final[tuple[Mask, ...]] = ("policy", "webhook")
 
 
@@ -19,7 +21,9 @@ MASKS: Final[tuple[Mask, ...]] = ("policy", "webhook")
 def everything(mask: Mask = "webhook", url: str = "") -> tuple[Manifest, ...]:
     """Return all that an installation can have with this mask."""
     return tuple(
-        cast("list[Manifest]", render(mask=mask, stamps=mask == "policy", url=url).objects)
+        cast(
+            "list[Manifest]", render(mask=mask, stamps=mask == "policy", url=url, page=PAGE).objects
+        )
     )
 
 

@@ -33,6 +33,7 @@ from webhook.config.settings import (
     Limits,
     MirrorPods,
     MustSpecify,
+    PageSettings,
     Queue,
     QueueOrder,
     QuotaUpdate,
@@ -143,6 +144,11 @@ _LIMITS: _Table = {
 
 _EXTENDER: _Table = {"enabled": ("enabled", boolean)}
 
+_PAGE: _Table = {
+    "enabled": ("enabled", boolean),
+    "port": ("port", whole(1024, 65_535)),
+}
+
 _JOB_GATES: _Table = {
     MUTABLE_POD_RESOURCES: ("mutable_pod_resources", gate),
     MUTABLE_SCHEDULING_DIRECTIVES: ("mutable_scheduling_directives", gate),
@@ -184,6 +190,7 @@ _FIELDS: _Table = {
     "timeouts": ("timeouts", _section(Timeouts, _TIMEOUTS)),
     "limits": ("limits", _section(Limits, _LIMITS)),
     "extender": ("extender", _section(Extender, _EXTENDER)),
+    "page": ("page", _section(PageSettings, _PAGE)),
     "jobGates": ("job_gates", _section(JobFeatureGates, _JOB_GATES)),
     "jobs": ("jobs", job_rules),
 }

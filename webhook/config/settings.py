@@ -180,6 +180,17 @@ class Extender:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PageSettings:
+    """Read-only page of the controller, see `docs/page.md`. A change takes a restart."""
+
+    enabled: bool = False
+    """`page.enabled`: whether the controller serves it, on the loopback address of its pod."""
+
+    port: int = 8081
+    """`page.port`, 1024 to 65535: its port, plain HTTP, for `kubectl port-forward`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobFeatureGates:
     """Feature gates of the API server that decide what of a suspended Job may change.
 
@@ -294,6 +305,9 @@ class Configuration:
 
     extender: Extender = field(default_factory=Extender)
     """`extender`"""
+
+    page: PageSettings = field(default_factory=PageSettings)
+    """`page`"""
 
     job_gates: JobFeatureGates = field(default_factory=JobFeatureGates)
     """`jobGates`"""

@@ -10,8 +10,8 @@ new ones charge. 4. The registrations: from now on the API server asks. They com
 that charge stop what they cannot ask about, and because the quotas of a namespace that they will
 leave out have to be the API server's before. Where the webhook moves, or its CA changes, the API
 server has to have reached the new one before; then all entries go there, and only then the former
-CA goes. 5. The mask, last: until then quotas are enforced as ever. Policies that an earlier
-installation had and this one has not go.
+CA goes. 5. The mask, last: until then quotas are enforced as ever. Policies, and what the page
+needs, that an earlier installation had and this one has not go.
 
 To do it again changes nothing, or finishes what was left. What breaks off between two writes leaves
 what worked, and says what stands.
@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from webhook.config import Configuration, ConfigurationError, load_configuration
+from webhook.config import Configuration, ConfigurationError, PageSettings, load_configuration
 from webhook.install.apply import Applier, ApplyApi, current, describe
 from webhook.install.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
 from webhook.install.endpoint_changes import endpoint_changes, is_registered, trusted_now
@@ -39,7 +39,7 @@ from webhook.install.policies import (
     apply_identities,
     check_stamps,
     choose_mask,
-    remove_policies,
+    remove_objects,
 )
 from webhook.install.readiness import (
     CONFIGURATION_ANNOTATION,
@@ -180,7 +180,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
             )
         else:
             applier.apply_all(parts.masks)
-        remove_policies(api, _unwanted(wish, mask), applier, report)
+        remove_objects(api, _unwanted(wish, mask, parts.page), applier, report)
     except BaseException:
         if words := redirection.unfinished():
             report(words)
@@ -195,7 +195,7 @@ def _prepare(
     api: InstallApi, applier: Applier, wish: InstallOptions, parts: Rendered, report: Report
 ) -> None:
     """Apply what our processes need before they run: definitions, rights, and their bounds."""
-    applier.apply_all(parts.cluster)
+    applier.apply_all((*parts.cluster, *parts.page))
     if not wish.dry_run:
         for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
             wait_until_established(api, definition, wish.patience)
@@ -264,6 +264,7 @@ def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> R
         ca_pem=wish.ca_pem or b"",
         mask=mask,
         stamps=wish.stamps,
+        page=configuration.page,
         deferred_resources=configuration.deferred_resources,
         exempt_namespaces=configuration.exempt_namespaces,
         gating=configuration.gating,
@@ -274,13 +275,19 @@ def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> R
     )
 
 
-def _unwanted(wish: InstallOptions, mask: Mask) -> list[Object]:
-    """Return the policies that an earlier installation may have left, and this one has not."""
+def _unwanted(wish: InstallOptions, mask: Mask, wanted_page: Sequence[Object]) -> list[Object]:
+    """Return the objects that an earlier installation may have left, and this one has not."""
     every = render(
-        namespace=wish.namespace, url="-", mask="policy", stamps=True, manifests=wish.manifests
+        namespace=wish.namespace,
+        mask="policy",
+        stamps=True,
+        page=PageSettings(enabled=True),
+        manifests=wish.manifests,
     )
+    kept = {describe(each) for each in wanted_page}
+    page = [each for each in every.page if describe(each) not in kept]
     stamps = () if wish.stamps else every.stamps
-    return [*stamps, *(() if mask == "policy" else every.masks)]
+    return [*page, *stamps, *(() if mask == "policy" else every.masks)]
 
 
 def _narrowed_masks(

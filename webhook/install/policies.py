@@ -60,20 +60,21 @@ def check_stamps(api: Paths) -> None:
         raise InstallError(f"--stamps: {_NONE_SERVED}; nothing but the mark of bound pods needs it")
 
 
-def remove_policies(
-    api: ApplyApi, policies: Sequence[Object], applier: Applier, report: Report
+def remove_objects(
+    api: ApplyApi, objects: Sequence[Object], applier: Applier, report: Report
 ) -> None:
     """Remove what an earlier installation had, the last of them first; nothing that is not there.
 
     Raises:
         ApiError: The API server refused it; what was removed before is gone.
     """
-    for each in reversed(policies):
+    for each in reversed(objects):
         if current(api, each) is None:
             continue
         if not applier.dry_run:
-            name = mapping(each.get("metadata"), "metadata")["name"]
-            api.delete(kind_of_object(each), str(name))
+            metadata = mapping(each.get("metadata"), "metadata")
+            name, namespace = str(metadata["name"]), str(metadata.get("namespace") or "")
+            api.delete(kind_of_object(each), name, namespace=namespace)
         applier.changes += 1
         report(f"{describe(each)}: {'would be deleted' if applier.dry_run else 'deleted'}")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, cast
 
 from webhook import __version__
-from webhook.config import Configuration
+from webhook.config import Configuration, PageSettings
 from webhook.install.kustomizations import (
     InstallError,
     Manifest,
@@ -50,6 +50,7 @@ _COMPONENTS: Final[dict[Mask, tuple[str, ...]]] = {
 _DEFAULT: Final = re.compile(rf"(?<![\w-]){DEFAULT_NAMESPACE}(?![\w-])")
 _STAMPS: Final = "stamp-policy"
 _IDENTITIES: Final = "identity-policy"
+_PAGE: Final = "page"
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
 )  # fmt: skip
@@ -64,6 +65,8 @@ class Rendered:
 
     cluster: tuple[Object, ...]
     """Namespace, definitions of ledgers and of cluster quotas, rights."""
+    page: tuple[Object, ...]
+    """Rights and the Service of the controller's page, where that is wanted."""
     configuration: tuple[Object, ...]
     """What the registrations and the mask go by, and what runs in the cluster."""
     identities: tuple[Object, ...]
@@ -83,6 +86,7 @@ class Rendered:
         """All of them, in order."""
         return [
             *self.cluster,
+            *self.page,
             *self.configuration,
             *self.identities,
             *self.workloads,
@@ -99,6 +103,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     ca_pem: bytes = b"",
     mask: Mask = "policy",
     stamps: bool = False,
+    page: PageSettings | None = None,
     deferred_resources: Collection[str] = (),
     exempt_namespaces: Collection[str] = (),
     gating: str = ALWAYS_GATING,
@@ -116,6 +121,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         ca_pem: What the API server trusts at that address; empty leaves the registrations without.
         mask: Which form of the mask.
         stamps: Whether Bindings are marked, by a policy.
+        page: Settings of the controller's page; None is the default, without it.
         deferred_resources: Extended resources that the configuration defers, as it names them.
         exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
             and nothing hidden in them, besides those that the manifests leave out.
@@ -134,13 +140,14 @@ def render(  # noqa: PLR0913 - what installations differ in
     cluster = read_directory(manifests / "base/cluster")
     configuration = read_directory(manifests / "base/configuration")
     workloads = [] if url else read_directory(manifests / "base/workloads")
+    served = _page(page or PageSettings(), url, manifests)
     rest = read_directory(manifests / "base/registrations")
     for component in (_IDENTITIES, *_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
         rest = add_component(manifests / "components" / component, rest)
     if namespace != DEFAULT_NAMESPACE:
-        cluster, configuration, workloads, rest = (
+        cluster, configuration, workloads, rest, served = (
             [cast("Manifest", _moved(each, namespace)) for each in some]
-            for some in (cluster, configuration, workloads, rest)
+            for some in (cluster, configuration, workloads, rest, served)
         )
     for each in rest:
         if each["kind"] in _CONFIGURATIONS:
@@ -164,6 +171,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         _note_deferred(each, keys)
     return Rendered(
         cluster=tuple(cluster),
+        page=tuple(served),
         configuration=tuple(configuration),
         identities=tuple(each for each in rest if _component(each) == "identity"),
         workloads=tuple(workloads),
@@ -171,6 +179,18 @@ def render(  # noqa: PLR0913 - what installations differ in
         registrations=tuple(each for each in rest if _component(each) == "registration"),
         masks=tuple(each for each in rest if _component(each) == "mask"),
     )
+
+
+def _page(settings: PageSettings, url: str, manifests: Path) -> list[Manifest]:
+    """Return the objects of the page; without pods of the cluster it needs no Service."""
+    if not settings.enabled:
+        return []
+    objects = read_directory(manifests / "components" / _PAGE)
+    services = [each for each in objects if each["kind"] == "Service"]
+    for service in services:
+        (port,) = sequence(mapping(service.get("spec"), "spec").get("ports"), "spec.ports")
+        cast("Manifest", port)["targetPort"] = settings.port
+    return [each for each in objects if not (url and each in services)]
 
 
 def _moved(value: object, namespace: str) -> object:

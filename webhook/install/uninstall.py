@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from webhook.config import PageSettings
 from webhook.install.apply import current, describe, kind_of_object
 from webhook.install.endpoint_probe import PROBE
 from webhook.install.external_leader import CONTROLLER_PODS, leader_in_the_way
@@ -102,6 +103,7 @@ class _Uninstall:
             namespace=self._removal.namespace,
             mask="policy",
             stamps=True,
+            page=PageSettings(enabled=True),
             manifests=self._removal.manifests,
         )
         concerned = self._concerned()
@@ -119,7 +121,7 @@ class _Uninstall:
             return tuple(self._problems)
         self._tell_of_cluster_quotas()
         self._delete((validating, mutating, *reversed(objects.stamps)))
-        self._delete(reversed((*objects.configuration, *objects.workloads)))
+        self._delete(reversed((*objects.page, *objects.configuration, *objects.workloads)))
         self._delete(reversed(objects.identities))
         self._delete(_without(reversed(objects.cluster), self._removal))
         return tuple(self._problems)

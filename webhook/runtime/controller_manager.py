@@ -14,6 +14,7 @@ from webhook.controllers.ledger.controller import LedgerController
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.controllers.mask.controller import StatusMaskController
 from webhook.controllers.mask.webhook_registration import RegistrationReader, assume_registered
+from webhook.controllers.overview import ClusterOverview
 from webhook.controllers.queue.controller import ReleaseOptions
 from webhook.controllers.requeue.controller import RequeueOptions, Requeuer
 from webhook.controllers.runtime.context import ControllerContext
@@ -146,23 +147,25 @@ class ControllerManager:
                 policy=config.queue_policy,
             ),
         )
+        release = ReleaseOptions(
+            policy=config.queue_policy,
+            max_reservations=lambda: config.configuration().limits.reservations_per_namespace,
+            gate_release_seconds=lambda: config.configuration().timeouts.gate_release_seconds,
+            may_admit_ungated=lambda name: config.may_admit_ungated(caches.namespaces.labels(name)),
+            workers=options.gate_workers,
+            on_queue=self._on_queue,
+            on_reservations_lost=self._pod_conditions.on_reservations_lost,
+        )
         self.ledger_controller: Final = LedgerController(
             context,
             caches.ledgers,
             managed,
             ledger_informer=caches.ledger_informer,
             shared=caches.shared,
-            options=ReleaseOptions(
-                policy=config.queue_policy,
-                max_reservations=lambda: config.configuration().limits.reservations_per_namespace,
-                gate_release_seconds=lambda: config.configuration().timeouts.gate_release_seconds,
-                may_admit_ungated=lambda name: config.may_admit_ungated(
-                    caches.namespaces.labels(name)
-                ),
-                workers=options.gate_workers,
-                on_queue=self._on_queue,
-                on_reservations_lost=self._pod_conditions.on_reservations_lost,
-            ),
+            options=release,
+        )
+        self.overview: Final = ClusterOverview(
+            self.ledger_controller.usage_cache, caches.ledgers, caches.shared, timings, release
         )
         self.ledger_controller.pods.add_handler(self._requeuer.on_pod)
         self._status_mask = StatusMaskController(

@@ -194,6 +194,11 @@ class Engine:
         """The rules that are in force."""
         return self._policy
 
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration as the file says it now."""
+        return self._configuration()
+
     def start(self) -> None:
         """Start to follow the cluster; returns at once."""
         for informer in self._informers.values():

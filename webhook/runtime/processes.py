@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from webhook.kube.api import ApiError
 from webhook.kube.rest import RestClient, RestConfig
 from webhook.runtime.controller_manager import ControllerOptions, LeaderElectionConfig
 from webhook.runtime.engine import Engine, EngineOptions
+from webhook.runtime.page_server import page_server
 from webhook.runtime.server_parts import server_parts, start
 from webhook.state.well_known import DEFAULT_NAMESPACE
 from webhook.telemetry.metrics import Metrics
@@ -94,7 +95,8 @@ def run_controller(
         configuration: The file to keep up with; None means the defaults.
         identity: Its identity in elections.
         ops: Where probes and metrics are served, plain HTTP.
-        announce: A JSON file that is written when it listens: `{"pid": 7, "ops": {"url": ...}}`.
+        announce: A JSON file that is written when it listens: `{"pid": 7, "ops": {"url": ...}}`,
+            and `page` where that is served.
 
     Raises:
         StartError: The address cannot be listened on.
@@ -113,7 +115,9 @@ def run_controller(
         follow_ledgers=True,
         is_registered=True,
     )
-    engine = Engine(RestClient(access, user_agent=_USER_AGENT), metrics, options)
+    client = RestClient(access, user_agent=_USER_AGENT)
+    engine = Engine(client, metrics, options)
+    page = page_server(engine, client, identity.namespace)
     server = ProbeServer(
         listener,
         probe_pages(
@@ -125,9 +129,13 @@ def run_controller(
     )
     start(engine)
     server.start()
-    _announce(listener, announce)
+    if page is not None:
+        page.start()
+    _announce(listener, announce, {} if page is None else {"page": page.address})
     stopping.wait()
     _log.info("stopping")
+    if page is not None:
+        page.stop()
     engine.stop()
     server.stop()
 
@@ -201,8 +209,8 @@ def _readiness_problems(engine: Engine, stopping: threading.Event) -> Sequence[s
     return [*engine.readiness_problems(), *(["stopping"] if stopping.is_set() else [])]
 
 
-def _announce(listener: socket.socket, file: Path | None) -> None:
-    announcement = {"pid": os.getpid(), "ops": address_of(listener, "http")}
+def _announce(listener: socket.socket, file: Path | None, further: Mapping[str, object]) -> None:
+    announcement = {"pid": os.getpid(), "ops": address_of(listener, "http"), **further}
     _log.info("listening", extra=announcement)
     if file is not None:
         write_whole(file, encode_json(announcement))

@@ -1,0 +1,196 @@
+"""Users of the page and their rights, as the API server reviews them.
+
+A namespace is shown to users who may list its resourcequotas and its pods: all that the page has is
+in these, and in what is made of them. Reviews are kept for a few seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from webhook.controllers.runtime.rate_limit import TokenBucket
+from webhook.jsonfields.fields import mapping
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import ClusterApi, ForbiddenError, Kind, Object
+
+_T = TypeVar("_T")
+
+TOKEN_REVIEWS: Final = Kind(
+    "authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False
+)
+SUBJECT_ACCESS_REVIEWS: Final = Kind(
+    "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
+)
+
+REVIEW_SECONDS: Final = 15.0
+"""How long a review counts: a right that is taken away is noticed so much later."""
+_KEPT: Final = 256
+"""Users whose reviews are kept."""
+_REVIEWS_PER_SECOND: Final = 10.0
+"""Tokens that are asked about; whoever reaches the port can send some."""
+_AT_ONCE: Final = 8
+MAX_TOKEN_LENGTH: Final = 16 * 1024
+_SHOWN: Final = ("resourcequotas", "pods")
+_ALL_NAMESPACES: Final = ""
+
+
+class TooManyReviewsError(Exception):
+    """More unknown tokens come than are asked about."""
+
+
+class NotInstalledError(Exception):
+    """Tokens or rights cannot be reviewed for want of a right; the text says what gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user as the API server knows it."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+
+
+@dataclass(slots=True)
+class _Kept(Generic[_T]):
+    value: _T
+    until: float
+
+
+class _Cache(Generic[_T]):
+    """Values that count for some seconds, the newest of them. Safe to use from several threads."""
+
+    def __init__(self, clock: Callable[[], float], most: int) -> None:
+        self._clock = clock
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: dict[object, _Kept[_T]] = {}
+
+    def get(self, key: object) -> _T | None:
+        with self._lock:
+            kept = self._kept.get(key)
+            return None if kept is None or kept.until <= self._clock() else kept.value
+
+    def put(self, key: object, value: _T) -> None:
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = _Kept(value, self._clock() + REVIEW_SECONDS)
+            while len(self._kept) > self._most:
+                del self._kept[next(iter(self._kept))]
+
+
+class Authenticator:
+    """Users by their tokens. Safe to use from several threads."""
+
+    def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._users: _Cache[User] = _Cache(clock, _KEPT)
+        self._lock = threading.Lock()
+        self._bucket = TokenBucket(lambda: _REVIEWS_PER_SECOND, clock)
+
+    def user(self, token: str) -> User | None:
+        """Return the user of a token; None where the API server knows none.
+
+        Raises:
+            TooManyReviewsError: Others have sent too many unknown tokens just now.
+            NotInstalledError: This process has no right to review tokens.
+            ApiError: The API server does not answer.
+        """
+        if not token.isascii() or not token.isprintable() or not 0 < len(token) <= MAX_TOKEN_LENGTH:
+            return None
+        key = hashlib.sha256(token.encode()).digest()  # no token stays in memory
+        known = self._users.get(key)
+        if known is not None:
+            return known
+        with self._lock:
+            if self._bucket.delay():
+                raise TooManyReviewsError
+            self._bucket.take()
+        user = _user_in(_reviewed(self._api, TOKEN_REVIEWS, {"token": token}))
+        if user is not None:
+            self._users.put(key, user)
+        return user
+
+
+def _user_in(raw: Object) -> User | None:
+    status = FieldReader(raw).child("status")
+    if not status.boolean("authenticated"):
+        return None
+    user = status.child("user")
+    stored = mapping(mapping(raw.get("status"), "status").get("user"), "status.user")
+    extra = user.child("extra")
+    names = mapping(stored.get("extra"), "status.user.extra")
+    return User(
+        user.text("username"),
+        user.text("uid"),
+        user.strings("groups"),
+        {name: extra.strings(name) for name in names},
+    )
+
+
+class Authorizer:
+    """Namespaces that users may see. Safe to use from several threads."""
+
+    def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._rights: _Cache[bool] = _Cache(clock, 64 * _KEPT)
+
+    def visible(self, user: User, namespaces: Iterable[str]) -> list[str]:
+        """Return those of the namespaces that a user may see, sorted.
+
+        Raises:
+            NotInstalledError: This process has no right to review access.
+            ApiError: The API server does not answer.
+        """
+        wanted = sorted(namespaces)
+        if not wanted or self.may_see(user, _ALL_NAMESPACES):
+            return wanted
+        with ThreadPoolExecutor(_AT_ONCE, "page-access") as threads:
+            allowed = [*threads.map(lambda name: self.may_see(user, name), wanted)]
+        return [name for name, is_allowed in zip(wanted, allowed, strict=True) if is_allowed]
+
+    def may_see(self, user: User, namespace: str) -> bool:
+        """Return whether a user may list the quotas and pods of a namespace; empty is all of them.
+
+        Raises:
+            NotInstalledError: This process has no right to review access.
+            ApiError: The API server does not answer.
+        """
+        key = (user.name, user.uid, user.groups, namespace)
+        known = self._rights.get(key)
+        if known is None:
+            known = all(self._may_list(user, resource, namespace) for resource in _SHOWN)
+            self._rights.put(key, known)
+        return known
+
+    def _may_list(self, user: User, resource: str, namespace: str) -> bool:
+        attributes = {"verb": "list", "resource": resource, "version": "v1"}
+        if namespace:
+            attributes["namespace"] = namespace
+        spec = {
+            "resourceAttributes": attributes,
+            "user": user.name,
+            "uid": user.uid,
+            "groups": [*user.groups],
+            "extra": {name: [*values] for name, values in user.extra.items()},
+        }
+        status = FieldReader(_reviewed(self._api, SUBJECT_ACCESS_REVIEWS, spec)).child("status")
+        return status.boolean("allowed") and not status.boolean("denied")
+
+
+def _reviewed(api: ClusterApi, kind: Kind, spec: Object) -> Object:
+    """Return a review as it was answered."""
+    review = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
+    try:
+        return api.create(kind, review).object
+    except ForbiddenError as err:
+        raise NotInstalledError(
+            f"the controller has no right to create {kind.resource}; manifests/components/page"
+            " gives it"
+        ) from err
