@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "webhook.cli.commands.explaining:explain",
         "Say why a pod or a workload is pending.",
     ),
+    "top": ("webhook.cli.commands.top:top", "Show what quotas have used, and what is pending."),
     "elastic": (
         "webhook.cli.commands.elastic:elastic",
         "Show elastic quotas, and plan what they take back.",

@@ -1,0 +1,171 @@
+"""`deferred-quota top`: rows of ledgers, bars, orders, and what is not known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.operations.healthy import a_lease
+from tests.reactions import Call, Proceed, ReactiveClient
+from webhook.cli import ExitCode, cli
+from webhook.fakecluster.storage import FakeCluster
+from webhook.kube.api import LEASES, QUOTA_LEDGERS, ForbiddenError
+from webhook.operations.explain.session import ExplainOptions, Session
+from webhook.operations.quota_usage import bar_cells, read_usage
+from webhook.quota.amounts.quantity import Quantity
+
+
+def account(used: str, hard: str, *, reserved: str = "0", pending: str = "0") -> dict[str, object]:
+    amounts = {"hard": hard, "used": used, "reserved": reserved, "pending": pending}
+    return {
+        "observed": {"uid": "u", "specHash": "h"},
+        **{name: {"requests.cpu": amount} for name, amount in amounts.items()},
+    }
+
+
+def ledger(
+    namespace: str, accounts: Mapping[str, Any], *, counted: str = "True"
+) -> dict[str, object]:
+    """Return a ledger with one reservation for each account that has something reserved."""
+    lines = [
+        f"uid-{name} web-1 Bind {index} {name} requests.cpu={one['reserved']['requests.cpu']}"
+        for index, (name, one) in enumerate(accounts.items(), 1)
+        if one.get("reserved", {}).get("requests.cpu", "0") != "0"
+    ]
+    return {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "QuotaLedger",
+        "metadata": {
+            "name": "deferred",
+            "namespace": namespace,
+            "uid": namespace,
+            "resourceVersion": "5",
+        },
+        "status": {
+            "quotas": [{"name": name, **one} for name, one in accounts.items()],
+            "reservations": "\n".join(lines),
+            "podsResourceVersion": "4",
+            "podsBarrier": "0",
+            "serial": 7,
+            "conditions": [{"type": "Counted", "status": counted}],
+        },
+    }
+
+
+def run(tmp_path: Path, objects: Sequence[object], *args: str) -> Result:
+    path = tmp_path / "snapshot.yaml"
+    path.write_text(yaml.safe_dump_all(list(objects)), encoding="utf-8")
+    return CliRunner().invoke(cli, ["top", *args, "--snapshot", str(path)])
+
+
+TWO = (
+    ledger("team-b", {"compute": account("1", "4", reserved="1", pending="3")}),
+    ledger("team-a", {"compute": account("3", "4"), "cdq/both": account("2", "10")}),
+    ledger("team-c", {"cdq/both": account("5", "10", reserved="1")}),
+)
+
+
+def rows(done: Result) -> list[dict[str, Any]]:
+    assert done.exit_code == ExitCode.OK, done.output
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def test_every_quota_has_a_row_for_each_resource(tmp_path: Path) -> None:
+    found = rows(run(tmp_path, TWO, "-o", "json"))
+    assert found[1] == {
+        "namespace": "team-b",
+        "quota": "compute",
+        "resource": "requests.cpu",
+        "used": "1",
+        "reserved": "1",
+        "pending": "3",
+        "hard": "4",
+    }
+    assert [(one["namespace"], one["quota"]) for one in found] == [
+        ("team-a", "compute"),
+        ("team-b", "compute"),
+        ("", "both"),
+    ]
+    assert (found[2]["used"], found[2]["reserved"], found[2]["hard"]) == ("7", "1", "10")
+
+
+@pytest.mark.parametrize(
+    ("order", "first"), [("name", "team-a"), ("share", ""), ("pending", "team-b")]
+)
+def test_the_rows_are_sorted(tmp_path: Path, order: str, first: str) -> None:
+    assert rows(run(tmp_path, TWO, "-o", "json", "--sort", order))[0]["namespace"] == first
+
+
+def test_bars_show_used_and_reserved(tmp_path: Path) -> None:
+    lines = run(tmp_path, TWO).stdout.splitlines()
+    assert lines[1].endswith("[#######   ]")
+    assert lines[2].endswith("[##++      ]")
+    assert lines[3].startswith("(several)")
+    full = ledger("team-a", {"compute": account("6", "4", reserved="1")})
+    assert run(tmp_path, [full]).stdout.splitlines()[1].endswith("[##########]!")
+
+
+def test_one_namespace_is_shown_alone(tmp_path: Path) -> None:
+    done = run(tmp_path, TWO, "-n", "team-b", "-n", "other", "-o", "json")
+    assert [one["namespace"] for one in rows(done)] == ["team-b"]
+    assert "namespace other has no ledger: it has not opted in" in done.stderr
+    assert run(tmp_path, TWO, "-n", "other").stdout == "no deferred quotas\n"
+
+
+def test_a_ledger_that_is_not_counted_or_cannot_be_read_is_named(tmp_path: Path) -> None:
+    broken = ledger("team-d", {"compute": {**account("1", "2"), "used": {"requests.cpu": "x"}}})
+    blank = {**ledger("team-e", {}), "status": {}}
+    done = run(tmp_path, [ledger("team-a", {}, counted="False"), broken, blank])
+    assert "usage of namespace team-e is not counted yet" in done.stderr
+    assert "usage of namespace team-a is not counted now" in done.stderr
+    assert "the ledger of namespace team-d cannot be read: status.quotas" in done.stderr
+    assert "--watch follows a cluster" in run(tmp_path, TWO, "--watch").stderr
+
+
+def session(**given_options: Any) -> tuple[Session, ReactiveClient]:
+    cluster = FakeCluster()
+    cluster.load([(QUOTA_LEDGERS, TWO[0]), (LEASES, a_lease(""))])
+    client = ReactiveClient(cluster)
+    return Session(client, ExplainOptions(**given_options)), client
+
+
+def test_without_a_leader_the_figures_are_said_to_be_old() -> None:
+    report = read_usage(session()[0])
+    assert report.rows
+    assert report.notes == (
+        "no controller leads since 2026-06-01T00:00:00.000000Z: these figures are not renewed",
+    )
+
+
+def test_what_may_not_be_read_is_noted() -> None:
+    asked, client = session()
+
+    def refuse(call: Call, _proceed: Proceed) -> None:
+        raise ForbiddenError(f"{call.kind.plural} is forbidden: no right")
+
+    client.on("list", QUOTA_LEDGERS, refuse)
+    report = read_usage(asked, ["team-b"])
+    assert report.rows == ()
+    assert "the ledger of team-b: no right to read" in report.notes
+
+
+amounts = st.integers(0, 10**6).map(Quantity.of_nano)
+
+
+@given(st.lists(amounts, max_size=3), amounts, st.integers(1, 40))
+def test_a_bar_is_never_wider_than_it_is(parts: list[Quantity], hard: Quantity, width: int) -> None:
+    found = bar_cells(parts, hard, width)
+    assert sum(found) <= width
+    assert all(count >= 0 for count in found)
+    assert all((count > 0) <= (part.sign > 0) for count, part in zip(found, parts, strict=True))
+    if hard.sign > 0 and sum(part.nano for part in parts) >= hard.nano + len(parts) * hard.nano:
+        assert sum(found) == width

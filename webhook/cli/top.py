@@ -1,0 +1,100 @@
+"""`deferred-quota top`: what quotas have used, reserved and pending."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from webhook.cli.cluster_options import live_cluster, snapshot_reader
+from webhook.cli.exit_codes import ExitCode, printable
+from webhook.cli.printing.output import print_structured, print_table
+from webhook.operations.deployments import system_namespace_of
+from webhook.operations.explain.session import ExplainOptions, Session
+from webhook.operations.quota_usage import (
+    QuotaOrder,
+    QuotaUsage,
+    UsageReport,
+    bar_cells,
+    in_order,
+    read_usage,
+)
+
+_WATCH_SECONDS: Final = 2.0
+_FIGURES: Final = ("used", "reserved", "pending", "hard")
+_HEAD: Final = ("NAMESPACE", "QUOTA", "RESOURCE", *map(str.upper, _FIGURES), "")
+_WIDEST_BAR: Final = 30
+_NARROWEST_BAR: Final = 10
+_TABLE_WIDTH: Final = 90
+"""What the columns before the bar usually take."""
+
+
+def run(  # noqa: PLR0913, PLR0917 - one for each option
+    namespaces: tuple[str, ...],
+    order: str,
+    watches: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    snapshots: tuple[Path, ...],
+    system_namespace: str | None,
+    output: str,
+) -> ExitCode:
+    """Show the usage of quotas."""
+    if snapshots and watches:
+        raise click.UsageError("--watch follows a cluster; a snapshot does not change")
+    sort = QuotaOrder(order)
+    if snapshots:
+        with snapshot_reader(snapshots) as api:
+            session = Session(api, ExplainOptions(is_offline=True))
+            _print(read_usage(session, namespaces), sort, output)
+        return ExitCode.OK
+    with live_cluster(kubeconfig, context) as api:
+        place = system_namespace or system_namespace_of(api)
+        session = Session(api, ExplainOptions(system_namespace=place))
+        _print(read_usage(session, namespaces), sort, output)
+        while watches:
+            session.options.sleep(_WATCH_SECONDS)
+            session.unknown.clear()
+            report = read_usage(session, namespaces)
+            click.clear()  # does nothing where standard output is no terminal
+            _print(report, sort, output)
+    return ExitCode.OK
+
+
+def _print(report: UsageReport, order: QuotaOrder, output: str) -> None:
+    for note in report.notes:
+        click.echo(f"note: {printable(note)}", err=True)
+    rows = in_order(report.rows, order)
+    if output != "text":
+        print_structured([_entry(row) for row in rows], output)
+    elif rows:
+        width = shutil.get_terminal_size().columns - _TABLE_WIDTH
+        bar = max(_NARROWEST_BAR, min(_WIDEST_BAR, width))
+        print_table(_HEAD, list(_lines(rows, bar)), right=range(3, 3 + len(_FIGURES)))
+    else:
+        click.echo("no deferred quotas")
+
+
+def _lines(rows: Sequence[QuotaUsage], width: int) -> Iterator[tuple[str, ...]]:
+    for row in rows:
+        amounts = tuple(str(getattr(row, name)) for name in _FIGURES)
+        yield (row.namespace or "(several)", row.quota, row.resource, *amounts, _bar(row, width))
+
+
+def _bar(row: QuotaUsage, width: int) -> str:
+    used, reserved = bar_cells((row.used, row.reserved), row.hard, width)
+    filled = "#" * used + "+" * reserved
+    over = "!" if row.taken > row.hard else ""
+    return f"[{filled:<{width}}]{over}"
+
+
+def _entry(row: QuotaUsage) -> dict[str, object]:
+    return {
+        "namespace": row.namespace,
+        "quota": row.quota,
+        "resource": row.resource,
+        **{name: str(getattr(row, name)) for name in _FIGURES},
+    }

@@ -1,0 +1,191 @@
+"""What every deferred quota has used, reserved and pending, as the ledgers say it now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import QUOTA_LEDGERS, Object
+from webhook.operations.explain.parts import controller_part
+from webhook.operations.explain.session import Session
+from webhook.operations.reading import name_of
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import add
+from webhook.quota.explaining.facts import Health
+from webhook.quota.ledger.ledger import Account, Ledger
+from webhook.quota.shared.cluster_quotas import PREFIX, own_name
+from webhook.state.ledgers import read_ledger
+
+_COUNTED: Final = "Counted"
+
+
+class QuotaOrder(StrEnum):
+    """Which rows come first."""
+
+    NAME = "name"
+    """By namespace, quota and resource."""
+    SHARE = "share"
+    """The fullest."""
+    PENDING = "pending"
+    """Those for which most is pending, in proportion to hard."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUsage:
+    """One resource of one quota."""
+
+    namespace: str
+    """Empty for a quota of several namespaces."""
+    quota: str
+    resource: str
+    used: Quantity
+    reserved: Quantity
+    pending: Quantity
+    """Requests of pods without a node."""
+    hard: Quantity
+
+    @property
+    def taken(self) -> Quantity:
+        """Return what no other pod can have."""
+        return self.used + self.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """All rows, and what is not known."""
+
+    rows: tuple[QuotaUsage, ...]
+    notes: tuple[str, ...]
+
+
+def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
+    """Read the ledgers of some namespaces, of all where none is named.
+
+    Quotas of several namespaces are summed over those that are read.
+
+    Raises:
+        ApiError: The cluster does not answer.
+    """
+    wanted = tuple(dict.fromkeys(namespaces))
+    notes: list[str] = []
+    ledgers = dict(_ledgers(session, wanted, notes))
+    rows = [row for name, ledger in ledgers.items() for row in _own_rows(name, ledger)]
+    notes.extend(
+        f"namespace {name} has no ledger: it has not opted in"
+        for name in wanted
+        if name not in ledgers
+    )
+    rows.extend(_shared_rows(ledgers.values()))
+    controller = controller_part(
+        session, None if session.options.is_offline else session.options.now()
+    )
+    if ledgers and controller.health is Health.DOWN:
+        notes.append(f"{controller.detail}: these figures are not renewed")
+    return UsageReport(tuple(rows), (*notes, *session.unknown))
+
+
+def _ledgers(
+    session: Session, wanted: tuple[str, ...], notes: list[str]
+) -> Iterator[tuple[str, Ledger]]:
+    none: tuple[Object, ...] = ()
+    raws: list[Object] = []
+    for place in wanted or (None,):
+        what = "the ledgers of all namespaces" if place is None else f"the ledger of {place}"
+        list_them = partial(session.objects, QUOTA_LEDGERS, namespace=place)
+        raws.extend(session.read(list_them, none, what))
+    for raw in sorted(raws, key=name_of):
+        namespace = name_of(raw).partition("/")[0]
+        try:
+            ledger = read_ledger(raw).ledger
+        except InvalidFieldError as err:
+            notes.append(f"the ledger of namespace {namespace} cannot be read: {err}")
+            continue
+        if ledger is None:
+            notes.append(f"usage of namespace {namespace} is not counted yet")
+            continue
+        if any(one.type == _COUNTED and one.status != "True" for one in ledger.conditions):
+            notes.append(f"usage of namespace {namespace} is not counted now")
+        yield namespace, ledger
+
+
+def _own_rows(namespace: str, ledger: Ledger) -> Iterator[QuotaUsage]:
+    for name, account in sorted(ledger.accounts.items()):
+        if not name.startswith(PREFIX):
+            yield from _rows(namespace, name, account)
+
+
+def _rows(namespace: str, name: str, account: Account) -> Iterator[QuotaUsage]:
+    for resource, hard in sorted(account.hard.items()):
+        yield QuotaUsage(
+            namespace,
+            name,
+            resource,
+            account.used.get(resource, ZERO),
+            account.reserved.get(resource, ZERO),
+            account.pending.get(resource, ZERO),
+            hard,
+        )
+
+
+def _shared_rows(ledgers: Iterable[Ledger]) -> Iterator[QuotaUsage]:
+    sums: dict[str, Account] = {}
+    for ledger in ledgers:
+        for name, account in ledger.accounts.items():
+            if name.startswith(PREFIX):
+                sums[name] = _sum(sums.get(name), account)
+    for name, account in sorted(sums.items()):
+        yield from _rows("", own_name(name), account)
+
+
+def _sum(before: Account | None, account: Account) -> Account:
+    if before is None:
+        return account
+    return Account(
+        account.observed,
+        account.hard,
+        add(before.used, account.used),
+        add(before.reserved, account.reserved),
+        add(before.pending, account.pending),
+    )
+
+
+def in_order(rows: Iterable[QuotaUsage], order: QuotaOrder) -> list[QuotaUsage]:
+    """Return the rows sorted; equal ones by namespace, quota and resource."""
+
+    def name(row: QuotaUsage) -> tuple[bool, str, str, str]:
+        return not row.namespace, row.namespace, row.quota, row.resource
+
+    listed = sorted(rows, key=name)
+    if order is QuotaOrder.NAME:
+        return listed
+
+    def share(row: QuotaUsage) -> tuple[bool, int]:
+        return _parts_per_million(row.taken if order is QuotaOrder.SHARE else row.pending, row.hard)
+
+    return sorted(listed, key=share, reverse=True)
+
+
+def _parts_per_million(amount: Quantity, hard: Quantity) -> tuple[bool, int]:
+    """Return an amount in proportion to hard; anything of nothing is more than all of something."""
+    if hard.sign <= 0:
+        return amount.sign > 0, 0
+    return False, amount.nano * 10**6 // hard.nano
+
+
+def bar_cells(amounts: Iterable[Quantity], hard: Quantity, width: int) -> list[int]:
+    """Return how many of `width` cells each amount fills, one after the other, at most all.
+
+    What is not zero fills a cell, where one is left.
+    """
+    filled = 0
+    found: list[int] = []
+    for amount in amounts:
+        share = width if hard.sign <= 0 else amount.nano * width // hard.nano
+        count = min(width - filled, max(share, 1)) if amount.sign > 0 else 0
+        filled += count
+        found.append(count)
+    return found
