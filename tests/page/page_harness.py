@@ -37,6 +37,8 @@ class Users:
 
     names: dict[str, str] = field(default_factory=dict)
     """Token → user."""
+    scopes: dict[str, str] = field(default_factory=dict)
+    """Token → what narrows the rights of its user, in its extra fields."""
     lists: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     """User → (namespace, resource) that it may list."""
 
@@ -58,13 +60,16 @@ class Users:
         name = self.names.get(spec["token"])
         if name is None:
             return {"authenticated": False, "error": "unknown"}
-        user = {"username": name, "groups": ["system:authenticated"], "extra": {"of": ["a"]}}
+        extra = {"scope": [self.scopes.get(spec["token"], "all")]}
+        user = {"username": name, "groups": ["system:authenticated"], "extra": extra}
         return {"authenticated": True, "user": user}
 
     def _access(self, spec: Mapping[str, Any]) -> Object:
         attributes = spec["resourceAttributes"]
         assert (attributes["verb"], attributes.get("group", "")) == ("list", "")
-        assert (spec["groups"], spec["extra"]) == (["system:authenticated"], {"of": ["a"]})
+        assert spec["groups"] == ["system:authenticated"]
+        if spec["extra"] != {"scope": ["all"]}:
+            return {"allowed": False}
         wanted = (attributes.get("namespace", ALL), attributes["resource"])
         mine = self.lists[spec["user"]]
         return {"allowed": wanted in mine or (ALL, attributes["resource"]) in mine}

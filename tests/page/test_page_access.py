@@ -121,6 +121,16 @@ def test_rights_of_one_user_are_not_those_of_another(page: PageHarness) -> None:
     assert page.get(f"{LIST}/team-a", bob).status_code == 404
 
 
+def test_a_token_with_less_of_the_rights_of_its_user_is_reviewed_by_itself(
+    page: PageHarness,
+) -> None:
+    token = page.users.add("ann", "team-a")
+    page.users.names["narrow"], page.users.scopes["narrow"] = "ann", "info"
+    assert names(page, token) == ["team-a"]
+    assert names(page, "narrow") == []
+    assert names(page, token) == ["team-a"]
+
+
 def test_a_user_that_may_list_everywhere_costs_no_review_for_each_namespace(
     page: PageHarness,
 ) -> None:

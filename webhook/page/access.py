@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from webhook.controllers.runtime.rate_limit import TokenBucket
@@ -54,7 +54,8 @@ class User:
     name: str
     uid: str = ""
     groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Further fields, by which authorizers may narrow what a token can do, sorted."""
 
 
 @dataclass(slots=True)
@@ -130,7 +131,7 @@ def _user_in(raw: Object) -> User | None:
         user.text("username"),
         user.text("uid"),
         user.strings("groups"),
-        {name: extra.strings(name) for name in names},
+        tuple((name, extra.strings(name)) for name in sorted(names)),
     )
 
 
@@ -162,7 +163,7 @@ class Authorizer:
             NotInstalledError: This process has no right to review access.
             ApiError: The API server does not answer.
         """
-        key = (user.name, user.uid, user.groups, namespace)
+        key = (user, namespace)
         known = self._rights.get(key)
         if known is None:
             known = all(self._may_list(user, resource, namespace) for resource in _SHOWN)
@@ -178,7 +179,7 @@ class Authorizer:
             "user": user.name,
             "uid": user.uid,
             "groups": [*user.groups],
-            "extra": {name: [*values] for name, values in user.extra.items()},
+            "extra": {name: [*values] for name, values in user.extra},
         }
         status = FieldReader(_reviewed(self._api, SUBJECT_ACCESS_REVIEWS, spec)).child("status")
         return status.boolean("allowed") and not status.boolean("denied")
