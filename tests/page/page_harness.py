@@ -145,6 +145,7 @@ def new_page(*objects: Mapping[str, object], **fields: object) -> Iterator[PageH
             authorizer=Authorizer(controller.client, lambda: clock[0]),
             explainer=PodExplainer(client_of, settings),
             is_leader=controller.controller.is_leader,
+            metrics=controller.metrics.page,
             clock=time.monotonic,
         )
         made = create_page(parts)

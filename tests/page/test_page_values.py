@@ -260,6 +260,24 @@ def test_nothing_can_be_written(page: PageHarness, method: str) -> None:
     assert answer.status_code == 405
 
 
+def test_answers_are_counted_by_view_and_code(page: PageHarness) -> None:
+    token = page.users.add("ann", ALL)
+    for path in ("/", "/made-up", TEAM, TEAM, f"{TEAM}/pods/missing"):
+        page.get(path, token)
+    page.get(TEAM)
+    counted = {
+        (view, code): page.controller.metric("page_requests_total", view=view, code=code)
+        for view, code in (
+            ("index.html", "200"),
+            ("other", "404"),
+            ("namespace", "200"),
+            ("pod", "404"),
+            ("namespace", "401"),
+        )
+    }
+    assert [*counted.values()] == [1, 1, 2, 1, 1]
+
+
 def test_a_fault_of_the_page_says_nothing_of_itself(
     page: PageHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

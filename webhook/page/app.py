@@ -33,6 +33,7 @@ from webhook.page.access import (
 from webhook.page.entries import Entry, snapshot_entry, summary_entry
 from webhook.page.explaining import BusyError, PodExplainer
 from webhook.page.history import UsageHistory
+from webhook.telemetry.metrics import OTHER, PageMetrics
 
 _DIRECTIVES: Final = (
     "default-src 'none'",
@@ -87,6 +88,7 @@ class PageParts:
     explainer: PodExplainer
     is_leader: Callable[[], bool]
     """Returns whether this process writes the ledgers."""
+    metrics: PageMetrics
     clock: Callable[[], float] = time.monotonic
 
 
@@ -125,6 +127,7 @@ def create_page(parts: PageParts) -> Flask:
 
     @app.after_request
     def add_headers(response: Response) -> Response:
+        parts.metrics.requests.labels(request.endpoint or OTHER, str(response.status_code)).inc()
         for name, value in _HEADERS.items():
             response.headers[name] = value
         return response

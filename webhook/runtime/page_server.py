@@ -16,6 +16,7 @@ from webhook.page.access import Authenticator, Authorizer
 from webhook.page.explaining import ExplainSettings, PodExplainer, user_clients
 from webhook.page.history import SAMPLE_SECONDS
 from webhook.runtime.engine import Engine
+from webhook.telemetry.metrics import PageMetrics
 
 _LOOPBACK: Final = "127.0.0.1"
 """Tokens of users come over plain HTTP: they must not cross a network. `kubectl port-forward` leads
@@ -43,7 +44,9 @@ class PageServer:
         self._sampler.request_stop()
 
 
-def page_server(engine: Engine, client: RestClient, system_namespace: str) -> PageServer | None:
+def page_server(
+    engine: Engine, client: RestClient, system_namespace: str, metrics: PageMetrics
+) -> PageServer | None:
     """Return the page of an engine with a controller; None where it is not asked for.
 
     Args:
@@ -69,6 +72,7 @@ def page_server(engine: Engine, client: RestClient, system_namespace: str) -> Pa
             authorizer=Authorizer(client, time.monotonic),
             explainer=PodExplainer(user_clients(client.config), explaining),
             is_leader=manager.ledger_controller.is_leader,
+            metrics=metrics,
         )
     )
     listener = listen("page", ListenAddress(_LOOPBACK, settings.port))

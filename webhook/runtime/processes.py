@@ -117,7 +117,7 @@ def run_controller(
     )
     client = RestClient(access, user_agent=_USER_AGENT)
     engine = Engine(client, metrics, options)
-    page = page_server(engine, client, identity.namespace)
+    page = page_server(engine, client, identity.namespace, metrics.page)
     server = ProbeServer(
         listener,
         probe_pages(

@@ -79,6 +79,7 @@ class Metrics:
         self.queue = QueueMetrics(declare)
         self.pod_conditions = PodConditionMetrics(declare)
         self.shadow = ShadowMetrics(declare)
+        self.page = PageMetrics(declare)
 
     def text(self) -> bytes:
         """Write all metrics in the Prometheus text format, content type TEXT_FORMAT."""
@@ -279,6 +280,19 @@ class ShadowMetrics:
             "Stored pods: created, bound or grown, and the same beyond what was free of a quota:"
             " createdOver, boundOver or grownOver.",
             "event",
+        )
+
+
+class PageMetrics:
+    """The page of the controller."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.requests = declare.counter(
+            "page_requests",
+            "Answers of the page, by what was asked for (namespaces, namespace, pod, a file of the"
+            " page, or other) and status code.",
+            "view",
+            "code",
         )
 
 
