@@ -124,6 +124,16 @@ def a_lease(holder: str = "deferred-quota-controller-1-7-0a1b2c3d", **spec: obje
     }
 
 
+def a_node(name: str = "node-1", **allocatable: str) -> Object:
+    """A node, with room for some pods if nothing else is said."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"allocatable": allocatable or {"cpu": "8", "memory": "16Gi", "pods": "110"}},
+    }
+
+
 def a_guarded_pod(name: str = "web-1", cpu: str = "1", *, node: str = "node-1") -> Object:
     """A pod that was bound through the guard."""
     return a_pod(
@@ -196,6 +206,7 @@ def healthy() -> FakeCluster:
         a_namespace("default", mode=""),
         a_namespace(),
         a_masked_quota(hard={"requests.cpu": "4", "pods": "9"}),
+        a_node(),
         a_guarded_pod(),
         a_lease(),
         a_closed_port(),

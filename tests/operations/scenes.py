@@ -21,7 +21,7 @@ from webhook.kube.api import (
     ConflictError,
     ForbiddenError,
     NotFoundError,
-    known_kind,
+    kind_of,
 )
 from webhook.kube.api import Object as ApiObject
 from webhook.kube.kinds import Kind
@@ -80,9 +80,9 @@ def load(cluster: FakeCluster, *objects: Mapping[str, object]) -> None:
 
 
 def kind_of_object(obj: Mapping[str, object]) -> Kind:
-    kind = known_kind(str(obj["apiVersion"]), str(obj["kind"]))
-    assert kind is not None
-    return kind
+    metadata = cast("Object", obj["metadata"])
+    kind, version = str(obj["kind"]), str(obj["apiVersion"])
+    return kind_of(version, kind, namespaced="namespace" in metadata)
 
 
 def labels_of(api: FakeClient, namespace: str = NAMESPACE) -> Mapping[str, object]:

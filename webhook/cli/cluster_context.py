@@ -89,6 +89,18 @@ def answers_anybody(url: str) -> bool:
     return True
 
 
+def served_at(url: str) -> bytes:
+    """Return the certificate that a server shows, as PEM, trusted or not; empty if none answers."""
+    place = urlsplit(url)
+    try:
+        found = ssl.get_server_certificate(
+            (place.hostname or "", place.port or 443), timeout=_SECONDS
+        )
+    except OSError:
+        return b""
+    return found.encode()
+
+
 def finding_lines(finding: Finding) -> list[str]:
     """Put a finding into lines for a person."""
     label = click.style(f"{finding.severity:<5}", fg=_COLORS.get(finding.severity), bold=True)

@@ -13,6 +13,7 @@ from webhook.cli.cluster_context import (
     finding_entry,
     finding_lines,
     read_bundle,
+    served_at,
 )
 from webhook.cli.cluster_options import (
     live_cluster,
@@ -84,6 +85,7 @@ def _settings(
         pause_seconds=pause_seconds,
         read_bundle=read_bundle,
         answers_anybody=answers_anybody,
+        served_at=served_at,
     )
 
 

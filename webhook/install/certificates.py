@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives import serialization
 from webhook.install.kustomizations import InstallError
 from webhook.jsonfields.fields import mapping, string_map
 from webhook.kube.api import Object
+from webhook.operations.names import TLS_SECRET
 from webhook.tls.bootstrap import CertificateDirectory, CertificateSpec, IssuedParts, bootstrap
 from webhook.tls.files import KEY_MODE, write_file
 from webhook.tls.issue import service_names
@@ -32,7 +33,6 @@ from webhook.tls.pair import CertificateFileError, read_chain, validity_problems
 
 SERVICE: Final = "deferred-quota-webhook"
 CA_SECRET: Final = "deferred-quota-ca"  # noqa: S105 - a name
-TLS_SECRET: Final = "deferred-quota-tls"  # noqa: S105 - a name
 LEAF_LIFETIME: Final = timedelta(days=365)
 
 _OWNER: Final = {

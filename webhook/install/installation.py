@@ -28,7 +28,7 @@ from typing import Final, Protocol
 
 from webhook.config import Configuration, ConfigurationError, PageSettings, load_configuration
 from webhook.install.apply import Applier, ApplyApi, current, describe
-from webhook.install.certificates import CA_SECRET, TLS_SECRET, bundle_of, certificates
+from webhook.install.certificates import CA_SECRET, bundle_of, certificates
 from webhook.install.endpoint_changes import endpoint_changes, is_registered, trusted_now
 from webhook.install.endpoint_switch import Redirection
 from webhook.install.exemption import wait_until_enforced
@@ -57,6 +57,7 @@ from webhook.install.rendering import (
 )
 from webhook.jsonfields.fields import mapping, string_map
 from webhook.kube.api import CONFIG_MAPS, NAMESPACES, SECRETS, ClusterApi, NotFoundError, Object
+from webhook.operations.names import TLS_SECRET
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.policy import compile_policy
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL

@@ -196,6 +196,11 @@ def _other_managers(
         )
 
 
+def manager_of_gate(name: str) -> str:
+    """Return the manager of quota that puts a scheduling gate on pods; empty if none is known."""
+    return next(iter(_named([name], _OTHER_GATES)), "")
+
+
 def _named(names: Iterable[str], known: Mapping[str, str]) -> set[str]:
     return {
         manager

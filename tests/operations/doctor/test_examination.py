@@ -36,7 +36,7 @@ def test_what_may_not_be_read_is_named_and_the_rest_goes_on() -> None:
 def test_a_check_that_fails_is_named_and_the_rest_goes_on() -> None:
     api = refusing(healthy(), InternalError.of("etcd is gone"), PODS)
     found = examined(api)
-    assert set(found.skipped) == {"ledgers", "guarded", "gates"}
+    assert set(found.skipped) == {"ledgers", "guarded", "gates", "other-gates", "nodes"}
     assert {one.message.partition(": ")[2] for one in found.findings if one.id == "check.failed"}
 
 

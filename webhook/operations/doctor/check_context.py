@@ -55,6 +55,10 @@ def _not_tried(_: str) -> bool:
     return False
 
 
+def _nothing_served(_: str) -> bytes:
+    return b""
+
+
 def _no_certificates(_: bytes) -> Sequence[Validity]:
     return ()
 
@@ -98,6 +102,8 @@ class Settings:
     answers_anybody: Callable[[str], bool] = _not_tried
     """Says whether what serves at https://HOST:PORT answers a client that shows no certificate;
     False too where nothing does."""
+    served_at: Callable[[str], bytes] = _nothing_served
+    """Returns the certificate that is served at https://HOST:PORT, as PEM; empty if none is."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     """The time, for certificates only."""
     clock: Callable[[], float] = time.monotonic
@@ -203,6 +209,14 @@ class CheckContext:
             for namespace in namespaces
             for found in self._listed(PODS, read, namespace, "spec.nodeName=")
         ]
+
+    def assigned_pods(self, read: Callable[[Object], _T]) -> list[_T]:
+        """Return what `read` makes of every pod of the cluster that has a node.
+
+        Raises:
+            NoRightError: They may not be listed.
+        """
+        return self._listed(PODS, read, "", "spec.nodeName!=")
 
     def _listed(
         self, kind: Kind, read: Callable[[Object], _T], namespace: str, fields: str = ""

@@ -9,12 +9,15 @@ from typing import Final
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import NAMESPACES, ApiError, ForbiddenError, NotFoundError
 from webhook.operations.doctor import (
+    certificates,
     cluster_quotas,
     identities,
     installation,
     ledgers,
     masks,
     namespaces,
+    nodes,
+    other_managers,
     port,
     registrations,
     rights,
@@ -60,6 +63,7 @@ CHECKS: Final = (
     Check("configuration", "the configuration", installation.configuration),
     Check("webhooks", "the webhook configurations", registrations.registrations),
     Check("answers", "whether the webhook answers", answering.answers),
+    Check("certificates", "the webhook's certificate", certificates.certificates),
     Check("stamp", "the mark of bound pods", stamps.stamps),
     Check("mask", "the mask", masks.masks),
     Check("namespaces", "the labels of namespaces", namespaces.modes),
@@ -72,6 +76,9 @@ CHECKS: Final = (
     Check("ledgers", "the ledgers", ledgers.ledgers),
     Check("guarded", "the pods that have a node", _pods_with_a_node),
     Check("gates", "the pods that wait", namespaces.gates),
+    Check("other-gates", "the gates of others", other_managers.other_gates),
+    Check("managers", "other quota managers", other_managers.other_managers),
+    Check("nodes", "what pods request of nodes", nodes.overcommitted),
     Check("rights", "who could go around it", rights.rights),
     Check("identities", "what our own identities may write", identities.identities),
     Check("port", "who may ask the webhook", port.port),

@@ -1,0 +1,151 @@
+"""Whether others hold the pods of opted-in namespaces too: quota managers, and scheduling gates.
+
+A pod then runs when all of them let it. That works, but may not be intended, and does not show in
+our condition of the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import PODS, NotFoundError, Object
+from webhook.kube.kinds import Kind, kind_of
+from webhook.operations.doctor.check_context import CheckContext, Namespace, unreadable
+from webhook.operations.enable_plan import manager_of_gate
+from webhook.operations.findings import Finding, Subject, information, subject_of, warning
+from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS
+from webhook.operations.server_time import server_time
+from webhook.state.well_known import SCHEDULING_GATE
+
+_OLD: Final = timedelta(minutes=5)
+
+_MANAGERS: Final[Mapping[str, str]] = {
+    "applicationawareresourcequotas.aaq.kubevirt.io": "Application Aware Quota",
+    "applicationawareclusterresourcequotas.aaq.kubevirt.io": "Application Aware Quota",
+    "elasticquotas.nos.nebuly.com": "nos",
+    "compositeelasticquotas.nos.nebuly.com": "nos",
+    "elasticquotas.scheduling.x-k8s.io": "the scheduler's plugin CapacityScheduling",
+    "localqueues.kueue.x-k8s.io": "Kueue",
+}
+"""Definitions of what limits pods elsewhere → whose it is."""
+
+
+def other_managers(scene: CheckContext) -> Iterator[Finding]:
+    """Look for objects of other quota managers in, or about, namespaces that have opted in.
+
+    Raises:
+        NoRightError: Definitions, or the objects of one that is there, may not be read.
+        NotInSnapshotError: A snapshot has no definitions.
+    """
+    opted_in = scene.deferred_namespaces()
+    for definition, manager in _MANAGERS.items() if opted_in else ():
+        kind = _kind_served(scene, definition)
+        if kind is not None:
+            yield from _limiting(scene, kind, manager, opted_in)
+
+
+def _kind_served(scene: CheckContext, definition: str) -> Kind | None:
+    """Return the kind that a definition adds, in its first version that is served."""
+    raw = scene.find(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    if raw is None:
+        return None
+    spec = FieldReader(raw).child("spec")
+    served = [one.text("name") for one in spec.children("versions") if one.boolean("served")]
+    if not served:
+        return None
+    return kind_of(
+        f"{spec.text('group')}/{served[0]}",
+        spec.child("names").text("kind"),
+        namespaced=spec.text("scope") == "Namespaced",
+    )
+
+
+def _limiting(
+    scene: CheckContext, kind: Kind, manager: str, opted_in: list[Namespace]
+) -> Iterator[Finding]:
+    names = {one.name for one in opted_in}
+
+    def judge(node: FieldReader, subject: Subject) -> Iterator[Finding]:
+        for namespace in sorted(names.intersection(_namespaces_of(node, subject))):
+            yield warning(
+                "managers.two",
+                Subject("Namespace", namespace),
+                f"{manager} limits its pods too, by {subject}: a pod runs when both let it",
+                "Let one of them limit it: delete that object, or run: deferred-quota disable"
+                f" {namespace}",
+            )
+
+    try:
+        yield from scene.judged(kind, scene.objects(kind), judge)
+    except NotFoundError:
+        return  # its definition went away just now
+
+
+def _namespaces_of(node: FieldReader, subject: Subject) -> Iterable[str]:
+    """Return the namespaces that an object is about: its own, or those that it names.
+
+    One that selects them lists them in its status.
+    """
+    if node.child("spec").has("namespaces"):
+        return node.child("spec").strings("namespaces")
+    if subject.namespace:
+        return (subject.namespace,)
+    return [one.text("namespace") for one in node.child("status").children("namespaces")]
+
+
+def other_gates(scene: CheckContext) -> Iterator[Finding]:
+    """Look for pods of namespaces that have opted in which wait long behind the gates of others.
+
+    A snapshot has no clock: there all of them are named.
+
+    Raises:
+        NoRightError: Pods may not be listed.
+    """
+    opted_in = {one.name for one in scene.deferred_namespaces()}
+    waiting: dict[tuple[str, str], list[tuple[str, datetime | None]]] = {}
+
+    def look(raw: Object) -> Finding | None:
+        subject = subject_of(PODS, raw)
+        if subject.namespace not in opted_in:
+            return None
+        try:
+            created = FieldReader(raw).child("metadata").timestamp("creationTimestamp")
+            for gate in _gates_of_others(raw):
+                waiting.setdefault((subject.namespace, gate), []).append((subject.name, created))
+        except InvalidFieldError as err:
+            return unreadable(subject, err)
+        return None
+
+    yield from filter(None, scene.unassigned_pods(look))
+    is_live = bool(waiting) and not scene.settings.is_offline
+    now = server_time(scene.api, min(opted_in)) if is_live else None
+    for (namespace, gate), pods in sorted(waiting.items()):
+        old = [name for name, created in pods if _is_old(created, now)]
+        if old:
+            yield _waiting(namespace, gate, old, "for more than 5 minutes " if now else "")
+
+
+def _gates_of_others(raw: Object) -> list[str]:
+    gates = FieldReader(raw).child("spec").children("schedulingGates")
+    return [name for name in (gate.text("name") for gate in gates) if name != SCHEDULING_GATE]
+
+
+def _is_old(created: datetime | None, now: datetime | None) -> bool:
+    return created is None or now is None or now - created > _OLD
+
+
+def _waiting(namespace: str, gate: str, pods: list[str], since: str) -> Finding:
+    manager = manager_of_gate(gate)
+    judge = information if manager else warning
+    return judge(
+        "gates.others",
+        Subject("Namespace", namespace),
+        f"{len(pods)} pods wait {since}behind the scheduling gate {gate}, which"
+        f" {manager or 'another controller'} has to remove: no quota releases them before",
+        f"Look at {manager or 'the controller that removes it'}.",
+        tuple(sorted(pods)),
+    )
