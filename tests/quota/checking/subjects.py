@@ -39,7 +39,8 @@ def a_balance(
     **hard: str,
 ) -> Balance:
     """A quota with its usage."""
-    raw: Object = {"metadata": {"name": name}, "spec": {"scopes": list(scopes)}}
+    limits = {key.replace("_", "."): text for key, text in hard.items()}
+    raw: Object = {"metadata": {"name": name}, "spec": {"hard": limits, "scopes": list(scopes)}}
     return Balance(ResourceQuota.from_object(raw), amounts(**hard), used or {}, at_bind=at_bind)
 
 

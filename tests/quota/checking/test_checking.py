@@ -20,7 +20,7 @@ from tests.quota.checking.subjects import (
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.checking.checking import check_namespace
 from webhook.quota.checking.rollouts import Rollout
-from webhook.quota.checking.values import Balance, Result, Rule, Terms, Verdict
+from webhook.quota.checking.values import Balance, Issue, Result, Rule, Terms, Verdict
 from webhook.quota.objects.model import Pod
 
 
@@ -263,3 +263,29 @@ def test_a_quota_of_the_peak_has_room_for_every_rollout(
         terms = Terms((a_balance(requests_cpu=str(hard)),))
         results = judged(terms, *objects, rollout=Rollout.SURGE, rollouts=rollouts)
         assert all(not one.issues for one in results) is is_enough
+
+
+def test_an_object_that_is_refused_is_not_asked_about_its_pods() -> None:
+    hard = {"count/deployments.apps": Quantity.parse("0"), **amounts(requests_cpu="1")}
+    terms = Terms((replace(a_balance(), hard=hard),))
+    pods_fault = replace(
+        a_subject(a_workload()), issues=(Issue(Rule.LIMIT_RANGE, Verdict.REFUSED, "x"),)
+    )
+    (result,) = check_namespace([pods_fault], terms)
+    assert rules(result) == [Rule.OBJECT_QUOTA]
+    (result,) = check_namespace([pods_fault], Terms())
+    assert rules(result) == [Rule.LIMIT_RANGE]
+
+
+def test_a_pod_that_never_fits_holds_nothing() -> None:
+    terms = Terms((a_balance(requests_cpu="2", at_bind=True),), is_deferred=True, is_strict=True)
+    assert verdicts(judged(terms, a_pod("a", "3"), a_pod("b"))) == ["never-fits", "admitted"]
+
+
+def test_the_words_have_what_is_used_now() -> None:
+    terms = Terms((a_balance(requests_cpu="2"),))
+    issue = judged(terms, a_pod("a"), a_pod("b", "3"))[1].issues[0]
+    assert issue.text.startswith(
+        'pods "b" is forbidden: exceeded quota: team, requested: requests.cpu=3,'
+        " used: requests.cpu=1, limited: requests.cpu=2"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Object, a_container
-from tests.quota.checking.subjects import a_pod_spec, a_subject, a_workload, an_object
+from tests.quota.checking.subjects import a_balance, a_pod_spec, a_subject, a_workload, an_object
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.amounts.resources import to_text
 from webhook.quota.charging.pod_usage import usage_of
@@ -19,6 +19,8 @@ from webhook.quota.checking.template_paths import (
     pods_by_path,
 )
 from webhook.quota.checking.values import Rule, Terms
+from webhook.quota.jobs.policy import JobRule
+from webhook.quota.jobs.policy import Verdict as JobVerdict
 
 
 def a_range(*limits: Object) -> Terms:
@@ -109,7 +111,7 @@ def test_a_claim_has_to_be_within_a_limit_range() -> None:
     raw = an_object(
         "PersistentVolumeClaim", "data", {"resources": {"requests": {"storage": "2Gi"}}}
     )
-    (issue,) = a_subject(raw, terms).issues
+    (issue,) = a_subject(raw, terms).refusals
     assert issue.text == (
         'persistentvolumeclaims "data" is forbidden: maximum storage usage per'
         " PersistentVolumeClaim is 1Gi, but request is 2Gi"
@@ -319,3 +321,40 @@ def test_a_stateful_set_makes_claims() -> None:
 def test_what_is_suspended_makes_no_pods() -> None:
     (group,) = a_subject(a_workload("Job", suspend=True)).groups
     assert group.count == 0
+
+
+def test_a_request_above_its_limit_is_invalid_in_the_template_or_with_the_defaults() -> None:
+    raw = a_workload(cpu="2")
+    template = raw["spec"]["template"]["spec"]  # type: ignore[index]
+    words = "must be less than or equal to cpu limit of 1"
+    (issue,) = a_subject(raw, of_containers(max={"cpu": "1"})).issues
+    assert issue.rule is Rule.INVALID
+    assert issue.text == (
+        f'Pod "web-" is invalid: spec.containers[0].resources.requests: Invalid value: "2": {words}'
+    )
+    template["containers"][0]["resources"]["limits"] = {"cpu": "1"}
+    (refusal,) = a_subject(raw).refusals
+    assert refusal.text == (
+        'Deployment.apps "web" is invalid: spec.template.spec.containers[0].resources.requests:'
+        f' Invalid value: "2": {words}'
+    )
+
+
+def test_other_resources_need_a_limit() -> None:
+    raw = an_object("Pod", "a", {"containers": [a_container(requests={"example.com/gpu": "1"})]})
+    (refusal,) = a_subject(raw).refusals
+    assert "Limit must be set for non overcommitable resources" in refusal.text
+
+
+def test_a_rule_of_the_cluster_refuses_a_job_that_cannot_run_all_its_pods() -> None:
+    quota = a_balance(requests_cpu="2").quota
+    job = a_workload("Job", parallelism=3, completions=3)
+    words = "spec.parallelism: 3 pods ask requests.cpu=3, quota team limits requests.cpu=2;"
+    for verdict, rules in ((JobVerdict.DENY, [Rule.JOB_RULE]), (JobVerdict.WARN, [])):
+        terms = Terms(quotas=(quota,), jobs=(JobRule(unsuspend=verdict),))
+        refusals = a_subject(job, terms).refusals
+        assert [one.rule for one in refusals] == rules
+        assert all(one.text.startswith(words) for one in refusals)
+    strict = Terms(quotas=(quota,), jobs=(JobRule(unsuspend=JobVerdict.DENY),))
+    assert a_subject(a_workload("Job", parallelism=3, suspend=True), strict).refusals == ()
+    assert a_subject(job, strict, is_new=False).refusals == ()

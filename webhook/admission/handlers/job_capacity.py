@@ -163,7 +163,7 @@ def _exceeded_keys(shares: Iterable[Share], quotas: tuple[ResourceQuota, ...]) -
     result: dict[str, str] = {}
     one_at_least = [replace(share, count=max(share.count, 1)) for share in shares]
     for short in shortfalls(one_at_least, quotas):
-        result.update(dict.fromkeys(short.keys, _limited(short)))
+        result.update(dict.fromkeys(short.keys, short.limited_text))
     return result
 
 
@@ -192,15 +192,11 @@ def _too_large(exceeded: QuotaExceeded) -> str:
 
 
 def _too_many(short: Shortfall, verdict: Verdict) -> Findings:
-    advice = f"; at most {short.fitting} fit" if short.fitting is not None else ""
-    if short.fitting:
-        advice += f": set it to {short.fitting}"
-    error = FieldError("FieldValueInvalid", short.field, f"{_limited(short)}{advice}")
     at_most = f"; at most {short.fitting} at a time" if short.fitting is not None else ""
     warning = _warning(
-        "quota ", short.quota, f": {_asked(short)}, limit {short.available}{at_most}"
+        "quota ", short.quota, f": {short.asked_text}, limit {short.available}{at_most}"
     )
-    return by_verdict(verdict, error, warning)
+    return by_verdict(verdict, short.error, warning)
 
 
 def _queueing_warnings(
@@ -224,19 +220,12 @@ def _queueing_warnings(
         quotas.append(quota)
     most = {short.quota: short.fitting for short in shortfalls(shares, quotas)}
     return tuple(
-        _warning("quota ", short.quota, f": {_asked(short)}, {short.available} free; {_now(short)}")
+        _warning(
+            "quota ", short.quota, f": {short.asked_text}, {short.available} free; {_now(short)}"
+        )
         for short in shortfalls(shares, quotas, free)
         if short.quota not in most or short.fitting != most[short.quota]
     )
-
-
-def _limited(short: Shortfall) -> str:
-    return f"{_asked(short)}, quota {short.quota} limits {short.key}={short.available}"
-
-
-def _asked(short: Shortfall) -> str:
-    pods = "1 pod asks" if short.count == 1 else f"{short.count} pods ask"
-    return f"{pods} {short.key}={short.asked}"
 
 
 def _now(short: Shortfall) -> str:

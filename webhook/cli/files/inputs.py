@@ -18,7 +18,8 @@ from typing import IO, TypeAlias, TypeVar
 
 from webhook.cli.exit_codes import InputError
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
+from webhook.kube.files.documents import Document, SnapshotError, flatten_lists
+from webhook.kube.files.parallel import read_files
 
 _T = TypeVar("_T")
 
@@ -85,17 +86,18 @@ def read_objects(
     """
     found: list[_T] = []
     problems: list[SnapshotError] = []
+    files: list[tuple[str, bytes]] = []
     for name, data in contents:
         if isinstance(data, SnapshotError):
             problems.append(data)
-            continue
-        try:
-            documents = read_documents(name, data)
-        except SnapshotError as err:
-            problems.append(err)
-            continue
-        for document in documents:
-            _read_document(document, read, found, problems)
+        else:
+            files.append((name, data))
+    for documents in read_files(files):
+        if isinstance(documents, SnapshotError):
+            problems.append(documents)
+        else:
+            for document in documents:
+                _read_document(document, read, found, problems)
     return found, problems
 
 

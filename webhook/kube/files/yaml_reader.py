@@ -98,7 +98,7 @@ class YamlReader:
         """
         self._expect(DocumentStartEvent)
         self._anchors, self._lines, self._path = {}, {}, []
-        value = self._value()
+        value = self._value(self._next())
         self._expect(DocumentEndEvent)
         return value, self._lines
 
@@ -108,12 +108,7 @@ class YamlReader:
             raise self._error("unexpected structure", event)
 
     def _next(self) -> Event:
-        event = self._peek()
-        self._parser.get_event()
-        return event
-
-    def _peek(self) -> Event:
-        event = self._parser.peek_event()
+        event = self._parser.get_event()
         if event is None:
             raise YamlValueError("ends too early", line=0, field=self._field())
         return event
@@ -126,12 +121,15 @@ class YamlReader:
     def _field(self) -> str:
         return "".join(self._path).removeprefix(".")
 
-    def _value(self) -> object:
-        event = self._next()
+    def _value(self, event: Event) -> object:
         if isinstance(event, AliasEvent):
             return self._alias(event)
         if len(self._path) <= _LINES_DEPTH:
             self._lines.setdefault(self._field(), _line(event))
+        if isinstance(event, ScalarEvent) and not event.anchor:
+            self._size += 1
+            self._height = max(self._height, 2)
+            return self._scalar(event)
         size, height = self._size, self._height
         self._size, self._height = 1, 1
         value = self._node(event)
@@ -172,37 +170,32 @@ class YamlReader:
 
     def _sequence(self) -> list[object]:
         values: list[object] = []
-        while not self._parser.check_event(SequenceEndEvent):
+        while not isinstance(event := self._next(), SequenceEndEvent):
             self._path.append(f"[{len(values)}]")
-            values.append(self._value())
+            values.append(self._value(event))
             self._path.pop()
-        self._next()
         return values
 
     def _mapping(self) -> dict[str, object]:
         mapping: dict[str, object] = {}
         merged: list[dict[str, object]] = []
-        while not self._parser.check_event(MappingEndEvent):
-            event = self._peek()
-            key = self._key()
+        while not isinstance(event := self._next(), MappingEndEvent):
+            key = self._key(event)
             if key in mapping:
                 raise self._error(f"the key {key!r} appears twice", event)
             self._path.append(f".{key}")
             if key == "<<" and _is_plain(event):
                 merged += self._merged(event)
             else:
-                mapping[key] = self._value()
+                mapping[key] = self._value(self._next())
             self._path.pop()
-        self._next()
         for source in merged:
             mapping = {**source, **mapping}
         return mapping
 
-    def _key(self) -> str:
-        event = self._peek()
+    def _key(self, event: Event) -> str:
         if not isinstance(event, ScalarEvent):
             raise self._error("a key must be a scalar", event)
-        self._next()
         try:
             return key_text(self._scalar(event))
         except ValueError as err:
@@ -210,7 +203,7 @@ class YamlReader:
 
     def _merged(self, event: Event) -> list[dict[str, object]]:
         """Return the mappings that a merge key names, the one that yields first."""
-        value = self._value()
+        value = self._value(self._next())
         sources = value if isinstance(value, list) else [value]
         mappings = [source for source in sources if isinstance(source, dict)]
         if len(mappings) < len(sources):

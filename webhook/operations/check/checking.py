@@ -119,7 +119,7 @@ class Checker:
         if place.is_missing and namespace:
             text = f'namespaces "{namespace}" not found'
             issue = Issue(Rule.NAMESPACE, Verdict.REFUSED, text, child(one.field, "metadata"))
-            return replace(subject, issues=(issue, *subject.issues))
+            return replace(subject, refusals=(issue, *subject.refusals))
         return subject
 
     def _nodes(self, pod: Mapping[str, object]) -> int:

@@ -202,6 +202,8 @@ class ClusterState:
             is_deferred=is_deferred,
             is_strict=is_gated and rules.order is QueueingStrategy.STRICT,
             quotas=quotas,
+            labels=labels,
+            jobs=policy.jobs if is_deferred else (),
         )
 
     def _quotas(self, namespace: str, inside: Inside | None) -> tuple[ResourceQuota, ...]:

@@ -100,31 +100,27 @@ class _Check:
         return tuple(Result(one, tuple(found)) for one, found in zip(subjects, issues, strict=True))
 
     def _issues(self, index: int, subject: Subject) -> Iterator[Issue]:
-        if subject.issues:
-            yield from subject.issues
-            return
-        refused = list(self._charged_object(subject))
-        yield from refused
+        refused = list(subject.refusals or self._charged_object(subject))
+        yield from refused or subject.issues
         if not refused:
             yield from self._charged_made(subject)
+        if not (refused or subject.issues):
             for group in subject.groups:
                 yield from self._group(index, subject, group)
 
     def _charged_object(self, subject: Subject) -> Iterator[Issue]:
-        """Charge the object itself; yield why it is refused."""
+        """Charge the object itself; yield why it is refused, for each quota."""
         accounts = self._plain_accounts()
-        for account in accounts:
-            denial = _over(account, subject.usage)
-            if denial is not None:
-                yield Issue(
-                    Rule.OBJECT_QUOTA,
-                    Verdict.REFUSED,
-                    f'{subject.resource} "{subject.name}" is forbidden: {denial.message}',
-                    quota=denial.quota,
-                    shortages=_shortages(denial, account),
-                )
-                return
-        for account in accounts:
+        denials = [(one, denial) for one in accounts if (denial := _over(one, subject.usage))]
+        for account, denial in denials:
+            yield Issue(
+                Rule.OBJECT_QUOTA,
+                Verdict.REFUSED,
+                f'{subject.resource} "{subject.name}" is forbidden: {denial.message}',
+                quota=denial.quota,
+                shortages=_shortages(denial, account),
+            )
+        for account in () if denials else accounts:
             account.used = add(account.used, mask(subject.usage, account.balance.hard))
 
     def _charged_made(self, subject: Subject) -> Iterator[Issue]:
@@ -235,8 +231,10 @@ class _Check:
         started = min(rooms, default=created)
         for one in demands:
             yield from _kept(subject, group, one)
-        for one in late:
-            if self._terms.is_strict and _room(one, group.count) < group.count:
+        # what never fits holds nothing
+        waits = self._terms.is_strict and not any(map(_never_fits, late))
+        for one in late if waits else ():
+            if _room(one, created) < created:
                 _hold(one.account, subject, group)
         for one in demands:
             count = started if one.account.balance.at_bind else created
@@ -272,15 +270,15 @@ class _Check:
 def _kept(subject: Subject, group: PodGroup, demand: _Demand) -> Iterator[Issue]:
     """Yield what keeps some of the pods, by one quota."""
     balance = demand.account.balance
-    alone = over_hard(balance.name, demand.usage, {}, balance.hard)
-    if alone is not None:
+    denial = _over(demand.account, demand.usage)
+    if denial is not None and _never_fits(demand):
         yield Issue(
             Rule.NEVER_FITS,
             Verdict.NEVER_FITS,
-            f"{_forbidden(group.pod, alone.message)}; one pod alone is larger than the quota",
+            f"{_forbidden(group.pod, denial.message)}; one pod alone is larger than the quota",
             group.field,
             balance.name,
-            _shortages(alone, demand.account),
+            _shortages(denial, demand.account),
         )
         return
     room = _room(demand, group.count)
@@ -290,6 +288,11 @@ def _kept(subject: Subject, group: PodGroup, demand: _Demand) -> Iterator[Issue]
     elif holder:
         text = f"waits behind {holder}, which waits for quota {balance.name}"
         yield Issue(Rule.QUEUE, Verdict.WAITS, text, group.field, balance.name)
+
+
+def _never_fits(demand: _Demand) -> bool:
+    hard = demand.account.balance.hard
+    return any(amount > hard[key] for key, amount in demand.usage.items())
 
 
 def _short(subject: Subject, group: PodGroup, demand: _Demand, room: int) -> Issue:

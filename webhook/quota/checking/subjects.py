@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from webhook.jsonfields.fields import child
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.amounts.resource_reader import ResourceReader
-from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.amounts.resources import ResourceList, exceeding
 from webhook.quota.charging.workload_pods import PodSet, pods_of
 from webhook.quota.checking.classes import ClassError, RuntimeClassError, with_classes
 from webhook.quota.checking.limit_ranges import (
@@ -26,13 +27,23 @@ from webhook.quota.checking.object_usage import (
 from webhook.quota.checking.rollouts import Rollout, surge_of
 from webhook.quota.checking.template_paths import TemplatePath, pods_by_path
 from webhook.quota.checking.values import Issue, PodGroup, Rule, Subject, Terms, Verdict
+from webhook.quota.jobs.capacity import shares_of, shortfalls
 from webhook.quota.jobs.job_pods import pods_of_job_set
+from webhook.quota.jobs.policy import Verdict as JobVerdict
+from webhook.quota.jobs.policy import rule_for
+from webhook.quota.jobs.validation import pod_errors
 from webhook.quota.objects.defaults import created_pod, default_pod
 from webhook.quota.objects.model import Pod
 
 _Object = Mapping[str, object]
 
-_JOB_SETS = "jobset.x-k8s.io"
+_JOB_SETS: Final = "jobset.x-k8s.io"
+_JOBS: Final = frozenset({"jobs.batch", "cronjobs.batch", "jobsets.jobset.x-k8s.io"})
+_VALIDATED: Final = frozenset({"", "apps", "batch"})
+"""API groups whose objects the API server validates itself."""
+_ORDINARY: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_OTHER: Final = frozenset({"affinity", "overhead", "resourceClaims", "ephemeralContainers"})
+"""Fields of a pod's spec that can be wrong besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +95,12 @@ def read_subject(
     if is_new and one.resource != "pods":
         usage = object_usage(one.raw, one.resource, field=one.field)
     groups: list[PodGroup] = []
-    issues = list(_claim_issues(one, terms))
-    for pods in sets:
+    claims = tuple(_claim_issues(one, terms))
+    is_claim = one.resource == "persistentvolumeclaims"
+    issues = [] if is_claim else list(claims)
+    refusals = [issue for pods in sets for issue in _invalid_template(one, pods)]
+    refusals += _job_issues(one, sets, terms) if is_new and not refusals else ()
+    for pods in () if refusals else sets:
         read = _group(one, pods, terms, options)
         if isinstance(read, Issue):
             issues.append(read)
@@ -101,6 +116,7 @@ def read_subject(
         tuple(groups),
         usage,
         made,
+        refusals=claims if is_claim else tuple(refusals),
         issues=tuple(issues),
     )
 
@@ -138,13 +154,73 @@ def _group(
         rule = Rule.RUNTIME_CLASS if is_runtime else Rule.PRIORITY_CLASS
         return _refused(rule, raw, str(err), child(pods.field, err.field))
     pod = replace(Pod.from_object(filled, field=pods.field), namespace=one.namespace)
+    errors = _pod_faults(filled, pod, "spec") if filled.get("spec") != raw.get("spec") else []
+    if errors and pods.count:
+        text = f'Pod "{pod.name or pod.generate_name}" is invalid: {joined(errors)}'
+        field = child(pods.field, "spec.containers")
+        return Issue(Rule.INVALID, Verdict.REFUSED, text, field)
     for limit_range in terms.limit_ranges:
-        errors = violations(pod, limit_range)
-        if errors and pods.count:
+        against = violations(pod, limit_range)
+        if against and pods.count:
             field = child(pods.field, "spec.containers")
-            return _refused(Rule.LIMIT_RANGE, raw, joined(errors), field)
+            return _refused(Rule.LIMIT_RANGE, raw, joined(against), field)
     surge = surge_of(one.raw, pods.count, options.rollout, field=one.field)
     return PodGroup(pod, filled, pods.count, surge.count, surge.is_needed, pods.field)
+
+
+def _invalid_template(one: ManifestObject, pods: PodSet) -> Iterator[Issue]:
+    """Yield why an object is refused for its pods, or its template; kinds of others are not asked.
+
+    Source: kubernetes v1.36, pkg/apis/core/validation/validation.go ValidatePodTemplateSpec.
+    """
+    group = one.resource.partition(".")[2]
+    if group not in _VALIDATED:
+        return
+    filled = default_pod(pods.pod, field=pods.field)
+    place = child(pods.field.removeprefix(one.field).removeprefix("."), "spec")
+    errors = _pod_faults(filled, Pod.from_object(filled, field=pods.field), place)
+    if errors:
+        kind = f"{one.kind}.{group}" if group else one.kind
+        text = f'{kind} "{one.name}" is invalid: {joined(errors)}'
+        field = child(pods.field, "spec.containers")
+        yield Issue(Rule.INVALID, Verdict.REFUSED, text, field)
+
+
+def _job_issues(one: ManifestObject, sets: tuple[PodSet, ...], terms: Terms) -> Iterator[Issue]:
+    """Yield why a rule of the cluster refuses a Job that cannot run all its pods at a time."""
+    if one.resource not in _JOBS or not terms.jobs:
+        return
+    labels = FieldReader(one.raw, one.field).child("metadata").string_map("labels")
+    rule = rule_for(terms.jobs, labels, terms.labels)
+    if rule.unsuspend is not JobVerdict.DENY:
+        return
+    for short in shortfalls(shares_of(sets), terms.quotas):
+        text = f"{short.error.field}: {short.error.detail}"
+        yield Issue(Rule.JOB_RULE, Verdict.REFUSED, text, short.error.field, short.quota)
+
+
+def _pod_faults(raw: _Object, pod: Pod, field: str) -> list[str]:
+    """Return what the API server finds wrong with the resources and the affinity of a pod."""
+    if _is_plain(raw, pod):
+        return []
+    spec = raw.get("spec")
+    found = pod_errors(spec if isinstance(spec, Mapping) else {}, field, allow_torn_pages=False)
+    return list(dict.fromkeys(map(str, found)))
+
+
+def _is_plain(raw: _Object, pod: Pod) -> bool:
+    """Return whether nothing can be wrong: ordinary amounts, no request above its limit."""
+    spec = raw.get("spec")
+    if pod.resources is not None or (isinstance(spec, Mapping) and not _OTHER.isdisjoint(spec)):
+        return False
+    containers = (*pod.containers, *pod.init_containers)
+    lists = [amounts for one in containers for amounts in (one.requests, one.limits)]
+    are_ordinary = all(
+        name in _ORDINARY and amount.nano >= 0
+        for amounts in lists
+        for name, amount in amounts.items()
+    )
+    return are_ordinary and not any(exceeding(one.requests, one.limits) for one in containers)
 
 
 def _refused(rule: Rule, raw: _Object, words: str, field: str) -> Issue:

@@ -11,6 +11,7 @@ from webhook.quota.charging.coverage import CoverageRules
 from webhook.quota.checking.classes import ClassTable
 from webhook.quota.checking.limit_ranges import LimitRange
 from webhook.quota.explaining.values import Shortage
+from webhook.quota.jobs.policy import JobRule
 from webhook.quota.objects.model import Pod, ResourceQuota
 
 
@@ -36,6 +37,7 @@ class Rule(StrEnum):
 
     BAD_INPUT = "bad-input"
     NAMESPACE = "namespace"
+    INVALID = "invalid"
     PRIORITY_CLASS = "priority-class"
     RUNTIME_CLASS = "runtime-class"
     LIMIT_RANGE = "limit-range"
@@ -55,6 +57,7 @@ class Rule(StrEnum):
 RULES: Mapping[Rule, str] = {
     Rule.BAD_INPUT: "The input cannot be read.",
     Rule.NAMESPACE: "The namespace exists.",
+    Rule.INVALID: "Resources and node affinity of pods are valid.",
     Rule.PRIORITY_CLASS: "The PriorityClass exists, and the priority is its own.",
     Rule.RUNTIME_CLASS: "The RuntimeClass exists, and overhead and node selector are its own.",
     Rule.LIMIT_RANGE: "Every container, pod and claim is within the LimitRanges.",
@@ -122,6 +125,10 @@ class Terms:
     """Whether a pod that waits holds those behind it."""
     quotas: tuple[ResourceQuota, ...] = ()
     """All of the namespace."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Those of the namespace."""
+    jobs: tuple[JobRule, ...] = ()
+    """What is allowed of which Jobs; nothing where no quota is deferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +165,10 @@ class Subject:
     """Pods of its former state, which the quotas are charged for."""
     reserved: frozenset[str] = frozenset()
     """Uids of those that have no node and a reservation."""
+    refusals: tuple[Issue, ...] = ()
+    """Why the object itself is refused whatever is used."""
     issues: tuple[Issue, ...] = ()
-    """What is refused of it whatever is used."""
+    """Why its pods are."""
 
 
 @dataclass(frozen=True, slots=True)

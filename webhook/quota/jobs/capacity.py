@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from webhook.jsonfields.fields import FieldError
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add, max_of
 from webhook.quota.charging.denials import QuotaExceeded
@@ -60,6 +61,25 @@ class Shortfall:
     """How many of the pods have room; None where they are not alike."""
     keys: frozenset[str]
     """All keys of the quota of which there is too little."""
+
+    @property
+    def asked_text(self) -> str:
+        """How many pods ask how much."""
+        pods = "1 pod asks" if self.count == 1 else f"{self.count} pods ask"
+        return f"{pods} {self.key}={self.asked}"
+
+    @property
+    def limited_text(self) -> str:
+        """The same, and what the quota allows."""
+        return f"{self.asked_text}, quota {self.quota} limits {self.key}={self.available}"
+
+    @property
+    def error(self) -> FieldError:
+        """Why the pods are refused by a rule that wants room for all of them."""
+        advice = "" if self.fitting is None else f"; at most {self.fitting} fit"
+        if self.fitting:
+            advice += f": set it to {self.fitting}"
+        return FieldError("FieldValueInvalid", self.field, f"{self.limited_text}{advice}")
 
 
 def shares_of(pods: Iterable[PodSet]) -> tuple[Share, ...]:

@@ -70,7 +70,7 @@ def job_errors(spec: _Members, *, selects: bool, allow_torn_pages: bool) -> list
     pod = mapping(template.get("spec"), f"{_TEMPLATE}.spec")
     return [
         *_count_errors(spec),
-        *_pod_errors(pod, f"{_TEMPLATE}.spec", allow_torn_pages=allow_torn_pages),
+        *pod_errors(pod, f"{_TEMPLATE}.spec", allow_torn_pages=allow_torn_pages),
         *_selector_errors(spec, template, required=selects),
     ]
 
@@ -95,7 +95,8 @@ def _count_errors(spec: _Members) -> Iterator[FieldError]:
         yield FieldError("FieldValueRequired", "spec.completions", detail)
 
 
-def _pod_errors(pod: _Members, field: str, *, allow_torn_pages: bool) -> Iterator[FieldError]:
+def pod_errors(pod: _Members, field: str, *, allow_torn_pages: bool) -> Iterator[FieldError]:
+    """Yield what is wrong with the resources and the node affinity of a pod's spec at a path."""
     claims = _claim_names(pod, f"{field}.resourceClaims")
     for resources in _requirements(pod, field):
         yield from requirement_errors(
