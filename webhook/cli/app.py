@@ -53,6 +53,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "doctor": ("webhook.cli.commands.namespaces:doctor", "Look a cluster over."),
     "certs": ("webhook.cli.commands.files:certs", "Make and show serving certificates."),
+    "completion": (
+        "webhook.cli.commands.completion:completion",
+        "Print the completion of a shell.",
+    ),
     "version": ("webhook.cli.commands.version:version", "Show the version."),
 }
 """Name → where the command is, and its line in the help."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from webhook.cli.completion import NAMESPACE_NAMES, complete_names
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
@@ -83,9 +84,14 @@ Exit status: 0 there is a plan, or nothing has to be evicted, 1 nothing helps, o
 pod, 2 wrong usage or bad input, 4 the cluster does not answer.
 """,
 )
-@click.argument("pod", metavar="[POD]", default="")
+@click.argument("pod", metavar="[POD]", default="", shell_complete=complete_names("pod"))
 @click.option(
-    "-n", "--namespace", default="default", show_default=True, help="Namespace of the pod."
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Namespace of the pod.",
+    shell_complete=NAMESPACE_NAMES,
 )
 @click.option(
     "-f",

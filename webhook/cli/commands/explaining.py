@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from webhook.cli.completion import NAMESPACE_NAMES, complete_names
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
@@ -38,13 +39,14 @@ Exit status: 0 explained, 1 there is no such object, or it may not be read,
 """,
 )
 @click.argument("kind", type=click.Choice(_KINDS), metavar="KIND")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_names())
 @click.option(
     "-n",
     "--namespace",
     default="default",
     show_default=True,
     help="Namespace of the object.",
+    shell_complete=NAMESPACE_NAMES,
 )
 @click.option(
     "--watch",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from webhook.cli.completion import NAMESPACE_NAMES, complete_names
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
@@ -95,13 +96,14 @@ Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back b
 2 wrong usage or no such container, 4 the cluster does not answer.
 """,
 )
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_names("job"))
 @click.option(
     "-n",
     "--namespace",
     default="default",
     show_default=True,
     help="Namespace of the Job.",
+    shell_complete=NAMESPACE_NAMES,
 )
 @click.option(
     "--requests",

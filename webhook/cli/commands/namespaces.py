@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from webhook.cli.completion import NAMESPACE_NAMES
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
@@ -51,7 +52,9 @@ Exit status: 0 opted in and in force, 1 refused: something stands in the way,
 4 the cluster does not answer.
 """,
 )
-@click.argument("namespaces", nargs=-1, required=True, metavar="NAMESPACE...")
+@click.argument(
+    "namespaces", nargs=-1, required=True, metavar="NAMESPACE...", shell_complete=NAMESPACE_NAMES
+)
 @click.option("--dry-run", is_flag=True, help="Say what would change and change nothing.")
 @click.option(
     "--shadow",
@@ -106,7 +109,9 @@ is not allowed: run it again, 4 the cluster does not answer, or knows nobody by
 these credentials.
 """,
 )
-@click.argument("namespaces", nargs=-1, required=True, metavar="NAMESPACE...")
+@click.argument(
+    "namespaces", nargs=-1, required=True, metavar="NAMESPACE...", shell_complete=NAMESPACE_NAMES
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask whether waiting pods may start.")
 @click.option(
@@ -148,7 +153,7 @@ Exit status: 0 no errors, 1 errors, 3 warnings with --fail-on warn,
 4 the cluster does not answer.
 """,
 )
-@click.argument("namespaces", nargs=-1, metavar="[NAMESPACE]...")
+@click.argument("namespaces", nargs=-1, metavar="[NAMESPACE]...", shell_complete=NAMESPACE_NAMES)
 @cluster_options
 @snapshot_option
 @system_namespace_option
@@ -214,7 +219,7 @@ Exit status: 0 reported, 1 a namespace that was named has no record,
 4 the cluster does not answer.
 """,
 )
-@click.argument("namespaces", nargs=-1, metavar="[NAMESPACE]...")
+@click.argument("namespaces", nargs=-1, metavar="[NAMESPACE]...", shell_complete=NAMESPACE_NAMES)
 @cluster_options
 @snapshot_option
 @output_option(*FORMATS)
@@ -242,7 +247,9 @@ Examples:
 Exit status: 0 done, 1 there was no record or no such namespace, 4 the cluster does not answer.
 """,
 )
-@click.argument("namespaces", nargs=-1, required=True, metavar="NAMESPACE...")
+@click.argument(
+    "namespaces", nargs=-1, required=True, metavar="NAMESPACE...", shell_complete=NAMESPACE_NAMES
+)
 @cluster_options
 def reset(**options: Any) -> ExitCode:
     """Take the records away; of namespaces in shadow mode new ones begin within a minute.

@@ -1,0 +1,143 @@
+"""Completion in shells: scripts that the shells read, and names out of a cluster."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from webhook.cli import ExitCode, cli, completion
+from webhook.cli.completion import SHELLS, kubectl_main
+from webhook.jsonfields.encoding import encode_json
+
+PROGRAM = "deferred-quota"
+NAMES = {
+    "/api/v1/namespaces": ("team-a", "team-b", "other"),
+    "/api/v1/namespaces/team-a/pods": ("web-1", "web-2", "db"),
+    "/apis/batch/v1/namespaces/default/jobs": ("train",),
+}
+
+
+class _Api(BaseHTTPRequestHandler):
+    """Lists of names, as an API server gives them."""
+
+    def do_GET(self) -> None:
+        found = NAMES.get(self.path.partition("?")[0], ())
+        items = [
+            {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}} for name in found
+        ]
+        body = encode_json({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(completion, "PATIENCE_SECONDS", 30)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Api)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield write_kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
+    server.shutdown()
+    server.server_close()
+
+
+def write_kubeconfig(directory: Path, url: str, user: str = "{}") -> Path:
+    path = directory / "kubeconfig"
+    path.write_text(
+        f"""
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
+clusters: [{{name: c, cluster: {{server: "{url}"}}}}]
+users: [{{name: u, user: {user}}}]
+""",
+        encoding="utf-8",
+    )
+    return path
+
+
+def completions(line: str, kubeconfig: Path | None = None) -> list[str]:
+    """Return what is offered behind a line, as bash asks for it."""
+    words = line.split(" ")
+    result = CliRunner().invoke(
+        cli,
+        [],
+        prog_name=PROGRAM,
+        env={
+            "_DEFERRED_QUOTA_COMPLETE": "bash_complete",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+            "KUBECONFIG": str(kubeconfig or "/nowhere"),
+        },
+    )
+    assert result.stderr == ""
+    return [one.partition(",")[2] for one in result.stdout.splitlines() if one]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_of_a_shell_is_printed(shell: str) -> None:
+    done = CliRunner().invoke(cli, ["completion", shell])
+    assert done.exit_code == ExitCode.OK
+    assert "_DEFERRED_QUOTA_COMPLETE" in done.stdout
+    if shutil.which(shell):
+        parsed = subprocess.run([shell, "-n"], input=done.stdout, text=True, check=False)
+        assert parsed.returncode == 0
+
+
+def test_another_shell_is_refused() -> None:
+    done = CliRunner().invoke(cli, ["completion", "tcsh"])
+    assert done.exit_code == ExitCode.BAD_INPUT
+
+
+def test_commands_and_options_are_completed_without_a_cluster() -> None:
+    assert completions(f"{PROGRAM} exp") == ["explain"]
+    assert completions(f"{PROGRAM} explain dep") == ["deployment"]
+    assert "--watch" in completions(f"{PROGRAM} top --w")
+
+
+def test_names_are_those_of_the_cluster(kubeconfig: Path) -> None:
+    assert completions(f"{PROGRAM} enable te", kubeconfig) == ["team-a", "team-b"]
+    assert completions(f"{PROGRAM} top -n o", kubeconfig) == ["other"]
+    assert completions(f"{PROGRAM} explain -n team-a pod w", kubeconfig) == ["web-1", "web-2"]
+    assert completions(f"{PROGRAM} job resize ", kubeconfig) == ["train"]
+    assert completions(f"{PROGRAM} elastic plan -n team-a d", kubeconfig) == ["db"]
+
+
+@pytest.mark.parametrize(
+    ("url", "user"),
+    [
+        ("http://127.0.0.1:1", "{}"),
+        (
+            "https://127.0.0.1:1",
+            "{exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, args: ['60']}}",
+        ),
+    ],
+)
+def test_nothing_is_offered_where_no_cluster_answers(tmp_path: Path, url: str, user: str) -> None:
+    assert completions(f"{PROGRAM} enable te", write_kubeconfig(tmp_path, url, user)) == []
+    assert completions(f"{PROGRAM} enable te") == []
+
+
+def test_kubectl_asks_by_a_program_of_its_own(
+    kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert Path(sys.executable).with_name("kubectl_complete-deferred_quota").exists()
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-deferred_quota", "enable", "team"])
+    kubectl_main()
+    printed = capsys.readouterr()
+    assert (printed.out.splitlines(), printed.err) == (["team-a", "team-b", ":4"], "")
