@@ -43,7 +43,12 @@ class EngineHarness:
         self.api = FakeClient(cluster)
         self.api.create(VALIDATING_WEBHOOKS, self.registration(deferred=[GPU]))
         self.metrics = Metrics()
-        self.file = ConfigurationFile(path, check=check_configuration)
+        self.met: list[tuple[str, str]] = []
+        self.file = ConfigurationFile(
+            path,
+            check=check_configuration,
+            observe=lambda _reload: self.met.append(self.in_force()),
+        )
         options = EngineOptions(self.file, controller=ControllerOptions(), is_registered=True)
         self.engine = Engine(self.api, self.metrics, options)
 
@@ -76,6 +81,10 @@ class EngineHarness:
         request = decode_review(raw, Phase.VALIDATING)
         return self.engine.decide(request, Deadline(float("inf"))).decision
 
+    def in_force(self) -> tuple[str, str]:
+        """Return a setting that is decided by as it is, and one that the policy has."""
+        return self.engine.configuration.gating, self.engine.policy.must_specify.value
+
     def enforced(self) -> set[str]:
         """Return what the API server enforces of the quota."""
         found = cast("Any", self.api.get(RESOURCE_QUOTAS, "q", namespace=TEAM))
@@ -97,6 +106,17 @@ def process(tmp_path: Path) -> Iterator[EngineHarness]:
 def after_reload(process: EngineHarness) -> Callable[[], bool]:
     before = process.file.loaded_at
     return lambda: process.file.loaded_at > before
+
+
+def test_no_request_is_decided_by_one_file_and_the_policy_of_another(
+    process: EngineHarness,
+) -> None:
+    before = process.in_force()
+    process.write({"gating": "never", "mustSpecify": "off"})
+    after = ("never", "off")
+    eventually(lambda: process.in_force() == after, "it is in force")
+    assert before != after
+    assert process.met == [before]  # while the file was read, and the policy not compiled yet
 
 
 def test_a_namespace_is_exempt_only_when_the_guard_leaves_it_out(process: EngineHarness) -> None:

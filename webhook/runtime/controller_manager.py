@@ -73,15 +73,31 @@ class ControllerOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class InForce:
+    """A configuration and the policy that was compiled from it; no decision mixes two of them."""
+
+    configuration: Configuration
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
 class LiveConfig:
     """The configuration as it is now, and what the handlers make of it."""
 
-    configuration: Callable[[], Configuration]
-    policy: Callable[[], Policy]
+    current: Callable[[], InForce]
+
+    def configuration(self) -> Configuration:
+        """Return the configuration."""
+        return self.current().configuration
+
+    def policy(self) -> Policy:
+        """Return the rules."""
+        return self.current().policy
 
     def queue_policy(self) -> QueuePolicy:
         """Return the queueing policy."""
-        return queue_policy(self.configuration(), self.policy())
+        now = self.current()
+        return queue_policy(now.configuration, now.policy)
 
     def may_admit_ungated(self, labels: Mapping[str, str] | None) -> bool:
         """Return whether pods of a namespace with these labels may be admitted ungated."""

@@ -31,6 +31,7 @@ from webhook.policy import Policy, compile_policy
 from webhook.runtime.controller_manager import (
     ControllerManager,
     ControllerOptions,
+    InForce,
     LiveConfig,
     SharedCaches,
 )
@@ -138,7 +139,7 @@ class Engine:
         self._effective = (
             EffectiveConfiguration(api, time.monotonic) if options.is_registered else None
         )
-        self._policy = self._compile_policy()
+        self._in_force = self._compile()
         ledgers = LedgerStore(api)
         followed = ledgers.follow(options.informer) if options.follow_ledgers else None
         namespaces = NamespaceCache(api, timing=options.informer)
@@ -150,7 +151,7 @@ class Engine:
             quotas=QuotaCache(
                 api,
                 self._deferred_keys,
-                holds_terminating=lambda: self._policy.holds_terminating,
+                holds_terminating=lambda: self.policy.holds_terminating,
                 shared=shared,
                 labels=namespaces.labels,
                 timing=options.informer,
@@ -192,12 +193,12 @@ class Engine:
     @property
     def policy(self) -> Policy:
         """The rules that are in force."""
-        return self._policy
+        return self._in_force.policy
 
     @property
     def configuration(self) -> Configuration:
-        """The configuration as the file says it now."""
-        return self._configuration()
+        """The configuration that they were compiled from."""
+        return self._in_force.configuration
 
     def start(self) -> None:
         """Start to follow the cluster; returns at once."""
@@ -205,7 +206,7 @@ class Engine:
             informer.start()
         # the controller begins by what the registrations say, not by the file alone
         if self._effective is not None and self._effective.refresh():
-            self._policy = self._compile_policy()
+            self._in_force = self._compile()
         if self.controller is not None:
             self.controller.start()
         if self._creations is not None:
@@ -269,7 +270,8 @@ class Engine:
         """
         if self._context is None:
             raise RuntimeError("this engine answers no admission requests")
-        context = replace(self._context, policy=self._policy, configuration=self._configuration())
+        rules = self._in_force
+        context = replace(self._context, policy=rules.policy, configuration=rules.configuration)
         return decide(context, request, deadline)
 
     # -- inside ----------------------------------------------------------------------------
@@ -296,8 +298,8 @@ class Engine:
         return HandlerContext(
             view,
             reserver,
-            self._policy,
-            self._configuration(),
+            self.policy,
+            self.configuration,
             labels.of,
             on_creation=None if self._creations is None else self._creations.observe,
             in_flight=InFlightPods(view.pods),
@@ -320,15 +322,11 @@ class Engine:
     ) -> ControllerManager | None:
         if options is None:
             return None
-        current = LiveConfig(self._configuration, lambda: self._policy)
+        current = LiveConfig(lambda: self._in_force)
         return ControllerManager(caches, current, self._metrics, options)
 
-    def _configuration(self) -> Configuration:
-        source = self._options.configuration
-        return Configuration() if source is None else source.current
-
     def _deferred_keys(self) -> Set[str]:
-        return self._policy.deferred_keys
+        return self.policy.deferred_keys
 
     def _pending_shared_quotas(self) -> list[str]:
         return [] if self.controller is None else self.controller.pending_shared_quotas()
@@ -338,7 +336,7 @@ class Engine:
         return name == CLUSTER_DEFERRED_QUOTAS.plural and self._shared.is_absent
 
     def _capacity(self) -> int:
-        return self._configuration().limits.reservations_per_namespace
+        return self.configuration.limits.reservations_per_namespace
 
     def _housekeep(self) -> None:
         """Keep up with the configuration file and show the state of the caches."""
@@ -359,14 +357,14 @@ class Engine:
         is_registered_anew = self._effective is not None and self._effective.refresh()
         if not is_new and not is_registered_anew:
             return
-        former, self._policy = self._policy, self._compile_policy()
+        former, self._in_force = self.policy, self._compile()
         if self.controller is None:
             return
         if (
-            former.deferred_keys != self._policy.deferred_keys
-            or former.holds_terminating != self._policy.holds_terminating
-            or former.exempt_namespaces != self._policy.exempt_namespaces
-            or former.unmasked_namespaces != self._policy.unmasked_namespaces
+            former.deferred_keys != self.policy.deferred_keys
+            or former.holds_terminating != self.policy.holds_terminating
+            or former.exempt_namespaces != self.policy.exempt_namespaces
+            or former.unmasked_namespaces != self.policy.unmasked_namespaces
         ):
             self.controller.apply_configuration()
         self.controller.requeue_waiting()
@@ -377,23 +375,21 @@ class Engine:
             self._is_namespace_gone = change.type == "DELETED"
 
     def _poll_feature_gates(self) -> None:
-        is_asked_for = self.view is not None and self._configuration().job_gates.is_auto
+        is_asked_for = self.view is not None and self.configuration.job_gates.is_auto
         if is_asked_for and self._feature_gates.probe():
-            self._policy = self._compile_policy()
+            self._in_force = self._compile()
 
-    def _compile_policy(self) -> Policy:
-        gates = self._feature_gates.gates
-        configuration = self._configuration()
-        unmasked = configuration.exempt_namespaces
-        if self._effective is not None:
-            configuration = self._effective.apply(configuration)
-        return compile_policy(
-            configuration,
+    def _compile(self) -> InForce:
+        gates, source = self._feature_gates.gates, self._options.configuration
+        given = Configuration() if source is None else source.current
+        policy = compile_policy(
+            given if self._effective is None else self._effective.apply(given),
             system_namespace=self._options.system_namespace,
-            unmasked=unmasked,
+            unmasked=given.exempt_namespaces,
             detected_gates=gates.enabled,
             unknown_gates=gates.unsure,
         )
+        return InForce(given, policy)
 
     def _export_configuration(self) -> None:
         metrics, source = self._metrics.configuration, self._options.configuration
