@@ -110,6 +110,20 @@ def test_a_pod_without_controller_is_created_once(tmp_path: Path) -> None:
     assert kinds == {"Created": 1, "Bound": 1, "Ended": 1, "CreateRefused": 1}
 
 
+def test_a_page_is_written_beside_the_table(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    result = run(tmp_path, "--html", str(target))
+    assert result.stdout == TEXT
+    assert "<h1>Simulation of scenario.yaml</h1>" in target.read_text()
+
+
+def test_an_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    target = tmp_path / "none" / "report.html"
+    result = run(tmp_path, "--html", str(target))
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert str(target) in result.stderr
+
+
 def test_bad_input_ends_with_its_place(tmp_path: Path) -> None:
     result = run(tmp_path, scenario=SCENARIO.replace("duration: 1m", "duration: -1m"))
     assert result.exit_code == ExitCode.BAD_INPUT

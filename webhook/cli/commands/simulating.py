@@ -46,6 +46,12 @@ Examples:
     metavar="FILE",
     help="Write every event to a CSV file.",
 )
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write a page with the figures and charts, which needs nothing else.",
+)
 @output_option("text", "csv", "json")
 def simulate(**options: Any) -> None:
     """Say what deferral would give a workload: pods arrive, wait, run and end, in simulated time.

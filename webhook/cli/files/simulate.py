@@ -14,6 +14,7 @@ import click
 from webhook.cli.exit_codes import InputError
 from webhook.cli.printing.output import print_json, print_table
 from webhook.operations.simulate.figures import rows_of
+from webhook.operations.simulate.html_page import html_page
 from webhook.operations.simulate.scenario_files import ScenarioError, read_scenario
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.simulation.simulator import simulate
@@ -33,6 +34,7 @@ def run(
     seed: int | None,
     output: str,
     events: Path | None,
+    html: Path | None,
 ) -> None:
     """Simulate a scenario in every mode and report."""
     try:
@@ -47,6 +49,8 @@ def run(
             writer = csv.writer(target)
             writer.writerow(("mode", "milliseconds", "event", "pod", "detail"))
         reports = [_simulate(scenario, mode, writer) for mode in wanted]
+    if html is not None:
+        html.write_text(html_page(f"Simulation of {file.name}", reports), encoding="utf-8")
     {"text": _print_text, "csv": _print_csv, "json": _print_json}[output](reports)
 
 

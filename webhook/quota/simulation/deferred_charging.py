@@ -21,6 +21,7 @@ from webhook.quota.ledger.apply_usage import (
     apply_usage,
 )
 from webhook.quota.ledger.ledger import (
+    EMPTY,
     NEWEST,
     Claim,
     Denied,
@@ -55,7 +56,6 @@ class _Pod:
     """A pod with a claim."""
 
     arrival: Arrival
-    queued: QueuedPod
     claim: Claim
     is_bound: bool = False
 
@@ -101,16 +101,22 @@ class DeferredCharging:
 
     def enqueue(self, arrival: Arrival, sequence: int) -> None:
         """Put a gated pod into its place."""
-        pod = self._pod(arrival, sequence)
-        insort(self._queues.setdefault(pod.queued.quotas, []), pod.queued, key=_sort_key)
+        judged = self._judge(arrival.template)
+        priority, created, _, _ = judged.sort_key
+        queued = replace(
+            judged,
+            pod=replace(judged.pod, name=arrival.name, uid=arrival.key),
+            claim=replace(self._pod(arrival).claim, source=ReservationSource.RELEASE),
+            sort_key=(priority, created, sequence, arrival.key),
+        )
+        insort(self._queues.setdefault(queued.quotas, []), queued, key=_sort_key)
 
     def bind(self, arrival: Arrival) -> str:
         """Charge a pod that is given a node; return the refusal, if it is refused."""
-        pod = self._pod(arrival, 0)
-        if pod.queued.claim is None:
+        pod = self._pod(arrival)
+        if not pod.claim.quotas:
             return ""
-        claim = replace(pod.claim, source=ReservationSource.BIND)
-        self._ledger, verdict = admit(self._ledger, claim)
+        self._ledger, verdict = admit(self._ledger, pod.claim)
         if isinstance(verdict, Denied):
             return verdict.denial.message
         assert not isinstance(verdict, Undecided)  # noqa: S101 - every view is of this moment
@@ -198,23 +204,19 @@ class DeferredCharging:
             history=history,
         )
 
-    def _pod(self, arrival: Arrival, sequence: int) -> _Pod:
+    def _pod(self, arrival: Arrival) -> _Pod:
         pod = self._pods.get(arrival.key)
         if pod is None:
-            judged = self._judge(arrival.template)
-            identity = replace(judged.pod, name=arrival.name, uid=arrival.key)
-            claim = judged.claim or Claim(
-                arrival.key, arrival.name, ReservationSource.BIND, {}, (), observed_version=NEWEST
+            template = self._judge(arrival.template).claim
+            claim = Claim(
+                arrival.key,
+                arrival.name,
+                ReservationSource.BIND,
+                EMPTY if template is None else template.usage,
+                () if template is None else template.quotas,
+                observed_version=NEWEST,
             )
-            claim = replace(claim, uid=arrival.key, pod=arrival.name)
-            priority, created, _, _ = judged.sort_key
-            queued = replace(
-                judged,
-                pod=identity,
-                claim=claim if judged.claim is not None else None,
-                sort_key=(priority, created, sequence, arrival.key),
-            )
-            pod = self._pods[arrival.key] = _Pod(arrival, queued, claim)
+            pod = self._pods[arrival.key] = _Pod(arrival, claim)
         return pod
 
     def _judge(self, template: PodTemplate) -> QueuedPod:

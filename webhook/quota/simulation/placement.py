@@ -41,22 +41,26 @@ class Placement:
             _looks_at_one_node(template.raw) for template in templates
         )
 
+    def shape(self, template: PodTemplate) -> object:
+        """Return what is the same for templates whose pods fit the same nodes at any time."""
+        return self._choice(template) if self._is_local else template
+
     def best(self, template: PodTemplate) -> str:
         """Return the node for a pod, of equal ones the first by name; empty if none fits."""
         if not self._is_local:
             fits = judge_nodes(template.raw, NodeView(self._nodes, tuple(self._pods.values()))).fits
             return fits[0].name if fits else ""
+        return self._choice(template).best(self._infos)
+
+    def _choice(self, template: PodTemplate) -> _Choice:
+        """Return what pods of the same spec share, whatever their namespace and name."""
         choice = self._choices.get(template)
         if choice is None:
-            choice = self._choices[template] = self._choice_of(template)
-        return choice.best(self._infos)
-
-    def _choice_of(self, template: PodTemplate) -> _Choice:
-        """Return what pods of the same spec share, whatever their namespace and name."""
-        key = encode_json(template.raw["spec"])
-        if key not in self._by_spec:
-            self._by_spec[key] = _Choice(template, self._view, self._changes)
-        return self._by_spec[key]
+            key = encode_json(template.raw["spec"])
+            if key not in self._by_spec:
+                self._by_spec[key] = _Choice(template, self._view, self._changes)
+            choice = self._choices[template] = self._by_spec[key]
+        return choice
 
     def add(self, uid: str, template: PodTemplate, node: str) -> None:
         """Put a pod on a node."""

@@ -35,7 +35,6 @@ from webhook.quota.simulation.values import (
     Event,
     EventKind,
     Mode,
-    PodTemplate,
     Scenario,
 )
 
@@ -114,7 +113,8 @@ class _Simulation:
         """How many of the steps that are due are no repeated requests."""
         self._idle = 0
         """How many repeated requests were refused since anything changed."""
-        self._unplaced: dict[PodTemplate, list[tuple[int, int, _Pod]]] = {}
+        self._unplaced: dict[object, list[tuple[int, int, _Pod]]] = {}
+        """Pods that fit no node, by the shape of their template, each in order."""
         self._events: list[Event] = []
 
     def run(self) -> Iterator[Event]:
@@ -215,7 +215,7 @@ class _Simulation:
         self._lasting += 1
 
     def _wait_for_node(self, pod: _Pod) -> None:
-        queue = self._unplaced.setdefault(pod.arrival.template, [])
+        queue = self._unplaced.setdefault(self._placement.shape(pod.arrival.template), [])
         heapq.heappush(queue, (-pod.priority, pod.sequence, pod))
         pod.waits_since = self._now
         self._idle = 0
@@ -257,16 +257,16 @@ class _Simulation:
         """Place pods that fit no node so far, as long as one does now."""
         while True:
             fitting = [
-                (queue[0], template)
-                for template, queue in self._unplaced.items()
-                if self._placement.best(template)
+                (queue[0], shape)
+                for shape, queue in self._unplaced.items()
+                if self._placement.best(queue[0][2].arrival.template)
             ]
             if not fitting:
                 return
-            (_, _, pod), template = min(fitting, key=lambda item: item[0][:2])
-            heapq.heappop(self._unplaced[template])
-            if not self._unplaced[template]:
-                del self._unplaced[template]
+            (_, _, pod), shape = min(fitting, key=lambda item: item[0][:2])
+            heapq.heappop(self._unplaced[shape])
+            if not self._unplaced[shape]:
+                del self._unplaced[shape]
             pod.waits_since = -1
             self._place(pod)
 
