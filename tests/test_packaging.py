@@ -146,7 +146,7 @@ def test_neither_package_holds_tests_or_tools(sdist: Path, wheel: zipfile.ZipFil
     assert tops.isdisjoint({"tests", "scripts", "certs", "requirements", ".venv"})
 
 
-def test_the_wheel_installs_both_commands(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_installs_all_programs(wheel: zipfile.ZipFile) -> None:
     (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     assert wheel.read(name).decode().split() == [
         "[console_scripts]",
@@ -156,6 +156,9 @@ def test_the_wheel_installs_both_commands(wheel: zipfile.ZipFile) -> None:
         "kubectl-deferred_quota",
         "=",
         "webhook.cli:main",
+        "kubectl_complete-deferred_quota",
+        "=",
+        "webhook.cli.completion:kubectl_main",
     ]
 
 
