@@ -13,7 +13,7 @@ from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.ledger.ledger import Account
 
 WINDOW_SECONDS: Final = 3600.0
-SAMPLE_SECONDS: Final = 30.0
+SAMPLE_SECONDS: Final = 60.0
 _MOST_SAMPLES: Final = int(WINDOW_SECONDS / SAMPLE_SECONDS) + 2
 
 SeriesKey: TypeAlias = tuple[str, str]
@@ -87,7 +87,7 @@ def _record(history: _NamespaceHistory, accounts: Mapping[str, Account], now: fl
     for key, sample in current.items():
         samples = history.series.setdefault(key, deque(maxlen=_MOST_SAMPLES))
         if not samples or samples[-1].amounts != sample.amounts:
-            samples.append(sample)
+            samples.append(sample if not samples else _sharing(sample, samples[-1]))
         while len(samples) > 1 and samples[1].at <= now - WINDOW_SECONDS:
             samples.popleft()
 
@@ -95,6 +95,12 @@ def _record(history: _NamespaceHistory, accounts: Mapping[str, Account], now: fl
 def _sample(account: Account, resource: str, hard: Quantity, now: float) -> Sample:
     used = _of(account.used, resource) + _of(account.used_elsewhere, resource)
     return Sample(now, used, _of(account.reserved, resource), hard)
+
+
+def _sharing(sample: Sample, former: Sample) -> Sample:
+    """Return the sample with the amounts of the former one where they are equal, for memory."""
+    amounts = zip(sample.amounts, former.amounts, strict=True)
+    return Sample(sample.at, *[old if new == old else new for new, old in amounts])
 
 
 def _of(amounts: ResourceList, resource: str) -> Quantity:
