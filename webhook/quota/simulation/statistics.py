@@ -36,6 +36,7 @@ class Meter:
     running: Timeline
     held: Timeline | None
     """None of nodes."""
+    is_charged_at_creation: bool = False
 
     def utilisation(self, end: int) -> Fraction:
         """Return which part of the limit was running, over all the time."""
@@ -111,10 +112,11 @@ class Statistics:
         self._end = 0
         self._retries = 0
         self._backlog = Timeline()
-        self._meters = list(_quota_meters(scenario.quotas))
+        self._meters = list(_quota_meters(scenario, mode))
         self._nodes = list(_node_meters(scenario))
         self._shares: dict[PodTemplate, list[tuple[Meter, int]]] = {}
-        self._held: set[str] = set()
+        self._reserved: set[str] = set()
+        """Pods that what is deferred is charged for."""
         self._arrived = _Arrived(scenario.arrivals, self._backlog)
 
     def add(self, event: Event) -> None:
@@ -125,23 +127,22 @@ class Statistics:
         self._counts[kind] += 1
         self._retries += self._states.get(key) in _REFUSALS
         self._states[key] = kind
-        held = key in self._held
         match kind:
-            case EventKind.CREATED if self._mode is Mode.NATIVE:
-                self._hold(event, 1)
+            case EventKind.CREATED | EventKind.GATED:
+                self._hold(event, 1, at_creation=True)
             case EventKind.RELEASED:
-                self._hold(event, 1)
+                self._reserve(event)
             case EventKind.EXPIRED:
-                self._hold(event, -1)
+                self._cancel(event)
             case EventKind.BOUND:
                 self._waits.setdefault(event.arrival.group, []).append(event.at - event.arrival.at)
                 self._backlog.change(event.at, -1)
                 self._run(event, 1)
-                if not held:
-                    self._hold(event, 1)
+                self._reserve(event)
             case EventKind.ENDED:
                 self._run(event, -1)
-                self._hold(event, -1)
+                self._cancel(event)
+                self._hold(event, -1, at_creation=True)
 
     def report(self) -> Report:
         """Return the figures."""
@@ -166,10 +167,18 @@ class Statistics:
             backlog=self._backlog,
         )
 
-    def _hold(self, event: Event, sign: int) -> None:
-        (self._held.add if sign > 0 else self._held.discard)(event.arrival.key)
+    def _reserve(self, event: Event) -> None:
+        if event.arrival.key not in self._reserved:
+            self._reserved.add(event.arrival.key)
+            self._hold(event, 1, at_creation=False)
+
+    def _cancel(self, event: Event) -> None:
+        self._reserved.discard(event.arrival.key)
+        self._hold(event, -1, at_creation=False)
+
+    def _hold(self, event: Event, sign: int, *, at_creation: bool) -> None:
         for meter, amount in self._share(event.arrival):
-            if meter.held is not None:
+            if meter.held is not None and meter.is_charged_at_creation is at_creation:
                 meter.held.change(event.at, sign * amount)
 
     def _run(self, event: Event, sign: int) -> None:
@@ -211,12 +220,13 @@ class _Arrived:
             self._next = next(self._times, None)
 
 
-def _quota_meters(quotas: Iterable[ResourceQuota]) -> Iterable[tuple[Meter, ResourceQuota]]:
-    for quota in quotas:
+def _quota_meters(scenario: Scenario, mode: Mode) -> Iterable[tuple[Meter, ResourceQuota]]:
+    for quota in scenario.quotas:
         for name, hard in quota.hard.items():
             if is_pod_quota_key(name):
-                meter = Meter(f"{quota.key} {name}", hard.nano, Timeline(), Timeline())
-                yield meter, quota
+                at_creation = mode is Mode.NATIVE or name not in scenario.deferred_keys
+                label = f"{quota.key} {name}"
+                yield Meter(label, hard.nano, Timeline(), Timeline(), at_creation), quota
 
 
 def _node_meters(scenario: Scenario) -> Iterable[Meter]:
