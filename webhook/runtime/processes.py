@@ -7,8 +7,9 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +66,9 @@ def live_server(
         system_namespace: Namespace of the installation.
         certificates: What is served, which has to cover the names that the registrations call; None
             leaves them alone.
+
+    Raises:
+        StartError: The port of the controller's page cannot be listened on.
     """
     metrics = Metrics()
     control = None if identity is None else _control(access, identity)
@@ -75,8 +79,16 @@ def live_server(
         follow_ledgers=True,
         is_registered=True,
     )
-    engine = Engine(RestClient(access, user_agent=_USER_AGENT), metrics, options)
+    client = RestClient(access, user_agent=_USER_AGENT)
+    engine = Engine(client, metrics, options)
     parts = server_parts(engine, metrics)
+    page = page_server(engine, client, system_namespace, metrics.page)
+    if page is not None:
+        parts = replace(
+            parts,
+            start=partial(_call_all, parts.start, page.start),
+            stop=partial(_call_all, page.stop, parts.stop),
+        )
     return parts if certificates is None else _following_names(parts, access, certificates)
 
 
@@ -138,6 +150,11 @@ def run_controller(
         page.stop()
     engine.stop()
     server.stop()
+
+
+def _call_all(*calls: Callable[[], None]) -> None:
+    for call in calls:
+        call()
 
 
 def _following_names(

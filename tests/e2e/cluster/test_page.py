@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.ports import free_ports
 from tests.e2e.cluster.objects import Api
-from tests.e2e.cluster.product import Product, apply, apply_namespace
+from tests.e2e.cluster.product import Product, Server, apply, apply_namespace, is_ready
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.config import PageSettings
@@ -168,6 +169,37 @@ def test_the_page_writes_nothing_and_is_reached_from_its_own_machine_only(stage:
     with closing(connection):
         connection.request("POST", LIST, b"{}")
         assert connection.getresponse().status == 405
+
+
+def test_a_replica_that_does_not_lead_shows_the_same(
+    stage: Stage, team: Tenant, tmp_path: Path
+) -> None:
+    page_port, port, ops_port = free_ports(3)
+    configuration = json.loads(stage.product.configuration_file.read_text())
+    configuration["page"]["port"] = page_port
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(configuration))
+    command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--with-controller"]
+    command += ["--kubeconfig", stage.plane.kubeconfig(), "--certs", stage.product.certificates]
+    command += ["--listen", f"127.0.0.1:{port}", "--ops", f"127.0.0.1:{ops_port}"]
+    standby = Server(
+        "standby",
+        [*command, "--config", file],
+        tmp_path / "standby.log",
+        is_ready(ops_port),
+        {"POD_NAME": "standby", "POD_NAMESPACE": stage.product.namespace},
+    )
+    token = stage.token("double", views="team-a")
+    standby.start()
+    try:
+        other = Stage(stage.plane, stage.product, page_port)
+        assert stage.get(LIST, token)[1]["isLeader"] is True
+        assert other.get(LIST, token)[1]["isLeader"] is False
+        for part in ("quotas", "queue", "consumers"):
+            path = f"{LIST}/{team.namespace}"
+            assert other.get(path, token)[1][part] == stage.get(path, token)[1][part]
+    finally:
+        standby.kill()
 
 
 def test_without_its_rights_the_page_names_what_gives_them(stage: Stage) -> None:
