@@ -41,6 +41,7 @@ class History:
     """Follows all pods of a cluster from now on, until the block is left.
 
     Attributes:
+        created: Namespace → the name of a pod → the version that brought it.
         binds: Namespace → the binds in it, in their order.
         ends: Namespace → the ends of pods with a node in it, in their order.
         most: Namespace → the most cpu that its assigned, live pods asked for at any revision.
@@ -48,6 +49,7 @@ class History:
     """
 
     def __init__(self, plane: ControlPlane) -> None:
+        self.created: dict[str, dict[str, int]] = defaultdict(dict)
         self.binds: dict[str, list[Moment]] = defaultdict(list)
         self.ends: dict[str, list[Moment]] = defaultdict(list)
         self.most: dict[str, Quantity] = defaultdict(lambda: _ZERO)
@@ -126,6 +128,7 @@ class History:
         metadata, spec = pod["metadata"], pod["spec"]
         namespace, uid = metadata["namespace"], metadata["uid"]
         moment = Moment(metadata["name"], time.monotonic(), revision)
+        self.created[namespace].setdefault(metadata["name"], revision)
         if spec.get("nodeName") and uid not in self._assigned:
             self._assigned.add(uid)
             self.binds[namespace].append(moment)
