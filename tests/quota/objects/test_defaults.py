@@ -21,7 +21,7 @@ from webhook.jsonfields.encoding import NumberText
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.amounts.quantity import InvalidQuantityError, Quantity
 from webhook.quota.charging.pod_usage import pod_usage, usage_of
-from webhook.quota.objects.defaults import created_pod, default_pod, default_quota
+from webhook.quota.objects.defaults import created_pod, default_pod, default_quota, has_defaults
 from webhook.quota.objects.model import Pod
 
 ANSWERS = pod_answers()
@@ -289,3 +289,16 @@ def test_a_new_pod_has_no_state_but_its_class(written: Object, stored: Object) -
     before = deepcopy(written)
     assert created_pod(written) == stored
     assert written == before
+
+
+@given(pods())
+def test_a_pod_that_has_its_defaults_is_not_changed_by_them(raw: dict[str, object]) -> None:
+    pod = Pod.from_object(raw)
+    if has_defaults(pod):
+        assert Pod.from_object(default_pod(raw)) == pod
+
+
+def test_defaults_are_missing_where_requests_are_or_an_amount_is_to_be_rounded() -> None:
+    assert has_defaults(Pod.from_object(a_pod(requests={"cpu": "1"}, limits={"cpu": "2"})))
+    assert not has_defaults(Pod.from_object(a_pod(limits={"cpu": "2"})))
+    assert not has_defaults(Pod.from_object(a_pod(requests={"cpu": "100u"})))

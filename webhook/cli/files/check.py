@@ -12,11 +12,11 @@ from typing import Final
 
 import click
 
-from webhook.cli.cluster_context import configuration_of
 from webhook.cli.cluster_options import live_cluster, snapshot_reader
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.files.inputs import Content, Manifest, input_files, read_objects
 from webhook.cli.printing.check_report import Output, write_report
+from webhook.config import Configuration
 from webhook.jsonfields.fields import InvalidFieldError, child
 from webhook.kube.api import ClusterApi
 from webhook.kube.files.documents import SnapshotError
@@ -211,7 +211,12 @@ def _read_options(
     api: ClusterApi, config: Path | None, *, is_live: bool, is_known: bool
 ) -> ExplainOptions:
     place = system_namespace_of(api) if is_known else DEFAULT_NAMESPACE
-    configuration = configuration_of(api, config, place)
+    configuration = Configuration()
+    if is_known or config is not None:
+        # imported late: the engine is slow to import, and manifests alone need none of it
+        from webhook.cli.cluster_context import configuration_of  # noqa: PLC0415
+
+        configuration = configuration_of(api, config, place)
     return ExplainOptions(configuration, place, is_offline=not is_live, probes=False)
 
 

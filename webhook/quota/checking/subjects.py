@@ -32,7 +32,7 @@ from webhook.quota.jobs.job_pods import pods_of_job_set
 from webhook.quota.jobs.policy import Verdict as JobVerdict
 from webhook.quota.jobs.policy import rule_for
 from webhook.quota.jobs.validation import pod_errors
-from webhook.quota.objects.defaults import created_pod, default_pod
+from webhook.quota.objects.defaults import created_pod, default_pod, has_defaults
 from webhook.quota.objects.model import Pod
 
 _Object = Mapping[str, object]
@@ -98,10 +98,11 @@ def read_subject(
     claims = tuple(_claim_issues(one, terms))
     is_claim = one.resource == "persistentvolumeclaims"
     issues = [] if is_claim else list(claims)
-    refusals = [issue for pods in sets for issue in _invalid_template(one, pods)]
+    written = [_Written.read(pods) for pods in sets]
+    refusals = [issue for template in written for issue in _invalid_template(one, template)]
     refusals += _job_issues(one, sets, terms) if is_new and not refusals else ()
-    for pods in () if refusals else sets:
-        read = _group(one, pods, terms, options)
+    for template in () if refusals else written:
+        read = _group(one, template, terms, options)
         if isinstance(read, Issue):
             issues.append(read)
         else:
@@ -142,19 +143,42 @@ def _pod_sets(one: ManifestObject, options: ReadOptions) -> tuple[PodSet, ...]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Pods as their author wrote them, with the defaults of the API."""
+
+    pods: PodSet
+    raw: _Object
+    pod: Pod
+
+    @classmethod
+    def read(cls, pods: PodSet) -> _Written:
+        """Read a pod, or a template of pods; raises as `read_subject`."""
+        raw = created_pod(pods.pod)
+        pod = Pod.from_object(raw, field=pods.field)
+        if not has_defaults(pod):
+            raw = default_pod(raw, field=pods.field)
+            pod = Pod.from_object(raw, field=pods.field)
+        return cls(pods, raw, pod)
+
+
 def _group(
-    one: ManifestObject, pods: PodSet, terms: Terms, options: ReadOptions
+    one: ManifestObject, written: _Written, terms: Terms, options: ReadOptions
 ) -> PodGroup | Issue:
-    raw = created_pod(pods.pod)
-    filled = with_defaults(default_pod(raw, field=pods.field), terms.limit_ranges)
+    raw, pods = written.raw, written.pods
+    filled = with_defaults(raw, terms.limit_ranges)
     try:
         filled = with_classes(filled, terms.classes)
     except ClassError as err:
         is_runtime = isinstance(err, RuntimeClassError)
         rule = Rule.RUNTIME_CLASS if is_runtime else Rule.PRIORITY_CLASS
         return _refused(rule, raw, str(err), child(pods.field, err.field))
-    pod = replace(Pod.from_object(filled, field=pods.field), namespace=one.namespace)
-    errors = _pod_faults(filled, pod, "spec") if filled.get("spec") != raw.get("spec") else []
+    pod = written.pod
+    if filled is not raw:
+        pod = Pod.from_object(filled, field=pods.field)
+    if pod.namespace != one.namespace:
+        pod = replace(pod, namespace=one.namespace)
+    errors = _pod_faults(filled, pod, "spec") if filled is not raw else []
     if errors and pods.count:
         text = f'Pod "{pod.name or pod.generate_name}" is invalid: {joined(errors)}'
         field = child(pods.field, "spec.containers")
@@ -168,7 +192,7 @@ def _group(
     return PodGroup(pod, filled, pods.count, surge.count, surge.is_needed, pods.field)
 
 
-def _invalid_template(one: ManifestObject, pods: PodSet) -> Iterator[Issue]:
+def _invalid_template(one: ManifestObject, written: _Written) -> Iterator[Issue]:
     """Yield why an object is refused for its pods, or its template; kinds of others are not asked.
 
     Source: kubernetes v1.36, pkg/apis/core/validation/validation.go ValidatePodTemplateSpec.
@@ -176,13 +200,13 @@ def _invalid_template(one: ManifestObject, pods: PodSet) -> Iterator[Issue]:
     group = one.resource.partition(".")[2]
     if group not in _VALIDATED:
         return
-    filled = default_pod(pods.pod, field=pods.field)
-    place = child(pods.field.removeprefix(one.field).removeprefix("."), "spec")
-    errors = _pod_faults(filled, Pod.from_object(filled, field=pods.field), place)
+    field = written.pods.field
+    place = child(field.removeprefix(one.field).removeprefix("."), "spec")
+    errors = _pod_faults(written.raw, written.pod, place)
     if errors:
         kind = f"{one.kind}.{group}" if group else one.kind
         text = f'{kind} "{one.name}" is invalid: {joined(errors)}'
-        field = child(pods.field, "spec.containers")
+        field = child(field, "spec.containers")
         yield Issue(Rule.INVALID, Verdict.REFUSED, text, field)
 
 

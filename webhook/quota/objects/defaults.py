@@ -31,6 +31,7 @@ _Object = dict[str, object]
 _CONTAINER_LISTS: Final = ("containers", "initContainers")
 _STATUS_LISTS: Final = ("containerStatuses", "initContainerStatuses")
 _OVERCOMMITTED: Final = ("cpu", "memory")
+_NANO_PER_MILLI: Final = 10**6
 _CUT_OFF: Final = 2**63
 _DROPPED_METADATA: Final = frozenset({"deletionTimestamp", "deletionGracePeriodSeconds"})
 
@@ -87,6 +88,24 @@ def default_pod(raw: Mapping[str, object], *, field: str = "") -> dict[str, obje
     if raw.get("status"):
         defaulted["status"] = _rounded_status(_object(raw["status"]))
     return defaulted
+
+
+def has_defaults(pod: Pod) -> bool:
+    """Return whether `default_pod` has nothing to fill in or to round of a pod that was read.
+
+    False may also mean that it was not looked at closely enough.
+    """
+    if pod.resources is not None or pod.overhead or pod.statuses:
+        return False
+    return all(
+        one.limits.keys() <= one.requests.keys()
+        and all(
+            amount.nano % _NANO_PER_MILLI == 0
+            for amounts in (one.requests, one.limits)
+            for amount in amounts.values()
+        )
+        for one in (*pod.containers, *pod.init_containers)
+    )
 
 
 def default_quota(raw: Mapping[str, object], *, field: str = "") -> dict[str, object]:
