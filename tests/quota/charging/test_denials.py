@@ -11,7 +11,6 @@ from webhook.quota.charging.denials import (
     InsufficientQuota,
     MustSpecify,
     NegativeUsage,
-    PreviousUnknown,
     QuotaExceeded,
     Refusal,
     ScopeFailure,
@@ -87,15 +86,6 @@ CASES: dict[str, tuple[Refusal, int, str, str]] = {
         "Forbidden",
         'pods "p" is forbidden: quota usage is negative for resource(s): cpu,requests.cpu',
     ),
-    "previous unknown": (
-        PreviousUnknown(),
-        403,
-        "Forbidden",
-        (
-            'pods "p" is forbidden: '
-            "unable to get previous usage since prior version of object was not found"
-        ),
-    ),
     "scopes that cannot be evaluated": (
         ScopeFailure("team-a", GOLD, "why"),
         500,
@@ -143,7 +133,6 @@ CAUSES: dict[str, tuple[Refusal, list[tuple[str, str]]]] = {
         [("InsufficientQuota", "PriorityClass"), ("InsufficientQuota", "PriorityClass")],
     ),
     "negative": (NegativeUsage(("cpu",)), [("NegativeUsage", "cpu")]),
-    "previous unknown": (PreviousUnknown(), [("PreviousUnknown", "")]),
     "scope failure": (ScopeFailure("q", GOLD, "why"), [("InvalidScope", "q/PriorityClass")]),
 }
 

@@ -12,7 +12,7 @@ from tests.quota.parsed import pod_of, quota_of
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, add, mask
 from webhook.quota.charging.denials import QuotaExceeded
-from webhook.quota.charging.evaluation import delta, evaluate, evaluate_update, over_hard
+from webhook.quota.charging.evaluation import evaluate, over_hard
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.charging.scopes import matches
 from webhook.quota.objects.model import Pod, ResourceQuota
@@ -168,40 +168,6 @@ def test_an_exceeded_quota_lists_the_same_keys_thrice_sorted(
     assert [cause.field for cause in answer.denial.causes] == [
         f"{answer.denial.quota}/{key}" for key in keys
     ]
-
-
-@given(new=pods(), old=pods(), given_quotas=quota_sets())
-def test_a_change_costs_at_most_what_creating_the_pod_would(
-    new: Pod, old: Pod, given_quotas: list[ResourceQuota]
-) -> None:
-    if evaluate(new, given_quotas).allowed:
-        event("allowed")
-        assert evaluate_update(new, old, given_quotas).allowed
-
-
-@given(pod=pods(), given_quotas=quota_sets())
-def test_no_change_passes_where_everything_is_stated_and_counted(
-    pod: Pod, given_quotas: list[ResourceQuota]
-) -> None:
-    answer = evaluate_update(pod, pod, given_quotas)
-    assert answer.allowed or not isinstance(answer.denial, QuotaExceeded)
-    if answer.allowed:
-        assert answer.used_after == {quota.name: quota.status_used for quota in given_quotas}
-
-
-@given(
-    left=st.dictionaries(st.sampled_from(KEYS), units().map(Quantity.parse)),
-    right=st.dictionaries(st.sampled_from(KEYS), units().map(Quantity.parse)),
-)
-def test_a_delta_is_positive_and_bridges_the_difference(
-    left: ResourceList, right: ResourceList
-) -> None:
-    growth = delta(left, right)
-    assert all(amount.sign > 0 for amount in growth.values())
-    for key, amount in left.items():
-        before = right.get(key, Quantity.parse("0"))
-        assert before + growth.get(key, Quantity.parse("0")) == max(amount, before)
-    assert growth.keys() <= left.keys()
 
 
 @given(

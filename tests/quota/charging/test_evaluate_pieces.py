@@ -7,7 +7,7 @@ import pytest
 from tests.quota.parsed import amounts
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.denials import QuotaExceeded
-from webhook.quota.charging.evaluation import delta, over_hard
+from webhook.quota.charging.evaluation import over_hard
 
 FITS: dict[str, tuple[ResourceList, ResourceList, ResourceList]] = {
     # requested, used, hard
@@ -53,25 +53,3 @@ def test_amounts_differ_by_one_thousandth_of_a_byte() -> None:
     hard, used = amounts(memory="1Ei"), amounts(memory="1152921504606846975")
     assert over_hard("q", amounts(memory="1"), used, hard) is None
     assert over_hard("q", amounts(memory="1001m"), used, hard) is not None
-
-
-DELTAS: dict[str, tuple[ResourceList, ResourceList, ResourceList]] = {
-    "more": (amounts(cpu="3"), amounts(cpu="1"), amounts(cpu="2")),
-    "the same": (amounts(cpu="1"), amounts(cpu="1000m"), {}),
-    "less": (amounts(cpu="1"), amounts(cpu="3"), {}),
-    "a new key": (amounts(cpu="1", memory="1"), amounts(cpu="1"), amounts(memory="1")),
-    "a new key of zero": (amounts(memory="0"), {}, {}),
-    "a key that is gone": ({}, amounts(cpu="1"), {}),
-    "more and less": (
-        amounts(cpu="2", memory="1Gi"),
-        amounts(cpu="1", memory="2Gi"),
-        amounts(cpu="1"),
-    ),
-}
-
-
-@pytest.mark.parametrize(("new", "old", "expected"), DELTAS.values(), ids=DELTAS.keys())
-def test_a_delta_is_what_there_is_more(
-    new: ResourceList, old: ResourceList, expected: ResourceList
-) -> None:
-    assert delta(new, old) == expected

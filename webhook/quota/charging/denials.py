@@ -199,23 +199,6 @@ class NegativeUsage(_Refusing):
 
 
 @dataclass(frozen=True, slots=True)
-class PreviousUnknown(_Refusing):
-    """A change whose starting point is not there, so that its growth cannot be told."""
-
-    code: int = FORBIDDEN
-
-    @property
-    def message(self) -> str:
-        """Return the error of a missing old object."""
-        return "unable to get previous usage since prior version of object was not found"
-
-    @property
-    def causes(self) -> tuple[Cause, ...]:
-        """Return the one cause there is."""
-        return (Cause("PreviousUnknown", "", self.message),)
-
-
-@dataclass(frozen=True, slots=True)
 class ScopeFailure(_Refusing):
     """A quota whose scopes cannot be evaluated; at the platform it fails every pod created.
 
@@ -248,7 +231,6 @@ Refusal = (
     | InsufficientQuota
     | UncoveredScopes
     | NegativeUsage
-    | PreviousUnknown
     | ScopeFailure
 )
 

@@ -8,7 +8,7 @@ Rules of the check, in this order; the first that fails is the answer:
 1. An entry of `limited` that cannot be evaluated switches the whole check off.
 2. For each quota, by name: its scopes can be evaluated; if it matches the pod, containers
    state what it counts, and its use has been counted.
-3. The pod uses nothing negative. Nothing used, or nothing more than before, always fits.
+3. The pod uses nothing negative. Nothing used always fits.
 4. Keys and scopes that need a covering quota have one.
 5. For each matching quota, by name: what the request adds stays within the ceiling, key by
    key. Equal fits. A key that the request adds nothing to is not looked at, even above its
@@ -32,13 +32,12 @@ from typing import TypeAlias, TypeVar
 
 from webhook.jsonfields.fields import InvalidFieldError, json_type_of
 from webhook.quota.amounts.quantity import ZERO
-from webhook.quota.amounts.resources import ResourceList, add, mask, remove_zeros, subtract
+from webhook.quota.amounts.resources import ResourceList, add, mask, remove_zeros
 from webhook.quota.charging.constraints import MUST_SPECIFY_KEYS, missing_resources
 from webhook.quota.charging.denials import (
     InsufficientQuota,
     MustSpecify,
     NegativeUsage,
-    PreviousUnknown,
     QuotaExceeded,
     Refusal,
     ScopeFailure,
@@ -55,7 +54,6 @@ from webhook.quota.charging.limited_resources import (
 from webhook.quota.charging.pod_usage import as_time, usage_of
 from webhook.quota.charging.scopes import (
     ScopeError,
-    is_terminating,
     matches,
     quota_matching_expressions,
 )
@@ -83,34 +81,17 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """A pod to be created or changed, and what it is charged."""
+    """A pod to be created, and what it is charged."""
 
     pod: Pod
     usage: ResourceList
-    """All it is charged afterwards."""
-    growth: ResourceList | None
-    """What it is charged more than before, without zeros; None if before is not known."""
-    old: Pod | None = None
-    """What it was before, where that is stored."""
+    growth: ResourceList
+    """The same without zeros."""
 
     @classmethod
     def create(cls, pod: Pod, usage: ResourceList) -> PodRequest:
         """Return the request to create a pod that is charged `usage`."""
         return cls(pod, usage, remove_zeros(usage))
-
-    @classmethod
-    def update(
-        cls, pod: Pod, old: Pod | None, *, usage: ResourceList, old_usage: ResourceList
-    ) -> PodRequest:
-        """Return the request to change a pod that is charged `old_usage` already.
-
-        An old pod without a resourceVersion was never stored and has not been charged.
-        """
-        if old is None:
-            return cls(pod, usage, None)
-        if not old.resource_version:
-            return cls.create(pod, usage)
-        return cls(pod, usage, delta(usage, old_usage), old)
 
 
 def evaluate(
@@ -138,59 +119,13 @@ def evaluate(
     return _answer(request, _read_quotas(quotas), _read_limited(limited))
 
 
-def evaluate_update(
-    pod: Pod | Mapping[str, object],
-    old: Pod | Mapping[str, object] | None,
-    quotas: Iterable[ResourceQuota | Mapping[str, object]] | None,
-    limited: _Limited = (),
-    now: datetime | str | None = None,
-) -> Evaluation:
-    """Answer as the API server's quota check does when a pod is changed.
-
-    A quota that matched the old pod is charged what the pod grows by, one that it moves into
-    is charged all of it. Nothing is given back. Only some changes are checked at all: see
-    `is_checked_update`.
-
-    Args:
-        pod: The pod as it is to be stored.
-        old: The pod as it is stored; None, which the API server never sends, is refused.
-        quotas: As in `evaluate`.
-        limited: As in `evaluate`.
-        now: As in `evaluate`.
-
-    Raises:
-        InvalidFieldError: As `evaluate`; the path of the old pod starts with `old`.
-    """
-    moment = as_time(now)
-    subject = _pod(pod, "")
-    before = None if old is None else _pod(old, "old")
-    old_usage = {} if before is None else usage_of(before, now=moment)
-    request = PodRequest.update(
-        subject, before, usage=usage_of(subject, now=moment), old_usage=old_usage
-    )
-    return _answer(request, _read_quotas(quotas), _read_limited(limited))
-
-
-def is_checked_update(pod: Pod, old: Pod, *, subresource: str = "") -> bool:
-    """Return whether the API server's quota check looks at a change of a pod.
-
-    It looks at every resize, and at a change of the pod itself only where that moves the pod
-    between the Terminating and the NotTerminating scope.
-
-    Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go Handles.
-    """
-    if subresource:
-        return subresource == "resize"
-    return is_terminating(pod) != is_terminating(old)
-
-
 def assess(
     request: PodRequest, quotas: Sequence[ResourceQuota], limited: Sequence[LimitedResource] = ()
 ) -> Refusal | tuple[Charge, ...]:
     """Check a request as the API server does.
 
     Args:
-        request: What is to be created or changed.
+        request: What is to be created.
         quotas: The quotas of the namespace in the order in which they are to be asked.
         limited: Entries of the check's configuration.
 
@@ -248,11 +183,6 @@ def over_hard(
     )
 
 
-def delta(new: ResourceList, old: ResourceList) -> ResourceList:
-    """Return what `new` has more than `old`, key by key; what it has less is left out."""
-    return {key: more for key, more in subtract(new, old).items() if more.sign > 0}
-
-
 _Limited: TypeAlias = (
     Iterable[LimitedResource | Mapping[str, object]] | LimitedResource | Mapping[str, object] | None
 )
@@ -305,15 +235,7 @@ def _charges(
     negative = tuple([key for key, amount in request.usage.items() if amount.nano < 0])
     if negative:
         return NegativeUsage(tuple(sorted(negative)))
-    if request.growth is None:
-        return PreviousUnknown()
-    growth, old = request.growth, request.old
-    if old is None:
-        return tuple([(quota, growth) for quota in concerned])
-    return tuple(
-        (quota, growth if matches(quota, old) else remove_zeros(request.usage))
-        for quota in concerned
-    )
+    return tuple([(quota, request.growth) for quota in concerned])
 
 
 def _uncovered(
