@@ -13,6 +13,7 @@ import click
 
 from webhook.cli.exit_codes import InputError
 from webhook.cli.printing.output import print_json, print_table
+from webhook.jsonfields.fields import InvalidFieldError
 from webhook.operations.simulate.figures import rows_of
 from webhook.operations.simulate.html_page import html_page
 from webhook.operations.simulate.scenario_files import ScenarioError, read_scenario
@@ -61,8 +62,8 @@ def _simulate(scenario: Scenario, mode: Mode, writer: _Writer | None) -> Report:
             statistics.add(event)
             if writer is not None:
                 writer.writerow((mode, event.at, event.kind, event.arrival.key, event.detail))
-    except ScopeError as err:
-        raise InputError(f"a quota cannot be evaluated: {err}") from err
+    except (InvalidFieldError, ScopeError) as err:
+        raise InputError(f"the scenario cannot be simulated: {err}") from err
     return statistics.report()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from webhook.config.field_readers import InvalidSettingError
-from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.operations.simulate.fields import amounts
 from webhook.quota.amounts.resources import to_text
-from webhook.quota.nodes.model import NodeView, PendingPod, PlainObject
+from webhook.quota.nodes.fitting import check_readable
+from webhook.quota.nodes.model import NodeView, PlainObject
 from webhook.quota.objects.defaults import default_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import label_value_error, object_name_errors
@@ -27,6 +29,12 @@ BACK_OFFS: Mapping[str, BackOff | None] = {
 }
 """Controller of a pod → its back-off; a pod without controller is not created again."""
 
+_SAMPLE: Final = "sample"
+_SAMPLE_NODE: Final[PlainObject] = {
+    "metadata": {"name": _SAMPLE, "labels": {"kubernetes.io/hostname": _SAMPLE}},
+    "spec": {"taints": [{"key": "sample", "effect": "NoSchedule"}]},
+    "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "110"}},
+}
 _SET_BY_OTHERS = ("nodeName", "schedulingGates", "priority")
 
 
@@ -41,9 +49,10 @@ def object_name(value: object, field: str) -> str:
 
 def controller_kind(value: object, field: str) -> str:
     """Read what creates the pods."""
-    if value not in BACK_OFFS:
-        raise InvalidSettingError(field, f"must be one of {', '.join(BACK_OFFS)}, not {value!r}")
-    return str(value)
+    if not isinstance(value, str) or value not in BACK_OFFS:
+        known = ", ".join(BACK_OFFS)
+        raise InvalidSettingError(field, f"must be one of {known}, not {str(value)[:40]!r}")
+    return value
 
 
 def pod_template(
@@ -73,9 +82,10 @@ def pod_template(
         full = _with_priority(spec, classes, field)
         raw = default_pod({"metadata": {"name": "pod", "namespace": namespace}, "spec": full})
         pod = Pod.from_object(raw)
-        PendingPod.from_object(raw)
+        _check_scheduling(raw)
     except InvalidFieldError as err:
-        raise InvalidSettingError(f"{field}{err.field.removeprefix('spec')}", err.detail) from err
+        path = err.field.removeprefix("pods[0].").removeprefix("spec")
+        raise InvalidSettingError(f"{field}{path}", err.detail) from err
     if not pod.containers:
         raise InvalidSettingError(f"{field}.containers", "must have at least one container")
     _check_amounts(spec, field)
@@ -89,11 +99,17 @@ def _with_priority(
     name = spec.get("priorityClassName")
     if name is None:
         return dict(spec)
-    if name not in classes:
+    if not isinstance(name, str) or name not in classes:
         raise InvalidSettingError(
             f"{field}.priorityClassName", f"{str(name)[:64]!r} is not among priorityClasses"
         )
-    return {**spec, "priority": classes[str(name)]}
+    return {**spec, "priority": classes[name]}
+
+
+def _check_scheduling(raw: Mapping[str, object]) -> None:
+    """Read all that a scheduler looks at, of such a pod that waits and of one that runs."""
+    running = {**raw, "spec": {**mapping(raw["spec"], "spec"), "nodeName": _SAMPLE}}
+    check_readable(raw, NodeView((_SAMPLE_NODE,), (running,), namespaces=()))
 
 
 def _check_amounts(spec: Mapping[str, object], field: str) -> None:
@@ -103,8 +119,8 @@ def _check_amounts(spec: Mapping[str, object], field: str) -> None:
         containers = spec.get(name) or ()
         assert isinstance(containers, Sequence)  # noqa: S101 - the pod was read
         for index, container in enumerate(containers):
-            resources = container.get("resources") or {}
             path = f"{field}.{name}[{index}].resources"
+            resources = mapping(mapping(container, "").get("resources"), path)
             for key, value in resources.items():
                 if key not in ("requests", "limits", "claims"):
                     raise InvalidSettingError(f"{path}.{key}", "unknown field")

@@ -193,6 +193,23 @@ def judge_nodes(pod: PlainObject, view: NodeView) -> NodeVerdicts:
     )
 
 
+def check_readable(pod: PlainObject, view: NodeView) -> None:
+    """Read all that any filter or score looks at of a pod, whatever refuses it first.
+
+    Raises:
+        InvalidFieldError: A field that is read has the wrong type.
+        InvalidQuantityError: An amount is not a quantity.
+    """
+    pending = PendingPod.from_object(pod)
+    for _, prepare in _FILTERS:
+        prepared = prepare(pending, view)
+        if isinstance(prepared, NodeCheck):
+            for node in view.infos:
+                prepared.reasons(node)
+    for _, _, score in _SCORERS:
+        score(pending, view, view.infos)
+
+
 def prepare_checks(pod: PendingPod, view: NodeView) -> NodeChecks:
     """Prepare the filters in their order, until one says that the pod fits nowhere."""
     named: list[tuple[str, NodeCheck]] = []
