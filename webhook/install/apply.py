@@ -9,13 +9,14 @@ from typing import Final, Protocol
 from webhook.jsonfields.fields import mapping
 from webhook.kube.api import (
     ClusterApi,
+    JsonPatch,
     Kind,
     NotFoundError,
     Object,
     Revision,
     kind_of,
 )
-from webhook.operations.retry import Report, RetryPolicy
+from webhook.operations.retry import CONFLICTS, PASSING, Report, RetryPolicy
 
 FIELD_MANAGER: Final = "deferred-quota-install"
 """The name under which the API server remembers which fields an installation has set."""
@@ -79,11 +80,14 @@ class Applier:
         kind = kind_of_object(obj)
         before = current(self._api, obj)
         wait = _PATIENCE.begin()
+        is_bound = "resourceVersion" in mapping(obj.get("metadata"), "metadata")
+        passing = PASSING if is_bound else (*PASSING, *CONFLICTS)
         try:
             after = wait.retry(
                 lambda: self._api.apply(
                     kind, obj, field_manager=FIELD_MANAGER, force=True, dry_run=self.dry_run
-                )
+                ),
+                passing=passing,
             ).object
         except NotFoundError:
             if not self.dry_run or before is not None:
@@ -94,6 +98,33 @@ class Applier:
         words = f"would be {outcome}" if self.dry_run and outcome != "unchanged" else outcome
         self._report(f"{describe(obj)}: {words}")
         return outcome
+
+
+def patch_once(api: ClusterApi, kind: Kind, name: str, patch: JsonPatch, *, dry_run: bool) -> None:
+    """Change an object as it is; repeat what fails for now, but no conflict.
+
+    Raises:
+        ApiError: The API server refused it.
+    """
+    _PATIENCE.begin().retry(lambda: api.patch(kind, name, patch, dry_run=dry_run))
+
+
+def delete(
+    api: ClusterApi,
+    kind: Kind,
+    name: str,
+    *,
+    namespace: str = "",
+    patience: RetryPolicy = _PATIENCE,
+) -> None:
+    """Delete an object, whatever it has become; repeat what fails for now.
+
+    Raises:
+        ApiError: It is not there, or the API server refused it.
+    """
+    patience.begin().retry(
+        lambda: api.delete(kind, name, namespace=namespace), passing=(*PASSING, *CONFLICTS)
+    )
 
 
 def current(api: ClusterApi, obj: Object) -> Object | None:

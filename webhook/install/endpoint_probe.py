@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from webhook.install.apply import FIELD_MANAGER, ApplyApi
+from webhook.install.apply import FIELD_MANAGER, ApplyApi, delete
 from webhook.jsonfields.fields import mapping
 from webhook.kube.api import (
     BINDINGS,
@@ -142,7 +142,7 @@ def remove_probe(api: ClusterApi) -> None:
         ApiError: The API server refuses it.
     """
     with contextlib.suppress(NotFoundError):
-        api.delete(MUTATING_WEBHOOKS, str(mapping(PROBE["metadata"], "metadata")["name"]))
+        delete(api, MUTATING_WEBHOOKS, str(mapping(PROBE["metadata"], "metadata")["name"]))
 
 
 def _registration(entry: str, pod: str, client: Mapping[str, object]) -> Object:

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from webhook.install.apply import Applier, ApplyApi, current, describe, kind_of_object
+from webhook.install.apply import Applier, ApplyApi, current, describe, kind_of_object, patch_once
 from webhook.install.certificates import certificate_set, joined
 from webhook.install.endpoint_probe import CannotProbeError, Namespaces, probing, remove_probe
 from webhook.install.kustomizations import InstallError, entries_of
 from webhook.jsonfields.fields import mapping
-from webhook.kube.api import InvalidError, Object
+from webhook.kube.api import ConflictError, InvalidError, Object
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.state.well_known import BIND_ENTRY
 
@@ -226,7 +226,7 @@ class Redirection:
             found = current(self._api, registration)
             wanted = [] if found is None else list(changes(found))
             if found is None or not wanted:
-                return False
+                return attempt > 0  # a change that was answered by an error may be stored
             version = mapping(found.get("metadata"), "metadata")["resourceVersion"]
             test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
             patch: list[dict[str, object]] = [test]
@@ -234,8 +234,8 @@ class Redirection:
                 place = f"/webhooks/{index}/clientConfig"
                 patch.append({"op": "replace", "path": place, "value": dict(client)})
             try:
-                self._api.patch(kind, name, patch, dry_run=self._applier.dry_run)
-            except InvalidError:
+                patch_once(self._api, kind, name, patch, dry_run=self._applier.dry_run)
+            except (InvalidError, ConflictError):
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue  # another was faster

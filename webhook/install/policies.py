@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, Protocol, TypeAlias
 
-from webhook.install.apply import Applier, ApplyApi, current, describe, kind_of_object
+from webhook.install.apply import Applier, ApplyApi, current, delete, describe, kind_of_object
 from webhook.install.kustomizations import InstallError
 from webhook.install.rendering import Mask
 from webhook.jsonfields.fields import mapping, sequence
@@ -74,7 +74,7 @@ def remove_objects(
         if not applier.dry_run:
             metadata = mapping(each.get("metadata"), "metadata")
             name, namespace = str(metadata["name"]), str(metadata.get("namespace") or "")
-            api.delete(kind_of_object(each), name, namespace=namespace)
+            delete(api, kind_of_object(each), name, namespace=namespace)
         applier.changes += 1
         report(f"{describe(each)}: {'would be deleted' if applier.dry_run else 'deleted'}")
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from webhook.config import PageSettings
-from webhook.install.apply import current, describe, kind_of_object
+from webhook.install.apply import current, delete, describe, kind_of_object
 from webhook.install.endpoint_probe import PROBE
 from webhook.install.external_leader import CONTROLLER_PODS, leader_in_the_way
 from webhook.install.kustomizations import entries_of
@@ -49,7 +49,7 @@ from webhook.kube.api import (
 from webhook.operations.disable import opt_out, opted_in_namespaces
 from webhook.operations.gates import gated_pods
 from webhook.operations.names import MARKS_ENTRY, STAMP_ENTRY
-from webhook.operations.retry import Report, RetryPolicy, silent
+from webhook.operations.retry import CONFLICTS, PASSING, Report, RetryPolicy, silent
 from webhook.operations.together import in_each
 from webhook.state.well_known import GATING_LABEL, LEADER_LEASE, SHADOW_ENTRY
 
@@ -208,7 +208,8 @@ class _Uninstall:
         patch: JsonPatch = [{"op": "replace", "path": "/webhooks", "value": kept}]
         try:
             self._removal.patience.begin().retry(
-                lambda: self._api.patch(kind_of_object(configuration), _name(configuration), patch)
+                lambda: self._api.patch(kind_of_object(configuration), _name(configuration), patch),
+                passing=(*PASSING, *CONFLICTS),
             )
         except NotFoundError:
             return
@@ -225,8 +226,12 @@ class _Uninstall:
             self._report(f"{describe(obj)}: would be deleted")
             return False
         try:
-            self._removal.patience.begin().retry(
-                lambda: self._api.delete(kind_of_object(obj), _name(obj), namespace=_namespace(obj))
+            delete(
+                self._api,
+                kind_of_object(obj),
+                _name(obj),
+                namespace=_namespace(obj),
+                patience=self._removal.patience,
             )
         except NotFoundError:
             return False

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from webhook.kube.api import (
+    AlreadyExistsError,
     ApiError,
+    ConflictError,
     InternalError,
     RequestTimeoutError,
     TooManyRequestsError,
@@ -23,6 +25,11 @@ Report: TypeAlias = Callable[[str], None]
 
 PASSING: Final = (UnavailableError, RequestTimeoutError, TooManyRequestsError, InternalError)
 """Errors that can go away by themselves. A webhook that does not answer is an internal error."""
+
+
+CONFLICTS: Final = (ConflictError, AlreadyExistsError)
+"""Errors of a write that somebody else was quicker than. One that would be the same whatever stands
+there can be repeated."""
 
 
 def silent(_: str) -> None:
@@ -123,8 +130,8 @@ class RetryTimer:
         """Wait as long as caches may be behind, even when the time is up."""
         self.patience.rest(self.patience.settle_seconds)
 
-    def retry(self, call: Callable[[], _T]) -> _T:
-        """Call until it succeeds, fails for good, or the time is up.
+    def retry(self, call: Callable[[], _T], *, passing: tuple[type[ApiError], ...] = PASSING) -> _T:
+        """Call until it succeeds, fails with an error that does not pass, or the time is up.
 
         Raises:
             ApiError: The last failure.
@@ -135,7 +142,7 @@ class RetryTimer:
                 self.patience.halt.check()
             try:
                 return call()
-            except PASSING as err:
+            except passing as err:
                 if not self.pause(_seconds_after(err)):
                     raise
 
