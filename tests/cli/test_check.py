@@ -390,6 +390,27 @@ def test_a_deferred_namespace_waits_instead_of_refusing() -> None:
     assert [one["verdict"] for one in report["objects"]][2:] == ["admitted", "waits", "waits"]
 
 
+def test_what_one_namespace_takes_of_a_shared_quota_another_finds_taken() -> None:
+    deferred = {"deferredquota.io/mode": "deferred", "team": "web"}
+    shared: Object = {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "ClusterDeferredQuota",
+        "metadata": {"name": "web", "uid": "cdq-1"},
+        "spec": {
+            "namespaceSelector": {"matchLabels": {"team": "web"}},
+            "hard": {"requests.cpu": "3"},
+        },
+    }
+    namespaces = [a_namespace(name, **deferred) for name in ("team-a", "team-b")]
+    write("cluster.yaml", dumped(*namespaces, shared))
+    pods = [a_pod(namespace=name, requests={"cpu": "2"}) for name in ("team-a", "team-b")]
+    report = checked("-f", "-", "--snapshot", "cluster.yaml", text=dumped(*pods))
+    assert [one["verdict"] for one in report["objects"]] == ["admitted", "waits"]
+    (found,) = findings(report)
+    assert (found["quota"], found["resources"][0]["missing"]) == ("cdq/web", "1")
+    assert found["fix"].startswith("kubectl patch clusterdeferredquota web --type=merge")
+
+
 def test_a_namespace_that_is_nowhere_is_refused() -> None:
     write("cluster.yaml", a_cluster())
     text = WEB.replace("team-a", "team-b")

@@ -31,7 +31,7 @@ def judged(
     rollouts: int | None = None,
 ) -> tuple[Result, ...]:
     subjects = [a_subject(one, terms, rollout) for one in objects]
-    return check_namespace(subjects, terms, rollouts=rollouts)
+    return check_namespace(subjects, terms, rollouts=rollouts).results
 
 
 def verdicts(results: tuple[Result, ...]) -> list[str]:
@@ -164,7 +164,7 @@ def test_an_object_that_is_there_gives_back_what_its_pods_took() -> None:
     terms = Terms((a_balance(requests_cpu="3", used=amounts(requests_cpu="2")),))
     for replicas, verdict in ((2, Verdict.ADMITTED), (3, Verdict.ADMITTED), (4, Verdict.WAITS)):
         subject = replace(a_subject(a_workload(replicas=replicas), is_new=False), held=held)
-        (result,) = check_namespace([subject], terms)
+        (result,) = check_namespace([subject], terms).results
         assert result.verdict is verdict
 
 
@@ -174,7 +174,7 @@ def test_scaling_down_frees_what_the_next_object_needs() -> None:
     gone = replace(
         a_subject(a_workload(replicas=0), is_new=False), held=(Pod.from_object(raw),) * 2
     )
-    results = check_namespace([gone, a_subject(a_pod("a"))], terms)
+    results = check_namespace([gone, a_subject(a_pod("a"))], terms).results
     assert verdicts(results) == ["admitted", "admitted"]
 
 
@@ -271,9 +271,9 @@ def test_an_object_that_is_refused_is_not_asked_about_its_pods() -> None:
     pods_fault = replace(
         a_subject(a_workload()), issues=(Issue(Rule.LIMIT_RANGE, Verdict.REFUSED, "x"),)
     )
-    (result,) = check_namespace([pods_fault], terms)
+    (result,) = check_namespace([pods_fault], terms).results
     assert rules(result) == [Rule.OBJECT_QUOTA]
-    (result,) = check_namespace([pods_fault], Terms())
+    (result,) = check_namespace([pods_fault], Terms()).results
     assert rules(result) == [Rule.LIMIT_RANGE]
 
 

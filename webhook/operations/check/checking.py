@@ -26,10 +26,12 @@ from webhook.operations.check.values import (
 )
 from webhook.operations.findings import Finding
 from webhook.operations.findings import Subject as FindingSubject
-from webhook.quota.checking.checking import check_namespace
+from webhook.quota.amounts.resources import ResourceList, add, subtract
+from webhook.quota.checking.checking import Outcome, check_namespace
 from webhook.quota.checking.node_fit import NodeFit, nodes_of_daemon_set
 from webhook.quota.checking.subjects import ManifestObject, ReadOptions, read_subject
-from webhook.quota.checking.values import Issue, Result, Rule, Subject, Verdict
+from webhook.quota.checking.values import Issue, Result, Rule, Subject, Terms, Verdict
+from webhook.quota.shared.cluster_quotas import PREFIX
 
 
 def manifest_object(
@@ -63,6 +65,8 @@ class Checker:
         self._options = options
         self._positions = positions
         self._fit = None if state.view is None else NodeFit(state.view)
+        self._taken: dict[str, ResourceList] = {}
+        """Shared quota → what objects of the namespaces so far take of it."""
         self._problems: list[Problem] = []
 
     def check(self, entries: Sequence[Entry]) -> Report:
@@ -102,11 +106,27 @@ class Checker:
                 self._problems.append(Problem(location, err.detail))
             else:
                 subjects[index] = subject
-        results = check_namespace(
-            tuple(subjects.values()), place.terms, rollouts=self._options.rollouts
-        )
-        for index, result in zip(subjects, results, strict=True):
+        terms = self._with_taken(place.terms)
+        outcome = check_namespace(tuple(subjects.values()), terms, rollouts=self._options.rollouts)
+        self._take(terms, outcome)
+        for index, result in zip(subjects, outcome.results, strict=True):
             yield index, self._with_nodes(result)
+
+    def _with_taken(self, terms: Terms) -> Terms:
+        """Return terms with what other namespaces took of the quotas that they share."""
+        if not self._taken:
+            return terms
+        balances = [
+            replace(one, used=add(one.used, self._taken.get(one.name, {})))
+            for one in terms.balances
+        ]
+        return replace(terms, balances=tuple(balances))
+
+    def _take(self, terms: Terms, outcome: Outcome) -> None:
+        for one in terms.balances:
+            if one.name.startswith(PREFIX):
+                grown = subtract(outcome.used[one.name], one.used)
+                self._taken[one.name] = add(self._taken.get(one.name, {}), grown)
 
     def _subject(self, entry: Entry, namespace: str) -> Subject:
         one, place = entry.object, self._state.place(namespace)

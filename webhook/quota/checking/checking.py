@@ -72,9 +72,18 @@ class _Rolling:
     """What the former pods took of each account beyond what the new ones do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer about the objects of a namespace."""
+
+    results: tuple[Result, ...]
+    used: Mapping[str, ResourceList]
+    """Quota that is charged at the bind → what is used of it afterwards."""
+
+
 def check_namespace(
     subjects: Sequence[Subject], terms: Terms, *, rollouts: int | None = None
-) -> tuple[Result, ...]:
+) -> Outcome:
     """Judge the objects of one namespace in the order in which they are created.
 
     Args:
@@ -92,12 +101,14 @@ class _Check:
         self._accounts = [_Account(one, one.used) for one in terms.balances]
         self._rolling: list[tuple[int, _Rolling]] = []
 
-    def run(self, subjects: Sequence[Subject]) -> tuple[Result, ...]:
+    def run(self, subjects: Sequence[Subject]) -> Outcome:
         issues = [list(self._issues(index, one)) for index, one in enumerate(subjects)]
         for index, rolling in self._rolling:
             if not issues[index]:
                 issues[index] += self._rollout(rolling)
-        return tuple(Result(one, tuple(found)) for one, found in zip(subjects, issues, strict=True))
+        results = [Result(one, tuple(found)) for one, found in zip(subjects, issues, strict=True)]
+        late = [one for one in self._accounts if one.balance.at_bind]
+        return Outcome(tuple(results), {one.balance.name: one.used for one in late})
 
     def _issues(self, index: int, subject: Subject) -> Iterator[Issue]:
         refused = list(subject.refusals or self._charged_object(subject))
