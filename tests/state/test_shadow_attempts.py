@@ -181,6 +181,17 @@ def test_a_pod_that_comes_late_is_counted_anew(scenario: Scenario) -> None:
     assert scenario.record().workloads == ()
 
 
+def test_a_pod_that_comes_while_it_is_judged_is_counted_anew(scenario: Scenario) -> None:
+    def comes() -> bool:
+        scenario.store("web")
+        return False
+
+    pod = Pod.from_object(a_pod(name="web", uid="uid-web", requests={"cpu": "1"}))
+    scenario.creations.observe(Attempt(pod, "Pod/web", comes))
+    assert scenario.after() == {"attempts": 1, "stored": 1}
+    assert scenario.record().workloads == ()
+
+
 def test_a_fault_in_one_stops_no_other(scenario: Scenario) -> None:
     def fails() -> bool:
         raise RuntimeError("a fault")

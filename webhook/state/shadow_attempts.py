@@ -151,6 +151,8 @@ class CreationTracker:
         self._counted = counted
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._judging: dict[str, _Open] = {}
+        """What is being judged just now: its pod may be seen meanwhile."""
         self._late: OrderedDict[str, _GivenUp] = OrderedDict()
         self._tallies: dict[str, _Tally] = {}
         self._stopping = threading.Event()
@@ -184,19 +186,23 @@ class CreationTracker:
 
     def _on_pod(self, change: Change[Pod]) -> None:
         uid = change.uid
-        if uid not in self._open and uid not in self._late:
+        if not any(uid in known for known in (self._open, self._judging, self._late)):
             return
         with self._lock:
-            found = self._open.get(uid)
+            found = self._open.get(uid) or self._judging.get(uid)
             if found is not None:
                 found.is_stored = True
             late = self._late.pop(uid, None)
             if late is not None:
-                tally = self._tally(late.namespace)
-                tally.counts.subtract(late.counts)
-                tally.counts[STORED] += 1
-                if late.workload is not None:
-                    tally.workloads.append(replace(late.workload, attempts=-1))
+                self._count_anew(late)
+
+    def _count_anew(self, late: _GivenUp) -> None:
+        """Count a pod that came after it was given up; call with the lock held."""
+        tally = self._tally(late.namespace)
+        tally.counts.subtract(late.counts)
+        tally.counts[STORED] += 1
+        if late.workload is not None:
+            tally.workloads.append(replace(late.workload, attempts=-1))
 
     # -- what became of it, on the thread ------------------------------------------------------
 
@@ -222,6 +228,8 @@ class CreationTracker:
                 if one.is_stored or is_last or now - one.at >= self._timing.wait_seconds
             ]
             for one in due:
+                # into one before it is out of the other: `_on_pod` looks without the lock first
+                self._judging[one.attempt.pod.uid] = one
                 del self._open[one.attempt.pod.uid]
             while self._late and next(iter(self._late.values())).until <= now:
                 self._late.popitem(last=False)
@@ -244,6 +252,9 @@ class CreationTracker:
             except Exception:  # noqa: BLE001 - the others are judged all the same
                 _log.exception("creation not judged", extra={"namespace": namespace})
                 self._note(namespace, (ATTEMPTS, UNEXPLAINED), UNEXPLAINED)
+            finally:
+                with self._lock:
+                    self._judging.pop(one.attempt.pod.uid, None)
 
     def _classify(self, one: _Open, uses: dict[str, Mapping[str, QuotaUse] | None]) -> None:
         attempt, namespace = one.attempt, one.attempt.pod.namespace
@@ -259,7 +270,7 @@ class CreationTracker:
             words = native_refusal(attempt.pod, seen.all_quotas)
         if not words:
             self._note(namespace, (ATTEMPTS, UNEXPLAINED), UNEXPLAINED)
-            self._wait_for_late(attempt, (UNEXPLAINED,), None)
+            self._wait_for_late(one, (UNEXPLAINED,), None)
             return
         if namespace not in uses:
             uses[namespace] = self._store.uses(namespace)
@@ -276,7 +287,7 @@ class CreationTracker:
             tally.workloads.append(workload)
             tally.examples[REFUSED] = words
         self._note(namespace, (ATTEMPTS, REFUSED, fate.value), fate.value)
-        self._wait_for_late(attempt, (REFUSED, fate.value), workload)
+        self._wait_for_late(one, (REFUSED, fate.value), workload)
 
     def _exists(self, attempt: Attempt) -> bool:
         """Return whether the pod is there; one that waits would have been seen.
@@ -305,12 +316,16 @@ class CreationTracker:
             return False
 
     def _wait_for_late(
-        self, attempt: Attempt, counts: tuple[str, ...], workload: Workload | None
+        self, one: _Open, counts: tuple[str, ...], workload: Workload | None
     ) -> None:
         until = self._timing.clock() + self._timing.late_seconds
-        given_up = _GivenUp(until, attempt.pod.namespace, counts, workload)
+        pod = one.attempt.pod
+        given_up = _GivenUp(until, pod.namespace, counts, workload)
         with self._lock:
-            self._late[attempt.pod.uid] = given_up
+            if one.is_stored:  # it was seen while it was judged, and is not seen again
+                self._count_anew(given_up)
+                return
+            self._late[pod.uid] = given_up
             if len(self._late) > _MAX_LATE:
                 self._late.popitem(last=False)
 
