@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -23,7 +24,7 @@ from webhook.cli.cluster_options import (
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.printing.output import print_structured
 from webhook.config import Configuration, TerminatingPods
-from webhook.kube.api import ClusterApi
+from webhook.kube.api import ClusterApi, Object
 from webhook.operations.deployments import system_namespace_of
 from webhook.operations.doctor import CHECKS, CheckContext, Examination, Settings, examine
 from webhook.operations.findings import Severity
@@ -86,7 +87,17 @@ def _settings(
         read_bundle=read_bundle,
         answers_anybody=answers_anybody,
         served_at=served_at,
+        get_path=_get_path(api),
     )
+
+
+def _get_path(api: ClusterApi) -> Callable[[str], Object]:
+    """Return how paths of the API server are read, which files do not have."""
+    from webhook.kube.rest import RestClient  # noqa: PLC0415 - slow to import
+
+    if isinstance(api, RestClient):
+        return lambda path: api.raw("GET", path)
+    return lambda _: {}
 
 
 def examine_and_print(

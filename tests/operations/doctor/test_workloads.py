@@ -20,7 +20,7 @@ from tests.operations.healthy import (
 )
 from tests.operations.scenes import load
 from webhook.fakecluster.storage import FakeCluster
-from webhook.kube.api import VALIDATING_WEBHOOKS, ForbiddenError
+from webhook.kube.api import VALIDATING_WEBHOOKS, ApiError, ForbiddenError, UnavailableError
 from webhook.operations.deployments import DEPLOYMENTS
 from webhook.operations.findings import Finding
 from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION
@@ -224,3 +224,58 @@ def test_whom_a_webhook_outside_of_the_cluster_trusts_is_not_to_be_seen() -> Non
 
 def test_the_webhook_takes_no_gates_off_and_may_be_anybody() -> None:
     assert untrusted(WEBHOOK, "other") == []
+
+
+def with_replicas(*names: str, ready: str = "True") -> FakeCluster:
+    cluster = healthy()
+    labels = {
+        "app.kubernetes.io/name": "deferred-quota",
+        "app.kubernetes.io/component": "webhook",
+    }
+    for name in names:
+        pod: Any = a_pod(name=name, namespace=DEFAULT_NAMESPACE, uid=name)
+        pod["metadata"]["labels"] = labels
+        pod["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+        load(cluster, pod)
+    return cluster
+
+
+def test_what_a_replica_says_of_its_own_configuration_file_is_said() -> None:
+    asked: list[str] = []
+
+    def answer(path: str) -> dict[str, object]:
+        asked.append(path)
+        notes = ["configuration rejected since 12:00: gating: unknown"] if "web-2" in path else []
+        return {"status": "ok", "notes": notes}
+
+    found = the(examined(with_replicas("web-1", "web-2"), get_path=answer), "deployment.note")
+    assert asked == [
+        f"/api/v1/namespaces/{DEFAULT_NAMESPACE}/pods/web-{n}:8080/proxy/readyz" for n in (1, 2)
+    ]
+    assert found.severity == "warn"
+    assert str(found.subject) == f"Deployment {DEFAULT_NAMESPACE}/deferred-quota-webhook"
+    assert found.message.endswith(
+        "1 replicas say at /readyz: configuration rejected since 12:00: gating: unknown"
+    )
+    assert found.details == ("web-2",)
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("no"), UnavailableError("failing")])
+def test_a_replica_that_may_not_be_asked_keeps_no_check_from_going_on(error: ApiError) -> None:
+    def refuse(_: str) -> dict[str, object]:
+        raise error
+
+    found = examined(with_replicas("web-1"), get_path=refuse)
+    assert "workloads" in found.checked
+    assert "deployment.note" not in ids(found)
+
+
+def test_a_replica_that_is_not_ready_is_not_asked() -> None:
+    found = examined(with_replicas("web-1", ready="False"), get_path=lambda _: {"notes": ["x"]})
+    assert "deployment.note" not in ids(found)
+
+
+def test_an_answer_of_another_form_is_not_believed() -> None:
+    found = examined(with_replicas("web-1"), get_path=lambda _: {"notes": 7})
+    assert "workloads" in found.checked
+    assert "deployment.note" not in ids(found)

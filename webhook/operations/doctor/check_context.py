@@ -55,6 +55,10 @@ def _not_tried(_: str) -> bool:
     return False
 
 
+def _no_answer(_: str) -> Object:
+    return {}
+
+
 def _nothing_served(_: str) -> bytes:
     return b""
 
@@ -102,6 +106,8 @@ class Settings:
     answers_anybody: Callable[[str], bool] = _not_tried
     """Says whether what serves at https://HOST:PORT answers a client that shows no certificate;
     False too where nothing does."""
+    get_path: Callable[[str], Object] = _no_answer
+    """Returns what the API server answers at a path; raises ApiError."""
     served_at: Callable[[str], bytes] = _nothing_served
     """Returns the certificate that is served at https://HOST:PORT, as PEM; empty if none is."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

@@ -8,12 +8,14 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import VALIDATING_WEBHOOKS, ApiError, Object
+from webhook.kube.api import PODS, VALIDATING_WEBHOOKS, ApiError, Object
 from webhook.operations.deployments import (
     COMPONENT_LABEL,
     DEPLOYMENTS,
     NAME_LABEL,
     asked_at,
+    conditions_of,
+    pods_of,
     troubles_of,
 )
 from webhook.operations.doctor.check_context import CheckContext
@@ -23,10 +25,12 @@ from webhook.operations.findings import (
     Subject,
     error,
     information,
+    subject_of,
     warning,
 )
 from webhook.state.well_known import REGISTRATION, own_users
 
+_READYZ: Final = "/api/v1/namespaces/{}/pods/{}:8080/proxy/readyz"
 _PRODUCT: Final = "deferred-quota"
 _WEBHOOK: Final = "webhook"
 _CONTROLLER: Final = "controller"
@@ -71,6 +75,10 @@ def workloads(scene: CheckContext) -> Iterator[Finding]:
                     scene, node, subject, raw, part, place
                 ),
             )
+            try:
+                yield from _replica_notes(scene, raw, subject_of(DEPLOYMENTS, raw), part)
+            except (ApiError, InvalidFieldError):
+                continue  # which pods there are may not be seen
 
 
 def _place(scene: CheckContext) -> str:
@@ -124,6 +132,28 @@ def _judge(
     elif updated < wanted or _is_unseen(node):
         message = f"is being replaced: {updated} of {wanted} replicas are as it says"
         yield warning("deployment.incomplete", subject, message, "Wait for it, and look again.")
+
+
+def _replica_notes(
+    scene: CheckContext, raw: Object, subject: Subject, part: _Part
+) -> Iterator[Finding]:
+    """Ask the replicas that are ready what else should be seen to, through the API server.
+
+    They write no events. Where they may not be asked, or do not answer there, nothing is said.
+    """
+    told: dict[str, list[str]] = {}
+    pods = [] if scene.settings.is_offline else pods_of(scene.api, raw)
+    ready = [pod for pod in pods if conditions_of(pod).get("Ready", ("", ""))[0] == "True"]
+    for name in (subject_of(PODS, pod).name for pod in ready):
+        try:
+            answer = scene.settings.get_path(_READYZ.format(subject.namespace, name))
+            for note in FieldReader(answer).strings("notes"):
+                told.setdefault(note, []).append(name)
+        except (ApiError, InvalidFieldError):
+            continue
+    for note, names in told.items():
+        message = f"{len(names)} replicas say at /readyz: {note}"
+        yield warning("deployment.note", subject, message, _look(subject, part), tuple(names))
 
 
 def _look(subject: Subject, part: _Part) -> str:
