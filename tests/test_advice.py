@@ -111,7 +111,9 @@ def parse(command: click.Command, arguments: list[str]) -> None:
     Raises:
         click.UsageError: There is no such command, or it does not take them.
     """
-    if not isinstance(command, click.Group):
+    is_itself = isinstance(command, click.Group) and command.invoke_without_command
+    names_none = not arguments or arguments[0].startswith("-")
+    if not isinstance(command, click.Group) or (is_itself and names_none):
         given = [each for each in arguments if each != "--help"]
         with contextlib.suppress(click.MissingParameter):  # a command may be named alone
             command.make_context(command.name or "", given).close()

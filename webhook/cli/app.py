@@ -46,6 +46,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "webhook.cli.commands.explaining:explain",
         "Say why a pod or a workload is pending.",
     ),
+    "snapshot": (
+        "webhook.cli.commands.snapshot:snapshot",
+        "Write what the commands read of a cluster.",
+    ),
     "top": ("webhook.cli.commands.top:top", "Show what quotas have used, and what is pending."),
     "elastic": (
         "webhook.cli.commands.elastic:elastic",

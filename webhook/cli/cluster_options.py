@@ -113,17 +113,21 @@ def snapshot_reader(paths: Sequence[Path]) -> Iterator[ClusterApi]:
     """
     from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415 - only where it is asked for
         SnapshotError,
+        parse_snapshot,
         read_files,
-        read_snapshot,
     )
     from webhook.fakecluster.manifests.snapshot_client import SnapshotClient  # noqa: PLC0415
+    from webhook.kube.files.documents import read_documents  # noqa: PLC0415
+    from webhook.kube.files.snapshot_format import unread_kinds  # noqa: PLC0415
 
     try:
-        found = read_snapshot(read_files(paths))
+        documents = [one for file in read_files(paths) for one in read_documents(*file)]
+        unread = unread_kinds(documents)
+        found = parse_snapshot(documents)
     except SnapshotError as err:
         raise InputError(str(err)) from err
     with cluster_errors():
-        yield SnapshotClient(found)
+        yield SnapshotClient(found, unread)
 
 
 @contextmanager

@@ -172,8 +172,14 @@ def explained(stage: Stage, kind: str, name: str, *args: str) -> Entry:
 
 
 def snapshot(stage: Stage) -> tuple[str, str]:
-    path = stage.directory / f"cluster-{next(_numbers)}.yaml"
-    path.write_text(stage.plane.kubectl("get", KINDS, "-A", "-o", "yaml"), encoding="utf-8")
+    """Take a snapshot, every second one by kubectl, so that both ways of it are tried."""
+    number = next(_numbers)
+    path = stage.directory / f"cluster-{number}.json.gz"
+    if number % 2:
+        ours = ["snapshot", str(path), "--kubeconfig", str(stage.plane.kubeconfig())]
+        assert CliRunner().invoke(cli, ours).exit_code == 0
+    else:
+        path.write_text(stage.plane.kubectl("get", KINDS, "-A", "-o", "yaml"), encoding="utf-8")
     return "--snapshot", str(path)
 
 

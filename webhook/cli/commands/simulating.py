@@ -23,7 +23,7 @@ Examples:
     "-f",
     "--filename",
     "file",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    type=click.Path(path_type=Path),
     required=True,
     metavar="FILE",
     help="The scenario: nodes, quotas, workloads and traces, in YAML.",

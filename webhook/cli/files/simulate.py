@@ -42,6 +42,8 @@ def run(
         scenario = read_scenario(file, seed=seed)
     except ScenarioError as err:
         raise InputError(str(err)) from err
+    except OSError as err:
+        raise InputError(f"{err.filename}: {err.strerror}") from err
     wanted = [mode for mode in Mode if not modes or mode in modes]
     with ExitStack() as stack:
         writer = None

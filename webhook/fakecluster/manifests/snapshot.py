@@ -15,6 +15,7 @@ from webhook.fakecluster.storage.strategies import check_readable
 from webhook.kube.api import NAMESPACES, BadRequestError, Kind, Object, kind_of
 from webhook.kube.errors import FieldCause
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
+from webhook.kube.files.snapshot_format import unpacked, unread_kinds
 from webhook.kube.metadata import ObjectMeta, name_causes
 
 __all__ = ["SnapshotError", "SnapshotObject", "parse_snapshot", "read_files", "read_snapshot"]
@@ -46,9 +47,10 @@ def read_files(paths: Iterable[Path]) -> tuple[tuple[str, bytes], ...]:
 
 def _read_file(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        data = path.read_bytes()
     except OSError as err:
         raise SnapshotError(str(path), err.strerror or "cannot be read") from err
+    return unpacked(str(path), data)
 
 
 def read_snapshot(
@@ -83,6 +85,7 @@ def parse_snapshot(
     """Take the objects out of documents; see `read_snapshot`."""
     objects: dict[tuple[str, str, str, str], SnapshotObject] = {}
     for document in documents:
+        unread_kinds([document])  # a newer format is refused
         for item in _objects_in(document, default_namespace):
             place = _place(item)
             first = objects.setdefault(place, item)

@@ -6,11 +6,20 @@ cluster, and come to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from webhook.fakecluster.manifests.snapshot import SnapshotObject
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import Kind, NotFoundError, Object, ObjectList, Page, Revision, object_key
+from webhook.kube.api import (
+    ForbiddenError,
+    Kind,
+    NotFoundError,
+    Object,
+    ObjectList,
+    Page,
+    Revision,
+    object_key,
+)
 from webhook.kube.codec import encode
 from webhook.kube.selectors import Selector, parse_selector
 
@@ -18,8 +27,10 @@ from webhook.kube.selectors import Selector, parse_selector
 class SnapshotClient(FakeClient):
     """The objects of a snapshot. What it returns is shared: it must not be changed."""
 
-    def __init__(self, objects: Iterable[SnapshotObject]) -> None:
+    def __init__(self, objects: Iterable[SnapshotObject], unread: Collection[str] = ()) -> None:
+        """Take the objects, and the kinds that could not be read, as `Kind.apiVersion`."""
         super().__init__(FakeCluster())
+        self._unread = unread
         self._objects: dict[Kind, dict[tuple[str, str], Object]] = {}
         for one in objects:
             metadata = _part(one.object, "metadata")
@@ -30,8 +41,13 @@ class SnapshotClient(FakeClient):
         """Read one object; see `ClusterApi.get`."""
         found = self._objects.get(kind, {}).get((namespace, name))
         if found is None:
+            self._check_read(kind)
             raise NotFoundError.of(kind, name)
         return found
+
+    def _check_read(self, kind: Kind) -> None:
+        if f"{kind.kind}.{kind.api_version}" in self._unread:
+            raise ForbiddenError(f"{kind.plural} were not read when the snapshot was taken")
 
     def list(
         self,
@@ -42,6 +58,7 @@ class SnapshotClient(FakeClient):
         field_selector: str = "",
     ) -> ObjectList:
         """Read objects; see `ClusterApi.list`."""
+        self._check_read(kind)
         selector = parse_selector(kind, label_selector, field_selector)
         items = [
             raw

@@ -1,0 +1,203 @@
+"""`deferred-quota snapshot`: what is in the file, what is not, and how it is read again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.builders import a_container, a_job, a_pod
+from tests.operations.healthy import healthy
+from tests.operations.scenes import NAMESPACE, load
+from tests.reactions import Call, Proceed, ReactiveClient
+from webhook.cli import ExitCode, cli
+from webhook.cli.files.snapshot import write_snapshot
+from webhook.kube.api import NODES, ForbiddenError, Kind
+from webhook.kube.files.snapshot_format import FORMAT
+from webhook.operations.explain.entry import explanation_entry
+from webhook.operations.explain.explaining import KINDS, Target, explain
+from webhook.operations.explain.session import ExplainOptions, Session
+from webhook.operations.snapshots.redaction import redacted
+
+SECRET = "hunter2"  # noqa: S105 - it is looked for
+
+
+def a_secretive_pod(name: str = "large", cpu: str = "4") -> dict[str, Any]:
+    """Return a gated pod with a secret in every field that may hold one."""
+    container = {
+        **a_container(requests={"cpu": cpu}),
+        "command": [SECRET],
+        "args": [SECRET],
+        "env": [{"name": "PASSWORD", "value": SECRET}],
+        "envFrom": [{"secretRef": {"name": SECRET}}],
+        "volumeMounts": [{"name": "v", "mountPath": SECRET}],
+        "livenessProbe": {"exec": {"command": [SECRET]}},
+    }
+    made = a_pod(name=name, namespace=NAMESPACE)
+    made["metadata"] = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "uid": name,
+        "labels": {"app": "web"},
+        "annotations": {"example.com/token": SECRET, "deferredquota.io/requeued": "1"},
+        "managedFields": [{"manager": SECRET}],
+    }
+    made["spec"] = {
+        "containers": [container],
+        "initContainers": [{**container, "name": "init"}],
+        "volumes": [
+            {"name": "v", "secret": {"secretName": SECRET}},
+            {"name": "w", "persistentVolumeClaim": {"claimName": "data"}},
+        ],
+        "imagePullSecrets": [{"name": SECRET}],
+        "serviceAccountName": SECRET,
+        "hostAliases": [{"ip": "127.0.0.1", "hostnames": [SECRET]}],
+        "schedulingGates": [{"name": "deferredquota.io/quota"}],
+        "tolerations": [{"operator": "Exists"}],
+        "aFieldOfALaterRelease": SECRET,
+    }
+    return made
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job", "CronJob", "Deployment", "StatefulSet"])
+def test_what_may_be_secret_is_left_out_of_every_kind(kind: str) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", **a_secretive_pod()}
+    template = {"metadata": pod["metadata"], "spec": pod["spec"]}
+    spec: dict[str, Any] = {"template": template, "replicas": 2}
+    if kind == "CronJob":
+        spec = {"jobTemplate": {"metadata": pod["metadata"], "spec": spec}, "schedule": "* * * * *"}
+    raw = pod if kind == "Pod" else {"kind": kind, "metadata": pod["metadata"], "spec": spec}
+    before = json.dumps(raw)
+    kept = redacted(raw)
+    assert SECRET not in json.dumps(kept)
+    assert json.dumps(raw) == before
+    inner: Any = kept["spec"]
+    if kind == "CronJob":
+        inner = inner["jobTemplate"]["spec"]
+    if kind != "Pod":
+        assert inner["replicas"] == 2
+        inner = inner["template"]["spec"]
+    assert inner["containers"][0]["resources"] == {"requests": {"cpu": "4"}}
+    assert inner["volumes"][1]["persistentVolumeClaim"] == {"claimName": "data"}
+    assert [one["name"] for one in inner["schedulingGates"]] == ["deferredquota.io/quota"]
+    assert kept["metadata"] == {
+        "name": "large",
+        "namespace": NAMESPACE,
+        "uid": "large",
+        "labels": {"app": "web"},
+        "annotations": {"deferredquota.io/requeued": "1"},
+    }
+
+
+def session(*forbidden: Kind) -> Session:
+    cluster = healthy()
+    load(cluster, a_secretive_pod(), {**a_job(), "apiVersion": "batch/v1", "kind": "Job"})
+    client = ReactiveClient(cluster)
+
+    def refuse(call: Call, _proceed: Proceed) -> None:
+        raise ForbiddenError(f"{call.kind.plural} is forbidden: no right")
+
+    for kind in forbidden:
+        client.on("list", kind, refuse)
+    return Session(client, ExplainOptions())
+
+
+def written(tmp_path: Path, name: str = "cluster.json", *forbidden: Kind) -> Path:
+    path = tmp_path / name
+    write_snapshot(session(*forbidden), str(path))
+    return path
+
+
+def explained(path: Path, *args: str) -> Result:
+    command = ["explain", "pod", "large", "-n", NAMESPACE, "--snapshot", str(path), *args]
+    return CliRunner().invoke(cli, command)
+
+
+@pytest.mark.parametrize("name", ["cluster.json", "cluster.json.gz"])
+def test_an_explanation_of_the_file_is_that_of_the_cluster(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name)
+    assert path.read_bytes().startswith(b"\x1f\x8b") is name.endswith(".gz")
+    asked = session()
+    options = ExplainOptions(is_offline=True)  # whether a webhook answers is in no file
+    live = explanation_entry(explain(asked.api, Target(KINDS["pod"], NAMESPACE, "large"), options))
+    offline = json.loads(explained(path, "-o", "json").stdout)
+    for answer in (live, offline):
+        answer.pop("asOf")
+    assert offline == live
+    assert offline["causes"]
+
+
+def test_the_file_says_what_it_is(tmp_path: Path) -> None:
+    document = json.loads(written(tmp_path).read_text(encoding="utf-8"))
+    assert (document["kind"], document["format"], document["unread"]) == (
+        "SnapshotList",
+        FORMAT,
+        [],
+    )
+    assert SECRET not in json.dumps(document)
+    kinds = {one["kind"] for one in document["items"]}
+    assert {"Namespace", "Pod", "ResourceQuota", "QuotaLedger", "Node", "Lease", "Job"} <= kinds
+    assert "Secret" not in kinds
+    registrations = [one for one in document["items"] if "WebhookConfiguration" in one["kind"]]
+    assert registrations
+    assert all("deferred-quota" in one["metadata"]["name"] for one in registrations)
+
+
+def test_a_namespace_can_be_taken_alone(tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    write_snapshot(session(), str(path), ("default",))
+    items = json.loads(path.read_text(encoding="utf-8"))["items"]
+    assert {one["kind"] for one in items} >= {"Namespace", "Node"}
+    assert [one["metadata"]["name"] for one in items if one["kind"] == "Namespace"] == ["default"]
+    assert not any(one["kind"] == "Pod" for one in items)
+
+
+def test_what_could_not_be_read_is_said_by_the_file_and_by_answers_from_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, "cluster.json", NODES)
+    assert "note: nodes: no right to read; it is not in the snapshot" in capsys.readouterr().err
+    assert json.loads(path.read_text(encoding="utf-8"))["unread"] == ["Node.v1"]
+    unknown = json.loads(explained(path, "-o", "json").stdout)["unknown"]
+    assert "nodes: no right to read" in unknown
+
+
+def _newer(data: bytes) -> bytes:
+    return data.replace(b'"format":1', b'"format":2')
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_newer, "format: is 2, of a newer release: this one reads up to 1"),
+        (lambda data: data.replace(b'"format":1', b'"format":"x"'), "format: must be a whole"),
+        (lambda data: data.replace(b'"unread":[]', b'"unread":7'), "unread: must be a list"),
+        (lambda data: data[: len(data) // 2], "cluster.json: document 1, line"),
+        (lambda data: gzip.compress(data)[:-20], "not a whole gzip file"),
+    ],
+)
+def test_a_file_that_cannot_be_understood_is_refused(
+    tmp_path: Path, change: Callable[[bytes], bytes], words: str
+) -> None:
+    path = written(tmp_path)
+    path.write_bytes(change(path.read_bytes()))
+    done = explained(path)
+    assert done.exit_code == ExitCode.BAD_INPUT
+    assert words in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="No such file or directory"):
+        write_snapshot(session(), str(tmp_path / "nowhere/cluster.json"))
+
+
+def test_the_fake_cluster_reads_it_too(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        cli, ["enable", NAMESPACE, "--dry-run", "--snapshot", str(written(tmp_path))]
+    )
+    assert NAMESPACE in done.output

@@ -1,0 +1,70 @@
+"""`deferred-quota snapshot`: what the commands read of a cluster, as a file."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from webhook import __version__
+from webhook.cli.cluster_options import live_cluster
+from webhook.cli.exit_codes import ExitCode, InputError, printable
+from webhook.jsonfields.encoding import encode_json
+from webhook.kube.files.snapshot_format import API_VERSION, FORMAT, SNAPSHOT_KIND
+from webhook.operations.deployments import system_namespace_of
+from webhook.operations.explain.session import ExplainOptions, Session
+from webhook.operations.snapshots.taking import TakenSnapshot, take_snapshot
+
+
+def run(
+    file: str,
+    namespaces: tuple[str, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    system_namespace: str | None,
+) -> ExitCode:
+    """Take a snapshot and write it."""
+    with live_cluster(kubeconfig, context) as api:
+        place = system_namespace or system_namespace_of(api)
+        write_snapshot(Session(api, ExplainOptions(system_namespace=place)), file, namespaces)
+    return ExitCode.OK
+
+
+def write_snapshot(session: Session, file: str, namespaces: tuple[str, ...] = ()) -> None:
+    """Write what the commands read of a cluster; `-` is standard output.
+
+    Raises:
+        InputError: The file cannot be written.
+        ApiError: The cluster does not answer.
+    """
+    data = _encoded(take_snapshot(session, namespaces))
+    if file == "-":
+        click.echo(data, nl=False)
+    else:
+        _write(Path(file), data)
+    for one in session.unknown:
+        click.echo(f"note: {printable(one)}; it is not in the snapshot", err=True)
+
+
+def _encoded(taken: TakenSnapshot) -> bytes:
+    """Return the file: one object to a line, so that an error has a line of its own."""
+    head = {
+        "apiVersion": API_VERSION,
+        "kind": SNAPSHOT_KIND,
+        "format": FORMAT,
+        "taken": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "program": f"deferred-quota {__version__}",
+        "unread": list(taken.unread),
+    }
+    items = b",\n".join(map(encode_json, taken.items))
+    return b'%s,"items":[\n%s\n]}\n' % (encode_json(head)[:-1], items)
+
+
+def _write(path: Path, data: bytes) -> None:
+    packed = gzip.compress(data, mtime=0) if path.suffix == ".gz" else data
+    try:
+        path.write_bytes(packed)
+    except OSError as err:
+        raise InputError(f"{path}: {err.strerror}") from err

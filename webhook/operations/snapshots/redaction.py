@@ -1,0 +1,239 @@
+"""Objects of a cluster without what could be secret and no command reads.
+
+Of pods, and of the templates of workloads, only what decides about quota and nodes stays: fields
+are named that stay, so that one which a later release adds is left out. Gone are environments,
+commands, probes, mounts, Secrets and ConfigMaps that are mounted, service accounts, and all
+annotations but those that the product reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
+
+from webhook.kube.api import Object
+
+_Fields: TypeAlias = Mapping[str, object]
+
+_KEPT_ANNOTATIONS: Final = ("deferredquota.io/", "kubernetes.io/config.mirror")
+_METADATA: Final = frozenset(
+    {
+        "name",
+        "generateName",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+    }
+)
+_CONTAINER: Final = frozenset(
+    {
+        "name",
+        "image",
+        "resources",
+        "ports",
+        "restartPolicy",
+        "resizePolicy",
+    }
+)
+_CONTAINER_LISTS: Final = ("containers", "initContainers")
+_POD_SPEC: Final = frozenset(
+    {
+        "activeDeadlineSeconds",
+        "affinity",
+        "containers",
+        "hostNetwork",
+        "initContainers",
+        "nodeName",
+        "nodeSelector",
+        "overhead",
+        "preemptionPolicy",
+        "priority",
+        "priorityClassName",
+        "resourceClaims",
+        "resources",
+        "restartPolicy",
+        "runtimeClassName",
+        "schedulerName",
+        "schedulingGates",
+        "terminationGracePeriodSeconds",
+        "tolerations",
+        "topologySpreadConstraints",
+        "volumes",
+    }
+)
+_VOLUME: Final = frozenset(
+    {
+        "name",
+        "persistentVolumeClaim",
+        "ephemeral",
+        "gcePersistentDisk",
+        "awsElasticBlockStore",
+    }
+)
+_NODE_STATUS: Final = frozenset(
+    {
+        "allocatable",
+        "capacity",
+        "conditions",
+        "images",
+    }
+)
+_CLAIM_SPEC: Final = frozenset(
+    {
+        "accessModes",
+        "resources",
+        "selector",
+        "storageClassName",
+        "volumeName",
+        "volumeMode",
+    }
+)
+_VOLUME_SPEC: Final = frozenset(
+    {
+        "accessModes",
+        "capacity",
+        "claimRef",
+        "nodeAffinity",
+        "storageClassName",
+        "volumeMode",
+        "persistentVolumeReclaimPolicy",
+        "gcePersistentDisk",
+        "awsElasticBlockStore",
+    }
+)
+_CLASS_FIELDS: Final = frozenset(
+    {
+        "parameters",
+        "mountOptions",
+    }
+)
+
+
+def redacted(raw: Object) -> dict[str, object]:
+    """Return an object as it is kept in a snapshot; the object itself is not changed."""
+    kept = {**raw, "metadata": _metadata(_fields(raw.get("metadata")))}
+    change = _CHANGES.get(str(raw.get("kind")))
+    return kept if change is None else change(kept)
+
+
+def _metadata(metadata: _Fields) -> dict[str, object]:
+    kept = {name: value for name, value in metadata.items() if name in _METADATA}
+    annotations = {
+        name: value
+        for name, value in _fields(metadata.get("annotations")).items()
+        if name.startswith(_KEPT_ANNOTATIONS)
+    }
+    kept.pop("annotations", None)
+    return {**kept, "annotations": annotations} if annotations else kept
+
+
+def _pod(raw: dict[str, object]) -> dict[str, object]:
+    return {**raw, "spec": _pod_spec(raw.get("spec"))}
+
+
+def _pod_spec(raw: object) -> dict[str, object]:
+    spec = _only(raw, _POD_SPEC)
+    for name in _CONTAINER_LISTS:
+        if name in spec:
+            spec[name] = [_only(one, _CONTAINER) for one in _items(spec[name])]
+    if "volumes" in spec:
+        spec["volumes"] = [_volume(one) for one in _items(spec["volumes"])]
+    return spec
+
+
+def _volume(raw: object) -> dict[str, object]:
+    kept = _only(raw, _VOLUME)
+    # of what is mounted only that something is: an emptyDir decides nothing
+    return kept if len(kept) > 1 else {**kept, "emptyDir": {}}
+
+
+def _workload(raw: dict[str, object]) -> dict[str, object]:
+    return {**raw, "spec": _with_template(raw.get("spec"))}
+
+
+def _cron_job(raw: dict[str, object]) -> dict[str, object]:
+    spec = dict(_fields(raw.get("spec")))
+    template = dict(_fields(spec.get("jobTemplate")))
+    template["metadata"] = _metadata(_fields(template.get("metadata")))
+    template["spec"] = _with_template(template.get("spec"))
+    return {**raw, "spec": {**spec, "jobTemplate": template}}
+
+
+def _with_template(raw: object) -> dict[str, object]:
+    spec = dict(_fields(raw))
+    if "template" in spec:
+        spec["template"] = _template(spec["template"])
+    if "volumeClaimTemplates" in spec:
+        spec["volumeClaimTemplates"] = [
+            {"metadata": _metadata(_fields(_fields(one).get("metadata"))), "spec": _claim_spec(one)}
+            for one in _items(spec["volumeClaimTemplates"])
+        ]
+    return spec
+
+
+def _claim_spec(raw: object) -> dict[str, object]:
+    return _only(_fields(raw).get("spec"), _CLAIM_SPEC)
+
+
+def _template(raw: object) -> dict[str, object]:
+    template = _fields(raw)
+    metadata = _metadata(_fields(template.get("metadata")))
+    return {"metadata": metadata, "spec": _pod_spec(template.get("spec"))}
+
+
+def _node(raw: dict[str, object]) -> dict[str, object]:
+    return {**raw, "status": _only(raw.get("status"), _NODE_STATUS)}
+
+
+def _claim(raw: dict[str, object]) -> dict[str, object]:
+    return {**raw, "spec": _claim_spec(raw)}
+
+
+def _persistent_volume(raw: dict[str, object]) -> dict[str, object]:
+    return {**raw, "spec": _only(raw.get("spec"), _VOLUME_SPEC)}
+
+
+def _storage_class(raw: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in raw.items() if name not in _CLASS_FIELDS}
+
+
+_CHANGES: Final[Mapping[str, Callable[[dict[str, object]], dict[str, object]]]] = {
+    "Pod": _pod,
+    "Node": _node,
+    "CronJob": _cron_job,
+    "PersistentVolumeClaim": _claim,
+    "PersistentVolume": _persistent_volume,
+    "StorageClass": _storage_class,
+    **dict.fromkeys(
+        (
+            "DaemonSet",
+            "Deployment",
+            "Job",
+            "ReplicaSet",
+            "ReplicationController",
+            "StatefulSet",
+        ),
+        _workload,
+    ),
+}
+"""Kind → what is left out of it; of a kind that is not there only annotations are."""
+
+
+def _only(raw: object, names: Iterable[str]) -> dict[str, object]:
+    return {name: value for name, value in _fields(raw).items() if name in names}
+
+
+def _fields(raw: object) -> _Fields:
+    return raw if isinstance(raw, Mapping) else {}
+
+
+def _items(raw: object) -> list[object]:
+    return raw if isinstance(raw, list) else []
