@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "usage": ("webhook.cli.commands.files:usage", "Show what the pods of manifests are charged."),
     "check": (
         "webhook.cli.commands.checking:check",
-        "Say what a cluster would make of manifests.",
+        "Check manifests against quotas, rules and nodes.",
     ),
     "convert": (
         "webhook.cli.commands.files:convert",
@@ -36,26 +36,26 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "simulate": (
         "webhook.cli.commands.simulating:simulate",
-        "Say what deferral would give a workload.",
+        "Simulate a workload under native and deferred quota.",
     ),
     "enable": ("webhook.cli.commands.namespaces:enable", "Opt namespaces in."),
     "disable": ("webhook.cli.commands.namespaces:disable", "Opt namespaces out."),
-    "shadow": ("webhook.cli.commands.namespaces:shadow", "Say what opting in would change."),
+    "shadow": ("webhook.cli.commands.namespaces:shadow", "Report what opting in would change."),
     "job": ("webhook.cli.commands.jobs:job", "Change the resources of Jobs."),
     "explain": (
         "webhook.cli.commands.explaining:explain",
-        "Say why a pod or a workload is pending.",
+        "Explain why a pod or a workload is pending.",
     ),
     "snapshot": (
         "webhook.cli.commands.snapshot:snapshot",
-        "Write what the commands read of a cluster.",
+        "Write what commands read of a cluster to a file.",
     ),
     "top": ("webhook.cli.commands.top:top", "Show what quotas have used, and what is pending."),
     "elastic": (
         "webhook.cli.commands.elastic:elastic",
         "Show elastic quotas, and plan what they take back.",
     ),
-    "doctor": ("webhook.cli.commands.namespaces:doctor", "Look a cluster over."),
+    "doctor": ("webhook.cli.commands.namespaces:doctor", "Examine a cluster and its installation."),
     "certs": ("webhook.cli.commands.files:certs", "Make and show serving certificates."),
     "completion": (
         "webhook.cli.commands.completion:completion",
