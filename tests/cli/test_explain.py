@@ -65,9 +65,7 @@ def a_node(name: str = "node-1", cpu: str = "8", **spec: object) -> dict[str, ob
 @pytest.fixture
 def cluster() -> FakeCluster:
     """`team-a` has a quota of 4 cpu, of which `web-1` uses one, and a node."""
-    made = healthy()
-    load(made, a_node())
-    return made
+    return healthy()
 
 
 def wait_for_quota(cluster: FakeCluster, *pods: Mapping[str, object]) -> None:

@@ -129,7 +129,7 @@ def a_node(name: str = "node-1", **allocatable: str) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         "status": {"allocatable": allocatable or {"cpu": "8", "memory": "16Gi", "pods": "110"}},
     }
 
