@@ -1,8 +1,14 @@
-"""Ports that stay ours while the program behind them is down."""
+"""Ports that stay ours while the program behind them is down.
+
+Test runs side by side choose from ranges of their own: between the look at a port and the start of
+its program another run could take it.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import socket
 from pathlib import Path
 from typing import Final
@@ -10,6 +16,8 @@ from typing import Final
 _LEAST: Final = 10_000
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _ATTEMPTS: Final = 200
+_RUNS: Final = 8
+"""Test runs side by side that have a range each."""
 
 
 def free_ports(count: int, *, chance: random.Random | None = None) -> list[int]:
@@ -19,7 +27,7 @@ def free_ports(count: int, *, chance: random.Random | None = None) -> list[int]:
     nothing takes one between a kill and the next start.
     """
     chance = chance or random.SystemRandom()
-    candidates = range(_LEAST, first_ephemeral(_ephemeral_text()))
+    candidates = of_run(range(_LEAST, first_ephemeral(_ephemeral_text())))
     found: list[int] = []
     for _ in range(_ATTEMPTS * count):
         port = chance.choice(candidates)
@@ -28,6 +36,18 @@ def free_ports(count: int, *, chance: random.Random | None = None) -> list[int]:
             if len(found) == count:
                 return found
     raise OSError(f"no {count} free ports on 127.0.0.1 from {candidates[0]} to {candidates[-1]}")
+
+
+def of_run(ports: range, worker: str | None = None) -> range:
+    """Return the part of a range that is this run's: all where pytest runs no others beside it.
+
+    Args:
+        ports: All ports.
+        worker: Name of the worker of pytest-xdist, such as `gw3`; else that of the environment.
+    """
+    name = os.environ.get("PYTEST_XDIST_WORKER", "") if worker is None else worker
+    number = re.search(r"\d+$", name)
+    return ports if number is None else ports[int(number[0]) % _RUNS :: _RUNS]
 
 
 def first_ephemeral(text: str) -> int:

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tests.controlplane.ports import first_ephemeral, free_ports, is_free
+from tests.controlplane.ports import first_ephemeral, free_ports, is_free, of_run
 
 
 def test_ports_are_different_and_free() -> None:
@@ -34,3 +34,11 @@ RANGES = {
 @pytest.mark.parametrize(("text", "first"), RANGES.values(), ids=RANGES.keys())
 def test_ports_lie_below_those_of_outgoing_connections(text: str, first: int) -> None:
     assert first_ephemeral(text) == first
+
+
+def test_runs_side_by_side_have_ports_of_their_own() -> None:
+    ports = range(10_000, 32_768)
+    shares = [set(of_run(ports, f"gw{number}")) for number in range(8)]
+    assert sum(map(len, shares)) == len(ports)
+    assert set().union(*shares) == set(ports)
+    assert of_run(ports, "") == ports

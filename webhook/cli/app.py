@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "convert": (
         "webhook.cli.commands.files:convert",
-        "Turn lists of priority classes into selectors.",
+        "Convert quotas of 2017, of AAQ and of OpenShift.",
     ),
     "simulate": (
         "webhook.cli.commands.simulating:simulate",

@@ -121,7 +121,11 @@ Examples:
 @filename_option
 @output_option("yaml", "json")
 def convert(**options: Any) -> None:
-    """Turn lists of priority classes in ResourceQuotas into scope selectors.
+    """Convert quotas of the proposal of 2017, of AAQ and of OpenShift.
+
+    An ApplicationAwareResourceQuota becomes a ResourceQuota; an
+    ApplicationAwareClusterResourceQuota, and a ClusterResourceQuota of OpenShift, become a
+    ClusterDeferredQuota. What has no counterpart is named, or is an error.
 
     The proposal "Priority in ResourceQuota" of 2017 gave a quota spec.priorityClassNameList.
     Names become PriorityClass In, and a list with "*" becomes PriorityClass Exists. Without a list

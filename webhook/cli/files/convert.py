@@ -1,4 +1,4 @@
-"""`deferred-quota convert`: quotas with a list of priority classes, as quotas of today."""
+"""`deferred-quota convert`: quotas of 2017, and of other projects, as quotas of today."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from webhook.jsonfields.encoding import InvalidJsonError, NumberText, encode_jso
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
 from webhook.kube.files.yaml_scalars import plain_value
+from webhook.quota.objects.foreign_quotas import convert_foreign_quota
 from webhook.quota.objects.legacy_priority_lists import convert_class_list, is_resource_quota
 
 _STRING: Final = "tag:yaml.org,2002:str"
@@ -33,14 +34,17 @@ class _Converted:
     warnings: tuple[str, ...]
     has_list: bool
     """Whether a quota in it has a list of priority classes."""
+    notes: tuple[str, ...] = ()
+    """What of quotas of other projects is left out."""
 
 
 def run(filenames: tuple[str, ...], recursive: bool, output: str) -> None:
-    """Turn lists of priority classes in ResourceQuotas into scope selectors."""
+    """Convert quotas of 2017 and of other projects."""
     documents = _convert_all(filenames, recursive=recursive)
     # without any list these are quotas of today, all of which mean what they say
     is_proposed = any(each.has_list for each in documents)
-    warnings = [text for each in documents if is_proposed for text in each.warnings]
+    warnings = [text for each in documents for text in each.notes]
+    warnings += [text for each in documents if is_proposed for text in each.warnings]
     for warning in shortened(warnings, "like these"):
         click.echo(f"{click.style('warning:', fg='yellow')} {printable(warning)}", err=True)
     if output == "json":
@@ -83,12 +87,17 @@ def _convert(document: Document, problems: list[str]) -> _Converted:
     """Convert the quotas of one document, also those in lists; note what is wrong."""
     converted: dict[str, object] = {}
     warnings: list[str] = []
+    notes: list[str] = []
     has_list = False
     try:
         for path, raw in flatten_lists(document):
-            if not is_resource_quota(raw):
-                continue
             try:
+                if not is_resource_quota(raw):
+                    foreign = convert_foreign_quota(raw, field=path)
+                    if foreign is not None:
+                        converted[path] = foreign.quota
+                        notes += [str(document.error(text, field=at)) for at, text in foreign.notes]
+                    continue
                 conversion = convert_class_list(raw, field=path)
             except InvalidFieldError as err:
                 problems.append(str(document.error(err.detail, field=err.field)))
@@ -101,7 +110,8 @@ def _convert(document: Document, problems: list[str]) -> _Converted:
                 converted[path] = conversion.quota
     except SnapshotError as err:
         problems.append(str(err))
-    return _Converted(_replaced(document.value, "", converted), tuple(warnings), has_list)
+    value = _replaced(document.value, "", converted)
+    return _Converted(value, tuple(warnings), has_list, tuple(notes))
 
 
 def _replaced(value: object, path: str, converted: Mapping[str, object]) -> object:

@@ -254,18 +254,17 @@ class _Attempt:
     def _next(self, units: Sequence[Unit], node: str) -> Unit | None:
         taken = _flat(units)
 
-        def rank(found: tuple[Unit, Fraction]) -> tuple[object, ...]:
+        def rank(found: tuple[Unit, Fraction]) -> tuple[bool, bool, Fraction, int]:
             unit, above = found
-            oldest = max(pod.age_order for pod in unit)
             return (
                 all(pod.node != node for pod in unit) if node else False,
                 not self.state.given.is_evictable(unit, taken),
                 -above,
                 max(pod.priority for pod in unit),
-                _Newest(oldest),
             )
 
-        best = min(self._candidates(units), key=rank, default=None)
+        newest_first = sorted(self._candidates(units), key=_age, reverse=True)
+        best = min(newest_first, key=rank, default=None)  # of equal ones the first
         return None if best is None else best[0]
 
     def _candidates(self, units: Sequence[Unit]) -> Iterator[tuple[Unit, Fraction]]:
@@ -356,21 +355,8 @@ class _Attempt:
         return all(self.state.claim(name, gone) is not Claim.NONE for name in self.claims)
 
 
-class _Newest:
-    """An age that sorts before every older one."""
-
-    __slots__ = ("_age",)
-
-    def __init__(self, age: tuple[object, ...]) -> None:
-        self._age = age
-
-    def __lt__(self, other: _Newest) -> bool:
-        return self._age > other._age
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Newest) and self._age == other._age
-
-    __hash__ = None  # type: ignore[assignment]
+def _age(found: tuple[Unit, Fraction]) -> tuple[object, ...]:
+    return max(pod.age_order for pod in found[0])
 
 
 def _asks(unit: Unit, names: Collection[str]) -> bool:

@@ -1,0 +1,111 @@
+"""`deferred-quota convert`: quotas of AAQ and of OpenShift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from webhook.cli import ExitCode, cli
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.shared.cluster_quota_validation import cluster_quota_errors
+
+AAQ = "aaq.kubevirt.io/v1alpha1"
+OPENSHIFT = "quota.openshift.io/v1"
+SCOPED = {"scopes": ["NotTerminating"]}
+
+
+def theirs(api_version: str, kind: str, spec: object, **metadata: object) -> dict[str, object]:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": "q", "uid": "u", "resourceVersion": "7", **metadata},
+        "spec": spec,
+        "status": {"hard": {}},
+    }
+
+
+def convert(*objects: object) -> Result:
+    stdin = yaml.safe_dump_all(objects)
+    return CliRunner().invoke(cli, ["convert", "-f", "-"], input=stdin)
+
+
+def converted(*objects: object) -> list[Any]:
+    done = convert(*objects)
+    assert done.exit_code == ExitCode.OK, done.output
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_a_quota_of_aaq_is_a_resource_quota_of_its_name() -> None:
+    hard = {"requests.cpu": "4", "pods": "9"}
+    raw = theirs(AAQ, "ApplicationAwareResourceQuota", {"hard": hard, **SCOPED}, namespace="a")
+    (quota,) = converted(raw)
+    assert quota == {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "a"},
+        "spec": {"hard": hard, **SCOPED},
+    }
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"),
+    [(AAQ, "ApplicationAwareClusterResourceQuota"), (OPENSHIFT, "ClusterResourceQuota")],
+)
+def test_a_cluster_wide_quota_is_a_cluster_deferred_quota(api_version: str, kind: str) -> None:
+    labels = {"matchLabels": {"team": "web"}}
+    quota = {"hard": {"requests.cpu": "20", "secrets": "5"}, **SCOPED}
+    raw = theirs(api_version, kind, {"selector": {"labels": labels}, "quota": quota})
+    done = convert(raw)
+    (found,) = list(yaml.safe_load_all(done.stdout))
+    assert (found["kind"], found["metadata"]) == ("ClusterDeferredQuota", {"name": "q"})
+    assert found["spec"] == {"namespaceSelector": labels, "hard": {"requests.cpu": "20"}, **SCOPED}
+    assert not cluster_quota_errors(found, DEFERRED_KEYS)
+    assert "spec.quota.hard.secrets: is left out: limit it by a ResourceQuota" in done.stderr
+
+
+def test_resources_of_virtual_machines_are_left_out_with_a_note() -> None:
+    hard = {"requests.cpu/vmi": "4", "requests.cpu": "8"}
+    done = convert(theirs(AAQ, "ApplicationAwareResourceQuota", {"hard": hard}))
+    (quota,) = list(yaml.safe_load_all(done.stdout))
+    assert quota["spec"]["hard"] == {"requests.cpu": "8"}
+    assert "spec.hard[requests.cpu/vmi]: is left out: virtual machines are charged" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (
+            {"selector": {"annotations": {"a": "b"}}, "quota": {"hard": {"requests.cpu": "1"}}},
+            "spec.selector.annotations: has no counterpart: select namespaces by labels",
+        ),
+        ({"quota": {"hard": {"requests.cpu": "1"}}}, "spec.selector.labels: must be given"),
+        (
+            {"selector": {"labels": {}}, "quota": {"hard": {"pods": "1"}}},
+            "spec.quota.hard: limits nothing that is deferred",
+        ),
+        (
+            {"selector": {"labels": {}}, "quota": {"hard": {"requests.cpu": "-1"}}},
+            "spec.quota.hard[requests.cpu]: must be greater than or equal to 0",
+        ),
+        (
+            {"selector": 7, "quota": {"hard": {"requests.cpu": "1"}}},
+            "spec.selector: must be an object",
+        ),
+    ],
+)
+def test_what_cannot_be_converted_is_an_error(spec: object, words: str) -> None:
+    done = convert(theirs(AAQ, "ApplicationAwareClusterResourceQuota", spec))
+    assert done.exit_code == ExitCode.BAD_INPUT
+    assert done.stdout == ""
+    assert words in done.stderr
+
+
+def test_items_of_a_list_are_converted_and_others_stay() -> None:
+    mine = theirs(AAQ, "ApplicationAwareResourceQuota", {"hard": {"cpu": "1"}}, namespace="a")
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    (listed,) = converted({"apiVersion": "v1", "kind": "List", "items": [mine, other]})
+    assert [one["kind"] for one in listed["items"]] == ["ResourceQuota", "ConfigMap"]
+    assert listed["items"][1] == other

@@ -1,0 +1,130 @@
+"""Quotas of other projects as those of this one.
+
+| theirs | ours |
+| --- | --- |
+| `ApplicationAwareResourceQuota` of aaq.kubevirt.io | `ResourceQuota` of its name and namespace |
+| `ApplicationAwareClusterResourceQuota` of aaq.kubevirt.io | `ClusterDeferredQuota` |
+| `ClusterResourceQuota` of quota.openshift.io | `ClusterDeferredQuota` |
+
+The spec of the first is that of a ResourceQuota. The others have it under `spec.quota`, beside a
+selector of namespaces by labels and by annotations; the latter has no counterpart. What is counted
+outside of pods, and the resources of virtual machines (`requests.cpu/vmi`), are left out with a
+note.
+
+Source: application-aware-quota v1.4, core/v1alpha1/types.go; openshift/api, quota/v1/types.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.jsonfields.fields import InvalidFieldError, child, key, mapping
+from webhook.quota.objects.names import is_deferrable
+from webhook.quota.objects.quota_validation import quota_errors
+
+_AAQ: Final = "aaq.kubevirt.io/"
+_OPENSHIFT: Final = "quota.openshift.io/"
+_VIRTUAL_MACHINES: Final = "/vmi"
+_OF_THE_SERVER: Final = frozenset(
+    {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"}
+)
+_NOT_DEFERRED: Final = "is left out: limit it by a ResourceQuota in each namespace"
+_NO_MACHINES: Final = "is left out: virtual machines are charged as the pods that run them"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignConversion:
+    """A quota of this project, and what of the other one is not in it."""
+
+    quota: Mapping[str, object]
+    notes: tuple[tuple[str, str], ...] = ()
+    """YAML path of a field, and what became of it."""
+
+
+def convert_foreign_quota(
+    raw: Mapping[str, object], *, field: str = ""
+) -> ForeignConversion | None:
+    """Return a quota of another project as one of this; None where it is none of theirs.
+
+    Args:
+        field: Its YAML path, for errors.
+
+    Raises:
+        InvalidFieldError: It cannot be read, or says what has no counterpart.
+    """
+    group, kind = str(raw.get("apiVersion", "")), raw.get("kind")
+    if group.startswith(_AAQ) and kind == "ApplicationAwareResourceQuota":
+        return _namespaced(raw, field)
+    is_cluster_wide = (
+        group.startswith(_AAQ) and kind == "ApplicationAwareClusterResourceQuota"
+    ) or (group.startswith(_OPENSHIFT) and kind == "ClusterResourceQuota")
+    return _cluster_wide(raw, field) if is_cluster_wide else None
+
+
+def _namespaced(raw: Mapping[str, object], field: str) -> ForeignConversion:
+    path = child(field, "spec")
+    spec = mapping(raw.get("spec"), path)
+    hard, notes = _kept(spec, path, is_cluster_wide=False)
+    quota = _quota(raw, "v1", "ResourceQuota", {**spec, "hard": hard})
+    for error in quota_errors(quota):
+        raise InvalidFieldError(child(field, error.field), error.detail or error.message)
+    return ForeignConversion(quota, notes)
+
+
+def _cluster_wide(raw: Mapping[str, object], field: str) -> ForeignConversion:
+    path = child(field, "spec")
+    spec = mapping(raw.get("spec"), path)
+    inner = child(path, "quota")
+    given = mapping(spec.get("quota"), inner)
+    hard, notes = _kept(given, inner, is_cluster_wide=True)
+    if not hard:
+        raise InvalidFieldError(child(inner, "hard"), "limits nothing that is deferred")
+    selector = _selector(spec, child(path, "selector"))
+    ours = {"namespaceSelector": selector, **given, "hard": hard}
+    quota = _quota(raw, "deferredquota.io/v1alpha1", "ClusterDeferredQuota", ours)
+    for error in quota_errors({**quota, "spec": {**given, "hard": hard}}):
+        at = child(inner, error.field.removeprefix("spec."))
+        raise InvalidFieldError(at, error.detail or error.message)
+    return ForeignConversion(quota, notes)
+
+
+def _quota(
+    raw: Mapping[str, object], api_version: str, kind: str, spec: Mapping[str, object]
+) -> dict[str, object]:
+    metadata = {
+        name: value
+        for name, value in mapping(raw.get("metadata"), "metadata").items()
+        if name not in _OF_THE_SERVER
+    }
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _kept(
+    spec: Mapping[str, object], path: str, *, is_cluster_wide: bool
+) -> tuple[dict[str, object], tuple[tuple[str, str], ...]]:
+    """Return the limits that stay, and notes of the others."""
+    here = child(path, "hard")
+    hard = dict(mapping(spec.get("hard"), here))
+    notes = tuple(_left_out(frozenset(hard), here, is_cluster_wide=is_cluster_wide))
+    gone = {field for field, _ in notes}
+    return {name: value for name, value in hard.items() if key(here, name) not in gone}, notes
+
+
+def _left_out(names: Set[str], here: str, *, is_cluster_wide: bool) -> Iterator[tuple[str, str]]:
+    for name in sorted(names):
+        if name.endswith(_VIRTUAL_MACHINES):
+            yield key(here, name), _NO_MACHINES
+        elif is_cluster_wide and not is_deferrable(name):
+            yield key(here, name), _NOT_DEFERRED
+
+
+def _selector(spec: Mapping[str, object], path: str) -> Mapping[str, object]:
+    selector = mapping(spec.get("selector"), path)
+    if mapping(selector.get("annotations"), child(path, "annotations")):
+        detail = "has no counterpart: select namespaces by labels"
+        raise InvalidFieldError(child(path, "annotations"), detail)
+    if selector.get("labels") is None:
+        raise InvalidFieldError(child(path, "labels"), "must be given; {} selects every namespace")
+    return mapping(selector.get("labels"), child(path, "labels"))
