@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.fakecluster.rest.warning_headers import warning_headers
+from webhook.fakecluster.rest.apiserver import warning_headers
 
 CASES: dict[str, tuple[list[str], list[str]]] = {
     "in order": (["one", "two"], ['299 - "one"', '299 - "two"']),

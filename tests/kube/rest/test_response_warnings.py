@@ -10,7 +10,7 @@ from tests.kube.rest.scripted_server import ScriptedServer, a_note, answering, r
 from webhook.kube.api import CONFIG_MAPS, ForbiddenError
 from webhook.kube.rest import RestClient
 from webhook.kube.rest.http1 import Head
-from webhook.kube.rest.response_warnings import warnings_of
+from webhook.kube.rest.responses import warnings_of
 
 HEADERS: Mapping[str, tuple[str, list[str]]] = {
     "none": ("", []),

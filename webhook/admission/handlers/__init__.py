@@ -9,6 +9,6 @@ and answers. `dispatch` is the table of handlers. Handlers keep no state of thei
 - `jobs`, `job_capacity`: changes of Jobs, and whether their pods fit the quotas.
 - `resource_quotas`, `cluster_deferred_quotas`: validation of quotas; `quota_status`: the mask.
 - `shadow_pods`: creations in namespaces in shadow mode.
-- `managed_metadata`, `other_managers`: labels, annotations and gates of ours and of others.
+- `managed_metadata`: labels, annotations and gates of ours.
 - `responses`, `charging`, `context`: what handlers share.
 """

@@ -10,11 +10,12 @@ handlers that charge, whose registrations are `Fail`, ask again, so that such a 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from webhook.admission.deadline import Deadline
-from webhook.admission.handlers import charging, managed_metadata, other_managers, responses
+from webhook.admission.handlers import charging, managed_metadata, responses
 from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied
 from webhook.jsonfields.fields import InvalidFieldError
@@ -84,7 +85,7 @@ def evaluate(
     if refusal is not None:
         return refusal
     applying = quotas.deferred.applying_to(pod)
-    others = other_managers.warnings(pod) if applying else ()
+    others = _other_managers(pod) if applying else ()
     return Allowed(
         decision="not-assigned", warnings=(*_never_fits(context, pod, applying), *others)
     )
@@ -300,4 +301,35 @@ def _never_fits(
         f" limited {render(over.limited)}"
         for over in found
         if over is not None
+    )
+
+
+def _has_gate(name: str) -> Callable[[Pod], bool]:
+    return lambda pod: name in pod.scheduling_gates
+
+
+def _has_label(name: str) -> Callable[[Pod], bool]:
+    return lambda pod: name in pod.labels
+
+
+_OTHER_MANAGERS: Final[Mapping[str, tuple[str, Callable[[Pod], bool]]]] = {
+    "kueue.x-k8s.io/queue-name": ("Kueue", _has_label("kueue.x-k8s.io/queue-name")),
+    "kueue.x-k8s.io/admission": ("Kueue", _has_gate("kueue.x-k8s.io/admission")),
+    "ApplicationAwareQuotaGate": ("AAQ", _has_gate("ApplicationAwareQuotaGate")),
+}
+"""A label or a scheduling gate → the manager whose it is, and whether a pod has it."""
+
+
+def _other_managers(pod: Pod) -> tuple[str, ...]:
+    """Return warnings that name, once each, other managers of quota for a pod (Kueue, AAQ).
+
+    Such a pod runs when both let it go. That works, but may not be intended.
+    """
+    found: dict[str, str] = {}
+    for sign, (owner, has) in _OTHER_MANAGERS.items():
+        if has(pod):
+            found.setdefault(owner, sign)
+    return tuple(
+        f"{owner} holds this pod for quota too ({sign}): it runs when both let it go"
+        for owner, sign in found.items()
     )

@@ -12,6 +12,7 @@ A watch holds a thread of the WSGI server for as long as it lasts.
 from __future__ import annotations
 
 import logging
+import unicodedata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,6 @@ from webhook.fakecluster.admission.webhook_reviews import UserInfo
 from webhook.fakecluster.rest import discovery
 from webhook.fakecluster.rest.resources import Call, json_response, respond
 from webhook.fakecluster.rest.routes import parse_path
-from webhook.fakecluster.rest.warning_headers import warning_headers
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     ApiError,
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 log = logging.getLogger(__name__)
+
+_TOTAL_LETTERS: Final = 4096
+_LETTERS_WHEN_CUT: Final = 256
 
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 """The API server's own limit for one object."""
@@ -115,3 +118,35 @@ def _error_response(error: ApiError) -> Response:
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(error.retry_after)
     return response
+
+
+def warning_headers(warnings: Iterable[str]) -> list[str]:
+    """Return the values of the Warning headers for what webhooks said, in order.
+
+    Repeated and empty warnings are left out, and so are those with control characters. When all
+    together pass 4096 letters, each is cut to 256 and no more are added once they pass it again.
+
+    Source: kubernetes v1.36, apiserver/pkg/endpoints/filters/warning.go,
+    apimachinery/pkg/util/net/http.go NewWarningHeader.
+    """
+    told: list[str] = []
+    budget_spent, cutting = 0, False
+    for text in dict.fromkeys(warning for warning in warnings if warning):
+        if cutting and budget_spent >= _TOTAL_LETTERS:
+            break
+        told.append(text)
+        budget_spent += len(text[:_LETTERS_WHEN_CUT] if cutting else text)
+        if not cutting and budget_spent > _TOTAL_LETTERS:
+            cutting = True
+            budget_spent = sum(len(earlier[:_LETTERS_WHEN_CUT]) for earlier in told)
+    shown = [text[:_LETTERS_WHEN_CUT] if cutting else text for text in told]
+    return [_header(text) for text in shown if not _has_control(text)]
+
+
+def _has_control(text: str) -> bool:
+    return any(unicodedata.category(letter) == "Cc" for letter in text)
+
+
+def _header(text: str) -> str:
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{quoted}"'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from typing import Final
+from urllib.parse import quote, urlencode
 
 import webhook
 from webhook.kube.api import (
@@ -24,10 +25,17 @@ from webhook.kube.api import (
 from webhook.kube.codec import encode
 from webhook.kube.rest.config import RestConfig
 from webhook.kube.rest.http1 import BodyTooLongError
-from webhook.kube.rest.response_warnings import WarningHandler, ignore, warnings_of
-from webhook.kube.rest.responses import check, deleted_of, object_of, page_of, revision_of
+from webhook.kube.rest.responses import (
+    WarningHandler,
+    check,
+    deleted_of,
+    ignore,
+    object_of,
+    page_of,
+    revision_of,
+    warnings_of,
+)
 from webhook.kube.rest.transport import Request, Response, Transport
-from webhook.kube.rest.urls import collection_path, object_path, with_query
 from webhook.kube.rest.watch import RestWatch
 
 __all__ = ["RestClient"]
@@ -101,7 +109,7 @@ class RestClient:
 
     def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
         """Read one object as it is now; see `ClusterApi.get`."""
-        return object_of(self._ask(Request("GET", object_path(kind, namespace, name))))
+        return object_of(self._ask(Request("GET", _object_path(kind, namespace, name))))
 
     def list(
         self,
@@ -155,7 +163,7 @@ class RestClient:
         *,
         most_bytes: int = 0,
     ) -> tuple[Page, str]:
-        path = with_query(collection_path(kind, namespace), query)
+        path = _with_query(_collection_path(kind, namespace), query)
         return page_of(self._ask(Request("GET", path, most_bytes=most_bytes)), kind)
 
     def watch(
@@ -182,7 +190,7 @@ class RestClient:
             "timeoutSeconds": str(seconds or ""),
             "allowWatchBookmarks": "true" if bookmarks else "",
         }
-        request = Request("GET", with_query(collection_path(kind, namespace), query))
+        request = Request("GET", _with_query(_collection_path(kind, namespace), query))
         head, connection = self._transport.stream(request)
         if head.status != 200:
             answer = self._transport.rest(request, head, connection)
@@ -203,23 +211,23 @@ class RestClient:
         namespace = _text_of(obj, "namespace")
         if kind.namespaced and not namespace:
             raise BadRequestError("an empty namespace may not be set during creation")
-        path = with_query(collection_path(kind, namespace), _only(dry_run=dry_run))
+        path = _with_query(_collection_path(kind, namespace), _only(dry_run=dry_run))
         return revision_of(self._ask(Request("POST", path, encode(obj))))
 
     def update(
         self, kind: Kind, obj: Object, *, subresource: str = "", dry_run: bool = False
     ) -> Revision:
         """Replace an object or a part of it; see `ClusterApi.update`."""
-        place = object_path(kind, _text_of(obj, "namespace"), _text_of(obj, "name"), subresource)
-        path = with_query(place, _only(dry_run=dry_run))
+        place = _object_path(kind, _text_of(obj, "namespace"), _text_of(obj, "name"), subresource)
+        path = _with_query(place, _only(dry_run=dry_run))
         return revision_of(self._ask(Request("PUT", path, encode(obj))))
 
     def update_status(
         self, kind: Kind, obj: Object, *, is_brief: bool = False, dry_run: bool = False
     ) -> Revision:
         """Replace an object's status; see `ClusterApi.update_status`."""
-        place = object_path(kind, _text_of(obj, "namespace"), _text_of(obj, "name"), "status")
-        path = with_query(place, _only(dry_run=dry_run))
+        place = _object_path(kind, _text_of(obj, "namespace"), _text_of(obj, "name"), "status")
+        path = _with_query(place, _only(dry_run=dry_run))
         request = Request("PUT", path, encode(obj), accept=_METADATA if is_brief else _JSON)
         return revision_of(self._ask(request))
 
@@ -234,8 +242,8 @@ class RestClient:
         dry_run: bool = False,
     ) -> Revision:
         """Change parts of an object; see `ClusterApi.patch`."""
-        place = object_path(kind, namespace, name, subresource)
-        path = with_query(place, _only(dry_run=dry_run))
+        place = _object_path(kind, namespace, name, subresource)
+        path = _with_query(place, _only(dry_run=dry_run))
         media_type = _MERGE_PATCH if isinstance(patch, Mapping) else _JSON_PATCH
         request = Request("PATCH", path, encode(patch), media_type)
         for _ in range(0 if _names_identity(patch) else _PATCH_ATTEMPTS - 1):
@@ -267,8 +275,8 @@ class RestClient:
             ConflictError: Another manager holds a field, or the version is another.
         """
         options = {"fieldManager": field_manager, "force": "true" if force else ""}
-        place = object_path(kind, _text_of(obj, "namespace"), _text_of(obj, "name"))
-        path = with_query(place, {**options, **_only(dry_run=dry_run)})
+        place = _object_path(kind, _text_of(obj, "namespace"), _text_of(obj, "name"))
+        path = _with_query(place, {**options, **_only(dry_run=dry_run)})
         return revision_of(self._ask(Request("PATCH", path, encode(obj), _APPLY_PATCH)))
 
     def delete(
@@ -284,7 +292,7 @@ class RestClient:
     ) -> Revision:
         """Delete an object; see `ClusterApi.delete`."""
         options = _delete_options(uid, resource_version, grace_period_seconds, dry_run=dry_run)
-        path = object_path(kind, namespace, name)
+        path = _object_path(kind, namespace, name)
         answer = self._ask(Request("DELETE", path, encode(options)))
         return deleted_of(answer, object_key(namespace, name))
 
@@ -296,8 +304,8 @@ class RestClient:
                 "the namespace of the provided object does not match the namespace sent on the "
                 "request"
             )
-        place = object_path(PODS, own or namespace, _text_of(binding, "name"), "binding")
-        self._ask(Request("POST", with_query(place, _only(dry_run=dry_run)), encode(binding)))
+        place = _object_path(PODS, own or namespace, _text_of(binding, "name"), "binding")
+        self._ask(Request("POST", _with_query(place, _only(dry_run=dry_run)), encode(binding)))
 
     def server_version(self) -> Object:
         """Return what the server says of its version: `major`, `minor`, `gitVersion` and more."""
@@ -316,7 +324,7 @@ class RestClient:
         Raises:
             ApiError: It was refused, or not answered.
         """
-        target = with_query(path, query or {})
+        target = _with_query(path, query or {})
         data = b"" if body is None else encode(body)
         return object_of(self._ask(Request(method, target, data)))
 
@@ -366,3 +374,44 @@ def _names_identity(patch: JsonPatch | MergePatch) -> bool:
         return isinstance(meta, Mapping) and any(name in meta for name in _IDENTITY)
     places = tuple(f"/metadata/{name}" for name in _IDENTITY)
     return any(operation.get("path") in places for operation in patch)
+
+
+# -- paths and queries ---------------------------------------------------------------------
+
+
+def _collection_path(kind: Kind, namespace: str | None) -> str:
+    """Return the path of the objects of a kind, in one namespace or, if it is empty, in all."""
+    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    if namespace and kind.namespaced:
+        return f"{root}/namespaces/{_segment('namespace', namespace)}/{kind.plural}"
+    return f"{root}/{kind.plural}"
+
+
+def _object_path(kind: Kind, namespace: str, name: str, subresource: str = "") -> str:
+    """Return the path of one object, or of a part of it.
+
+    Raises:
+        BadRequestError: Name or namespace is missing, or cannot be part of a path.
+    """
+    if kind.namespaced and not namespace:
+        raise BadRequestError(f"metadata.namespace: is missing for {kind.resource} {name!r}")
+    path = f"{_collection_path(kind, namespace)}/{_segment('name', name)}"
+    return f"{path}/{subresource}" if subresource else path
+
+
+def _with_query(path: str, query: Mapping[str, str]) -> str:
+    """Return a path with the parameters that have a value."""
+    given = {name: value for name, value in query.items() if value}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _segment(what: str, text: str) -> str:
+    """Return text as one segment of a path.
+
+    Source: kubernetes v1.36, apimachinery/pkg/api/validation/path/name.go.
+    """
+    if not text:
+        raise BadRequestError(f"metadata.{what}: is missing")
+    if text in (".", "..") or "/" in text or "%" in text:
+        raise BadRequestError(f"metadata.{what}: Invalid value: {text!r}: cannot stand in a path")
+    return quote(text, safe="")

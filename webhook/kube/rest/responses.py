@@ -9,8 +9,9 @@ tells nothing about the object: it is read as "cannot answer now".
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Final
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -271,3 +272,30 @@ def _foreign(answer: Response, server: str) -> ApiError:
 def _retry_after(head: Head) -> int | None:
     text = head.headers.get("retry-after", "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None
+
+
+# -- warnings ------------------------------------------------------------------------------
+
+WarningHandler: TypeAlias = Callable[[str], None]
+"""Receives one warning, in the words of its source. Called in the thread of the call."""
+
+_QUOTED: Final = r'"((?:[^"\\]|\\.)*)"'
+_WARNING: Final = re.compile(rf"(\d{{3}}) +[^ ,]+ +{_QUOTED}(?: +{_QUOTED})? *(?:,|$)")
+_ESCAPED: Final = re.compile(r"\\(.)")
+_MEANT_FOR_PEOPLE: Final = "299"
+
+
+def ignore(_: str) -> None:
+    """Drop a warning."""
+
+
+def warnings_of(head: Head) -> list[str]:
+    """Return the texts in the order in which they were sent; what cannot be read is left out."""
+    found = _WARNING.finditer(head.headers.get("warning", ""))
+    return [_text(each[2]) for each in found if each[1] == _MEANT_FOR_PEOPLE and each[2]]
+
+
+def _text(quoted: str) -> str:
+    # headers are read as latin-1, and the API server writes UTF-8
+    raw = _ESCAPED.sub(r"\1", quoted).encode("latin-1")
+    return raw.decode("utf-8", "replace")
