@@ -273,3 +273,21 @@ def test_groups_go_together_or_not_at_all() -> None:
     assert [pod.amounts for pod in small.victims] == [{cluster.resource: 10 * UNIT}]
     large = cluster.plan(cluster.queued("a", 20))
     assert len(large.victims) == 3
+
+
+def test_a_pod_that_is_within_its_quota_is_not_taken_for_its_priority() -> None:
+    cluster = Cluster(a_quota("a", 20), a_quota("b", 10))
+    cluster.run("a", 10)
+    cluster.run("b", 10, priority=0)
+    (newer,) = cluster.run("b", 10, priority=5)
+    found = cluster.plan(cluster.queued("a", 10))
+    assert (found.claim, found.victims) == (Claim.OWN, (newer,))
+
+
+def test_a_fair_claim_leaves_others_what_is_guaranteed_to_them() -> None:
+    cluster = Cluster(*(a_quota(name, 10) for name in "abcd"))
+    cluster.run("a", 10)
+    cluster.run("b", 10, 2)
+    cluster.run("c", 18, is_exempt=True)
+    found = cluster.plan(cluster.queued("a", 2))
+    assert (found.shortage.resources, found.is_possible) == ((cluster.resource,), False)
