@@ -18,7 +18,7 @@ from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
 from webhook.cli.files.snapshot import write_snapshot
 from webhook.kube.api import NODES, ForbiddenError, Kind
-from webhook.kube.files.snapshot_format import FORMAT
+from webhook.kube.files.snapshot_format import FORMAT, SnapshotExtent
 from webhook.operations.explain.entry import explanation_entry
 from webhook.operations.explain.explaining import KINDS, Target, explain
 from webhook.operations.explain.session import ExplainOptions, Session
@@ -94,6 +94,41 @@ def test_what_may_be_secret_is_left_out_of_every_kind(kind: str) -> None:
     }
 
 
+def test_what_a_container_wrote_and_annotations_of_its_claims_are_left_out() -> None:
+    ended = {"terminated": {"message": SECRET, "exitCode": 1}}
+    claim = {"metadata": {"annotations": {"example.com/token": SECRET}}, "spec": {"a": SECRET}}
+    kept: Any = redacted(
+        {
+            "kind": "Pod",
+            "metadata": {},
+            "spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": claim}}]},
+            "status": {
+                "phase": "Running",
+                "containerStatuses": [{"name": "c", "state": ended, "lastState": ended}],
+                "initContainerStatuses": [{"name": "i", "lastState": ended}],
+            },
+        }
+    )
+    assert SECRET not in json.dumps(kept)
+    assert kept["status"]["phase"] == "Running"
+    assert kept["status"]["containerStatuses"][0]["state"] == {"terminated": {"exitCode": 1}}
+    assert "ephemeral" in kept["spec"]["volumes"][0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kubernetes.io/config.source",
+        "pv.kubernetes.io/bind-completed",
+        "volume.kubernetes.io/selected-node",
+        "volume.beta.kubernetes.io/storage-class",
+    ],
+)
+def test_an_annotation_that_decides_where_a_pod_fits_stays(name: str) -> None:
+    raw = {"kind": "PersistentVolumeClaim", "metadata": {"annotations": {name: "yes"}}, "spec": {}}
+    assert redacted(raw)["metadata"] == {"annotations": {name: "yes"}}
+
+
 def session(*forbidden: Kind) -> Session:
     cluster = healthy()
     load(cluster, a_secretive_pod(), {**a_job(), "apiVersion": "batch/v1", "kind": "Job"})
@@ -153,8 +188,38 @@ def test_a_namespace_can_be_taken_alone(tmp_path: Path) -> None:
     write_snapshot(session(), str(path), ("default",))
     items = json.loads(path.read_text(encoding="utf-8"))["items"]
     assert {one["kind"] for one in items} >= {"Namespace", "Node"}
-    assert [one["metadata"]["name"] for one in items if one["kind"] == "Namespace"] == ["default"]
     assert not any(one["kind"] == "Pod" for one in items)
+
+
+def test_of_a_part_it_is_not_known_what_others_take(tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    write_snapshot(session(), str(path), (NAMESPACE,))
+    found = json.loads(explained(path, "-o", "json").stdout)
+    assert any("pods of other namespaces" in one for one in found["unknown"])
+    assert found["causes"]
+    other = CliRunner().invoke(cli, ["explain", "pod", "x", "-n", "other", "--snapshot", str(path)])
+    assert other.exit_code == ExitCode.FINDINGS
+    assert "the snapshot does not have the pods of namespace other" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("extent", "kind", "namespace", "lacks"),
+    [
+        (SnapshotExtent(), "Pod.v1", "", False),
+        (SnapshotExtent(frozenset({"Node.v1"})), "Node.v1", None, True),
+        (SnapshotExtent(frozenset({"Pod.v1 in b"})), "Pod.v1", "a", False),
+        (SnapshotExtent(frozenset({"Pod.v1 in b"})), "Pod.v1", "b", True),
+        (SnapshotExtent(frozenset({"Pod.v1 in b"})), "Pod.v1", "", True),
+        (SnapshotExtent(namespaces=frozenset({"a"})), "Pod.v1", "a", False),
+        (SnapshotExtent(namespaces=frozenset({"a"})), "Pod.v1", "b", True),
+        (SnapshotExtent(namespaces=frozenset({"a"})), "Pod.v1", "", True),
+        (SnapshotExtent(namespaces=frozenset({"a"})), "Node.v1", None, False),
+    ],
+)
+def test_what_a_snapshot_may_lack(
+    extent: SnapshotExtent, kind: str, namespace: str | None, lacks: bool
+) -> None:
+    assert extent.lacks(kind, namespace) is lacks
 
 
 def test_what_could_not_be_read_is_said_by_the_file_and_by_answers_from_it(

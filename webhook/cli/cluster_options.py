@@ -118,16 +118,16 @@ def snapshot_reader(paths: Sequence[Path]) -> Iterator[ClusterApi]:
     )
     from webhook.fakecluster.manifests.snapshot_client import SnapshotClient  # noqa: PLC0415
     from webhook.kube.files.documents import read_documents  # noqa: PLC0415
-    from webhook.kube.files.snapshot_format import unread_kinds  # noqa: PLC0415
+    from webhook.kube.files.snapshot_format import extent_of  # noqa: PLC0415
 
     try:
         documents = [one for file in read_files(paths) for one in read_documents(*file)]
-        unread = unread_kinds(documents)
+        extent = extent_of(documents)
         found = parse_snapshot(documents)
     except SnapshotError as err:
         raise InputError(str(err)) from err
     with cluster_errors():
-        yield SnapshotClient(found, unread)
+        yield SnapshotClient(found, extent)
 
 
 @contextmanager

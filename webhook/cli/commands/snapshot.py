@@ -33,7 +33,8 @@ Exit status: 0 written, 2 wrong usage, or the file cannot be written,
     "--namespace",
     "namespaces",
     multiple=True,
-    help="Only objects of this namespace, and those outside of namespaces; can be repeated.",
+    help="Only objects of this namespace, and those outside of namespaces; can be repeated. What"
+    " needs other namespaces, such as the room on nodes, is then not known.",
     shell_complete=NAMESPACE_NAMES,
 )
 @cluster_options

@@ -56,6 +56,7 @@ def _encoded(taken: TakenSnapshot) -> bytes:
         "format": FORMAT,
         "taken": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "program": f"deferred-quota {__version__}",
+        "namespaces": list(taken.namespaces),
         "unread": list(taken.unread),
     }
     items = b",\n".join(map(encode_json, taken.items))

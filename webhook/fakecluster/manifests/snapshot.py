@@ -15,7 +15,7 @@ from webhook.fakecluster.storage.strategies import check_readable
 from webhook.kube.api import NAMESPACES, BadRequestError, Kind, Object, kind_of
 from webhook.kube.errors import FieldCause
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
-from webhook.kube.files.snapshot_format import unpacked, unread_kinds
+from webhook.kube.files.snapshot_format import extent_of, unpacked
 from webhook.kube.metadata import ObjectMeta, name_causes
 
 __all__ = ["SnapshotError", "SnapshotObject", "parse_snapshot", "read_files", "read_snapshot"]
@@ -85,7 +85,7 @@ def parse_snapshot(
     """Take the objects out of documents; see `read_snapshot`."""
     objects: dict[tuple[str, str, str, str], SnapshotObject] = {}
     for document in documents:
-        unread_kinds([document])  # a newer format is refused
+        extent_of([document])  # a newer format is refused
         for item in _objects_in(document, default_namespace):
             place = _place(item)
             first = objects.setdefault(place, item)

@@ -6,11 +6,13 @@ cluster, and come to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from webhook.fakecluster.manifests.snapshot import SnapshotObject
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
+    LEASES,
     ForbiddenError,
     Kind,
     NotFoundError,
@@ -21,16 +23,19 @@ from webhook.kube.api import (
     object_key,
 )
 from webhook.kube.codec import encode
+from webhook.kube.files.snapshot_format import SnapshotExtent
 from webhook.kube.selectors import Selector, parse_selector
+
+_WHOLE: Final = SnapshotExtent()
 
 
 class SnapshotClient(FakeClient):
     """The objects of a snapshot. What it returns is shared: it must not be changed."""
 
-    def __init__(self, objects: Iterable[SnapshotObject], unread: Collection[str] = ()) -> None:
-        """Take the objects, and the kinds that could not be read, as `Kind.apiVersion`."""
+    def __init__(self, objects: Iterable[SnapshotObject], extent: SnapshotExtent = _WHOLE) -> None:
+        """Take the objects, and what the snapshot does not hold."""
         super().__init__(FakeCluster())
-        self._unread = unread
+        self._extent = extent
         self._objects: dict[Kind, dict[tuple[str, str], Object]] = {}
         for one in objects:
             metadata = _part(one.object, "metadata")
@@ -41,13 +46,16 @@ class SnapshotClient(FakeClient):
         """Read one object; see `ClusterApi.get`."""
         found = self._objects.get(kind, {}).get((namespace, name))
         if found is None:
-            self._check_read(kind)
+            self._check_read(kind, namespace)
             raise NotFoundError.of(kind, name)
         return found
 
-    def _check_read(self, kind: Kind) -> None:
-        if f"{kind.kind}.{kind.api_version}" in self._unread:
-            raise ForbiddenError(f"{kind.plural} were not read when the snapshot was taken")
+    def _check_read(self, kind: Kind, namespace: str | None) -> None:
+        # Leases are those of all namespaces in every snapshot
+        place = (namespace or "") if kind.namespaced and kind != LEASES else None
+        if self._extent.lacks(f"{kind.kind}.{kind.api_version}", place):
+            where = f" of namespace {namespace}" if namespace else ""
+            raise ForbiddenError(f"the snapshot does not have the {kind.plural}{where}")
 
     def list(
         self,
@@ -58,7 +66,7 @@ class SnapshotClient(FakeClient):
         field_selector: str = "",
     ) -> ObjectList:
         """Read objects; see `ClusterApi.list`."""
-        self._check_read(kind)
+        self._check_read(kind, namespace)
         selector = parse_selector(kind, label_selector, field_selector)
         items = [
             raw

@@ -3,18 +3,19 @@
 ```json
 {"apiVersion": "deferredquota.io/v1alpha1", "kind": "SnapshotList", "format": 1,
  "taken": "2026-11-23T08:00:00Z", "program": "deferred-quota 0.1.0",
- "unread": ["Node.v1"], "items": [...]}
+ "namespaces": [], "unread": ["Node.v1", "Pod.v1 in team-b"], "items": [...]}
 ```
 
-`unread` are the kinds that could not be read when it was taken, as `Kind.apiVersion`. A file of a
-newer format is refused: what it leaves out cannot be known.
+`namespaces` are those whose objects it has; empty: all. `unread` are the kinds that could not be
+read when it was taken. A file of a newer format is refused: what it leaves out cannot be known.
 """
 
 from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from webhook.kube.files.documents import Document, SnapshotError
@@ -40,25 +41,61 @@ def unpacked(file: str, data: bytes) -> bytes:
         raise SnapshotError(file, f"not a whole gzip file: {err}") from err
 
 
-def unread_kinds(documents: Iterable[Document]) -> frozenset[str]:
-    """Return the kinds that snapshots say they could not read, as `Kind.apiVersion`.
+@dataclass(frozen=True, slots=True)
+class SnapshotExtent:
+    """What snapshots do not hold."""
+
+    unread: frozenset[str] = frozenset()
+    """Kinds, as `Kind.apiVersion` or `Kind.apiVersion in NAMESPACE`."""
+    namespaces: frozenset[str] = frozenset()
+    """Namespaces whose objects they have; empty: all."""
+
+    def lacks(self, kind: str, namespace: str | None) -> bool:
+        """Return whether objects of a kind may be missing, in a namespace or in any.
+
+        Args:
+            kind: As `Kind.apiVersion`.
+            namespace: None for kinds without namespaces, empty for all namespaces.
+        """
+        if kind in self.unread or (namespace and f"{kind} in {namespace}" in self.unread):
+            return True
+        if namespace is None or (namespace and not self.namespaces):
+            return False
+        if namespace:
+            return namespace not in self.namespaces
+        return bool(self.namespaces) or any(one.startswith(f"{kind} in ") for one in self.unread)
+
+
+def extent_of(documents: Iterable[Document]) -> SnapshotExtent:
+    """Return what the snapshots among documents do not hold.
 
     Raises:
         SnapshotError: A snapshot has a newer format, or its head is wrong.
     """
-    return frozenset(kind for document in documents for kind in _unread_in(document))
+    heads = [head for document in documents if (head := _head_of(document)) is not None]
+    is_partial = bool(heads) and all(namespaces for _, namespaces in heads)
+    return SnapshotExtent(
+        frozenset(kind for unread, _ in heads for kind in unread),
+        frozenset(name for _, names in heads for name in names) if is_partial else frozenset(),
+    )
 
 
-def _unread_in(document: Document) -> Iterable[str]:
+def _head_of(document: Document) -> tuple[list[str], list[str]] | None:
+    """Return the kinds that are missing in a snapshot, and its namespaces; None if it is none."""
     head = document.value
     if not isinstance(head, dict) or head.get("kind") != SNAPSHOT_KIND:
-        return ()
-    version, unread = head.get("format"), head.get("unread", [])
+        return None
+    version = head.get("format")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise document.error("must be a whole number from 1", field="format")
     if version > FORMAT:
         detail = f"is {version}, of a newer release: this one reads up to {FORMAT}"
         raise document.error(detail, field="format")
-    if not (isinstance(unread, list) and all(isinstance(one, str) for one in unread)):
-        raise document.error("must be a list of strings", field="unread")
-    return unread
+    return _texts(document, head, "unread"), _texts(document, head, "namespaces")
+
+
+def _texts(document: Document, head: Mapping[str, object], name: str) -> list[str]:
+    found = head.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise document.error("must be a list of strings", field=name)
+    return found

@@ -15,7 +15,14 @@ from webhook.kube.api import Object
 
 _Fields: TypeAlias = Mapping[str, object]
 
-_KEPT_ANNOTATIONS: Final = ("deferredquota.io/", "kubernetes.io/config.mirror")
+_KEPT_ANNOTATIONS: Final = (
+    "deferredquota.io/",
+    "kubernetes.io/config.mirror",
+    "kubernetes.io/config.source",
+    "pv.kubernetes.io/bind-completed",
+    "volume.kubernetes.io/selected-node",
+    "volume.beta.kubernetes.io/storage-class",
+)
 _METADATA: Final = frozenset(
     {
         "name",
@@ -92,6 +99,7 @@ _CLAIM_SPEC: Final = frozenset(
         "resources",
         "selector",
         "storageClassName",
+        "volumeAttributesClassName",
         "volumeName",
         "volumeMode",
     }
@@ -103,12 +111,19 @@ _VOLUME_SPEC: Final = frozenset(
         "claimRef",
         "nodeAffinity",
         "storageClassName",
+        "volumeAttributesClassName",
         "volumeMode",
         "persistentVolumeReclaimPolicy",
         "gcePersistentDisk",
         "awsElasticBlockStore",
     }
 )
+_CONTAINER_STATUSES: Final = (
+    "containerStatuses",
+    "initContainerStatuses",
+    "ephemeralContainerStatuses",
+)
+_STATES: Final = ("state", "lastState")
 _CLASS_FIELDS: Final = frozenset(
     {
         "parameters",
@@ -136,7 +151,28 @@ def _metadata(metadata: _Fields) -> dict[str, object]:
 
 
 def _pod(raw: dict[str, object]) -> dict[str, object]:
-    return {**raw, "spec": _pod_spec(raw.get("spec"))}
+    kept = {**raw, "spec": _pod_spec(raw.get("spec"))}
+    return {**kept, "status": _pod_status(raw["status"])} if "status" in raw else kept
+
+
+def _pod_status(raw: object) -> dict[str, object]:
+    status = dict(_fields(raw))
+    for name in _CONTAINER_STATUSES:
+        if name in status:
+            status[name] = [_container_status(one) for one in _items(status[name])]
+    return status
+
+
+def _container_status(raw: object) -> dict[str, object]:
+    status = dict(_fields(raw))
+    for name in _STATES:
+        # a container that ended says in its message what it wrote last
+        state = _fields(status.get(name))
+        if "terminated" in state:
+            ended = _fields(state["terminated"])
+            kept = {key: value for key, value in ended.items() if key != "message"}
+            status[name] = {**state, "terminated": kept}
+    return status
 
 
 def _pod_spec(raw: object) -> dict[str, object]:
@@ -151,6 +187,9 @@ def _pod_spec(raw: object) -> dict[str, object]:
 
 def _volume(raw: object) -> dict[str, object]:
     kept = _only(raw, _VOLUME)
+    if "ephemeral" in kept:
+        template = _fields(kept["ephemeral"]).get("volumeClaimTemplate")
+        kept["ephemeral"] = {"volumeClaimTemplate": _claim_template(template)}
     # of what is mounted only that something is: an emptyDir decides nothing
     return kept if len(kept) > 1 else {**kept, "emptyDir": {}}
 
@@ -173,10 +212,13 @@ def _with_template(raw: object) -> dict[str, object]:
         spec["template"] = _template(spec["template"])
     if "volumeClaimTemplates" in spec:
         spec["volumeClaimTemplates"] = [
-            {"metadata": _metadata(_fields(_fields(one).get("metadata"))), "spec": _claim_spec(one)}
-            for one in _items(spec["volumeClaimTemplates"])
+            _claim_template(one) for one in _items(spec["volumeClaimTemplates"])
         ]
     return spec
+
+
+def _claim_template(raw: object) -> dict[str, object]:
+    return {"metadata": _metadata(_fields(_fields(raw).get("metadata"))), "spec": _claim_spec(raw)}
 
 
 def _claim_spec(raw: object) -> dict[str, object]:

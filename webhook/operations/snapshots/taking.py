@@ -68,7 +68,9 @@ class TakenSnapshot:
 
     items: tuple[Object, ...]
     unread: tuple[str, ...]
-    """Kinds that could not be read, as `Kind.apiVersion`; of namespaces that were named too."""
+    """Kinds that could not be read, as `Kind.apiVersion`, or `Kind.apiVersion in NAMESPACE`."""
+    namespaces: tuple[str, ...]
+    """Namespaces whose objects it has; empty: all."""
 
 
 def take_snapshot(session: Session, namespaces: Sequence[str] = ()) -> TakenSnapshot:
@@ -83,10 +85,11 @@ def take_snapshot(session: Session, namespaces: Sequence[str] = ()) -> TakenSnap
     for kind, place in _reads(places):
         found = _listed(session, kind, place)
         if found is None:
-            unread.append(f"{kind.kind}.{kind.api_version}")
-        items.extend(_named(kind, one) for one in found or () if _is_wanted(kind, one, places))
+            where = "" if place is None else f" in {place}"
+            unread.append(f"{kind.kind}.{kind.api_version}{where}")
+        items.extend(_named(kind, one) for one in found or () if _is_wanted(kind, one))
     items.extend(_of_the_installation(session))
-    return TakenSnapshot(tuple(map(redacted, items)), tuple(dict.fromkeys(unread)))
+    return TakenSnapshot(tuple(map(redacted, items)), tuple(unread), places)
 
 
 def _reads(places: tuple[str, ...]) -> Iterator[tuple[Kind, str | None]]:
@@ -115,12 +118,10 @@ def _named(kind: Kind, raw: Object) -> Object:
     return {"apiVersion": kind.api_version, "kind": kind.kind, **raw}
 
 
-def _is_wanted(kind: Kind, raw: Object, places: tuple[str, ...]) -> bool:
+def _is_wanted(kind: Kind, raw: Object) -> bool:
     metadata = raw.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    if kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-        return name in _REGISTRATIONS
-    return kind != NAMESPACES or not places or name in places
+    return kind not in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS) or name in _REGISTRATIONS
 
 
 def _of_the_installation(session: Session) -> Iterator[Object]:
