@@ -15,6 +15,7 @@ from webhook.quota.ledger.ledger import (
     Denied,
     Ledger,
     QuotaRevision,
+    Reservation,
     ReservationSource,
     Undecided,
     Verdict,
@@ -82,6 +83,38 @@ def test_a_repeated_claim_is_held_to_a_limit_that_was_lowered_meanwhile() -> Non
         "exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=1,"
         " limited: requests.cpu=1"
     )
+
+
+def _short(uid: str, takes: str, holds: str) -> Reservation:
+    charges = {"q": amounts(requests_cpu=holds)}
+    source, usage = ReservationSource.CREATE, amounts(requests_cpu=takes)
+    return Reservation(uid, uid, source, usage, charges, ("q",), sequence=2, is_capped=True)
+
+
+@pytest.mark.parametrize(("hard", "is_admitted"), [("6", False), ("7", False), ("7500m", True)])
+def test_a_repeated_claim_has_to_fit_beside_what_another_is_short_of(
+    hard: str, *, is_admitted: bool
+) -> None:
+    """The limit was lowered while a pod was on its way that holds 1.5 since, and takes 3."""
+    first, _ = admit(ledger(account("q", hard="8", used="3")), claim("a", "1500m", "q"))
+    lowered = replace(
+        first.accounts["q"], hard=amounts(requests_cpu=hard), reserved=amounts(requests_cpu="3")
+    )
+    reservations = {**first.reservations, "b": _short("b", "3", "1500m")}
+    known = replace(first, accounts={"q": lowered}, reservations=reservations)
+    following, verdict = admit(known, claim("a", "1500m", "q"))
+    assert isinstance(verdict, Admitted) == is_admitted
+    if not is_admitted:
+        assert verdict == Undecided("usage is being counted for quota: q")
+        assert following is known
+
+
+def test_one_that_is_short_itself_is_no_other() -> None:
+    known = replace(
+        ledger(replace(account("q", hard="4"), reserved=amounts(requests_cpu="1"))),
+        reservations={"a": _short("a", "3", "1")},
+    )
+    assert isinstance(admit(known, claim("a", "3", "q"))[1], Admitted)
 
 
 def test_all_quotas_are_charged_or_none() -> None:

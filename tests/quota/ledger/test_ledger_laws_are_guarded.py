@@ -293,6 +293,10 @@ def _settle_beyond_the_limit(patch: Patch) -> None:
     patch.setattr(settlement, "_within_hard", lambda kept, *_: kept)
 
 
+def _ignore_what_others_are_short_of(patch: Patch) -> None:
+    patch.setattr(ledger, "_short_quota", lambda *_: None)
+
+
 def _give_what_is_short_to_others(patch: Patch) -> None:
     def filled(wanted: Reservation, sure: Mapping[str, ResourceList], _: object) -> Reservation:
         return replace(wanted, charges=sure, is_capped=True)
@@ -350,6 +354,9 @@ BREACHES: Mapping[str, Breach] = {
     ),
     "1 safety: what is given back does not go to reservations that are short": Breach(
         _give_what_is_short_to_others, "mirrors"
+    ),
+    "2 admit: what is held already is admitted beside reservations that are short": Breach(
+        _ignore_what_others_are_short_of, "lowered limits", first=369
     ),
     "10 evidence: pods that run anyway are charged beyond the limit": Breach(
         _charge_whatever_runs_anyway, "mirrors"

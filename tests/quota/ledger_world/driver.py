@@ -163,6 +163,11 @@ THEMES: Mapping[str, Mapping[str, int]] = {
         "forge huge": 1, "finish": 9, "delete": 5, "resize": 6, "patch": 0, "flip": 3,
         "put quota": 2, "heal": 1,
     },
+    "lowered limits": {
+        "create pod": 3, "create gated pod": 3, "ungate": 4, "create assigned": 5, "resize": 3,
+        "bind": 9, "decide": 13, "commit": 6, "put quota": 4, "settle": 8, "sync": 4, "see": 2,
+        "catch up": 1, "finish": 4, "pass time": 1,
+    },
     "configurations": {
         **_USUAL, **dict.fromkeys([*_UNUSUAL, *_GATES], 0), "configure": 5, "reload": 12,
     },

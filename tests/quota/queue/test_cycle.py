@@ -133,6 +133,23 @@ def test_a_pod_that_was_reserved_for_is_not_reserved_for_again() -> None:
     assert (second.released, second.ledger) == ((), first.ledger)
 
 
+def test_no_pod_is_released_into_what_another_is_short_of() -> None:
+    terms = terms_of(a_quota("p1", hard={"requests.cpu": "4"}))
+    known = ledger_of(terms)
+    held, takes = (
+        parse_resource_list({"requests.cpu": cpu}, field="requests") for cpu in ("1", "4")
+    )
+    short = Reservation(
+        "uid-m", "m", ReservationSource.CREATE, takes, {"p1": held}, ("p1",), 1, is_capped=True
+    )
+    account = replace(known.accounts["p1"], reserved=held)
+    known = replace(known, accounts={"p1": account}, reservations={"uid-m": short})
+    passed = run(terms, *many(2), ledger=known)
+    assert (passed.released, passed.ledger) == ((), known)
+    assert reasons(passed)["p1"][0] is PendingReason.NOT_COUNTED
+    assert reasons(passed)["p2"] == (PendingReason.BEHIND, 1, "p1")
+
+
 def test_a_resize_that_is_on_its_way_is_reserved_for() -> None:
     terms = terms_of(a_quota("p1", hard={"requests.cpu": "4"}))
     usage = parse_resource_list({"requests.cpu": "3"}, field="")

@@ -5,7 +5,7 @@ promised to one pod and the controller has not counted yet. Both live in one obj
 compare-and-swap covers every quota of the namespace. The laws:
 
 1. Safety. Per quota and resource, used + reserved >= usage of all assigned, live, matching pods,
-   or >= hard, where nothing more is admitted anyway.
+   or >= hard, where nothing more is admitted: not what a claim holds already either.
 2. Admit. A handler admits only what fits beside used + reserved, decided on the very version of the
    ledger that its write replaces, and only while the ledger has counted the quotas as the handler
    knows them. Whatever prevents that leaves the request undecided: never an allow.
@@ -176,13 +176,41 @@ def admit(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
             refusal = _exceeded(ledger.accounts[name], claim, held, after)
             if refusal is not None:
                 return ledger, Denied(refusal)
+        short = _short_quota(ledger, claim, held, after) if ledger.capped else None
+        if short is not None:
+            return ledger, Undecided(f"usage is being counted for quota: {short}")
     return _with_reservation(ledger, held, after), Admitted(after)
+
+
+def _short_quota(
+    ledger: Ledger, claim: Claim, held: Mapping[str, ResourceList], after: Reservation
+) -> str | None:
+    """Return a quota that `claim` may exceed together with reservations that are capped.
+
+    A limit that was lowered, or a pod that runs anyway, leaves a reservation that holds less than
+    its request may store. The quota is full then for new claims, but what a claim itself holds
+    already is room to it alone: beside all that the others may still store, it need not fit.
+    """
+    others = [one for one in ledger.capped if one.uid != claim.uid]
+    for name in after.charges:
+        missing: ResourceList = EMPTY
+        for one in others:
+            if name in one.charges:
+                missing = add(missing, excess(one.usage, one.charges[name]))
+        if not missing:
+            continue
+        account = ledger.accounts[name]
+        fuller = replace(account, used=add(account.used, missing))
+        if _exceeded(fuller, claim, held, after) is not None:
+            return name
+    return None
 
 
 def exceeded_quotas(ledger: Ledger, claim: Claim) -> tuple[QuotaExceeded, ...]:
     """Return every quota that `claim` would exceed, in the order of their names.
 
-    It is empty exactly where `admit` admits a claim that is not forced and sees enough.
+    It is empty exactly where `admit` admits a claim that is not forced and sees enough, or leaves
+    it undecided because others are short.
     """
     before = ledger.reservations.get(claim.uid)
     after = merged_reservation(before, claim, ledger)

@@ -162,6 +162,9 @@ class Ledger:
     _observed: frozenset[QuotaRevision] | None = field(
         default=None, init=False, repr=False, compare=False
     )
+    _capped: tuple[Reservation, ...] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
     def observed(self) -> frozenset[QuotaRevision]:
@@ -171,6 +174,15 @@ class Ledger:
             object.__setattr__(self, "_observed", observed)
             return observed
         return self._observed
+
+    @property
+    def capped(self) -> tuple[Reservation, ...]:
+        """The reservations that hold less than their pods may take."""
+        if self._capped is None:
+            capped = tuple([one for one in self.reservations.values() if one.is_capped])
+            object.__setattr__(self, "_capped", capped)
+            return capped
+        return self._capped
 
 
 def reserved_by(reservations: Iterable[Reservation]) -> dict[str, ResourceList]:

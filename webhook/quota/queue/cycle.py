@@ -27,7 +27,14 @@ from collections.abc import Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import Final
 
-from webhook.quota.ledger.ledger import Admitted, Claim, Ledger, admit, exceeded_quotas
+from webhook.quota.ledger.ledger import (
+    Admitted,
+    Claim,
+    Ledger,
+    Undecided,
+    admit,
+    exceeded_quotas,
+)
 from webhook.quota.queue.queued_pods import (
     Blocker,
     CycleResult,
@@ -117,20 +124,20 @@ class _Cycle:
             return
         held_in = next((name for name in waiter.quotas if name in self._holders), "")
         failing = self._failing(self._running, waiter, claim)
+        full = Blocker(PendingReason.LEDGER_FULL, "the quota ledger has no room for more now")
         if not held_in and not failing and self._room > 0:
             self._running, verdict = admit(self._running, claim)
             if isinstance(verdict, Admitted):
                 self._release(waiter)
                 return
+            if isinstance(verdict, Undecided):
+                full = Blocker(PendingReason.NOT_COUNTED, verdict.message)
         if held_in:
             self._wait(waiter, Blocker(PendingReason.BEHIND, quota=held_in), self._holders[held_in])
         elif failing:
             self._wait(waiter, Blocker(PendingReason.QUOTA_EXCEEDED, quota=min(failing)))
         else:
-            self._wait(
-                waiter,
-                Blocker(PendingReason.LEDGER_FULL, "the quota ledger has no room for more now"),
-            )
+            self._wait(waiter, full)
             failing = frozenset(waiter.quotas)  # nobody behind it may take its room
         self._hold(waiter, failing)
 
