@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.builders import a_binding
+from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.tenant import NODE, REAL, Tenant, marked
 from tests.e2e.cluster.waiting import becomes, eventually
 
@@ -191,3 +194,33 @@ def test_the_scheduler_binds_what_fits_and_says_why_the_rest_waits(tenant: Tenan
     becomes(lambda: bool(tenant.node_of(waits)), True, "the pod that waited is bound")
     tenant.settles()
     assert tenant.charged() == "2"
+
+
+@both_doors
+def test_a_tenants_scheduler_writes_no_mark_of_ours_on_a_pod(
+    plane: ControlPlane, tenant: Tenant, legacy: bool
+) -> None:
+    """Storage writes the labels and annotations of a Binding on the pod that it binds."""
+    may_bind = ("--verb=create", "--resource=pods/binding,bindings", "-n", tenant.namespace)
+    plane.kubectl("create", "role", "scheduler", *may_bind)
+    to_whom = ("--role=scheduler", "--user=scheduler-of-tenant", "-n", tenant.namespace)
+    plane.kubectl("create", "rolebinding", "scheduler", *to_whom)
+    api = Api(plane.rest_as("scheduler-of-tenant", ()))
+    tenant.quota()
+    pod = tenant.pod("web", "1")
+    path = f"/api/v1/namespaces/{tenant.namespace}/bindings"
+    if not legacy:
+        path = objects.pods(tenant.namespace, "web", "binding")
+    for part, name in (
+        ("labels", "nos.nebuly.com/capacity"),
+        ("labels", "deferredquota.io/unevaluated"),
+        ("annotations", "deferredquota.io/ungated"),
+    ):
+        binding = a_binding("web", NODE, namespace=tenant.namespace, uid=pod.uid)
+        binding["metadata"][part] = {name: "x"}  # type: ignore[index]
+        refused = api.create(path, binding)
+        assert refused.code == 403, str(refused)
+        assert refused.message.startswith(f"{BIND}metadata.{part}[{name}]: may only be written by")
+    binding["metadata"][part] = {"example.com/mine": "x"}  # type: ignore[index]
+    assert api.create(path, binding).code == 201
+    assert tenant.seen("web").body["metadata"]["annotations"]["example.com/mine"] == "x"

@@ -13,6 +13,9 @@ missing or gated may change before storage looks, and would then be bound unchar
 here, with the code and words of storage. So is a name that no pod can have: the API server looks at
 the name of the older `bindings` only when it writes.
 
+Storage writes the labels and annotations of a Binding on the pod: those that are ours to write are
+refused, unless the pod has the same.
+
 What only a quota's consent allows is asked here once more, and a QoS class that hides a pod from a
 quota refused: a pod may have been created while no handler was called, because the registration for
 pods without a node does not hold creations up.
@@ -20,15 +23,16 @@ pods without a node does not hold creations up.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from webhook.admission.deadline import Deadline
-from webhook.admission.handlers import charging, pods, responses
+from webhook.admission.handlers import charging, managed_metadata, pods, responses
 from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.patch_builder import add, set_keys
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
-from webhook.jsonfields.fields import mapping, text
+from webhook.jsonfields.reader import FieldReader
 from webhook.quota.charging.deferral import check_countable, claim_for_bind
 from webhook.quota.ledger.ledger import ReservationSource, Undecided
 from webhook.quota.objects.model import Pod
@@ -44,6 +48,8 @@ class _Binding:
 
     name: str
     uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
 
 
 def pin_uid(
@@ -104,6 +110,12 @@ def _bind(
         return _PASS_THROUGH
     if pod.is_gated:
         return responses.gated(binding.name)
+    added = managed_metadata.added_by_binding(binding.labels, binding.annotations, pod)
+    if added and not lookup.is_live:
+        return None  # a pod in the cache has no labels
+    configuration, own_users = context.configuration, context.policy.own_users
+    if added and not managed_metadata.may_modify(request, configuration, own_users):
+        return managed_metadata.deny_creation(added, configuration)
     return _charge(context, request, pod, lookup.observed_version, deadline)
 
 
@@ -146,7 +158,10 @@ def _is_bindable(lookup: PodLookup, binding: _Binding) -> bool:
 
 
 def _parse_binding(request: AdmissionRequest) -> _Binding:
-    metadata = mapping((request.object or {}).get("metadata"), "metadata")
-    mapping(metadata.get("annotations"), "metadata.annotations")  # what the stamp is put into
-    name = text(metadata.get("name"), "metadata.name")
-    return _Binding(name or request.name, text(metadata.get("uid"), "metadata.uid"))
+    metadata = FieldReader(request.object or {}).child("metadata")
+    return _Binding(
+        metadata.text("name") or request.name,
+        metadata.text("uid"),
+        metadata.string_map("labels"),
+        metadata.string_map("annotations"),
+    )

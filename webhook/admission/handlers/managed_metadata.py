@@ -25,6 +25,7 @@ from webhook.quota.charging.denials import Cause
 from webhook.quota.objects.model import Pod
 from webhook.state.well_known import (
     CAPACITY_LABEL,
+    GUARDED_ANNOTATION,
     MANAGED_PREFIX,
     SCHEDULING_GATE,
     UNEVALUATED_LABEL,
@@ -62,6 +63,24 @@ def changed_keys(old: Pod, new: Pod) -> list[str]:
         labels = [one for one in labels if one != UNEVALUATED_LABEL]
     annotations = _differing(old.annotations, new.annotations)
     return [*removed, *_paths(labels, annotations)]
+
+
+def added_by_binding(
+    labels: Mapping[str, str], annotations: Mapping[str, str], pod: Pod
+) -> list[str]:
+    """Return the paths of our marks that a Binding would write on a pod that lacks them.
+
+    Storage writes the labels and annotations of a Binding on the pod. Some schedulers copy the pod's
+    own into it, which says nothing new. What shows that the guard was asked is true of every Binding
+    that gets this far.
+    """
+    new_labels = [key for key in _ours(labels) if pod.labels.get(key) != labels[key]]
+    new_annotations = [
+        key
+        for key in _ours(annotations)
+        if key != GUARDED_ANNOTATION and pod.annotations.get(key) != annotations[key]
+    ]
+    return _paths(new_labels, new_annotations)
 
 
 def present(pod: Pod) -> list[str]:
