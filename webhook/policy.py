@@ -57,6 +57,9 @@ class Policy:
     )
     """Where nothing is hidden of quotas: those that are exempt, and those that will be when the API
     server enforces their quotas and the guard leaves them out."""
+    unmasked_keys: frozenset[str] = frozenset()
+    """Resources that are charged and nowhere hidden: those that will not be deferred any more when
+    the API server enforces them and the registration does not name them."""
     own_users: frozenset[str] = own_users(DEFAULT_NAMESPACE)
     """User names of the processes of this installation."""
     job_gates: frozenset[str] = frozenset(JobGate)
@@ -83,16 +86,17 @@ def compile_policy(
     configuration: Configuration,
     *,
     system_namespace: str = DEFAULT_NAMESPACE,
-    unmasked: frozenset[str] = frozenset(),
+    given: Configuration | None = None,
     detected_gates: frozenset[str] = frozenset(JobGate),
     unknown_gates: frozenset[str] = frozenset(),
 ) -> Policy:
     """Read the rules.
 
     Args:
-        configuration: The settings.
+        configuration: The settings that are in force.
         system_namespace: Namespace of the installation.
-        unmasked: Namespaces besides those that are exempt of which nothing may be hidden.
+        given: The settings as they were written, of which some may not be in force yet. Nothing is
+            hidden of what they exempt or do not defer. None if they are the same.
         detected_gates: The feature gates that the API server was found to have on, and those of
             which nothing could be found out.
         unknown_gates: The latter.
@@ -100,8 +104,11 @@ def compile_policy(
     Raises:
         InvalidFieldError: A rule cannot be evaluated; the error has its path.
     """
+    given = given or configuration
+    deferred_keys = DEFERRED_KEYS | _extended_keys(configuration.deferred_resources)
     return Policy(
-        deferred_keys=DEFERRED_KEYS | _extended_keys(configuration.deferred_resources),
+        deferred_keys=deferred_keys,
+        unmasked_keys=deferred_keys - DEFERRED_KEYS - set(given.deferred_resources),
         must_specify=configuration.must_specify,
         enforces_mirror_pods=configuration.mirror_pods is MirrorPods.ENFORCE,
         limited_resources=tuple(
@@ -112,7 +119,9 @@ def compile_policy(
             configuration.require_quota_for_priority, "requireQuotaForPriority"
         ),
         exempt_namespaces=configuration.exempt_namespaces | {system_namespace},
-        unmasked_namespaces=configuration.exempt_namespaces | unmasked | {system_namespace},
+        unmasked_namespaces=configuration.exempt_namespaces
+        | given.exempt_namespaces
+        | {system_namespace},
         own_users=own_users(system_namespace),
         job_gates=configuration.job_gates.enabled_of(detected_gates),
         unsure_job_gates=configuration.job_gates.unsure_of(unknown_gates),

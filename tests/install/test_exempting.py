@@ -1,4 +1,4 @@
-"""A namespace becomes exempt: the mask goes first, the guard last."""
+"""A namespace becomes exempt, or a resource is dropped: the mask goes first, the guard last."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ EXEMPT = (
     "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
     "exemptNamespaces: [kube-system, team-a]\n"
 )
+PLAIN = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+GPU = "requests.nvidia.com/gpu"
+DEFERRING = f"{PLAIN}deferredResources: [{GPU}]\n"
 URL = "https://192.0.2.7:9443"
 
 
@@ -73,3 +76,33 @@ def test_a_namespace_that_has_not_opted_in_is_exempt_at_once() -> None:
     twin.api.create(RESOURCE_QUOTAS, a_quota("q"))
     run(twin, configuration=EXEMPT)
     assert not is_guarded(twin)
+
+
+@pytest.mark.parametrize("url", ["", URL])
+def test_a_dropped_resource_is_charged_until_the_api_server_enforces(url: str) -> None:
+    twin = Twin()
+    run(twin, url=url, configuration=DEFERRING)
+    twin.api.create(NAMESPACES, a_namespace())
+    for name, hard in (("q", {GPU: "2", "requests.cpu": "2"}), ("other", {"pods": "3"})):
+        twin.api.create(RESOURCE_QUOTAS, a_quota(name, hard=hard))
+    twin.written.clear()
+    with pytest.raises(InstallError, match=rf"ResourceQuota team-a/q: .* {GPU} stays guarded"):
+        run(twin, url=url, configuration=PLAIN)
+    assert is_named(twin)
+    assert f"'{GPU}'" in policy_of(twin), "our service accounts write it until then"
+    assert any("deferred-quota-mask" in line for line in twin.written), "it is hidden no more"
+    with pytest.raises(InstallError, match=rf"{GPU}: is to be .* without --no-wait"):
+        run(twin, url=url, configuration=PLAIN, waits=False)
+    assert is_named(twin)
+
+    found = twin.api.get(RESOURCE_QUOTAS, "q", namespace="team-a")
+    whole = {"hard": {GPU: "2"}, "used": {GPU: "0"}}
+    twin.api.update(RESOURCE_QUOTAS, {**found, "status": whole}, subresource="status")
+    run(twin, url=url, configuration=PLAIN)
+    assert not is_named(twin)
+    assert f"'{GPU}'" not in policy_of(twin)
+
+
+def is_named(twin: Twin) -> bool:
+    """Return whether the registration names the resource, so that it is charged."""
+    return GPU in str(twin.api.get(VALIDATING_WEBHOOKS, REGISTRATION)["metadata"])

@@ -39,7 +39,12 @@ class EngineHarness:
         self.path = path
         self.write({"deferredResources": [GPU]})
         cluster = FakeCluster()
-        cluster.load([(NAMESPACES, a_namespace()), (RESOURCE_QUOTAS, a_quota("q"))])
+        cluster.load(
+            [
+                (NAMESPACES, a_namespace()),
+                (RESOURCE_QUOTAS, a_quota("q", hard={"requests.cpu": "2", GPU: "2"})),
+            ]
+        )
         self.api = FakeClient(cluster)
         self.api.create(VALIDATING_WEBHOOKS, self.registration(deferred=[GPU]))
         self.metrics = Metrics()
@@ -80,6 +85,13 @@ class EngineHarness:
         raw = encode_json(a_review("CREATE", "pods", pod, namespace=TEAM))
         request = decode_review(raw, Phase.VALIDATING)
         return self.engine.decide(request, Deadline(float("inf"))).decision
+
+    def hides(self, resource: str) -> bool:
+        """Return whether the webhook takes a resource out of a status that is written."""
+        shown = {**a_quota("q"), "status": {"hard": {resource: "2"}, "used": {resource: "0"}}}
+        review = a_review("UPDATE", "resourcequotas", shown, old=shown, subresource="status")
+        request = decode_review(encode_json(review), Phase.MUTATING)
+        return self.engine.decide(request, Deadline(float("inf"))).decision == "masked"
 
     def in_force(self) -> tuple[str, str]:
         """Return a setting that is decided by as it is, and one that the policy has."""
@@ -140,12 +152,16 @@ def test_a_namespace_is_exempt_only_when_the_guard_leaves_it_out(process: Engine
 def test_a_resource_that_is_dropped_is_charged_until_the_mask_is_narrower(
     process: EngineHarness,
 ) -> None:
+    assert process.hides(GPU)
     is_reloaded = after_reload(process)
     process.write({"gating": "never"})
     eventually(is_reloaded, "the file is read")
     held_back = f"{GPU}: is charged until the mask"
     eventually(lambda: any(held_back in one for one in process.engine.warnings()), "it is told")
     assert GPU in process.engine.policy.deferred_keys
+    assert not process.hides(GPU)
+    assert process.hides("requests.cpu")
+    eventually(lambda: GPU in process.enforced(), "the API server enforces it as well")
     process.defer()
     eventually(
         lambda: GPU not in process.engine.policy.deferred_keys,

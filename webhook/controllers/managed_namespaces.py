@@ -27,6 +27,9 @@ class ManagedNamespaces:
     unmasked: Callable[[], Set[str]] = frozenset
     """Returns the namespaces of which nothing may be hidden although they are guarded, because they
     are going to be exempt."""
+    unmasked_keys: Callable[[], Set[str]] = frozenset
+    """Returns the resources that are charged and may be hidden nowhere, because they are not going
+    to be deferred any more."""
 
     @property
     def are_synced(self) -> bool:
@@ -46,6 +49,10 @@ class ManagedNamespaces:
     def deferred_keys(self) -> Set[str]:
         """Return which resources are deferred now."""
         return self.quotas.keys()
+
+    def masked_keys(self) -> Set[str]:
+        """Return which resources are hidden of the quotas that are deferred."""
+        return self.deferred_keys() - self.unmasked_keys()
 
     def opted_in_at(self, namespace: str) -> int:
         """Return the version of the Namespace by which it opted in; 0 if that was never seen."""

@@ -1,13 +1,15 @@
-"""Exempt a namespace that is opted in: its quotas are the API server's before the guard goes.
+"""Exempt a namespace that is opted in, or defer a resource no more: the API server enforces first.
 
-The mask leaves it out first, the controller completes the status of its quotas by the new
-configuration, and only then the registrations may leave it out.
+The mask leaves the namespace or the resource out first, the controller completes the status of the
+quotas by the new configuration, and only then the registrations may: what they leave out is not
+charged any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
+from webhook.controllers.mask.webhook_registration import registered_resources
 from webhook.install.kustomizations import InstallError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -27,13 +29,31 @@ from webhook.state.webhook_selectors import WebhookSelector
 from webhook.state.well_known import BIND_ENTRY, DEFERRED_MODE, MODE_LABEL, REGISTRATION
 
 
+def dropped_resources(api: ClusterApi, wanted: Iterable[str]) -> tuple[str, ...]:
+    """Return the resources that the registration names as deferred and that are not wanted.
+
+    Raises:
+        ApiError: The API server does not answer.
+    """
+    try:
+        registered = registered_resources(api.get(VALIDATING_WEBHOOKS, REGISTRATION)) or ()
+    except NotFoundError:
+        return ()
+    return tuple(sorted(set(registered) - set(wanted)))
+
+
 def wait_until_enforced(
-    api: ClusterApi, exempt: Set[str], patience: RetryPolicy | None, report: Report
+    api: ClusterApi,
+    exempt: Set[str],
+    dropped: Set[str],
+    patience: RetryPolicy | None,
+    report: Report,
 ) -> None:
-    """Wait until the API server enforces the quotas of namespaces that the guard will leave out.
+    """Wait until the API server enforces what will not be charged any more.
 
     Args:
         exempt: Namespaces that the new configuration exempts.
+        dropped: Resources that it does not defer any more.
         patience: How long to wait; None is not at all.
         report: Takes a line about what is waited for.
 
@@ -41,27 +61,35 @@ def wait_until_enforced(
         InstallError: Some are not complete in time; the guard stays.
         ApiError: The API server does not answer.
     """
-    namespaces = _newly_exempt(api, exempt)
-    if not namespaces or not _incomplete(api, namespaces):
+    guarded = _guarded(api)
+    namespaces = [name for name in guarded if name in exempt]
+    others = [name for name in guarded if name not in exempt] if dropped else []
+
+    def incomplete() -> list[str]:
+        return [*_incomplete(api, namespaces, None), *_incomplete(api, others, dropped)]
+
+    if not incomplete():
         return
+    what = ", ".join((*namespaces, *sorted(dropped)))
     if patience is None:
         raise InstallError(
-            f"{', '.join(namespaces)}: is to be exempt, and its quotas are still deferred; it stays"
-            " guarded: run this again without --no-wait"
+            f"{what}: is to be exempt, or not deferred any more, and quotas are still deferred; it"
+            " stays guarded: run this again without --no-wait"
         )
-    report(f"{', '.join(namespaces)}: waiting until the API server enforces its quotas")
+    report(f"{what}: waiting until the API server enforces the quotas")
     wait = patience.begin()
-    while left := wait.retry(lambda: _incomplete(api, namespaces)):
+    while left := wait.retry(incomplete):
         if not wait.pause():
             raise InstallError(
-                f"{', '.join(left)}: the controller has not completed the status; the namespace"
-                " stays guarded. Does every process run with the new configuration?"
+                f"{', '.join(left)}: the controller has not completed the status; {what} stays"
+                " guarded. Does every process run with the new configuration?"
                 f" gave up after {patience.seconds:g} s"
             )
+    wait.wait_for_caches()  # the statuses, until every API server knows them
 
 
-def _newly_exempt(api: ClusterApi, exempt: Iterable[str]) -> list[str]:
-    """Return the opted-in namespaces to be exempt that the guard still selects."""
+def _guarded(api: ClusterApi) -> list[str]:
+    """Return the opted-in namespaces that the guard selects."""
     try:
         entries = FieldReader(api.get(VALIDATING_WEBHOOKS, REGISTRATION)).children("webhooks")
     except NotFoundError:
@@ -77,17 +105,24 @@ def _newly_exempt(api: ClusterApi, exempt: Iterable[str]) -> list[str]:
     opted_in = {each.text("name"): each.string_map("labels") for each in metadata}
     return sorted(
         name
-        for name in opted_in.keys() & set(exempt)
+        for name in opted_in
         if any(one.matches({**opted_in[name], NAMESPACE_NAME_LABEL: name}) for one in guards)
     )
 
 
-def _incomplete(api: ClusterApi, namespaces: Iterable[str]) -> list[str]:
-    """Return the quotas of namespaces of whose limits the API server does not enforce all."""
+def _incomplete(
+    api: ClusterApi, namespaces: Iterable[str], resources: Set[str] | None
+) -> list[str]:
+    """Return the quotas of namespaces of whose limits the API server does not enforce all.
+
+    Args:
+        resources: The limits that count; None is all.
+    """
     raws = [raw for name in namespaces for raw in api.list(RESOURCE_QUOTAS, namespace=name).items]
     quotas, _ = parted(map(read_quota, raws), ResourceQuota)
     return [
         f"ResourceQuota {each.namespace}/{each.name}"
         for each in quotas
-        if incomplete_keys(each) and not is_excluded(each)
+        if any(resources is None or key in resources for key in incomplete_keys(each))
+        and not is_excluded(each)
     ]

@@ -31,7 +31,7 @@ from webhook.install.apply import Applier, ApplyApi, current, describe
 from webhook.install.certificates import CA_SECRET, bundle_of, certificates
 from webhook.install.endpoint_changes import endpoint_changes, is_registered, trusted_now
 from webhook.install.endpoint_switch import Redirection
-from webhook.install.exemption import wait_until_enforced
+from webhook.install.exemption import dropped_resources, wait_until_enforced
 from webhook.install.kustomizations import InstallError
 from webhook.install.place import namespace_to_install
 from webhook.install.policies import (
@@ -137,8 +137,8 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
             f"ConfigMap {wish.namespace}/{CONFIG_MAP}: is not there, although an installation is;"
             " what it exempts and defers would be given up: give it with --config FILE"
         )
-    kept = _NO_CONFIGURATION if installed is None else installed
-    configuration = kept if wish.configuration is None else wish.configuration
+    texts = (wish.configuration, installed, _NO_CONFIGURATION)
+    configuration = next(text for text in texts if text is not None)
     settings = _read(configuration, wish)
     for line in endpoint_changes(
         api,
@@ -153,28 +153,28 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
     patience = wish.patience if wish.waits and not wish.dry_run else None
     wait_for_deletions(api, parts.cluster, patience, report)
     applier = Applier(api, report, dry_run=wish.dry_run)
+    dropped = dropped_resources(api, settings.deferred_resources)
     redirection = Redirection(api, applier, report, parts.registrations)
     try:
-        left_out_now = replace(settings, exempt_namespaces=_exempt_now(api, parts, settings))
-        early = parts.identities if wish.dry_run else _render(wish, mask, left_out_now).identities
+        until_then = _in_force_now(api, parts, settings, dropped)
+        early = parts.identities if wish.dry_run else _render(wish, mask, until_then).identities
         _prepare(api, applier, wish, replace(parts, identities=early), report)
         if wish.url:
             redirection.trust(wish.ca_pem or b"")
         else:
             bundle = _certify(api, applier, redirection, report, namespace=wish.namespace)
             parts = _render(replace(wish, ca_pem=bundle), mask, settings)
-        narrowed = _narrowed_masks(api, wish, installed, settings)
+        narrowed = _narrowed_masks(api, wish, installed, settings, dropped)
         applier.apply_all(narrowed)
         applier.apply_all(_configured((*parts.configuration, *parts.workloads), configuration))
-        _wait_for_workloads(api, wish, parts, report)
-        _wait_until_enforced(api, wish, settings, report)
+        _wait_until_in_force(api, wish, parts, settings, dropped, report)
         _redirect(api, wish, redirection, parts.registrations)
         before = applier.changes
         applier.apply_all((*parts.stamps, *parts.registrations))
-        if early != parts.identities:
-            apply_identities(api, parts.identities, applier, report)
         if applier.changes > before and not wish.dry_run:
             wish.patience.begin().wait_for_caches()  # the guards, until every API server knows them
+        if early != parts.identities:
+            apply_identities(api, parts.identities, applier, report)
         if not wish.waits and (narrowed or installed not in {None, configuration}):
             report(
                 "mask: hides what was deferred before, at most; run this again without --no-wait"
@@ -218,14 +218,21 @@ def _trusted(api: InstallApi, wish: InstallOptions, report: Report) -> bytes:
     return kept
 
 
-def _exempt_now(api: InstallApi, parts: Rendered, wanted: Configuration) -> frozenset[str]:
-    """Return those of the exempt namespaces that no guard is called about already.
+def _in_force_now(
+    api: InstallApi, parts: Rendered, wanted: Configuration, dropped: Collection[str]
+) -> Configuration:
+    """Return a configuration as far as it is in force before the registrations change.
 
-    Until the registrations leave the others out, our service accounts have to work there.
+    Exempt are namespaces that no guard is called about already, and dropped resources are deferred:
+    until then our service accounts have to work there, and with them.
     """
     there = [found for found in (current(api, each) for each in parts.registrations) if found]
     left = [excluded_namespaces(each) for each in there]
-    return wanted.exempt_namespaces.intersection(*left) if left else wanted.exempt_namespaces
+    return replace(
+        wanted,
+        exempt_namespaces=wanted.exempt_namespaces.intersection(*left),
+        deferred_resources=(*wanted.deferred_resources, *dropped),
+    )
 
 
 def _check_version(api: InstallApi) -> None:
@@ -292,13 +299,18 @@ def _unwanted(wish: InstallOptions, mask: Mask, wanted_page: Sequence[Object]) -
 
 
 def _narrowed_masks(
-    api: ClusterApi, wish: InstallOptions, installed: str | None, wanted: Configuration
+    api: ClusterApi,
+    wish: InstallOptions,
+    installed: str | None,
+    wanted: Configuration,
+    dropped: Collection[str],
 ) -> list[Object]:
     """Return the mask that is there as it may be while the configuration changes.
 
     It hides no more than it does already and both configurations defer, and in no namespace that
     it left out or one of them exempts. Nothing is returned where that is what it will be, unless
-    it leaves out more than now: the guard may do that only when the API server enforces again.
+    it leaves out more than now, or a resource is dropped: the guard may do that only when the API
+    server enforces again.
     Of processes that run elsewhere the former configuration is not known.
     """
     if wish.dry_run:
@@ -321,7 +333,8 @@ def _narrowed_masks(
         exempt_namespaces=wanted.exempt_namespaces | before.exempt_namespaces | left_out_now,
     )
     narrowed = _render(wish, "policy", both).masks
-    if not there or (narrowed == masks and wanted.exempt_namespaces <= left_out_now):
+    leaves_out_no_more = wanted.exempt_namespaces <= left_out_now and not dropped
+    if not there or (narrowed == masks and leaves_out_no_more):
         return []
     return [each for each in narrowed if current(api, each) is not None]
 
@@ -412,12 +425,20 @@ def _at_version(wanted: Object, found: Object | None) -> Object:
     return {**wanted, "metadata": metadata}
 
 
-def _wait_until_enforced(
-    api: ClusterApi, wish: InstallOptions, configuration: Configuration, report: Report
+def _wait_until_in_force(
+    api: ClusterApi,
+    wish: InstallOptions,
+    parts: Rendered,
+    configuration: Configuration,
+    dropped: Collection[str],
+    report: Report,
 ) -> None:
+    """Wait for the replicas, and for the API server to enforce what will not be charged then."""
+    _wait_for_workloads(api, wish, parts, report)
     if not wish.dry_run:
         patience = wish.patience if wish.waits else None
-        wait_until_enforced(api, configuration.exempt_namespaces, patience, report)
+        exempt = configuration.exempt_namespaces
+        wait_until_enforced(api, exempt, frozenset(dropped), patience, report)
 
 
 def _wait_for_workloads(

@@ -134,6 +134,7 @@ class ControllerManager:
             namespaces=caches.namespaces,
             exempt=lambda: config.policy().exempt_namespaces,
             unmasked=lambda: config.policy().unmasked_namespaces,
+            unmasked_keys=lambda: config.policy().unmasked_keys,
         )
         self._events = EventRecorder(
             caches.api, instance=instance, timings=timings, metrics=metrics

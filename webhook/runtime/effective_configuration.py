@@ -6,9 +6,10 @@ what the mask hides. The order between both must never leave a quota without enf
 
 1. A namespace is exempt only while the guard at the bind leaves it out. While the API server asks,
    pods of the namespace are charged. Nothing is hidden of its quotas any more, so that they are
-   enforced by the API server before the guard goes (`installing.exempting`).
+   enforced by the API server before the guard goes (`install.exemption`).
 2. A resource that is no longer deferred is charged for as long as an annotation of the guard's
-   registration names it, which is until the mask has become narrower (`install.installation`).
+   registration names it, and hidden no more. An installation takes it out of the annotation only
+   when the mask has become narrower and the API server enforces it again (`install.exemption`).
    So it is for every process, also one that starts meanwhile: those that count otherwise do not
    decide by each other's ledgers. Where nothing is annotated, it is until the process is replaced.
 
@@ -23,21 +24,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from webhook.config import Configuration
-from webhook.controllers.mask.webhook_registration import RegistrationState, parse_registration
+from webhook.controllers.mask.webhook_registration import (
+    RegistrationState,
+    parse_registration,
+    registered_resources,
+)
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     VALIDATING_WEBHOOKS,
     ApiError,
     ClusterApi,
     NotFoundError,
-    Object,
 )
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
-from webhook.quota.objects.names import is_deferrable
 from webhook.state.well_known import (
     DEFERRED_MODE,
-    DEFERRED_RESOURCES_ANNOTATION,
     MODE_LABEL,
     REGISTRATION,
 )
@@ -84,7 +85,7 @@ class EffectiveConfiguration:
         registered = None
         try:
             found = self._api.get(VALIDATING_WEBHOOKS, REGISTRATION)
-            registration, registered = parse_registration(found), _registered_resources(found)
+            registration, registered = parse_registration(found), registered_resources(found)
         except NotFoundError:
             registration = _NOT_REGISTERED
         except (ApiError, InvalidFieldError) as err:
@@ -121,14 +122,3 @@ class EffectiveConfiguration:
         """Return whether the guard is known not to be asked about an opted-in namespace."""
         labels = {NAMESPACE_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
         return self._registration is not None and bool(self._registration.gap(labels))
-
-
-def _registered_resources(configuration: Object) -> tuple[str, ...] | None:
-    """Return the resources that a registration names as deferred; None where nothing is annotated.
-
-    Raises:
-        InvalidFieldError: It has a field of the wrong type.
-    """
-    annotations = FieldReader(configuration).child("metadata").string_map("annotations")
-    names = annotations.get(DEFERRED_RESOURCES_ANNOTATION)
-    return None if names is None else tuple(filter(is_deferrable, names.split(",")))

@@ -365,6 +365,7 @@ class Engine:
             or former.holds_terminating != self.policy.holds_terminating
             or former.exempt_namespaces != self.policy.exempt_namespaces
             or former.unmasked_namespaces != self.policy.unmasked_namespaces
+            or former.unmasked_keys != self.policy.unmasked_keys
         ):
             self.controller.apply_configuration()
         self.controller.requeue_waiting()
@@ -385,7 +386,7 @@ class Engine:
         policy = compile_policy(
             given if self._effective is None else self._effective.apply(given),
             system_namespace=self._options.system_namespace,
-            unmasked=given.exempt_namespaces,
+            given=given,
             detected_gates=gates.enabled,
             unknown_gates=gates.unsure,
         )

@@ -899,14 +899,12 @@ CONTROLLER = "system:serviceaccount:deferred-quota-system:deferred-quota-control
 
 
 def bound_with(
-    harness: AdmissionHarness, *, user: str = "alice", **metadata: dict[str, str]
+    harness: AdmissionHarness, metadata: dict[str, dict[str, str]], *, user: str = "alice"
 ) -> Reply:
     """Ask to bind the pod with labels or annotations in the Binding."""
     binding = a_binding("web-1", namespace=NAMESPACE, uid="uid-web-1")
     cast("dict[str, object]", binding["metadata"]).update(metadata)
-    return harness.validate(
-        a_review("CREATE", "pods", binding, subresource="binding", user=user)
-    )
+    return harness.validate(a_review("CREATE", "pods", binding, subresource="binding", user=user))
 
 
 @pytest.mark.parametrize(
@@ -922,22 +920,23 @@ def test_a_binding_writes_no_mark_on_the_pod(
     harness: AdmissionHarness, part: str, name: str
 ) -> None:
     waiting(harness)
-    reply = bound_with(harness, **{part: {"example.com/mine": "x", name: "x"}})
+    reply = bound_with(harness, {part: {"example.com/mine": "x", name: "x"}})
     assert (reply.code, reply.reason) == (403, "Forbidden")
     assert str(reply.message).startswith(f"metadata.{part}[{name}]: may only be written by")
     assert harness.reserved() == {}
-    assert bound_with(harness, **{part: {"example.com/mine": "x"}}).allowed
+    assert bound_with(harness, {part: {"example.com/mine": "x"}}).allowed
 
 
 def test_a_binding_that_repeats_what_the_pod_has_is_a_bind(harness: AdmissionHarness) -> None:
     marks = {UNGATED: "0011223344556677"}
     labels = {"deferredquota.io/unevaluated": "true"}
     waiting(harness, metadata={"annotations": marks, "labels": labels})
-    assert bound_with(harness, annotations={**marks, GUARDED: "17"}, labels=labels).allowed
-    other = bound_with(harness, annotations={UNGATED: "8899aabbccddeeff"})
+    repeated = {"annotations": {**marks, GUARDED: "17"}, "labels": labels}
+    assert bound_with(harness, repeated).allowed
+    other = bound_with(harness, {"annotations": {UNGATED: "8899aabbccddeeff"}})
     assert (other.code, other.reason) == (403, "Forbidden")
 
 
 def test_our_own_processes_may_write_marks_by_a_binding_too(harness: AdmissionHarness) -> None:
     waiting(harness)
-    assert bound_with(harness, user=CONTROLLER, annotations={UNGATED: "x"}).allowed
+    assert bound_with(harness, {"annotations": {UNGATED: "x"}}, user=CONTROLLER).allowed

@@ -69,6 +69,7 @@ class MaskHarness:
     exempt: frozenset[str] = frozenset()
     registration: RegistrationState = ASSUMED_REGISTERED
     timing: ControllerTimings = _SOON
+    unmasked_keys: frozenset[str] = frozenset()
     api: FakeClient = field(init=False)
     client: ReactiveClient = field(init=False)
     metrics: Metrics = field(default_factory=Metrics)
@@ -88,7 +89,10 @@ class MaskHarness:
                 metrics=self.metrics,
             ),
             ManagedNamespaces(
-                quotas=self.quotas, namespaces=self.namespaces, exempt=lambda: self.exempt
+                quotas=self.quotas,
+                namespaces=self.namespaces,
+                exempt=lambda: self.exempt,
+                unmasked_keys=lambda: self.unmasked_keys,
             ),
             registration=lambda: self.registration,
         )
@@ -471,6 +475,19 @@ def test_what_a_mask_hides_again_is_said_aloud_and_tried_until_it_stays() -> Non
         mask.remove()
         eventually(lambda: mask_harness.status()["hard"] == HARD, "it stays at last")
         assert ("Warning", "NotEnforced") in said(mask_harness)
+
+
+def test_what_is_charged_and_still_hidden_is_brought_back_without_an_alarm() -> None:
+    timing = replace(_SOON, mask_max_retry_seconds=0.02)
+    with new_mask_harness((RESOURCE_QUOTAS, quota()), timing=timing) as mask_harness:
+        eventually(lambda: mask_harness.count("masked") == 1, "it is masked")
+        mask = mask_harness.client.on("patch", RESOURCE_QUOTAS, hide_cpu)
+        mask_harness.unmasked_keys = frozenset({"requests.cpu"})
+        mask_harness.controller.requeue_all()
+        eventually(lambda: mask_harness.count("undone") >= 3, "it is tried again and again")
+        mask.remove()
+        eventually(lambda: mask_harness.status()["hard"] == HARD, "it stays at last")
+        assert ("Warning", "NotEnforced") not in said(mask_harness)
 
 
 def test_an_installation_whose_mask_comes_right_after_its_guard_is_no_fault(

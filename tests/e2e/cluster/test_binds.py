@@ -7,7 +7,7 @@ import pytest
 from tests.builders import a_binding
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.tenant import NODE, REAL, Tenant, marked
 from tests.e2e.cluster.waiting import becomes, eventually
 
@@ -211,16 +211,18 @@ def test_a_tenants_scheduler_writes_no_mark_of_ours_on_a_pod(
     path = f"/api/v1/namespaces/{tenant.namespace}/bindings"
     if not legacy:
         path = objects.pods(tenant.namespace, "web", "binding")
+
+    def bind(**metadata: dict[str, str]) -> Answer:
+        binding = a_binding("web", NODE, namespace=tenant.namespace, uid=pod.uid)
+        return api.create(path, {**binding, "metadata": {**binding["metadata"], **metadata}})  # type: ignore[dict-item]
+
     for part, name in (
         ("labels", "nos.nebuly.com/capacity"),
         ("labels", "deferredquota.io/unevaluated"),
         ("annotations", "deferredquota.io/ungated"),
     ):
-        binding = a_binding("web", NODE, namespace=tenant.namespace, uid=pod.uid)
-        binding["metadata"][part] = {name: "x"}  # type: ignore[index]
-        refused = api.create(path, binding)
+        refused = bind(**{part: {name: "x"}})
         assert refused.code == 403, str(refused)
         assert refused.message.startswith(f"{BIND}metadata.{part}[{name}]: may only be written by")
-    binding["metadata"][part] = {"example.com/mine": "x"}  # type: ignore[index]
-    assert api.create(path, binding).code == 201
+    assert bind(annotations={"example.com/mine": "x"}).code == 201
     assert tenant.seen("web").body["metadata"]["annotations"]["example.com/mine"] == "x"

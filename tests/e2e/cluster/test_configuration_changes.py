@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.installed import a_cluster, a_product, a_tenant, is_counted, is_hidden, quota
-from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import eventually
 
 HEAD = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
+
+
+GPU = "requests.nvidia.com/gpu"
 
 
 def is_refused(tenant: Tenant, name: str) -> bool:
@@ -67,3 +71,46 @@ def test_an_exempt_namespace_is_guarded_until_the_api_server_enforces_its_quotas
             lambda: "exceeded quota" in tenant.create("late", "5").message,
             "the API server enforces it",
         )
+
+
+def is_refused_with_its_node(tenant: Tenant, name: str) -> bool:
+    """Return whether a pod of 3 GPUs that names its node is refused when it is created."""
+    gpus = {"nvidia.com/gpu": "3"}
+    answer = tenant.create(name, requests=gpus, limits=gpus, node=NODE)
+    if answer.ok:
+        tenant.delete(name)
+    return not answer.ok
+
+
+def test_a_resource_that_is_dropped_is_enforced_at_every_moment(tmp_path: Path) -> None:
+    with (
+        a_cluster(tmp_path) as cluster,
+        a_product(cluster, tmp_path / "product") as product,
+        a_tenant(cluster) as tenant,
+    ):
+        file = tmp_path / "product/config.yaml"
+        file.write_text(json.dumps({**HEAD, "deferredResources": [GPU]}))
+        cluster.install("--mask", "policy", "--config", file, url=product.url)
+        quota(tenant, "q", {GPU: "2", "requests.cpu": "2"})
+        eventually(lambda: tenant.native("q")[0] == {}, "nothing is enforced at creation")
+        eventually(lambda: GPU in tenant.used("q"), "the ledger counts")
+        assert is_refused_with_its_node(tenant, "before")
+
+        file.write_text(json.dumps(HEAD))
+        waits = f"deferredResources: {GPU}"
+        for process in product.processes:
+            eventually(lambda p=process: waits in p.ops("/readyz")[1], "it is held back")  # type: ignore[misc]
+        refused: list[bool] = []
+        with ThreadPoolExecutor() as pool:
+            installed = pool.submit(
+                cluster.install, "--mask", "policy", "--config", file, url=product.url
+            )
+            while not (
+                installed.done()
+                and all(waits not in each.ops("/readyz")[1] for each in product.processes)
+            ):
+                refused.append(is_refused_with_its_node(tenant, f"meanwhile-{len(refused)}"))
+        assert installed.exception() is None
+        assert all(refused), refused.index(False)
+        assert GPU in tenant.native("q")[0]
+        assert tenant.events("NotEnforced") == []

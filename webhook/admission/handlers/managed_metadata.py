@@ -70,8 +70,8 @@ def added_by_binding(
 ) -> list[str]:
     """Return the paths of our marks that a Binding would write on a pod that lacks them.
 
-    Storage writes the labels and annotations of a Binding on the pod. Some schedulers copy the pod's
-    own into it, which says nothing new. What shows that the guard was asked is true of every Binding
+    Storage writes the labels and annotations of a Binding on the pod. Some schedulers copy the
+    pod's own into it, which says nothing new. That the guard was asked is true of every Binding
     that gets this far.
     """
     new_labels = [key for key in _ours(labels) if pod.labels.get(key) != labels[key]]

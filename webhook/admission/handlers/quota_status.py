@@ -26,7 +26,7 @@ def update(
     if request.namespace in policy.unmasked_namespaces:
         return NOT_MASKED  # guarded for as long as the API server does not enforce again
     raw = request.object or {}
-    keys = sorted(policy.deferred_keys)
+    keys = sorted(policy.deferred_keys - policy.unmasked_keys)
     try:
         metadata = mapping(raw.get("metadata"), "metadata")
         annotations = mapping(metadata.get("annotations"), "metadata.annotations")

@@ -82,9 +82,14 @@ _STOP_SECONDS: Final = 5.0
 
 
 class MaskRevertedError(Exception):
-    """What was brought back was taken out in the same write."""
+    """What was brought back was taken out in the same write.
 
-    def __init__(self, quota: ResourceQuota, keys: Iterable[str]) -> None:
+    Args:
+        is_charged: It is charged at the bind for as long as that is so.
+    """
+
+    def __init__(self, quota: ResourceQuota, keys: Iterable[str], *, is_charged: bool) -> None:
+        self.is_charged = is_charged
         self.regarding = ObjectReference(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid)
         super().__init__(
             f"nobody enforces {', '.join(sorted(keys))}: not deferred here, but a mask that is"
@@ -158,7 +163,7 @@ class StatusMaskController:
             was_excluded = change.old is not None and is_excluded(change.old)
             is_odd = is_excluded(change.new) or was_excluded
             # what is hidden is looked at as well: whether it may be
-            if is_odd or is_incomplete or visible_keys(change.new, self._managed.deferred_keys()):
+            if is_odd or is_incomplete or visible_keys(change.new, self._managed.masked_keys()):
                 self._queue.add(change.key)
         elif is_incomplete:
             self._queue.add_after(change.key, self._timings.quota_controller_seconds)
@@ -199,9 +204,10 @@ class StatusMaskController:
         return RATE_LIMITED
 
     def _report_reverted(self, key: str, err: MaskRevertedError) -> None:
-        # The guard is applied a moment before the mask: an installation is not a fault.
-        if self._registration.is_settling:
-            _log.info("quota status taken back, while the guard is new", extra={"quota": key})
+        # The guard is applied a moment before the mask: an installation is not a fault. Nor is a
+        # configuration that waits for one.
+        if self._registration.is_settling or err.is_charged:
+            _log.info("quota status taken back, while it is guarded", extra={"quota": key})
             return
         _log.error("quota status taken back", extra={"quota": key, "error": str(err)})
         self._events.warning(err.regarding, "NotEnforced", str(err))
@@ -212,8 +218,8 @@ class StatusMaskController:
             self._half_restored.pop(key, None)
             self._left_to_platform.discard(key)
             return DONE
-        keys = self._managed.deferred_keys()
-        self._ever_deferred = self._ever_deferred | keys
+        keys = self._managed.masked_keys()
+        self._ever_deferred = self._ever_deferred | self._managed.deferred_keys()
         is_masked = quota.namespace not in self._managed.unmasked() and not is_excluded(quota)
         if self._managed.is_managed(quota.namespace) and is_masked:
             gap = self._unguarded_reason(quota, keys)
@@ -307,9 +313,9 @@ class StatusMaskController:
             written = self._write(present, patch, "restored")
             if written is None:
                 return DONE  # the new leader does it
-            left = hidden_keys(ResourceQuota.from_stored(written.object))
-            if counted.keys() & left:
-                raise MaskRevertedError(present, counted.keys() & left)
+            left = counted.keys() & hidden_keys(ResourceQuota.from_stored(written.object))
+            if left:
+                raise MaskRevertedError(present, left, is_charged=self._is_charged(present, left))
         if quota.key in self._half_restored:
             del self._half_restored[quota.key]
             return DONE
@@ -320,6 +326,13 @@ class StatusMaskController:
             "this quota is not deferred any more; the API server checks all of it again",
         )
         return RequeueAfter(self._timings.mask_second_count_seconds)
+
+    def _is_charged(self, quota: ResourceQuota, keys: Set[str]) -> bool:
+        """Return whether resources of a quota are charged at the bind, as far as is known."""
+        known = {NAMESPACE_NAME_LABEL: quota.namespace, MODE_LABEL: DEFERRED_MODE}
+        is_deferred = self._managed.is_managed(quota.namespace) and not is_excluded(quota)
+        is_guarded = is_deferred and not self._registration.current().gap(known)
+        return is_guarded and keys <= self._managed.deferred_keys()
 
     def _pods(self, namespace: str) -> Iterable[Pod]:
         for page in list_pages(self._api, PODS, ListOptions(namespace), newest=0):

@@ -17,8 +17,9 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import VALIDATING_WEBHOOKS, ApiError, ClusterApi, NotFoundError, Object
 from webhook.kube.selectors import Term
+from webhook.quota.objects.names import is_deferrable
 from webhook.state.webhook_selectors import UnknownOperatorError, WebhookSelector
-from webhook.state.well_known import BIND_ENTRY, REGISTRATION
+from webhook.state.well_known import BIND_ENTRY, DEFERRED_RESOURCES_ANNOTATION, REGISTRATION
 
 _log = logging.getLogger(__name__)
 
@@ -163,6 +164,17 @@ class RegistrationWatch:
                 _log.warning("guard at the bind not read", extra={"error": str(err)})
         is_other, self._is_changed = self._is_changed, False
         return is_other
+
+
+def registered_resources(configuration: Object) -> tuple[str, ...] | None:
+    """Return the resources that a registration names as deferred; None where nothing is annotated.
+
+    Raises:
+        InvalidFieldError: It has a field of the wrong type.
+    """
+    annotations = FieldReader(configuration).child("metadata").string_map("annotations")
+    names = annotations.get(DEFERRED_RESOURCES_ANNOTATION)
+    return None if names is None else tuple(filter(is_deferrable, names.split(",")))
 
 
 def parse_registration(configuration: Object) -> RegistrationState:
