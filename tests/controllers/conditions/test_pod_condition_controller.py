@@ -37,7 +37,7 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import EVENTS, NAMESPACES, PODS, NotFoundError
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue import pod_conditions
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.quota.queue.pod_conditions import QUOTA_RESERVED, UNTRIED_SECONDS
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, SCHEDULING_GATE
 from webhook.telemetry.metrics import Metrics
@@ -191,6 +191,14 @@ def in_line(names: Iterable[str], used: int = 2) -> dict[str, PendingStatus]:
 
 
 RESERVED = ("True", "Reserved", "quota is reserved for the pod, as far as it needs any")
+EXPIRED = (
+    "False",
+    "ReservationExpired",
+    (
+        "no node took the pod in time, and what was reserved for it was given up: when it is bound,"
+        " the quota may be taken"
+    ),
+)
 FIRST = MIN_WAIT_SECONDS
 """From what is heard first to what is written first."""
 
@@ -331,6 +339,27 @@ def test_after_that_a_change_is_written_at_once(waiting: ConditionHarness) -> No
     waiting.run(40)
     waiting.update(in_line(["web"], used=9))
     assert waiting.write() == ["web"]
+
+
+def never(place: int = 0) -> PendingStatus:
+    return PendingStatus(PendingReason.NEVER_FITS, place)
+
+
+def test_another_reason_is_written_at_once(waiting: ConditionHarness) -> None:
+    waiting.update({"web": never()})
+    ((moment, _),) = waiting.run(20)
+    assert moment - 1000 <= 5
+    assert (waiting.condition("web") or {})["reason"] == "NeverFits"
+
+
+def test_a_reason_that_goes_to_and_fro_is_written_twice_in_its_time_at_most(
+    waiting: ConditionHarness,
+) -> None:
+    moments = []
+    for turn in range(200):
+        waiting.update({"web": never()} if turn % 2 else in_line(["web"]))
+        moments += [moment for moment, _ in waiting.run(1)]
+    assert len(moments) <= 2 * 200 / 30 + 2
 
 
 def test_a_pod_is_never_written_more_often_than_every_thirty_seconds(
@@ -508,7 +537,7 @@ def test_a_pod_whose_gate_a_person_removed_loses_the_condition(waiting: Conditio
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_pod_that_no_node_has_taken_for_too_long_says_no_more_that_quota_is_reserved(
+def test_a_pod_that_no_node_has_taken_for_too_long_says_that_its_reservation_is_over(
     waiting: ConditionHarness, *, is_known: bool
 ) -> None:
     waiting.update({}, "web")
@@ -520,17 +549,72 @@ def test_a_pod_that_no_node_has_taken_for_too_long_says_no_more_that_quota_is_re
     waiting.reasons.on_reservations_lost(NAMESPACE, ["uid-web"])
     waiting.update({})
     waiting.write()
-    assert waiting.reported("web") is None
+    assert waiting.reported("web") == EXPIRED
     assert waiting.write(after=100) == []
+    waiting.stored.bind(a_binding("web", namespace=NAMESPACE))
+    assert waiting.run(UNTRIED_SECONDS + 1) != []
+    assert waiting.reported("web") == RESERVED
+    waiting.update({})
+    waiting.write()
+    assert waiting.reasons.is_idle
 
 
-def test_that_is_taken_away_also_if_it_was_not_said_yet(waiting: ConditionHarness) -> None:
+def test_that_is_said_also_if_the_release_was_not_said_yet(waiting: ConditionHarness) -> None:
     waiting.update({}, "web")
     waiting.ungate("web")
     waiting.write()
     waiting.reasons.on_reservations_lost(NAMESPACE, ["uid-web"])
     waiting.run(RELEASE_DELAY_SECONDS + 1)
-    assert waiting.reported("web") is None
+    assert waiting.reported("web") == EXPIRED
+
+
+def test_a_pod_whose_reservation_is_over_and_that_is_deleted_is_forgotten(
+    waiting: ConditionHarness,
+) -> None:
+    waiting.update({}, "web")
+    waiting.ungate("web")
+    waiting.reasons.on_reservations_lost(NAMESPACE, ["uid-web"])
+    waiting.update({})
+    waiting.run(5)
+    waiting.stored.delete(PODS, "web", namespace=NAMESPACE, grace_period_seconds=0)
+    waiting.run(UNTRIED_SECONDS + 1)
+    assert waiting.reasons.is_idle
+
+
+def test_a_pod_that_no_scheduler_has_tried_names_its_scheduler(waiting: ConditionHarness) -> None:
+    waiting.update({}, "web")
+    waiting.ungate("web")
+    waiting.run(RELEASE_DELAY_SECONDS + 1)
+    assert waiting.reported("web") == RESERVED
+    waiting.run(2 * UNTRIED_SECONDS)
+    status, reason, message = waiting.reported("web") or ("", "", "")
+    assert (status, reason) == RESERVED[:2]
+    assert message == (
+        f"{RESERVED[2]}; 30 s after its gate was removed no scheduler had tried it:"
+        " its spec.schedulerName is default-scheduler"
+    )
+    assert waiting.run(300) == []
+    waiting.stored.bind(a_binding("web", namespace=NAMESPACE))
+    waiting.run(UNTRIED_SECONDS + 1)
+    assert waiting.reported("web") == RESERVED
+
+
+@pytest.mark.parametrize("is_nominated", [True, False])
+def test_a_pod_that_a_scheduler_has_tried_says_only_that_quota_is_reserved(
+    waiting: ConditionHarness, *, is_nominated: bool
+) -> None:
+    waiting.update({}, "web")
+    waiting.ungate("web")
+    tried = {**SCHEDULED, "reason": "Unschedulable", "message": "0/2 nodes are available"}
+    status: dict[str, Any] = {"conditions": [tried]}
+    if is_nominated:
+        status = {**status, "nominatedNodeName": "n"}
+    waiting.stored.patch(PODS, "web", {"status": status}, namespace=NAMESPACE, subresource="status")
+    waiting.cache.get(f"{NAMESPACE}/web")
+    waiting.run(5 * UNTRIED_SECONDS)
+    pod: Any = waiting.stored.get(PODS, "web", namespace=NAMESPACE)
+    (said,) = [one for one in pod["status"]["conditions"] if one["type"] == QUOTA_RESERVED]
+    assert said["message"] == RESERVED[2]
 
 
 def test_who_has_a_node_by_then_keeps_what_it_says(waiting: ConditionHarness) -> None:
@@ -946,7 +1030,9 @@ def test_nor_are_those_for_which_nothing_is_reserved_any_more(
         condition_harness.ungate(name)
         condition_harness.reasons.on_reservations_lost(NAMESPACE, [f"uid-{name}"])
         condition_harness.run(5)
+        condition_harness.stored.delete(PODS, name, namespace=NAMESPACE, grace_period_seconds=0)
     assert condition_harness.reads == [f"w{number}" for number in range(5)]
+    condition_harness.run(UNTRIED_SECONDS + 1)
     assert condition_harness.reasons.is_idle
 
 

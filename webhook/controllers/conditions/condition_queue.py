@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.quota.queue.pod_conditions import ObservedCondition
-from webhook.quota.queue.queued_pods import PendingStatus
+from webhook.quota.queue.pod_conditions import RESERVED, ObservedCondition
+from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 
 MIN_WAIT_SECONDS: Final = 1.0
 """How long a pod waits until that is worth saying: most are released at the next look."""
@@ -34,6 +34,14 @@ class PodConditionState:
     """Its uid."""
     is_released: bool = False
     """Quota is reserved for it."""
+    released_at: float = 0.0
+    """When that was taken in, by the monotonic clock."""
+    untried_by: str = ""
+    """The scheduler that it names, where none had tried it when it was read last."""
+    is_watched: bool = False
+    """What it says holds only for as long as it has no node, or no scheduler has tried it."""
+    has_hurried: bool = False
+    """A change of its reason was written before its time; the next one is not."""
     has_lost_reservation: bool = False
     """Nothing is reserved for it any more, and it may say otherwise."""
     is_done: bool = False
@@ -61,6 +69,12 @@ class PodConditionState:
     def key(self) -> str:
         """The pod's key."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def reports_passing(self) -> bool:
+        """Whether the pod's condition says what ends with its bind, as far as is known."""
+        observed = self.observed
+        return observed is not None and observed.condition not in (None, RESERVED)
 
     @property
     def reports_waiting(self) -> bool:
@@ -152,6 +166,8 @@ class ConditionQueue:
         going = {uid: None for uid in released if uid not in pending}  # in their order
         self._unpark(entry)
         self._add_new(namespace, entry, going, names, now)
+        for uid, status in pending.items():
+            self._hurry(entry.pods[uid], status, now)
         for uid in going:
             self._release(entry.pods.get(uid), now)
         for uid in entry.pods.keys() - pending.keys() - going.keys():
@@ -195,6 +211,22 @@ class ConditionQueue:
             if uid in entry.pending and not state.is_done:
                 self.requeue_at(state, now + MIN_WAIT_SECONDS)
 
+    def _hurry(self, state: PodConditionState, status: PendingStatus, now: float) -> None:
+        """Let a pod that rests after a write say another reason soon, once in its time.
+
+        A reason that goes to and fro is written no more than twice as often.
+        """
+        rests = state.due is not None and state.due > now + MIN_WAIT_SECONDS
+        present = None if state.observed is None else state.observed.condition
+        if not rests or state.is_queued or state.failures or present is None:
+            return
+        is_other = (
+            status.reason is not PendingReason.NOT_COUNTED and status.reason != present.reason
+        )
+        if is_other and not state.has_hurried:
+            state.has_hurried = True
+            self.requeue_at(state, now + MIN_WAIT_SECONDS)
+
     def _unpark(self, entry: _Namespace) -> None:
         asleep, entry.parked = entry.parked, {}
         for state in asleep.values():
@@ -202,7 +234,7 @@ class ConditionQueue:
 
     def _release(self, state: PodConditionState | None, now: float) -> None:
         if state is not None and not state.is_released:
-            state.is_released = True
+            state.is_released, state.released_at = True, now
             self.requeue_at(state, now + RELEASE_DELAY_SECONDS)
 
     def _note_lost_reservation(self, state: PodConditionState, now: float) -> None:

@@ -9,10 +9,14 @@ late, by minutes where thousands of pods wait; it is never older than what it wa
 - A place in the queue that has changed alone can wait for `place_seconds`.
 - Pods that say nothing yet come first. A pod that is released before its turn has come, and
   has its node, says nothing at all; one that said that it waits is put right, node or not.
+- A pod whose reason has changed says so at once, at most once between two times at which it may be
+  written anyway.
 - A pod that has left the queue otherwise, because a person took its gate off or the namespace has
   opted out, loses the condition; where the API server refuses that because the namespace is not
-  opted in any more, it is left. So does one that no node has taken for so long that what was
-  reserved for it has been given up.
+  opted in any more, it is left.
+- A released pod without a node is looked at again, in the cache, until a scheduler has tried it:
+  after a while it says that none has. One that no node has taken for so long that what was reserved
+  for it was given up says that, until it has one.
 
 A condition is read from the API server before it is written for the first time: another leader
 may have written it, and `lastTransitionTime` is to be kept. The cache of pods holds none.
@@ -49,12 +53,16 @@ from webhook.kube.metadata import time_text
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.pod_conditions import (
     EVENT_REASONS,
+    EXPIRED,
     RESERVED,
+    UNTRIED_SECONDS,
     ObservedCondition,
     QuotaCondition,
     condition_patch,
     observed_condition,
     pending_condition,
+    untried_by,
+    untried_condition,
     with_condition,
 )
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
@@ -217,9 +225,12 @@ class PodConditionController:
             self._queue.park(state)  # the next cycle is without it
         elif pending is None or not self._waits_for_first_count(state, pending, now):
             self._looks.take()
-            wanted = _wanted(state, pending, total)
+            is_late = _may_be_untried(state, pod, now)
+            if is_late:
+                state.must_refresh = True  # the cache does not show whether a scheduler has tried
+            state.is_watched = pending is None and _says_what_passes(state, pod)
             try:
-                self._sync(state, wanted, now)
+                self._sync(state, partial(_wanted, state, pod, pending, total, is_late), now)
             except ApiError as err:
                 if isinstance(err, ForbiddenError) and self._has_opted_out(state.namespace):
                     self._drop(state)
@@ -240,7 +251,9 @@ class PodConditionController:
             self._queue.requeue_at(state, until)
         return now < until
 
-    def _sync(self, state: PodConditionState, wanted: QuotaCondition | None, now: float) -> None:
+    def _sync(
+        self, state: PodConditionState, wanted_now: Callable[[], QuotaCondition | None], now: float
+    ) -> None:
         if state.must_refresh or state.observed is None:
             self._writes.take()
             observed = self._read(state)
@@ -248,20 +261,21 @@ class PodConditionController:
                 self._drop(state)
                 return
             state.record(observed, now)
+            wanted = wanted_now()
             if self._is_due(state, observed, wanted, now):
                 self._write(state, observed, wanted, now)
-        elif self._is_due(state, state.observed, wanted, now):
+        elif self._is_due(state, state.observed, wanted := wanted_now(), now):
             self._writes.take()
             self._write(state, state.observed, wanted, now)
 
     def _read(self, state: PodConditionState) -> ObservedCondition | None:
         """Read a pod's condition; None if the pod is gone."""
         try:
-            observed = observed_condition(
-                self._api.get(PODS, state.name, namespace=state.namespace)
-            )
+            pod = self._api.get(PODS, state.name, namespace=state.namespace)
         except NotFoundError:
             return None
+        observed = observed_condition(pod)
+        state.untried_by = untried_by(pod)
         if observed.condition is not None and observed.condition.reason in EVENT_REASONS:
             state.has_warned = True
         return observed if observed.uid == state.uid else None
@@ -277,8 +291,8 @@ class PodConditionController:
         present = observed.condition
         if wanted == present:
             state.failures = 0
-        if wanted == present and (wanted is None or state.is_released):
-            self._queue.forget(state)
+        if wanted == present and _is_last_word(state, wanted):
+            self._rest(state, now)
         elif wanted == present:
             self._queue.park(state)
         elif present is None or wanted is None or not wanted.differs_in_place_only(present):
@@ -311,11 +325,18 @@ class PodConditionController:
         self._opted_out.discard(state.namespace)
         self._count("written")
         state.record(with_condition(observed, wanted, time_of_day), now)
-        if wanted is None or state.is_released:
-            self._queue.forget(state)
+        if _is_last_word(state, wanted):
+            self._rest(state, now)
         else:
             self._queue.requeue_at(state, now + self._timings.condition_interval_seconds)
         self._emit_event(state, observed.condition, wanted)
+
+    def _rest(self, state: PodConditionState, now: float) -> None:
+        """Write no more of a pod, or look at it again where what it says passes."""
+        if state.is_watched:
+            self._queue.requeue_at(state, now + UNTRIED_SECONDS)
+        else:
+            self._queue.forget(state)
 
     def _emit_event(
         self, state: PodConditionState, before: QuotaCondition | None, wanted: QuotaCondition | None
@@ -384,14 +405,34 @@ class PodConditionController:
 
 def _needs_no_condition(pod: Pod, state: PodConditionState) -> bool:
     """Return whether nothing is to be said of a pod any more."""
-    is_silent = pod.is_assigned and not state.reports_waiting
+    is_silent = pod.is_assigned and not state.reports_passing
     return pod.uid != state.uid or pod.is_deleting or is_silent
 
 
+def _says_what_passes(state: PodConditionState, pod: Pod) -> bool:
+    """Return whether a pod's condition has to be looked at again although nothing waits."""
+    if pod.is_assigned:
+        return False
+    return state.has_lost_reservation or (state.is_released and not pod.is_unplaced)
+
+
+def _is_last_word(state: PodConditionState, wanted: QuotaCondition | None) -> bool:
+    """Return whether no cycle of a queue changes what a pod says."""
+    return wanted is None or wanted.status == "True" or state.is_watched
+
+
+def _may_be_untried(state: PodConditionState, pod: Pod, now: float) -> bool:
+    """Return whether a released pod may have waited for a scheduler for too long."""
+    is_due = state.is_released and now >= state.released_at + UNTRIED_SECONDS
+    return is_due and not (pod.is_assigned or pod.is_unplaced or pod.is_gated)
+
+
 def _wanted(
-    state: PodConditionState, pending: PendingStatus | None, total: int
+    state: PodConditionState, pod: Pod, pending: PendingStatus | None, total: int, is_late: bool
 ) -> QuotaCondition | None:
     """Return what a pod's condition should say; None for a pod that is to have none."""
     if state.is_released:
-        return RESERVED
+        return untried_condition(state.untried_by) if is_late and state.untried_by else RESERVED
+    if pending is None and state.has_lost_reservation:
+        return RESERVED if pod.is_assigned else EXPIRED
     return None if pending is None else pending_condition(pending, total)

@@ -64,6 +64,38 @@ RESERVED: Final = QuotaCondition(
     "True", "Reserved", "quota is reserved for the pod, as far as it needs any"
 )
 
+EXPIRED: Final = QuotaCondition(
+    "False",
+    "ReservationExpired",
+    "no node took the pod in time, and what was reserved for it was given up: when it is bound, the"
+    " quota may be taken",
+)
+
+UNTRIED_SECONDS: Final = 30.0
+"""How long after its release a pod may be without a scheduler's verdict before that is said."""
+
+
+def untried_by(pod: Mapping[str, object]) -> str:
+    """Return the scheduler that a pod names, if no scheduler has tried to place it; else empty."""
+    spec, status = pod.get("spec"), pod.get("status")
+    listed = status.get("conditions") if isinstance(status, Mapping) else None
+    conditions = listed if isinstance(listed, Sequence) else ()
+    scheduled = next((one for one in conditions if _text(one, "type") == "PodScheduled"), None)
+    is_tried = scheduled is not None and _text(scheduled, "reason") != "SchedulingGated"
+    if is_tried or _text(spec, "nodeName") or _text(status, "nominatedNodeName"):
+        return ""
+    return _text(spec, "schedulerName") or "default-scheduler"
+
+
+def untried_condition(scheduler: str) -> QuotaCondition:
+    """Return that quota is reserved for a pod, and which scheduler has not tried it."""
+    text = (
+        f"{RESERVED.text}; {UNTRIED_SECONDS:g} s after its gate was removed no scheduler had tried"
+        f" it: its spec.schedulerName is {scheduler}"
+    )
+    return QuotaCondition("True", "Reserved", text)
+
+
 EVENT_REASONS: Final[Mapping[str, str]] = {
     PendingReason.QUOTA_EXCEEDED: "QuotaExceeded",
     PendingReason.BEHIND: "QuotaExceeded",
