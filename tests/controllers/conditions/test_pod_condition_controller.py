@@ -352,6 +352,17 @@ def test_another_reason_is_written_at_once(waiting: ConditionHarness) -> None:
     assert (waiting.condition("web") or {})["reason"] == "NeverFits"
 
 
+def test_a_later_change_of_the_reason_is_written_at_once_again(waiting: ConditionHarness) -> None:
+    waiting.update({"web": never()})
+    waiting.run(20)
+    waiting.run(300)
+    waiting.update(in_line(["web"]))
+    assert waiting.run(5) != []
+    waiting.update({"web": never()})
+    assert waiting.run(10) != []
+    assert waiting.reported("web") == ("False", "NeverFits", "the pod can never fit")
+
+
 def test_a_reason_that_goes_to_and_fro_is_written_twice_in_its_time_at_most(
     waiting: ConditionHarness,
 ) -> None:
@@ -593,7 +604,9 @@ def test_a_pod_that_no_scheduler_has_tried_names_its_scheduler(waiting: Conditio
         f"{RESERVED[2]}; 30 s after its gate was removed no scheduler had tried it:"
         " its spec.schedulerName is default-scheduler"
     )
+    reads = len(waiting.reads)
     assert waiting.run(300) == []
+    assert len(waiting.reads) == reads
     waiting.stored.bind(a_binding("web", namespace=NAMESPACE))
     waiting.run(UNTRIED_SECONDS + 1)
     assert waiting.reported("web") == RESERVED

@@ -38,10 +38,12 @@ class PodConditionState:
     """When that was taken in, by the monotonic clock."""
     untried_by: str = ""
     """The scheduler that it names, where none had tried it when it was read last."""
+    read_at: float = 0.0
+    """When that was, by the monotonic clock."""
     is_watched: bool = False
     """What it says holds only for as long as it has no node, or no scheduler has tried it."""
-    has_hurried: bool = False
-    """A change of its reason was written before its time; the next one is not."""
+    hurries_from: float = 0.0
+    """When a change of its reason may be written again before its time."""
     has_lost_reservation: bool = False
     """Nothing is reserved for it any more, and it may say otherwise."""
     is_done: bool = False
@@ -223,8 +225,8 @@ class ConditionQueue:
         is_other = (
             status.reason is not PendingReason.NOT_COUNTED and status.reason != present.reason
         )
-        if is_other and not state.has_hurried:
-            state.has_hurried = True
+        if is_other and now >= state.hurries_from:
+            state.hurries_from = now + self._pod_seconds
             self.requeue_at(state, now + MIN_WAIT_SECONDS)
 
     def _unpark(self, entry: _Namespace) -> None:

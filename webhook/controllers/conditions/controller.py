@@ -226,8 +226,8 @@ class PodConditionController:
         elif pending is None or not self._waits_for_first_count(state, pending, now):
             self._looks.take()
             is_late = _may_be_untried(state, pod, now)
-            if is_late:
-                state.must_refresh = True  # the cache does not show whether a scheduler has tried
+            if is_late and state.read_at < state.released_at + UNTRIED_SECONDS:
+                state.must_refresh = True  # once: the cache does not show every attempt
             state.is_watched = pending is None and _says_what_passes(state, pod)
             try:
                 self._sync(state, partial(_wanted, state, pod, pending, total, is_late), now)
@@ -261,6 +261,7 @@ class PodConditionController:
                 self._drop(state)
                 return
             state.record(observed, now)
+            state.read_at = now
             wanted = wanted_now()
             if self._is_due(state, observed, wanted, now):
                 self._write(state, observed, wanted, now)
