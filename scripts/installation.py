@@ -255,7 +255,7 @@ def uninstall(  # noqa: PLR0917 - one for each option
 
 
 def _certificates(path: Path) -> bytes:
-    from webhook.install.certificates import certificates_only  # noqa: PLC0415
+    from webhook.tls.bundles import certificates_only  # noqa: PLC0415
 
     try:
         return certificates_only(_read(path))

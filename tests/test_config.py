@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.config import (
+    CertificateSettings,
     Configuration,
     ConfigurationError,
     Coverage,
@@ -58,6 +59,7 @@ timeouts: {ledgerSeconds: 2, expireReservationSeconds: 60, gateReleaseSeconds: 9
 limits: {bodyBytes: 3145728, threads: 4, reservationsPerNamespace: 1000, reasonsPerSecond: 5}
 extender: {enabled: true}
 page: {enabled: true, port: 9090}
+certificates: {rotate: false}
 jobGates:
   MutablePodResourcesForSuspendedJobs: false
   MutableSchedulingDirectivesForSuspendedJobs: false
@@ -110,6 +112,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         ),
         extender=Extender(enabled=False),
         page=PageSettings(enabled=False, port=8081),
+        certificates=CertificateSettings(rotate=True),
         job_gates=JobFeatureGates(mutable_pod_resources=None, mutable_scheduling_directives=None),
         jobs=(),
     )
@@ -145,6 +148,7 @@ def test_every_setting_can_be_set() -> None:
         ),
         extender=Extender(enabled=True),
         page=PageSettings(enabled=True, port=9090),
+        certificates=CertificateSettings(rotate=False),
         job_gates=JobFeatureGates(mutable_pod_resources=False, mutable_scheduling_directives=False),
         jobs=(JobRuleSettings(claims=JobVerdict.ALLOW),),
     )

@@ -15,10 +15,10 @@ from webhook.install.certificates import (
     Certificates,
     bundle_of,
     certificates,
-    certificates_only,
 )
 from webhook.state.well_known import DEFAULT_NAMESPACE
 from webhook.tls.bootstrap import IssuedParts
+from webhook.tls.bundles import certificates_only
 from webhook.tls.pair import covers, is_issued_by
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -59,35 +59,43 @@ def test_the_key_of_the_ca_is_not_where_the_webhook_reads(made: Certificates) ->
 
 
 def test_good_ones_are_kept(made: Certificates) -> None:
-    kept = again(made, NOW + 200 * DAY)
+    kept = again(made, NOW + 50 * DAY)
     assert kept.made is IssuedParts.NOTHING
     assert (kept.ca, kept.tls, kept.bundle) == (made.ca, made.tls, made.bundle)
 
 
 def test_a_serving_certificate_is_renewed_long_before_it_ends(made: Certificates) -> None:
-    renewed = again(made, NOW + 250 * DAY)
+    renewed = again(made, NOW + 61 * DAY)
     assert renewed.made is IssuedParts.SERVING
     assert renewed.ca == made.ca
     assert renewed.bundle == made.bundle
-    assert pem(renewed.tls)[0].not_valid_after_utc > NOW + 600 * DAY
+    assert pem(renewed.tls)[0].not_valid_after_utc > NOW + 150 * DAY
     assert "two thirds of the life of the certificate" in renewed.reasons[0]
 
 
-def test_a_ca_is_renewed_and_the_old_one_is_trusted_until_it_ends(made: Certificates) -> None:
-    renewed = again(made, NOW + 500 * DAY)
+def test_a_new_ca_signs_once_it_was_trusted_for_a_while(made: Certificates) -> None:
+    served = again(made, NOW + 480 * DAY)
+    renewed = again(served, NOW + 490 * DAY)
     old, new = pem(made.ca)[0], pem(renewed.ca)[0]
-    assert renewed.made is IssuedParts.EVERYTHING
+    assert renewed.made is IssuedParts.CA
     assert pem(renewed.tls, "ca.crt") == [new, old]
-    assert is_issued_by(pem(renewed.tls)[0], new)
-    later = again(renewed, NOW + 740 * DAY)
-    assert pem(later.tls, "ca.crt") == [new]
+    assert pem(renewed.tls) == pem(served.tls)
+    later = again(renewed, NOW + 490 * DAY + timedelta(minutes=10))
+    assert later.made is IssuedParts.SERVING
+    assert is_issued_by(pem(later.tls)[0], new)
+    assert pem(later.tls, "ca.crt") == [new, old]
+    # a certificate of the former CA could be served until then
+    last = again(later, pem(served.tls)[0].not_valid_after_utc)
+    assert pem(last.tls, "ca.crt") == [new]
+    assert "former.crt" not in data(cast("Any", last.ca))
 
 
 def test_a_lost_secret_of_the_ca_is_made_anew_and_the_old_ca_still_trusted(
     made: Certificates,
 ) -> None:
     found = certificates(None, made.tls, namespace=DEFAULT_NAMESPACE, now=NOW + DAY)
-    assert found.made is IssuedParts.EVERYTHING
+    assert found.made is IssuedParts.CA
+    assert pem(found.tls) == pem(made.tls)
     assert pem(found.tls, "ca.crt") == [pem(found.ca)[0], pem(made.ca)[0]]
 
 

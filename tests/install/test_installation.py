@@ -103,9 +103,11 @@ def test_a_deployment_that_does_not_come_up_is_never_asked() -> None:
 def test_a_new_ca_is_trusted_before_it_is_served_with() -> None:
     twin = Twin()
     run(twin)
-    long_ago = certificates(
-        None, None, namespace=SYSTEM, now=datetime.now(UTC) - timedelta(days=500)
+    now, first = (
+        datetime.now(UTC),
+        certificates(None, None, namespace=SYSTEM, now=datetime.now(UTC) - timedelta(days=500)),
     )
+    long_ago = certificates(first.ca, first.tls, namespace=SYSTEM, now=now - timedelta(days=40))
     for each in (long_ago.ca, long_ago.tls):
         metadata: Any = each["metadata"]
         found = secret(twin, metadata["name"])

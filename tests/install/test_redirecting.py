@@ -13,7 +13,6 @@ import pytest
 
 from tests.install.twin import HERE, INSIDE, QUICK, SYSTEM, Twin, registrations, run
 from webhook.install import InstallError
-from webhook.install.certificates import certificate_set
 from webhook.install.installation import InstallApi, InstallOptions, install
 from webhook.kube.api import (
     MUTATING_WEBHOOKS,
@@ -27,6 +26,7 @@ from webhook.kube.api import (
     Revision,
 )
 from webhook.state.well_known import LAST_REGISTRATION, REGISTRATION
+from webhook.tls.bundles import certificate_set
 from webhook.tls.issue import issue_ca
 
 PROBE = "aa-deferred-quota-probe"

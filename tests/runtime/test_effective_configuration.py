@@ -59,7 +59,10 @@ class EngineHarness:
 
     def write(self, fields: dict[str, Any] | str) -> None:
         text = fields if isinstance(fields, str) else json.dumps({**HEAD, **fields})
-        self.path.write_text(text)
+        # at once, as a mounted ConfigMap changes: a reader must not meet a half of it
+        part = self.path.with_suffix(".part")
+        part.write_text(text)
+        part.replace(self.path)
 
     @staticmethod
     def registration(*exempt: str, deferred: Sequence[str] = ()) -> Any:

@@ -32,6 +32,7 @@ def test_times_are_in_seconds() -> None:
         "deferred_quota_admission_duration_seconds",
         "deferred_quota_cache_age_seconds",
         "deferred_quota_tls_certificate_not_after_seconds",
+        "deferred_quota_tls_secret_not_after_seconds",
     }
 
 

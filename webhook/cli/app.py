@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Show elastic quotas, and plan what they take back.",
     ),
     "doctor": ("webhook.cli.commands.namespaces:doctor", "Examine a cluster and its installation."),
-    "certs": ("webhook.cli.commands.files:certs", "Make and show serving certificates."),
+    "certs": ("webhook.cli.commands.certificates:certs", "Make, show and rotate certificates."),
     "completion": (
         "webhook.cli.commands.completion:completion",
         "Print the completion of a shell.",

@@ -13,6 +13,7 @@ the path. No other package reads the environment or settings from files.
 from webhook.config.job_rules import JobGrowth, JobResizers, JobRuleSettings, JobVerdict
 from webhook.config.schema import API_VERSION, KIND, Check, load_configuration
 from webhook.config.settings import (
+    CertificateSettings,
     Configuration,
     ConfigurationError,
     Coverage,
@@ -34,6 +35,7 @@ from webhook.config.watched_file import ConfigurationFile, Reload
 __all__ = [
     "API_VERSION",
     "KIND",
+    "CertificateSettings",
     "Check",
     "Configuration",
     "ConfigurationError",

@@ -24,6 +24,7 @@ from webhook.config.job_rules import gate, job_rules
 from webhook.config.settings import (
     MUTABLE_POD_RESOURCES,
     MUTABLE_SCHEDULING_DIRECTIVES,
+    CertificateSettings,
     Configuration,
     ConfigurationError,
     Coverage,
@@ -149,6 +150,8 @@ _PAGE: _Table = {
     "port": ("port", whole(1024, 65_535)),
 }
 
+_CERTIFICATES: _Table = {"rotate": ("rotate", boolean)}
+
 _JOB_GATES: _Table = {
     MUTABLE_POD_RESOURCES: ("mutable_pod_resources", gate),
     MUTABLE_SCHEDULING_DIRECTIVES: ("mutable_scheduling_directives", gate),
@@ -191,6 +194,7 @@ _FIELDS: _Table = {
     "limits": ("limits", _section(Limits, _LIMITS)),
     "extender": ("extender", _section(Extender, _EXTENDER)),
     "page": ("page", _section(PageSettings, _PAGE)),
+    "certificates": ("certificates", _section(CertificateSettings, _CERTIFICATES)),
     "jobGates": ("job_gates", _section(JobFeatureGates, _JOB_GATES)),
     "jobs": ("jobs", job_rules),
 }

@@ -191,6 +191,15 @@ class PageSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateSettings:
+    """Certificates of an installation behind its Service, see `docs/certificates.md`."""
+
+    rotate: bool = True
+    """`certificates.rotate`: whether the leading controller renews the Secrets and writes the
+    `caBundle` of the registrations. Certificates of another program are never touched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobFeatureGates:
     """Feature gates of the API server that decide what of a suspended Job may change.
 
@@ -308,6 +317,9 @@ class Configuration:
 
     page: PageSettings = field(default_factory=PageSettings)
     """`page`"""
+
+    certificates: CertificateSettings = field(default_factory=CertificateSettings)
+    """`certificates`"""
 
     job_gates: JobFeatureGates = field(default_factory=JobFeatureGates)
     """`jobGates`"""

@@ -8,13 +8,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from webhook.install.apply import current
-from webhook.install.certificates import SERVICE
 from webhook.install.rendering import render
 from webhook.jsonfields.fields import mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import VALIDATING_WEBHOOKS, ClusterApi, NotFoundError
 from webhook.operations.deployments import asked_at
 from webhook.state.well_known import REGISTRATION
+from webhook.tls.rotation_store import SERVICE
 
 
 def endpoint_changes(

@@ -23,13 +23,13 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from webhook.install.apply import Applier, ApplyApi, current, describe, kind_of_object, patch_once
-from webhook.install.certificates import certificate_set, joined
 from webhook.install.endpoint_probe import CannotProbeError, Namespaces, probing, remove_probe
 from webhook.install.kustomizations import InstallError, entries_of
 from webhook.jsonfields.fields import mapping
 from webhook.kube.api import ConflictError, InvalidError, Object
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.state.well_known import BIND_ENTRY
+from webhook.tls.bundles import certificate_set, joined
 
 _ATTEMPTS: Final = 5
 _PATH: Final = "/mutate"

@@ -28,7 +28,7 @@ from typing import Final, Protocol
 
 from webhook.config import Configuration, ConfigurationError, PageSettings, load_configuration
 from webhook.install.apply import Applier, ApplyApi, current, describe
-from webhook.install.certificates import CA_SECRET, bundle_of, certificates
+from webhook.install.certificates import bundle_of, certificates
 from webhook.install.endpoint_changes import endpoint_changes, is_registered, trusted_now
 from webhook.install.endpoint_switch import Redirection
 from webhook.install.exemption import dropped_resources, wait_until_enforced
@@ -57,10 +57,9 @@ from webhook.install.rendering import (
 )
 from webhook.jsonfields.fields import mapping, string_map
 from webhook.kube.api import CONFIG_MAPS, NAMESPACES, SECRETS, ClusterApi, NotFoundError, Object
-from webhook.operations.names import TLS_SECRET
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.policy import compile_policy
-from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
+from webhook.state.well_known import CA_SECRET, DEFERRED_MODE, MODE_LABEL, TLS_SECRET
 from webhook.tls.bootstrap import IssuedParts
 
 CONFIG_MAP: Final = "deferred-quota-config"
@@ -181,7 +180,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
             )
         else:
             applier.apply_all(parts.masks)
-        remove_objects(api, _unwanted(wish, mask, parts.page), applier, report)
+        remove_objects(api, _unwanted(wish, mask, parts), applier, report)
     except BaseException:
         if words := redirection.unfinished():
             report(words)
@@ -196,7 +195,7 @@ def _prepare(
     api: InstallApi, applier: Applier, wish: InstallOptions, parts: Rendered, report: Report
 ) -> None:
     """Apply what our processes need before they run: definitions, rights, and their bounds."""
-    applier.apply_all((*parts.cluster, *parts.page))
+    applier.apply_all((*parts.cluster, *parts.page, *parts.rotation))
     if not wish.dry_run:
         for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
             wait_until_established(api, definition, wish.patience)
@@ -273,6 +272,7 @@ def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> R
         mask=mask,
         stamps=wish.stamps,
         page=configuration.page,
+        rotates=configuration.certificates.rotate,
         deferred_resources=configuration.deferred_resources,
         exempt_namespaces=configuration.exempt_namespaces,
         gating=configuration.gating,
@@ -283,7 +283,7 @@ def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> R
     )
 
 
-def _unwanted(wish: InstallOptions, mask: Mask, wanted_page: Sequence[Object]) -> list[Object]:
+def _unwanted(wish: InstallOptions, mask: Mask, wanted: Rendered) -> list[Object]:
     """Return the objects that an earlier installation may have left, and this one has not."""
     every = render(
         namespace=wish.namespace,
@@ -292,10 +292,10 @@ def _unwanted(wish: InstallOptions, mask: Mask, wanted_page: Sequence[Object]) -
         page=PageSettings(enabled=True),
         manifests=wish.manifests,
     )
-    kept = {describe(each) for each in wanted_page}
-    page = [each for each in every.page if describe(each) not in kept]
+    kept = {describe(each) for each in (*wanted.page, *wanted.rotation)}
+    rights = [each for each in (*every.page, *every.rotation) if describe(each) not in kept]
     stamps = () if wish.stamps else every.stamps
-    return [*page, *stamps, *(() if mask == "policy" else every.masks)]
+    return [*rights, *stamps, *(() if mask == "policy" else every.masks)]
 
 
 def _narrowed_masks(

@@ -51,6 +51,7 @@ _DEFAULT: Final = re.compile(rf"(?<![\w-]){DEFAULT_NAMESPACE}(?![\w-])")
 _STAMPS: Final = "stamp-policy"
 _IDENTITIES: Final = "identity-policy"
 _PAGE: Final = "page"
+_ROTATION: Final = "rotation"
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
 )  # fmt: skip
@@ -67,6 +68,8 @@ class Rendered:
     """Namespace, definitions of ledgers and of cluster quotas, rights."""
     page: tuple[Object, ...]
     """Rights and the Service of the controller's page, where that is wanted."""
+    rotation: tuple[Object, ...]
+    """Rights of the controller to keep the certificates, where that is wanted."""
     configuration: tuple[Object, ...]
     """What the registrations and the mask go by, and what runs in the cluster."""
     identities: tuple[Object, ...]
@@ -87,6 +90,7 @@ class Rendered:
         return [
             *self.cluster,
             *self.page,
+            *self.rotation,
             *self.configuration,
             *self.identities,
             *self.workloads,
@@ -104,6 +108,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     mask: Mask = "policy",
     stamps: bool = False,
     page: PageSettings | None = None,
+    rotates: bool = True,
     deferred_resources: Collection[str] = (),
     exempt_namespaces: Collection[str] = (),
     gating: str = ALWAYS_GATING,
@@ -122,6 +127,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         mask: Which form of the mask.
         stamps: Whether Bindings are marked, by a policy.
         page: Settings of the controller's page; None is the default, without it.
+        rotates: Whether the controller keeps the certificates of a webhook in the cluster.
         deferred_resources: Extended resources that the configuration defers, as it names them.
         exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
             and nothing hidden in them, besides those that the manifests leave out.
@@ -141,13 +147,14 @@ def render(  # noqa: PLR0913 - what installations differ in
     configuration = read_directory(manifests / "base/configuration")
     workloads = [] if url else read_directory(manifests / "base/workloads")
     served = _page(page or PageSettings(), url, manifests)
+    rotation = read_directory(manifests / "components" / _ROTATION) if rotates and not url else []
     rest = read_directory(manifests / "base/registrations")
     for component in (_IDENTITIES, *_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
         rest = add_component(manifests / "components" / component, rest)
     if namespace != DEFAULT_NAMESPACE:
-        cluster, configuration, workloads, rest, served = (
+        cluster, configuration, workloads, rest, served, rotation = (
             [cast("Manifest", _moved(each, namespace)) for each in some]
-            for some in (cluster, configuration, workloads, rest, served)
+            for some in (cluster, configuration, workloads, rest, served, rotation)
         )
     for each in rest:
         if each["kind"] in _CONFIGURATIONS:
@@ -172,6 +179,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     return Rendered(
         cluster=tuple(cluster),
         page=tuple(served),
+        rotation=tuple(rotation),
         configuration=tuple(configuration),
         identities=tuple(each for each in rest if _component(each) == "identity"),
         workloads=tuple(workloads),

@@ -32,8 +32,6 @@ GLASS_BREAKERS: Final = "glassBreakers"
 """Variables of these policies, which list what the configuration says."""
 CONFIG_KEY: Final = "config.yaml"
 """Where an installation keeps its configuration, in its ConfigMap."""
-TLS_SECRET: Final = "deferred-quota-tls"  # noqa: S105 - a name
-"""What the webhook serves with in the cluster."""
 LEDGER_CRD: Final = "quotaledgers.deferredquota.io"
 CLUSTER_QUOTA_CRD: Final = "clusterdeferredquotas.deferredquota.io"
 

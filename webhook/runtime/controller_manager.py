@@ -28,6 +28,7 @@ from webhook.kube.informer import Informer
 from webhook.policy import Policy, queue_policy
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import PendingStatus, QueuePolicy
+from webhook.runtime.certificate_rotation import CertificateRotation
 from webhook.state.lazy_ledger import LazyLedger
 from webhook.state.ledgers import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
@@ -195,6 +196,15 @@ class ControllerManager:
             gating=lambda: config.configuration().gating,
             exempt=lambda: config.policy().exempt_namespaces,
         )
+        self._certificates = (
+            None
+            if candidate is None
+            else CertificateRotation(
+                context,
+                candidate.namespace,
+                is_enabled=lambda: config.configuration().certificates.rotate,
+            )
+        )
         self._shadow = ShadowController(
             context,
             self.ledger_controller.pods,
@@ -218,11 +228,15 @@ class ControllerManager:
         self._status_mask.start()
         self._label_validator.start()
         self._shadow.start()
+        if self._certificates is not None:
+            self._certificates.start()
         if self._election is not None:
             self._election.start()
 
     def stop(self) -> None:
         """Stop writing, and let another process lead."""
+        if self._certificates is not None:
+            self._certificates.stop()
         self._shadow.stop()
         self._label_validator.stop()
         self._status_mask.stop()

@@ -108,3 +108,9 @@ def gate_removal(uid: str, index: int) -> list[dict[str, object]]:
         {"op": "test", "path": f"{gate}/name", "value": SCHEDULING_GATE},
         {"op": "remove", "path": gate},
     ]
+
+
+CA_SECRET: Final = "deferred-quota-ca"  # noqa: S105 - a name
+"""Where the CA of an installation is, with its key."""
+TLS_SECRET: Final = "deferred-quota-tls"  # noqa: S105 - a name
+"""What the webhook serves with in the cluster, and the CAs that clients are to trust."""

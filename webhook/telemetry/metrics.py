@@ -73,6 +73,7 @@ class Metrics:
         self.connections = ConnectionMetrics(declare)
         self.ledger = LedgerMetrics(declare)
         self.tls = TlsMetrics(declare)
+        self.rotation = RotationMetrics(declare)
         self.cache = CacheMetrics(declare)
         self.configuration = ConfigurationMetrics(declare)
         self.controller = ControllerMetrics(declare)
@@ -149,6 +150,28 @@ class TlsMetrics:
         )
         self.reloads = declare.counter(
             "tls_reloads", "Changes of the certificate files: loaded or refused.", "result"
+        )
+
+
+class RotationMetrics:
+    """The certificates that the leading controller keeps."""
+
+    def __init__(self, declare: _Declare) -> None:
+        self.not_after = declare.gauge(
+            "tls_secret_not_after_seconds",
+            "Unix time at which the CA that signs, or the certificate in the Secret, ends.",
+            "role",
+        )
+        self.phase = declare.gauge(
+            "tls_rotation_phase",
+            "1 for the phase that a change of the CA is in, else 0.",
+            "phase",
+        )
+        self.writes = declare.counter(
+            "tls_rotation_writes", "Writes of certificates: ca, leaf, bundle or injected.", "what"
+        )
+        self.failures = declare.counter(
+            "tls_rotation_failures", "Rounds of the rotation that came to nothing.", "reason"
         )
 
 

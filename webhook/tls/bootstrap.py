@@ -66,6 +66,7 @@ class IssuedParts(StrEnum):
 
     NOTHING = "nothing"
     SERVING = "serving certificate"
+    CA = "CA"
     EVERYTHING = "CA and serving certificate"
 
 

@@ -20,6 +20,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from webhook.tls.issue import Issued
+
 _PUBLIC_FORM: Final = (
     serialization.Encoding.DER,
     serialization.PublicFormat.SubjectPublicKeyInfo,
@@ -98,20 +100,54 @@ def pair_problems(
     """
     try:
         chain = read_chain(certificate)
-        public_key = _read_public_key(key)
+        public_key = _public_half(_read(key))
     except CertificateFileError as err:
         return (str(err),)
+    except ValueError as err:
+        return (f"{key}: {err}",)
+    found = _certificate_problems(chain, now=now, names=names, serving=serving)
+    problems = [f"{certificate}: {problem}" for problem in found]
+    if not _is_key_of(public_key, chain[0]):
+        problems.append(f"{key}: does not belong to the certificate in {certificate}")
+    return tuple(problems)
+
+
+def issued_problems(
+    pair: Issued, *, now: datetime, names: Sequence[str] = (), serving: bool = True
+) -> tuple[str, ...]:
+    """Return why a pair cannot be used, as `pair_problems` does; each text begins with a key.
+
+    The keys are those of a Secret for TLS: `tls.crt` and `tls.key`.
+    """
+    try:
+        chain = x509.load_pem_x509_certificates(pair.certificate)
+    except ValueError:
+        return ("tls.crt: holds no PEM certificate that can be read",)
+    try:
+        public_key = _public_half(pair.key)
+    except ValueError as err:
+        return (f"tls.key: {err}",)
+    found = _certificate_problems(chain, now=now, names=names, serving=serving)
+    problems = [f"tls.crt: {problem}" for problem in found]
+    if not _is_key_of(public_key, chain[0]):
+        problems.append("tls.key: does not belong to the certificate")
+    return tuple(problems)
+
+
+def _certificate_problems(
+    chain: Sequence[x509.Certificate], *, now: datetime, names: Sequence[str], serving: bool
+) -> list[str]:
     leaf = chain[0]
-    found = [
+    return [
         *validity_problems(leaf, now),
         *_chain_problems(chain),
         *(_purpose_problems(leaf) if serving else ()),
         *(f"does not cover the name {name}" for name in names if not covers(leaf, name)),
     ]
-    problems = [f"{certificate}: {problem}" for problem in found]
-    if leaf.public_key().public_bytes(*_PUBLIC_FORM) != public_key:
-        problems.append(f"{key}: does not belong to the certificate in {certificate}")
-    return tuple(problems)
+
+
+def _is_key_of(public_key: bytes, certificate: x509.Certificate) -> bool:
+    return certificate.public_key().public_bytes(*_PUBLIC_FORM) == public_key
 
 
 def covers(certificate: x509.Certificate, name: str) -> bool:
@@ -131,15 +167,18 @@ def _read(path: Path) -> bytes:
         raise CertificateFileError(path, err.strerror or str(err)) from err
 
 
-def _read_public_key(path: Path) -> bytes:
-    """Return the public half of a private key file, as DER."""
-    data = _read(path)
+def _public_half(data: bytes) -> bytes:
+    """Return the public half of a private key, as DER.
+
+    Raises:
+        ValueError: It cannot be read; the text says why.
+    """
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except TypeError as err:
-        raise CertificateFileError(path, "the private key is encrypted") from err
+        raise ValueError("the private key is encrypted") from err
     except (ValueError, UnsupportedAlgorithm) as err:
-        raise CertificateFileError(path, "holds no PEM private key that can be read") from err
+        raise ValueError("holds no PEM private key that can be read") from err
     return key.public_key().public_bytes(*_PUBLIC_FORM)
 
 

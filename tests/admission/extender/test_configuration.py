@@ -9,9 +9,9 @@ import yaml
 
 from webhook.admission.extender.endpoint import EXTENDER_PATHS
 from webhook.install import MANIFESTS
-from webhook.install.certificates import SERVICE
 from webhook.state.well_known import DEFAULT_NAMESPACE
 from webhook.tls.issue import service_names
+from webhook.tls.rotation_store import SERVICE
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ class Product:
         """
         given = configuration or {}
         apply(plane, render(url="https://127.0.0.1:1").cluster)
-        _wait_for_ledgers(plane)
+        wait_for_ledgers(plane)
         product = cls(
             plane,
             directory,
@@ -280,7 +280,7 @@ def apply_namespace(api: Api, name: str, *, mode: str = "deferred", gating: str 
     becomes(lambda: api.get(account).code, 200, f"{name} has a service account")
 
 
-def _wait_for_ledgers(plane: ControlPlane) -> None:
+def wait_for_ledgers(plane: ControlPlane) -> None:
     api = Api(plane.rest)
     for plural in ("quotaledgers", "clusterdeferredquotas"):
         path = f"/apis/deferredquota.io/v1alpha1/{plural}"

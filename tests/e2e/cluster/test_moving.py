@@ -34,7 +34,7 @@ from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import eventually
 from tests.e2e.harness import make_certificates
-from webhook.install.certificates import certificate_set
+from webhook.tls.bundles import certificate_set
 
 KINDS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 INSIDE = "the cluster (Service deferred-quota-system/deferred-quota-webhook)"

@@ -12,8 +12,7 @@ from tests.operations.healthy import NOW, edit, examined, healthy, ids, refusing
 from tests.operations.scenes import load
 from webhook.fakecluster.storage import FakeCluster
 from webhook.kube.api import SECRETS, VALIDATING_WEBHOOKS, ForbiddenError
-from webhook.operations.names import TLS_SECRET
-from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION
+from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION, TLS_SECRET
 from webhook.tls.issue import issue_ca
 
 URL = "https://192.0.2.7:9443"

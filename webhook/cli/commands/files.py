@@ -1,4 +1,4 @@
-"""Options and help of the commands about files: `review`, `usage`, `convert`, `certs`.
+"""Options and help of the commands about files: `review`, `usage`, `convert`.
 
 Nothing is imported here that a body needs: help and usage errors do not wait for it.
 """
@@ -6,7 +6,7 @@ Nothing is imported here that a body needs: help and usage errors do not wait fo
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -18,10 +18,6 @@ from webhook.cli.options import (
     namespace_option,
     output_option,
 )
-
-_DEFAULT_DIRECTORY: Final = Path("certs/generated")
-_DEFAULT_DAYS: Final = 365
-_MAX_DAYS: Final = 3650
 
 
 @click.command(
@@ -138,99 +134,3 @@ def convert(**options: Any) -> None:
     from webhook.cli.files.convert import run  # noqa: PLC0415 - help must not wait for it
 
     run(**options)
-
-
-@click.group(
-    epilog="""\b
-Examples:
-  deferred-quota certs bootstrap
-  deferred-quota certs bootstrap --service deferred-quota.deferred-quota-system
-  deferred-quota certs show -o json
-"""
-)
-def certs() -> None:
-    """Make and show serving certificates."""
-
-
-def _directory_option() -> click.Option:
-    return click.Option(
-        ["--dir", "directory"],
-        type=click.Path(file_okay=False, path_type=Path),
-        default=_DEFAULT_DIRECTORY,
-        show_default=True,
-        help="Where ca.crt, ca.key, tls.crt and tls.key are.",
-    )
-
-
-class _DirectoryCommand(Command):
-    """A command that works on one directory of certificates."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the options, with the directory first."""
-        return [_directory_option(), *super().get_params(ctx)]
-
-
-@certs.command(
-    "bootstrap",
-    cls=_DirectoryCommand,
-    epilog="""\b
-Examples:
-  deferred-quota certs bootstrap
-  deferred-quota certs bootstrap --dns-name webhook.example --ip 192.0.2.7 --days 90
-  deferred-quota certs bootstrap --service deferred-quota.deferred-quota-system --dir /tmp/certs
-""",
-)
-@click.option(
-    "--dns-name",
-    "dns_names",
-    multiple=True,
-    metavar="NAME",
-    help="Name under which the webhook is called. Repeatable.",
-)
-@click.option(
-    "--ip",
-    "ip_addresses",
-    multiple=True,
-    metavar="ADDRESS",
-    help="IP address under which the webhook is called. Repeatable.",
-)
-@click.option(
-    "--service",
-    "services",
-    multiple=True,
-    metavar="NAME.NAMESPACE",
-    help="Service in front of the webhook; stands for all its names. Repeatable.",
-)
-@click.option(
-    "--days",
-    type=click.IntRange(1, _MAX_DAYS),
-    default=_DEFAULT_DAYS,
-    show_default=True,
-    help="How long a certificate that has to be made is valid.",
-)
-@click.option("--force", is_flag=True, help="Make everything anew, the CA too.")
-def make(**options: Any) -> None:
-    """Make a CA and a serving certificate, unless good ones are there.
-
-    Without a name it is for this machine: localhost, 127.0.0.1 and ::1.
-    """
-    from webhook.cli.certs import run_bootstrap  # noqa: PLC0415 - help must not wait for it
-
-    run_bootstrap(**options)
-
-
-@certs.command(
-    "show",
-    cls=_DirectoryCommand,
-    epilog="""\b
-Examples:
-  deferred-quota certs show
-  deferred-quota certs show --dir /etc/deferred-quota/tls -o json
-""",
-)
-@output_option("text", "json")
-def show(**options: Any) -> ExitCode:
-    """Show what the certificates say, and whether they can be used; exit status 1 if not."""
-    from webhook.cli.certs import run_show  # noqa: PLC0415 - help must not wait for it
-
-    return run_show(**options)

@@ -14,8 +14,7 @@ from webhook.operations.deployments import asked_at
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError
 from webhook.operations.findings import Finding, Severity, Subject, error, warning
-from webhook.operations.names import TLS_SECRET
-from webhook.state.well_known import REGISTRATION
+from webhook.state.well_known import REGISTRATION, TLS_SECRET
 
 _SOON: Final = timedelta(days=7)
 _AT_URL: Final = "Write a new one where it serves; it is read again without a restart."

@@ -1,0 +1,273 @@
+"""The leading controller keeps the certificates of its installation."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
+
+import pytest
+from cryptography import x509
+
+from tests.reactions import Call, Proceed, Reaction, ReactiveClient, conflict, forbid, unavailable
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.events import ObjectReference
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.install import render
+from webhook.kube.api import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, NotFoundError
+from webhook.runtime.certificate_rotation import CertificateRotation
+from webhook.state.well_known import CA_SECRET, DEFAULT_NAMESPACE, REGISTRATION, TLS_SECRET
+from webhook.telemetry.metrics import Metrics
+from webhook.tls.issue import issue_ca
+from webhook.tls.pair import is_issued_by
+
+NOW: Final = datetime(2026, 3, 1, tzinfo=UTC)
+DAY: Final = timedelta(days=1)
+REGISTERED: Final = (
+    (MUTATING_WEBHOOKS, "deferred-quota"),
+    (MUTATING_WEBHOOKS, "zz-deferred-quota-jobs"),
+    (VALIDATING_WEBHOOKS, "deferred-quota"),
+)
+
+
+class World:
+    """A cluster with the registrations of an installation, and one controller."""
+
+    def __init__(self, *, url: str = "") -> None:
+        self.cluster = FakeCluster()
+        self.api = FakeClient(self.cluster)
+        self.client = ReactiveClient(self.cluster)
+        for one in render(url=url).registrations:
+            kind = MUTATING_WEBHOOKS if one["kind"].startswith("M") else VALIDATING_WEBHOOKS  # type: ignore[attr-defined]
+            self.api.create(kind, one)
+        self.now = NOW
+        self.epoch = 1
+        self.is_enabled = True
+        self.metrics = Metrics()
+        self.events: list[tuple[str, str, str]] = []
+        self.rotation = self.controller()
+
+    def controller(self) -> CertificateRotation:
+        context = ControllerContext(
+            api=self.client, leader_epoch=lambda: self.epoch, events=self, metrics=self.metrics
+        )
+        return CertificateRotation(
+            context,
+            DEFAULT_NAMESPACE,
+            is_enabled=lambda: self.is_enabled,
+            now=lambda: self.now,
+        )
+
+    def normal(self, regarding: ObjectReference, reason: str, message: str) -> None:
+        assert regarding.name == TLS_SECRET
+        self.events.append(("Normal", reason, message))
+
+    def warning(self, regarding: ObjectReference, reason: str, message: str) -> None:
+        assert regarding.name == TLS_SECRET
+        self.events.append(("Warning", reason, message))
+
+    def secret(self, name: str) -> dict[str, bytes]:
+        found = cast("Any", self.api.get(SECRETS, name, namespace=DEFAULT_NAMESPACE))
+        return {key: base64.b64decode(value) for key, value in found["data"].items()}
+
+    def certificate(self, name: str) -> x509.Certificate:
+        return x509.load_pem_x509_certificate(self.secret(name)["tls.crt"])
+
+    def bundles(self) -> set[bytes]:
+        return {
+            base64.b64decode(entry["clientConfig"].get("caBundle", ""))
+            for kind, name in REGISTERED
+            for entry in cast("Any", self.api.get(kind, name))["webhooks"]
+        }
+
+    def edit_registration(self, change: Callable[[dict[str, Any]], None]) -> None:
+        found = cast("Any", self.api.get(VALIDATING_WEBHOOKS, REGISTRATION))
+        change(found)
+        self.api.update(VALIDATING_WEBHOOKS, found)
+
+    def writes(self) -> int:
+        return self.cluster.resource_version
+
+    def has_secrets(self) -> bool:
+        try:
+            return bool(self.secret(CA_SECRET) and self.secret(TLS_SECRET))
+        except NotFoundError:
+            return False
+
+
+def test_it_makes_what_is_not_there_and_registers_it() -> None:
+    world = World()
+    world.rotation.reconcile()
+    assert is_issued_by(world.certificate(TLS_SECRET), world.certificate(CA_SECRET))
+    assert world.bundles() == {world.secret(TLS_SECRET)["ca.crt"]}
+    assert {reason for _, reason, _ in world.events} == {"CertificatesChanged"}
+    sample = world.metrics.registry.get_sample_value
+    assert sample("deferred_quota_tls_rotation_phase", {"phase": "steady"}) == 1
+    end = world.certificate(TLS_SECRET).not_valid_after_utc.timestamp()
+    assert sample("deferred_quota_tls_secret_not_after_seconds", {"role": "leaf"}) == end
+
+
+def test_what_is_good_is_written_by_nothing() -> None:
+    world = World()
+    world.rotation.reconcile()
+    before, said = world.writes(), list(world.events)
+    for _ in range(3):
+        world.now += DAY
+        world.rotation.reconcile()
+    assert (world.writes(), world.events) == (before, said)
+
+
+def test_a_ca_is_changed_in_three_phases() -> None:
+    world = World()
+    world.rotation.reconcile()
+    while world.now < NOW + 490 * DAY:
+        world.now += 10 * DAY
+        world.rotation.reconcile()
+    old_leaf = world.certificate(TLS_SECRET)
+    new = world.certificate(CA_SECRET)
+    assert not is_issued_by(old_leaf, new)
+    (bundle,) = world.bundles()
+    assert len(x509.load_pem_x509_certificates(bundle)) == 2
+    world.now += timedelta(minutes=11)
+    world.rotation.reconcile()
+    assert is_issued_by(world.certificate(TLS_SECRET), new)
+    assert world.bundles() == {bundle}
+    world.now = old_leaf.not_valid_after_utc
+    world.rotation.reconcile()
+    assert world.bundles() == {world.secret(CA_SECRET)["tls.crt"]}
+    assert "former.crt" not in world.secret(CA_SECRET)
+
+
+def test_a_bundle_that_was_taken_away_is_written_again() -> None:
+    world = World()
+    world.rotation.reconcile()
+    bundles = world.bundles()
+
+    def wipe(registration: dict[str, Any]) -> None:
+        for entry in registration["webhooks"]:
+            entry["clientConfig"].pop("caBundle")
+
+    world.edit_registration(wipe)
+    assert world.rotation.reconcile() <= 5
+    assert world.bundles() == bundles
+
+
+def test_nothing_else_of_a_registration_is_changed() -> None:
+    world = World()
+    before = [cast("Any", world.api.get(kind, name))["webhooks"] for kind, name in REGISTERED]
+    world.rotation.reconcile()
+    after = [cast("Any", world.api.get(kind, name))["webhooks"] for kind, name in REGISTERED]
+    for entries in after:
+        for entry in entries:
+            del entry["clientConfig"]["caBundle"]
+    assert after == before
+
+
+def test_without_the_lead_or_the_setting_nothing_is_done() -> None:
+    world = World()
+    world.epoch = 0
+    world.rotation.reconcile()
+    world.epoch, world.is_enabled = 1, False
+    world.rotation.reconcile()
+    assert not world.has_secrets()
+
+
+def test_where_the_webhook_runs_elsewhere_nothing_is_kept() -> None:
+    world = World(url="https://192.0.2.7:9443")
+    world.rotation.reconcile()
+    assert not world.has_secrets()
+    assert world.events == []
+
+
+def test_certificates_of_another_program_are_left_alone_and_reported_once() -> None:
+    world = World()
+    stranger = base64.b64encode(issue_ca(now=NOW).certificate).decode()
+    data = {"tls.crt": stranger, "tls.key": stranger}
+    world.api.create(
+        SECRETS,
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "kubernetes.io/tls",
+            "metadata": {"name": TLS_SECRET, "namespace": DEFAULT_NAMESPACE},
+            "data": data,
+        },
+    )
+    before = world.writes()
+    assert world.rotation.reconcile() >= 30
+    world.rotation.reconcile()
+    assert world.writes() == before
+    ((level, reason, message),) = world.events
+    assert (level, reason) == ("Warning", "CertificatesNotKept")
+    assert message.startswith(f"Secret {DEFAULT_NAMESPACE}/{TLS_SECRET} was not made by")
+
+
+def test_a_registration_that_cert_manager_writes_into_is_left_alone() -> None:
+    world = World()
+
+    def annotate(registration: dict[str, Any]) -> None:
+        notes = registration["metadata"].setdefault("annotations", {})
+        notes["cert-manager.io/inject-ca-from"] = "deferred-quota-system/ca"
+
+    world.edit_registration(annotate)
+    world.rotation.reconcile()
+    assert not world.has_secrets()
+    assert "cert-manager" in world.events[0][2]
+
+
+def test_without_the_right_to_look_it_is_quiet() -> None:
+    world = World()
+    world.client.on("get", MUTATING_WEBHOOKS, forbid)
+    world.rotation.reconcile()
+    assert world.events == []
+
+
+def test_without_the_right_to_write_it_says_so_once() -> None:
+    world = World()
+    world.client.on("create", SECRETS, forbid)
+    world.rotation.reconcile()
+    world.rotation.reconcile()
+    assert [reason for _, reason, _ in world.events] == ["CertificatesNotKept"]
+
+
+@pytest.mark.parametrize("failing", range(1, 9))
+@pytest.mark.parametrize("fault", [conflict, unavailable], ids=["conflict", "unavailable"])
+def test_a_process_that_ends_between_two_writes_is_followed_by_another(
+    fault: Reaction, failing: int
+) -> None:
+    """The n-th write fails, and a controller that knows nothing goes on from what is stored."""
+    world = World()
+    count = 0
+
+    def nth(call: Call, proceed: Proceed) -> Any:
+        nonlocal count
+        is_write = call.verb in {"create", "update", "patch"}
+        count += is_write
+        return fault(call, proceed) if is_write and count == failing else proceed()
+
+    world.client.on("*", "*", nth)
+    for _ in range(3):
+        world.controller().reconcile()
+        world.now += timedelta(seconds=1)
+    assert world.bundles() == {world.secret(TLS_SECRET)["ca.crt"]}
+    assert is_issued_by(world.certificate(TLS_SECRET), world.certificate(CA_SECRET))
+
+
+def test_two_controllers_at_once_make_one_ca() -> None:
+    world = World()
+    other = world.controller()
+    raced: list[float] = []
+
+    def race(_call: Call, proceed: Proceed) -> Any:
+        if not raced:
+            raced.append(0)
+            raced[0] = other.reconcile()
+        return proceed()
+
+    world.client.on("create", SECRETS, race)
+    world.rotation.reconcile()
+    ca = world.secret(CA_SECRET)
+    world.rotation.reconcile()
+    assert world.secret(CA_SECRET) == ca
+    assert world.bundles() == {world.secret(TLS_SECRET)["ca.crt"]}

@@ -1,0 +1,314 @@
+"""Rotation of certificates: no API server ever meets one that it does not trust."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pytest
+from cryptography import x509
+
+from webhook.tls import rotation
+from webhook.tls.bundles import trusted
+from webhook.tls.issue import Issued, issue_ca, issue_serving, service_names
+from webhook.tls.pair import covers, is_issued_by, validity_problems
+from webhook.tls.rotation import (
+    Inject,
+    InstalledCertificates,
+    Phase,
+    RotationSpec,
+    Surroundings,
+    Wait,
+    WriteCa,
+    WriteServing,
+    injected,
+    next_step,
+    phase_of,
+)
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
+SPEC = RotationSpec(dns_names=service_names("deferred-quota-webhook", "deferred-quota-system"))
+CALLED = "deferred-quota-webhook.deferred-quota-system.svc"
+LAG: Final = 5 * MINUTE
+"""How late an API server sees a registration, and a replica its Secret, at most."""
+
+
+@dataclass
+class Installation:
+    """Secrets, three registered entries, and what of them was there a moment ago."""
+
+    held: InstalledCertificates = field(default_factory=InstalledCertificates)
+    bundles: list[bytes] = field(default_factory=lambda: [b"", b"", b""])
+    now: datetime = NOW
+    leaves: deque[tuple[datetime, bytes]] = field(default_factory=deque)
+    seen: deque[tuple[datetime, bytes]] = field(default_factory=deque)
+    reasons: list[str] = field(default_factory=list)
+
+    def step(self, *, forces_ca: bool = False, forces_leaf: bool = False) -> Wait | None:
+        """Take one step; return what is waited for, if nothing was to be done."""
+        around = Surroundings(
+            now=self.now, bundles=self.bundles, forces_ca=forces_ca, forces_leaf=forces_leaf
+        )
+        step = next_step(self.held, SPEC, around)
+        match step:
+            case Wait():
+                return step
+            case Inject():
+                for index, bundle in enumerate(self.bundles):
+                    self.seen.append((self.now, bundle))
+                    self.bundles[index] = injected(bundle, step)
+            case WriteCa():
+                self.held = replace(step.certificates, serving=self.held.serving)
+            case WriteServing():
+                if self.held.serving is not None:
+                    self.leaves.append((self.now, self.held.serving.certificate))
+                self.held = step.certificates
+        self.reasons.append(step.reason)
+        return None
+
+    def rest(self) -> Wait:
+        """Take all steps that can be taken now."""
+        for _ in range(12):
+            waits = self.step()
+            if waits is not None:
+                return waits
+        raise AssertionError(f"no rest: {self.reasons}")
+
+    def check(self) -> None:
+        """Check that whatever a replica may still serve is trusted wherever it may be called."""
+        for seen in (self.leaves, self.seen):
+            while seen and seen[0][0] < self.now - LAG:
+                seen.popleft()
+        assert self.held.serving is not None
+        served = [self.held.serving.certificate, *(one for _, one in self.leaves)]
+        bundles = [*self.bundles, *(one for _, one in self.seen)]
+        for leaf in (x509.load_pem_x509_certificate(one) for one in served):
+            assert not validity_problems(leaf, self.now), "an ended certificate is served"
+            assert covers(leaf, CALLED)
+            for bundle in bundles:
+                live = [one for one in trusted(bundle) if not validity_problems(one, self.now)]
+                assert any(is_issued_by(leaf, one) for one in live), "a served one is not trusted"
+
+
+def installed() -> Installation:
+    installation = Installation()
+    assert installation.rest().phase is Phase.STEADY
+    installation.leaves.clear()
+    installation.seen.clear()
+    return installation
+
+
+def live(installation: Installation, seed: int, years: int = 4) -> set[Phase]:
+    """Let time pass, in which a controller takes a step now and then; return the phases seen."""
+    chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    phases: set[Phase] = set()
+    end = NOW + years * 365 * DAY
+    while installation.now < end:
+        waits = installation.step()
+        installation.check()
+        phases.add(phase_of(installation.held, installation.now))
+        if waits is None:  # the process may end, or another lead, between any two steps
+            pause = chance.choice([timedelta(), MINUTE, 7 * MINUTE, DAY])
+        else:
+            assert waits.until > installation.now, "nothing to do, and no time at which there is"
+            pause = waits.until - installation.now + chance.choice([timedelta(), DAY, 9 * DAY])
+            pause = min(pause, chance.choice([DAY, 20 * DAY, 100 * DAY]))
+        installation.now += pause
+        installation.check() if pause < 10 * DAY or waits is not None else None
+    return phases
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_served_is_trusted_for_years(seed: int) -> None:
+    installation = installed()
+    assert live(installation, seed) >= {Phase.STEADY, Phase.PUBLISH, Phase.SWITCH}
+    assert installation.held.generation > 2
+    for phrase in ("life of the CA", "life of the certificate", "of a former CA is served"):
+        assert any(phrase in reason for reason in installation.reasons), phrase
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_ca_that_is_asked_for_again_and_again_never_breaks_trust(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    installation = installed()
+    for _ in range(150):
+        forced = chance.random()
+        installation.step(forces_ca=forced < 0.1, forces_leaf=0.1 < forced < 0.2)
+        installation.check()
+        installation.now += chance.choice([timedelta(), MINUTE, 11 * MINUTE, 2 * DAY])
+        installation.check()
+    assert installation.held.generation > 5
+
+
+def _publish_for_no_time(patch: pytest.MonkeyPatch) -> None:
+    original = rotation._check_pair
+    patch.setattr(
+        rotation,
+        "_check_pair",
+        lambda held, signing, spec, around: original(
+            held, signing, replace(spec, publish_time=timedelta()), around
+        ),
+    )
+
+
+def _switch_before_publishing(patch: pytest.MonkeyPatch) -> None:
+    original = rotation._new_ca
+
+    def made(
+        held: InstalledCertificates, spec: RotationSpec, now: datetime, reason: str
+    ) -> WriteCa:
+        return replace(
+            step := original(held, spec, now, reason),
+            certificates=replace(step.certificates, former=b""),
+        )
+
+    patch.setattr(rotation, "_new_ca", made)
+
+
+def _retire_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        rotation,
+        "_with_new_pair",
+        lambda held, spec, now: replace(
+            _WITH_NEW_PAIR(held, spec, now), former_until=now if held.former else None
+        ),
+    )
+
+
+def _never_renew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rotation, "renewal_of", lambda one: one.not_valid_after_utc)
+
+
+_WITH_NEW_PAIR = rotation._with_new_pair
+
+
+@pytest.mark.parametrize(
+    "act", [_publish_for_no_time, _switch_before_publishing, _retire_at_once, _never_renew]
+)
+def test_a_broken_phase_is_noticed(
+    act: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act(monkeypatch)
+    with pytest.raises(AssertionError):
+        _live_often()
+
+
+def _live_often() -> None:
+    for seed in range(12):
+        live(installed(), seed)
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+
+def _stranger() -> Issued:
+    return issue_serving(issue_ca(now=NOW), dns_names=SPEC.dns_names, now=NOW)
+
+
+def _misnamed(held: InstalledCertificates) -> Issued:
+    assert held.ca is not None
+    return issue_serving(held.ca, dns_names=["other.example"], now=NOW)
+
+
+DAMAGE: dict[str, Callable[[InstalledCertificates], InstalledCertificates]] = {
+    "the served Secret is gone": lambda held: replace(held, serving=None, bundle=b""),
+    "the CA's Secret is gone": lambda held: replace(held, ca=None, former=b"", published=None),
+    "both are gone": lambda _held: InstalledCertificates(),
+    "the CA's key is another's": lambda held: replace(
+        held, ca=Issued(held.ca.certificate if held.ca else b"", issue_ca(now=NOW).key)
+    ),
+    "the CA is garbage": lambda held: replace(held, ca=Issued(b"x", b"y")),
+    "the CA has ended": lambda held: replace(
+        held, ca=issue_ca(now=NOW - 9 * DAY, lifetime=8 * DAY)
+    ),
+    "the pair is garbage": lambda held: replace(held, serving=Issued(b"x", b"y")),
+    "the key is empty": lambda held: replace(
+        held, serving=Issued(held.serving.certificate if held.serving else b"", b"")
+    ),
+    "the pair is a stranger's": lambda held: replace(held, serving=_stranger()),
+    "the pair has other names": lambda held: replace(held, serving=_misnamed(held)),
+    "the bundle is empty": lambda held: replace(held, bundle=b""),
+    "the bundle is garbage": lambda held: replace(held, bundle=b"garbage"),
+    "the bundle is a stranger's": lambda held: replace(held, bundle=issue_ca(now=NOW).certificate),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_what_is_damaged_is_mended_at_once(
+    damage: Callable[[InstalledCertificates], InstalledCertificates],
+) -> None:
+    installation = installed()
+    installation.held = damage(installation.held)
+    installation.rest()
+    installation.leaves.clear()
+    installation.seen.clear()
+    installation.check()
+    installation.now += 11 * MINUTE
+    installation.rest()
+    installation.check()
+    assert installation.step() is not None
+
+
+@pytest.mark.parametrize("bundle", [b"", b"garbage", issue_ca(now=NOW).certificate])
+def test_a_registration_that_lost_the_bundle_gets_it_back(bundle: bytes) -> None:
+    installation = installed()
+    wanted = installation.held.bundle
+    installation.bundles[1] = bundle
+    installation.rest()
+    assert installation.bundles[0] == installation.bundles[2] == wanted
+    assert set(trusted(installation.bundles[1])) >= set(trusted(wanted))
+    assert installation.reasons[-1] == "a registration does not have the bundle"
+
+
+def test_the_ca_of_another_place_stays_registered() -> None:
+    """As while the webhook moves between a URL and the cluster."""
+    installation = installed()
+    other = issue_ca(now=NOW).certificate
+    installation.bundles[0] += other
+    installation.step(forces_ca=True)
+    installation.rest()
+    assert set(trusted(other)) < set(trusted(installation.bundles[0]))
+
+
+def test_a_lost_served_secret_comes_back_without_a_change_of_trust() -> None:
+    installation = installed()
+    before = installation.held
+    installation.held = replace(before, serving=None, bundle=b"")
+    installation.rest()
+    assert (installation.held.ca, installation.held.bundle) == (before.ca, before.bundle)
+
+
+def test_a_renewed_certificate_changes_no_registration() -> None:
+    installation = installed()
+    bundles = list(installation.bundles)
+    installation.now += 61 * DAY
+    installation.rest()
+    assert installation.bundles == bundles
+    assert installation.reasons[-1].startswith("two thirds of the life of the certificate")
+
+
+def test_an_older_installation_without_phases_is_kept() -> None:
+    """Its Secrets have no times, and its bundle a CA that nothing else knows of."""
+    installation = installed()
+    held = installation.held
+    old = issue_ca(now=NOW).certificate
+    installation.held = replace(held, generation=0, bundle=held.bundle + old)
+    installation.rest()
+    assert (installation.held.ca, installation.held.serving) == (held.ca, held.serving)
+
+
+def test_a_leaf_never_outlives_its_ca_and_a_ca_is_there_long_before() -> None:
+    installation = installed()
+    while installation.held.generation < 3:
+        installation.now = max(installation.rest().until, installation.now + MINUTE)
+        assert installation.held.ca is not None
+        assert installation.held.serving is not None
+        (ca,) = trusted(installation.held.ca.certificate)
+        (leaf,) = trusted(installation.held.serving.certificate)
+        if is_issued_by(leaf, ca):
+            assert leaf.not_valid_after_utc <= ca.not_valid_after_utc

@@ -1,0 +1,373 @@
+"""The certificates of an installation as they are stored: two Secrets, and the registrations.
+
+Secrets are written by compare-and-swap, and only those that carry our labels. A registration is
+changed entry by entry, by a JSON Patch that tests the entry's name and what stood there, so that
+nothing is written over that another client has changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Final
+
+from webhook.jsonfields.fields import mapping, string_map
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import SECRETS, ClusterApi, Kind, NotFoundError, Object
+from webhook.kube.metadata import time_text
+from webhook.state.well_known import CA_SECRET, TLS_SECRET
+from webhook.tls.called_names import REGISTRATIONS
+from webhook.tls.issue import Issued, service_names
+from webhook.tls.rotation import (
+    Inject,
+    InstalledCertificates,
+    RotationSpec,
+    Step,
+    Surroundings,
+    Wait,
+    WriteCa,
+    WriteServing,
+    injected,
+    next_step,
+)
+
+SERVICE: Final = "deferred-quota-webhook"
+_OWNER: Final = {
+    "app.kubernetes.io/name": "deferred-quota",
+    "app.kubernetes.io/part-of": "deferred-quota",
+    "app.kubernetes.io/component": "certificates",
+}
+_PUBLISHED: Final = "deferredquota.io/published"
+_FORMER_UNTIL: Final = "deferredquota.io/former-until"
+_GENERATION: Final = "deferredquota.io/generation"
+_FORMER: Final = "former.crt"
+_OTHER_OWNERS: Final = (
+    "cert-manager.io/inject-ca-from",
+    "cert-manager.io/inject-ca-from-secret",
+)
+_MAX_STEPS: Final = 12
+"""A change of the CA takes five; each of them is seen before the next is decided."""
+
+_log = logging.getLogger(__name__)
+
+
+class ForeignCertificatesError(Exception):
+    """Certificates that another program keeps: nothing of them is touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCertificates:
+    """Both Secrets as they were read."""
+
+    held: InstalledCertificates
+    ca: Object | None = None
+    tls: Object | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredEntry:
+    """An entry of a registration that calls our Service."""
+
+    kind: Kind
+    registration: str
+    index: int
+    name: str
+    bundle: bytes
+    """Its caBundle, PEM; empty where it has none, or one that is not base64."""
+    raw_bundle: str | None = field(default=None, repr=False)
+
+
+def spec_for(namespace: str) -> RotationSpec:
+    """Return what the certificates of an installation in `namespace` are to be like."""
+    return RotationSpec(dns_names=service_names(SERVICE, namespace))
+
+
+def parse_secrets(ca: Object | None, tls: Object | None) -> StoredCertificates:
+    """Return what both Secrets hold; what cannot be read of them is not there.
+
+    Raises:
+        ForeignCertificatesError: One of them is not ours.
+    """
+    signing, served = _data_of(ca, CA_SECRET), _data_of(tls, TLS_SECRET)
+    notes = {**_annotations(ca), **_annotations(tls)}
+    generation = notes.get(_GENERATION, "")
+    held = InstalledCertificates(
+        ca=_pair(signing),
+        former=signing.get(_FORMER, b""),
+        serving=_pair(served),
+        bundle=served.get("ca.crt", b""),
+        published=_time(notes.get(_PUBLISHED, "")),
+        former_until=_time(notes.get(_FORMER_UNTIL, "")),
+        generation=int(generation) if generation.isdecimal() else 0,
+    )
+    return StoredCertificates(held, ca, tls)
+
+
+def ca_secret(held: InstalledCertificates, namespace: str, before: Object | None = None) -> Object:
+    """Return the Secret of the CA as it has to be; `before` is the one that is replaced."""
+    data = {**_pem(held.ca), **({_FORMER: held.former} if held.former else {})}
+    notes = {_GENERATION: str(held.generation), _PUBLISHED: _text(held.published)}
+    return _secret(CA_SECRET, namespace, data, notes, before)
+
+
+def tls_secret(held: InstalledCertificates, namespace: str, before: Object | None = None) -> Object:
+    """Return the Secret of the served pair as it has to be."""
+    data = {**_pem(held.serving), "ca.crt": held.bundle}
+    return _secret(TLS_SECRET, namespace, data, {_FORMER_UNTIL: _text(held.former_until)}, before)
+
+
+class CertificateStore:
+    """Reads and changes the certificates of the installation in one namespace."""
+
+    def __init__(self, api: ClusterApi, namespace: str, *, dry_run: bool = False) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._dry_run = dry_run
+
+    def read(self) -> StoredCertificates:
+        """Return both Secrets.
+
+        Raises:
+            ForeignCertificatesError: One of them is not ours.
+            ApiError: They cannot be read.
+        """
+        return parse_secrets(self._get(CA_SECRET), self._get(TLS_SECRET))
+
+    def entries(self) -> tuple[RegisteredEntry, ...]:
+        """Return the registered entries that call the Service of this installation.
+
+        Raises:
+            ForeignCertificatesError: Another program writes into a registration.
+            ApiError: They cannot be read.
+        """
+        return tuple(
+            entry
+            for kind, name in REGISTRATIONS
+            if (found := self._registration(kind, name)) is not None
+            for entry in _entries(kind, found, self._namespace)
+        )
+
+    def apply(self, step: WriteCa | WriteServing, stored: StoredCertificates) -> StoredCertificates:
+        """Write a Secret over the one that was read; return what is stored then.
+
+        Raises:
+            ConflictError: Another client was first.
+            ApiError: The API server does not do it.
+        """
+        held = step.certificates
+        if isinstance(step, WriteCa):
+            written = self._write(ca_secret(held, self._namespace, stored.ca), stored.ca)
+            return replace(stored, held=held, ca=written)
+        written = self._write(tls_secret(held, self._namespace, stored.tls), stored.tls)
+        return replace(stored, held=held, tls=written)
+
+    def inject(self, step: Inject, entries: Sequence[RegisteredEntry]) -> tuple[str, ...]:
+        """Write the bundle into the entries that lack it; return their names.
+
+        Raises:
+            InvalidError: An entry is another one by now.
+            ApiError: The API server does not do it.
+        """
+        lacking = [one for one in entries if injected(one.bundle, step) != one.bundle]
+        for (kind, name), some in groupby(lacking, lambda one: (one.kind, one.registration)):
+            patch = [
+                part for one in some for part in _bundle_patch(one, injected(one.bundle, step))
+            ]
+            self._api.patch(kind, name, patch, dry_run=self._dry_run)
+        return tuple(one.name for one in lacking)
+
+    def _get(self, name: str) -> Object | None:
+        try:
+            return self._api.get(SECRETS, name, namespace=self._namespace)
+        except NotFoundError:
+            return None
+
+    def _registration(self, kind: Kind, name: str) -> Object | None:
+        try:
+            return self._api.get(kind, name)
+        except NotFoundError:
+            return None
+
+    def _write(self, secret: Object, before: Object | None) -> Object:
+        if before is None:
+            return self._api.create(SECRETS, secret, dry_run=self._dry_run).object
+        return self._api.update(SECRETS, secret, dry_run=self._dry_run).object
+
+
+@dataclass(frozen=True, slots=True)
+class RotationResult:
+    """What a rotation did, and what comes next."""
+
+    done: tuple[tuple[str, str], ...]
+    """What was written (`ca`, `leaf`, `bundle` or `injected`), and why."""
+    waits: Wait
+    """Until when nothing is to be done."""
+    held: InstalledCertificates
+
+
+def rotate(
+    store: CertificateStore,
+    spec: RotationSpec,
+    *,
+    now: datetime,
+    forces_ca: bool = False,
+    forces_leaf: bool = False,
+) -> RotationResult:
+    """Take all steps that can be taken now.
+
+    Raises:
+        ForeignCertificatesError: The certificates are not ours.
+        ConflictError: Another client was first; it can be begun again.
+        ApiError: The API server does not do it.
+    """
+    stored, entries = store.read(), store.entries()
+    around = Surroundings(now=now)
+    done: list[tuple[str, str]] = []
+    first = stored.held
+    for _ in range(_MAX_STEPS):
+        around = replace(
+            around,
+            bundles=tuple(entry.bundle for entry in entries),
+            forces_ca=forces_ca and stored.held.ca is first.ca,
+            forces_leaf=forces_leaf and stored.held.serving is first.serving,
+        )
+        step: Step = next_step(stored.held, spec, around)
+        match step:
+            case Wait():
+                return RotationResult(tuple(done), step, stored.held)
+            case Inject():
+                names = store.inject(step, entries)
+                done.append(("injected", f"caBundle of {', '.join(names)}: {step.reason}"))
+                entries = tuple(
+                    replace(entry, bundle=injected(entry.bundle, step)) for entry in entries
+                )
+            case WriteCa() | WriteServing():
+                former = stored.held
+                stored = store.apply(step, stored)
+                done.append(_written(step, former))
+        _log.info("certificates changed", extra={"what": done[-1][1]})
+    raise RuntimeError(f"the certificates do not come to rest: {done}")
+
+
+def _written(step: WriteCa | WriteServing, former: InstalledCertificates) -> tuple[str, str]:
+    if isinstance(step, WriteCa):
+        return "ca", f"Secret {CA_SECRET}: {step.reason}"
+    is_leaf = step.certificates.serving is not former.serving
+    return "leaf" if is_leaf else "bundle", f"Secret {TLS_SECRET}: {step.reason}"
+
+
+def _entries(kind: Kind, registration: Object, namespace: str) -> Iterator[RegisteredEntry]:
+    metadata = mapping(registration.get("metadata"), "metadata")
+    notes = mapping(metadata.get("annotations"), "metadata.annotations")
+    other = next((note for note in _OTHER_OWNERS if note in notes), None)
+    if other is not None:
+        raise ForeignCertificatesError(
+            f"{kind.kind} {metadata['name']} has the annotation {other}: cert-manager writes its"
+            " caBundle. Only one of both may: take the annotation away, or use the overlay without"
+            " rotation"
+        )
+    for index, entry in enumerate(FieldReader(registration).children("webhooks")):
+        client = entry.child("clientConfig")
+        if not client.has("service"):
+            continue
+        service = client.child("service")
+        if (service.text("name"), service.text("namespace")) != (SERVICE, namespace):
+            continue
+        raw = client.text("caBundle") if client.has("caBundle") else None
+        yield RegisteredEntry(
+            kind, str(metadata["name"]), index, entry.text("name"), _decoded(raw or ""), raw
+        )
+
+
+def _bundle_patch(entry: RegisteredEntry, bundle: bytes) -> list[dict[str, object]]:
+    place = f"/webhooks/{entry.index}"
+    path = f"{place}/clientConfig/caBundle"
+    tests: list[dict[str, object]] = [
+        {"op": "test", "path": f"{place}/name", "value": entry.name},
+    ]
+    if entry.raw_bundle is not None:
+        tests.append({"op": "test", "path": path, "value": entry.raw_bundle})
+    value = base64.b64encode(bundle).decode("ascii")
+    return [*tests, {"op": "add", "path": path, "value": value}]
+
+
+def _secret(
+    name: str,
+    namespace: str,
+    data: Mapping[str, bytes],
+    notes: Mapping[str, str],
+    before: Object | None,
+) -> Object:
+    there = {} if before is None else mapping(before.get("metadata"), "metadata")
+    kept = {field: there[field] for field in ("resourceVersion", "uid") if there.get(field)}
+    annotations = {**_annotations(before), **notes}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {
+            **kept,
+            "name": name,
+            "namespace": namespace,
+            "labels": {**string_map(there.get("labels"), "metadata.labels"), **_OWNER},
+            "annotations": {key: value for key, value in annotations.items() if value},
+        },
+        "data": {key: base64.b64encode(value).decode("ascii") for key, value in data.items()},
+    }
+
+
+def _data_of(secret: Object | None, name: str) -> Mapping[str, bytes]:
+    """Return the decoded data of a Secret of ours; what is not base64 is not there."""
+    if secret is None:
+        return {}
+    metadata = mapping(secret.get("metadata"), "metadata")
+    labels = mapping(metadata.get("labels"), "metadata.labels")
+    if any(labels.get(label) != value for label, value in _OWNER.items()):
+        raise ForeignCertificatesError(
+            f"Secret {metadata.get('namespace')}/{name} was not made by deferred-quota (it lacks"
+            f" the label app.kubernetes.io/component=certificates): it is not touched. Delete it,"
+            " and run this again"
+        )
+    data = string_map(secret.get("data"), "data")
+    return {key: _decoded(value) for key, value in data.items()}
+
+
+def _annotations(secret: Object | None) -> Mapping[str, str]:
+    if secret is None:
+        return {}
+    metadata = mapping(secret.get("metadata"), "metadata")
+    return string_map(metadata.get("annotations"), "metadata.annotations")
+
+
+def _decoded(value: str) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _pair(data: Mapping[str, bytes]) -> Issued | None:
+    certificate, key = data.get("tls.crt", b""), data.get("tls.key", b"")
+    return Issued(certificate, key) if certificate or key else None
+
+
+def _pem(pair: Issued | None) -> dict[str, bytes]:
+    """Return the two keys that a Secret for TLS has to have."""
+    pair = pair or Issued(b"", b"")
+    return {"tls.crt": pair.certificate, "tls.key": pair.key}
+
+
+def _text(moment: datetime | None) -> str:
+    return "" if moment is None else time_text(moment)
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC) if text else None
+    except ValueError:
+        return None
