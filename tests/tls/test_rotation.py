@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 import pytest
 from cryptography import x509
@@ -21,6 +21,7 @@ from webhook.tls.rotation import (
     InstalledCertificates,
     Phase,
     RotationSpec,
+    Step,
     Surroundings,
     Wait,
     WriteCa,
@@ -48,13 +49,14 @@ class Installation:
     leaves: deque[tuple[datetime, bytes]] = field(default_factory=deque)
     seen: deque[tuple[datetime, bytes]] = field(default_factory=deque)
     reasons: list[str] = field(default_factory=list)
+    decide: Callable[[InstalledCertificates, RotationSpec, Surroundings], Step] = next_step
 
     def step(self, *, forces_ca: bool = False, forces_leaf: bool = False) -> Wait | None:
         """Take one step; return what is waited for, if nothing was to be done."""
         around = Surroundings(
             now=self.now, bundles=self.bundles, forces_ca=forces_ca, forces_leaf=forces_leaf
         )
-        step = next_step(self.held, SPEC, around)
+        step = self.decide(self.held, SPEC, around)
         match step:
             case Wait():
                 return step
@@ -145,62 +147,46 @@ def test_a_ca_that_is_asked_for_again_and_again_never_breaks_trust(seed: int) ->
     assert installation.held.generation > 5
 
 
-def _publish_for_no_time(patch: pytest.MonkeyPatch) -> None:
-    original = rotation._check_pair
-    patch.setattr(
-        rotation,
-        "_check_pair",
-        lambda held, signing, spec, around: original(
-            held, signing, replace(spec, publish_time=timedelta()), around
-        ),
-    )
+_Step: TypeAlias = Callable[[InstalledCertificates, RotationSpec, Surroundings], Step]
 
 
-def _switch_before_publishing(patch: pytest.MonkeyPatch) -> None:
-    original = rotation._new_ca
-
-    def made(
-        held: InstalledCertificates, spec: RotationSpec, now: datetime, reason: str
-    ) -> WriteCa:
-        return replace(
-            step := original(held, spec, now, reason),
-            certificates=replace(step.certificates, former=b""),
-        )
-
-    patch.setattr(rotation, "_new_ca", made)
+def _publish_for_no_time(
+    held: InstalledCertificates, spec: RotationSpec, around: Surroundings
+) -> Step:
+    return next_step(held, replace(spec, publish_time=timedelta()), around)
 
 
-def _retire_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        rotation,
-        "_with_new_pair",
-        lambda held, spec, now: replace(
-            _WITH_NEW_PAIR(held, spec, now), former_until=now if held.former else None
-        ),
-    )
+def _forget_former(held: InstalledCertificates, spec: RotationSpec, around: Surroundings) -> Step:
+    step = next_step(held, spec, around)
+    if isinstance(step, WriteCa) and step.certificates.ca is not held.ca:
+        return replace(step, certificates=replace(step.certificates, former=b""))
+    return step
 
 
-def _never_renew(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rotation, "renewal_of", lambda one: one.not_valid_after_utc)
+def _retire_at_once(held: InstalledCertificates, spec: RotationSpec, around: Surroundings) -> Step:
+    step = next_step(held, spec, around)
+    if isinstance(step, WriteServing) and step.certificates.former:
+        return replace(step, certificates=replace(step.certificates, former_until=around.now))
+    return step
 
 
-_WITH_NEW_PAIR = rotation._with_new_pair
-
-
-@pytest.mark.parametrize(
-    "act", [_publish_for_no_time, _switch_before_publishing, _retire_at_once, _never_renew]
-)
-def test_a_broken_phase_is_noticed(
-    act: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    act(monkeypatch)
+@pytest.mark.parametrize("decide", [_publish_for_no_time, _forget_former, _retire_at_once])
+def test_a_broken_phase_is_noticed(decide: _Step) -> None:
     with pytest.raises(AssertionError):
-        _live_often()
+        _live_often(decide)
 
 
-def _live_often() -> None:
+def test_certificates_that_are_never_renewed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation, "renewal_of", lambda one: one.not_valid_after_utc)
+    with pytest.raises(AssertionError):
+        _live_often(next_step)
+
+
+def _live_often(decide: _Step) -> None:
     for seed in range(12):
-        live(installed(), seed)
+        installation = installed()
+        installation.decide = decide
+        live(installation, seed)
 
 
 # -- damage ----------------------------------------------------------------------------------------
