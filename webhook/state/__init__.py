@@ -4,7 +4,7 @@
   `lazy_ledger` parses those that come from a watch on first use.
 - `reserver`: decides claims that arrive together on one ledger and writes once (`group_commit`,
   `batch_decision`).
-- `shared_quotas`: ClusterDeferredQuota objects by compare-and-swap; `shared_claims` raises the
+- `shared_quotas`: ClusterDeferredQuota objects by compare-and-swap; `grant_raising` raises the
   grants of a namespace before the reserver writes, `shared_cache` finds the quotas of a namespace.
 - `quota_cache`, `namespace_cache`: quotas and opted-in namespaces, from informers; `quota_lister`
   and `namespace_labels` ask the API server. `object_decoders` decodes what is read of objects.

@@ -26,8 +26,8 @@ from webhook.quota.ledger.ledger import (
     check_observed,
 )
 from webhook.quota.ledger.ledger_codec import EncodedStatus, encode_status, written_bytes_of
+from webhook.state.grant_raising import SharedLookups, blocking_reason, unavailable
 from webhook.state.group_commit import DEADLINE_EXCEEDED, Outcome, PendingClaim, Reserved
-from webhook.state.shared_claims import SharedLookups, blocking_reason, unavailable
 
 LEDGER_BUSY: Final = Undecided("the quota ledger is busy")
 LEDGER_FULL: Final = Undecided("the quota ledger holds as many reservations as it can")

@@ -13,7 +13,7 @@ A request that claims nothing is compared with the ledger too (`verify_uncharged
 quotas that are not seen here yet.
 
 Where a quota is shared with other namespaces, admissions are first written there
-(`shared_claims`), under a lock of this process, so that its threads do not make each other begin
+(`grant_raising`), under a lock of this process, so that its threads do not make each other begin
 again. A denial then rests on both objects.
 """
 
@@ -47,6 +47,13 @@ from webhook.state.batch_decision import (
     too_large,
     unreachable,
 )
+from webhook.state.grant_raising import (
+    NO_SHARED_QUOTAS,
+    SharedLookups,
+    look_up,
+    raise_grants,
+    with_other_namespaces,
+)
 from webhook.state.group_commit import (
     CommitQueue,
     CommitQueues,
@@ -56,13 +63,6 @@ from webhook.state.group_commit import (
     Reserved,
 )
 from webhook.state.ledgers import LedgerStore, LedgerVersion
-from webhook.state.shared_claims import (
-    NO_SHARED_QUOTAS,
-    SharedLookups,
-    look_up,
-    raise_grants,
-    with_other_namespaces,
-)
 from webhook.state.shared_quotas import SharedQuotaLookup, SharedQuotaStore
 
 __all__ = ["Outcome", "Reserved", "Reserver", "ReserverStats"]

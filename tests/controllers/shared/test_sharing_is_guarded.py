@@ -87,11 +87,11 @@ def _raise_before_all_are_counted(patch: Patch) -> None:
     def open_to(namespace: str, _account: Account, shared: Shared | None) -> bool:
         return shared is not None and namespace in shared.grants.namespaces
 
-    patch.setattr("webhook.state.shared_claims.open_to", open_to)
+    patch.setattr("webhook.state.grant_raising.open_to", open_to)
 
 
 def _overlook_what_others_hold(patch: Patch) -> None:
-    patch.setattr("webhook.state.shared_claims.beside", lambda ledger, _namespace, _shared: ledger)
+    patch.setattr("webhook.state.grant_raising.beside", lambda ledger, _namespace, _shared: ledger)
 
 
 def _take_part_before_the_ledger_counts(patch: Patch) -> None:

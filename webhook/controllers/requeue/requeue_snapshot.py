@@ -18,15 +18,15 @@ from webhook.quota.ledger.ledger import Ledger, Undecided
 from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, QueuePolicy
 from webhook.quota.shared.cluster_quotas import own_name
 from webhook.quota.shared.escrow import shared_names
-from webhook.state.ledgers import LedgerStore
-from webhook.state.quota_cache import QuotaCache
-from webhook.state.shared_claims import (
+from webhook.state.grant_raising import (
     NO_SHARED_QUOTAS,
     SharedLookups,
     blocking_reason,
     unavailable,
     with_other_namespaces,
 )
+from webhook.state.ledgers import LedgerStore
+from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaLookup
 
 

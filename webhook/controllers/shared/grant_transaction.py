@@ -39,7 +39,7 @@ from webhook.quota.shared.escrow import (
     shared_names,
 )
 from webhook.quota.shared.grants import with_lowered, with_raised, without
-from webhook.state.shared_claims import look_up, unavailable, with_other_namespaces
+from webhook.state.grant_raising import look_up, unavailable, with_other_namespaces
 from webhook.state.shared_quotas import SharedQuotaVersion
 
 _log = logging.getLogger(__name__)

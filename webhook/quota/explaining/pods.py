@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Final
 
 from webhook.quota.amounts.resources import render
 from webhook.quota.charging.pod_usage import is_terminal
@@ -30,9 +29,7 @@ from webhook.quota.explaining.values import (
     Unblock,
     sentence,
 )
-
-UNTRIED_SECONDS: Final = 30.0
-"""After so long without an attempt no scheduler of the pod's name is at work."""
+from webhook.quota.queue.pod_conditions import UNTRIED_SECONDS
 
 
 def explain_pod(
