@@ -186,6 +186,7 @@ class ControllerManager:
             self.ledger_controller.usage_cache, caches.ledgers, caches.shared, timings, release
         )
         self.ledger_controller.pods.add_handler(self._requeuer.on_pod)
+        self.ledger_controller.pods.add_handler(self._pod_conditions.on_pod)
         self._status_mask = StatusMaskController(
             context,
             managed,

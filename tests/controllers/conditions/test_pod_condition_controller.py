@@ -35,9 +35,13 @@ from webhook.controllers.runtime.events import EventLimits, EventRecorder
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import EVENTS, NAMESPACES, PODS, NotFoundError
+from webhook.kube.informer_types import Change
 from webhook.quota.objects.model import Pod
+from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.quota.queue import pod_conditions
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED, UNTRIED_SECONDS
+from webhook.quota.queue.pod_conditions import (
+    UNTRIED_SECONDS,
+)
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, SCHEDULING_GATE
 from webhook.telemetry.metrics import Metrics
@@ -60,6 +64,10 @@ class _FakePodLister:
             return Pod.from_object(self._api.get(PODS, name, namespace=namespace))
         except NotFoundError:
             return None
+
+    def items(self) -> dict[str, Pod]:
+        every = map(Pod.from_object, self._api.list(PODS).items)
+        return {pod.key: pod for pod in every}
 
     def in_namespace(self, namespace: str) -> tuple[Pod, ...]:
         return tuple(map(Pod.from_object, self._api.list(PODS, namespace=namespace).items))
@@ -577,6 +585,32 @@ def test_that_is_said_also_if_the_release_was_not_said_yet(waiting: ConditionHar
     waiting.reasons.on_reservations_lost(NAMESPACE, ["uid-web"])
     waiting.run(RELEASE_DELAY_SECONDS + 1)
     assert waiting.reported("web") == EXPIRED
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_pod_that_is_bound_under_another_leader_does_not_say_for_ever_that_it_waits(
+    waiting: ConditionHarness, *, is_seen: bool
+) -> None:
+    waiting.update({}, "web")
+    waiting.ungate("web")
+    waiting.reasons.on_reservations_lost(NAMESPACE, ["uid-web"])
+    waiting.update({})
+    waiting.run(5)
+    assert waiting.reported("web") == EXPIRED
+    if is_seen:
+        waiting.epoch[0] += 1
+        waiting.write()
+    waiting.stored.bind(a_binding("web", namespace=NAMESPACE))
+    if is_seen:
+        bound = waiting.cache.get(f"{NAMESPACE}/web")
+        waiting.reasons.on_pod(
+            Change("UPDATED", f"{NAMESPACE}/web", "uid-web", 9, old=None, new=bound)
+        )
+    else:
+        waiting.epoch[0] += 1
+    waiting.run(5)
+    assert waiting.reported("web") == RESERVED
+    assert waiting.reasons.is_idle
 
 
 def test_a_pod_whose_reservation_is_over_and_that_is_deleted_is_forgotten(

@@ -19,7 +19,7 @@ from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.quota.objects.names import QUOTA_RESERVED
 
 GOLD, SILVER, NONE = "rules-gold", "rules-silver", ""
 CLASS: Final = "PriorityClass"

@@ -19,7 +19,7 @@ from tests.e2e.cluster.sharing import Binders, Team
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.quota.objects.names import QUOTA_RESERVED
 
 RUNS: Final = int(os.environ.get("DEFERRED_QUOTA_RUNS", "3"))
 """How often the races are run."""

@@ -27,7 +27,7 @@ from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.json_schema import schema_errors
 from webhook.cli import cli
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.state.well_known import LEADER_LEASE
 
 SCHEMA: Final = json.loads(

@@ -21,7 +21,7 @@ from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import ExitCode, cli
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.state.well_known import (
     DEFAULT_NAMESPACE,
     GUARDED_ANNOTATION,

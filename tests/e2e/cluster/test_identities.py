@@ -20,7 +20,7 @@ from tests.e2e.cluster.tenant import NOBODY
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.operations.names import LEDGERS_POLICY, OWN_NAMESPACE_POLICY, SERVICE_ACCOUNTS_POLICY
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.state.feature_gates import PROBE_JOB
 from webhook.state.well_known import SCHEDULING_GATE
 

@@ -24,7 +24,7 @@ from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.state.well_known import UNGATED_ANNOTATION
 
 CREATORS: Final = 16

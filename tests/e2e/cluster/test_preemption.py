@@ -21,7 +21,7 @@ from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.state.well_known import SCHEDULING_GATE
 
 HIGH = "above-all"

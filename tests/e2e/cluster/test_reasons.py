@@ -17,7 +17,10 @@ from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED, RESERVED
+from webhook.quota.objects.names import QUOTA_RESERVED
+from webhook.quota.queue.pod_conditions import (
+    RESERVED,
+)
 from webhook.state.well_known import LEADER_LEASE
 
 RELEASED = ("True", "Reserved", RESERVED.text)

@@ -50,7 +50,7 @@ from webhook.quota.ledger.ledger import (
     ReservationSource,
 )
 from webhook.quota.ledger.ledger_codec import ledger_status
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED
+from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.state.well_known import (
     DEFAULT_NAMESPACE,
     LAST_REGISTRATION,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.builders import a_pod
 from webhook.kube.api import InvalidError
 from webhook.kube.patches import apply_patch
+from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.quota.queue.pod_conditions import (
     LONGEST_TEXT,
-    QUOTA_RESERVED,
     RESERVED,
     ObservedCondition,
     QuotaCondition,

@@ -75,8 +75,9 @@ class PodConditionState:
     @property
     def reports_passing(self) -> bool:
         """Whether the pod's condition says what ends with its bind, as far as is known."""
-        observed = self.observed
-        return observed is not None and observed.condition not in (None, RESERVED)
+        if self.observed is None:
+            return self.has_lost_reservation  # it is read first
+        return self.observed.condition not in (None, RESERVED)
 
     @property
     def reports_waiting(self) -> bool:

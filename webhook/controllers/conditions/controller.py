@@ -49,6 +49,7 @@ from webhook.kube.api import (
     UnavailableError,
     UnreachableError,
 )
+from webhook.kube.informer_types import Change
 from webhook.kube.metadata import time_text
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.pod_conditions import (
@@ -97,6 +98,9 @@ class PodLister(Protocol):
 
     def in_namespace(self, namespace: str) -> tuple[Pod, ...]:
         """Return the pods of a namespace."""
+
+    def items(self) -> Mapping[str, Pod]:
+        """Return all pods by "namespace/name"."""
 
 
 @dataclass(slots=True)
@@ -160,6 +164,11 @@ class PodConditionController:
         with self._lock:
             self._lost_reservations.setdefault(namespace, set()).update(uids)
 
+    def on_pod(self, change: Change[Pod]) -> None:
+        """Take a pod that has its node and still says that no quota is reserved for it."""
+        if change.new is not None and _is_outdated(change.new):
+            self.on_reservations_lost(change.new.namespace, [change.new.uid])
+
     @property
     def is_idle(self) -> bool:
         """Whether nothing is known of any pod."""
@@ -203,6 +212,9 @@ class PodConditionController:
             self._queue.clear()  # others may have written since
             self._opted_out.clear()
             self._epoch = epoch
+            for pod in self._pods().items().values() if epoch else ():
+                if _is_outdated(pod):
+                    lost.setdefault(pod.namespace, set()).add(pod.uid)
         for namespace, one in updates.items() if epoch else ():
             names = partial(self._names, namespace)
             self._queue.update(namespace, one.pending, one.released, names=names, now=now)
@@ -402,6 +414,11 @@ class PodConditionController:
 
     def _export_backlog(self) -> None:
         self._metrics.pod_conditions.backlog.set(self._queue.backlog)
+
+
+def _is_outdated(pod: Pod) -> bool:
+    """Return whether a pod has its node, and says what was true before."""
+    return pod.is_assigned and pod.is_reported_unreserved and not pod.is_deleting
 
 
 def _needs_no_condition(pod: Pod, state: PodConditionState) -> bool:

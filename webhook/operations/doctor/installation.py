@@ -13,7 +13,10 @@ from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.findings import Finding, Subject, error, subject_of, warning
 from webhook.operations.leader import Holding, changed, holding_of
 from webhook.operations.names import CLUSTER_QUOTA_CRD, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED, observed_condition
+from webhook.quota.objects.names import QUOTA_RESERVED
+from webhook.quota.queue.pod_conditions import (
+    observed_condition,
+)
 from webhook.state.webhook_selectors import WebhookSelector
 from webhook.state.well_known import (
     BIND_ENTRY,

@@ -11,7 +11,10 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.objects.model import Pod
-from webhook.quota.queue.pod_conditions import QUOTA_RESERVED, observed_condition
+from webhook.quota.objects.names import QUOTA_RESERVED
+from webhook.quota.queue.pod_conditions import (
+    observed_condition,
+)
 from webhook.quota.queue.queued_pods import QueueCriteria, WaitHistory
 
 _DEFAULT_SCHEDULER = "default-scheduler"

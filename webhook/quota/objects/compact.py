@@ -36,6 +36,7 @@ from webhook.quota.objects.model import (
     PodResources,
     PodStatusResources,
     ResourceQuota,
+    is_reported_unreserved,
     is_unplaced,
 )
 from webhook.quota.objects.names import LET_THROUGH_ANNOTATION, is_hugepages
@@ -203,6 +204,7 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
         reported=shared.reported,
         has_many_names=shared.has_many_names,
         is_unplaced=is_unplaced(spec, node.child("status")),
+        is_reported_unreserved=is_reported_unreserved(node.child("status")),
     )
     object.__setattr__(pod, "_usage", shared._usage)  # noqa: SLF001 - of the very same parts
     return pod

@@ -16,6 +16,7 @@ from hashlib import sha256
 from webhook.quota.amounts.quantity import InvalidQuantityError
 from webhook.quota.amounts.resource_reader import ResourceReader, StoredResourceReader
 from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.objects.names import QUOTA_RESERVED
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """Set by a kubelet on the API server's copy of a static pod."""
@@ -108,6 +109,8 @@ class Pod:
     """Whether the pod names more resources than any node has; see `pods.charged_to`."""
     is_unplaced: bool = False
     """Whether the pod waits, the scheduler has tried to place it in vain, and nominates no node."""
+    is_reported_unreserved: bool = False
+    """Whether our condition says that no quota is reserved for it."""
     _usage: ResourceList | None = dataclass_field(
         default=None, init=False, repr=False, compare=False
     )
@@ -210,6 +213,7 @@ class Pod:
             reported=_reported(spec, status),
             has_many_names=_has_many_names(asking),
             is_unplaced=is_unplaced(spec, status),
+            is_reported_unreserved=is_reported_unreserved(status),
         )
 
 
@@ -425,6 +429,16 @@ def is_unplaced(spec: ResourceReader, status: ResourceReader) -> bool:
             tried = condition.text("reason") != "SchedulingGated"
             return condition.text("status") == "False" and tried and not nominated
     return False
+
+
+def is_reported_unreserved(status: ResourceReader) -> bool:
+    """Return whether our condition of a pod is False."""
+    if not status.has("conditions"):
+        return False
+    return any(
+        one.text("type") == QUOTA_RESERVED and one.text("status") == "False"
+        for one in status.children("conditions")
+    )
 
 
 _AFFINITIES = ("podAffinity", "podAntiAffinity")

@@ -209,3 +209,7 @@ def _too_long(text: str, most_bytes: int) -> tuple[str, ...]:
     if len(text.encode(errors="surrogatepass")) <= most_bytes:
         return ()
     return (f"must be no more than {most_bytes} bytes",)
+
+
+QUOTA_RESERVED: Final = "deferredquota.io/QuotaReserved"
+"""Type of the condition that says whether quota is reserved for a pod."""

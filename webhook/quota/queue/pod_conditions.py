@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
-
-QUOTA_RESERVED: Final = "deferredquota.io/QuotaReserved"
-"""The condition's type."""
 
 LONGEST_TEXT: Final = 2000
 """Characters of a message, its position in the queue not counted; more is cut."""
