@@ -39,6 +39,9 @@ class _ScriptCommand(Command):
     context_class = _Script
 
 
+_AGAIN = "not finished: what is as it should be stays; with that right, run it again"
+
+
 class _NotInstalledError(CommandError):
     """The cluster is not as it has to be."""
 
@@ -158,6 +161,7 @@ def install(  # noqa: PLR0917 - one for each option
         raise InputError(f"--url: {url!r} is not https://HOST:PORT")
     from webhook.install.installation import PATIENCE, InstallOptions  # noqa: PLC0415
     from webhook.install.installation import install as run_install  # noqa: PLC0415
+    from webhook.kube.api import ForbiddenError  # noqa: PLC0415
     from webhook.operations.retry import RetryPolicy  # noqa: PLC0415
 
     wish = InstallOptions(
@@ -173,7 +177,10 @@ def install(  # noqa: PLR0917 - one for each option
         patience=RetryPolicy(seconds=timeout, pause_seconds=PATIENCE.pause_seconds),
     )
     with _client(kubeconfig, context) as client:
-        changes = run_install(client, wish, click.echo)
+        try:
+            changes = run_install(client, wish, click.echo)
+        except ForbiddenError as err:
+            raise _NotInstalledError([err.message, _AGAIN]) from err
     if dry_run:
         click.echo(f"dry run: {changes} objects would change")
     elif changes:

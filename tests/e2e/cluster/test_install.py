@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.installed import (
     NOWHERE,
+    ROOT,
     Cluster,
     a_cluster,
     a_product,
@@ -307,3 +309,22 @@ def test_whoever_may_view_a_namespace_may_read_its_ledger(
     eventually(lambda: may("get"), "the role has what is aggregated to it")
     assert not may("update", "status")
     assert not may("create")
+
+
+def test_without_the_rights_it_says_which_is_missing_and_that_it_can_be_repeated(
+    cluster: Cluster,
+) -> None:
+    access = cluster.plane.service_account_kubeconfig("default", "default")
+    done = subprocess.run(
+        [ROOT / "scripts" / "install", "--kubeconfig", access],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    missing, again = done.stderr.strip().splitlines()
+    assert 'User "system:serviceaccount:default:default" cannot' in missing
+    assert again == (
+        "Error: not finished: what is as it should be stays; with that right, run it again"
+    )
