@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
@@ -35,13 +36,13 @@ class World:
     """A cluster with the registrations of an installation, and one controller."""
 
     def __init__(self, *, url: str = "") -> None:
-        self.cluster = FakeCluster()
+        self.now, self.skew = NOW, timedelta()
+        self.cluster = FakeCluster(clock=lambda: self.now + self.skew)
         self.api = FakeClient(self.cluster)
         self.client = ReactiveClient(self.cluster)
         for one in render(url=url).registrations:
             kind = MUTATING_WEBHOOKS if one["kind"].startswith("M") else VALIDATING_WEBHOOKS  # type: ignore[attr-defined]
             self.api.create(kind, one)
-        self.now = NOW
         self.epoch = 1
         self.is_enabled = True
         self.metrics = Metrics()
@@ -242,7 +243,7 @@ def test_a_process_that_ends_between_two_writes_is_followed_by_another(
 
     def nth(call: Call, proceed: Proceed) -> Any:
         nonlocal count
-        is_write = call.verb in {"create", "update", "patch"}
+        is_write = call.verb in {"create", "update", "patch"} and not call.dry_run
         count += is_write
         return fault(call, proceed) if is_write and count == failing else proceed()
 
@@ -252,6 +253,44 @@ def test_a_process_that_ends_between_two_writes_is_followed_by_another(
         world.now += timedelta(seconds=1)
     assert world.bundles() == {world.secret(TLS_SECRET)["ca.crt"]}
     assert is_issued_by(world.certificate(TLS_SECRET), world.certificate(CA_SECRET))
+
+
+def test_by_a_wrong_clock_no_certificate_is_made() -> None:
+    world = World()
+    world.skew = timedelta(minutes=-31)
+    world.rotation.reconcile()
+    assert not world.has_secrets()
+    ((level, reason, message),) = world.events
+    assert (level, reason) == ("Warning", "CertificatesNotKept")
+    assert message == (
+        "the clock here says 2026-03-01T00:00:00Z, that of the API server 2026-02-28T23:29:00Z: no"
+        " certificate is written by it"
+    )
+    world.skew = timedelta(minutes=29)
+    world.rotation.reconcile()
+    assert world.has_secrets()
+
+
+def test_by_a_clock_that_is_years_ahead_none_is_replaced() -> None:
+    """An update says when it would be written in `managedFields`, which the fake does not have."""
+    world = World()
+    world.rotation.reconcile()
+    before = (world.secret(CA_SECRET), world.secret(TLS_SECRET), world.bundles())
+
+    def owned(_call: Call, proceed: Proceed) -> Any:
+        answer = proceed()
+        obj = answer.object
+        fields = [
+            {"manager": "m", "time": "2025-01-01T00:00:00Z"},
+            {"time": "2026-03-01T00:00:00Z"},
+        ]
+        changed = {**obj, "metadata": {**obj["metadata"], "managedFields": fields}}
+        return SimpleNamespace(object=changed)
+
+    world.client.on("update", SECRETS, owned)
+    world.now += 3650 * DAY
+    assert world.rotation.reconcile() >= 30
+    assert (world.secret(CA_SECRET), world.secret(TLS_SECRET), world.bundles()) == before
 
 
 def test_two_controllers_at_once_make_one_ca() -> None:

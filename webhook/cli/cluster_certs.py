@@ -34,13 +34,14 @@ from webhook.tls.rotation_store import (
     CertificateStore,
     ForeignCertificatesError,
     RegisteredEntry,
+    WrongClockError,
     rotate,
     spec_for,
 )
 
 
-class _NotOursError(CommandError):
-    """Certificates of another program."""
+class _RefusedError(CommandError):
+    """Certificates of another program, or a clock that they cannot be made by."""
 
     exit_code = int(ExitCode.FINDINGS)
 
@@ -96,7 +97,9 @@ def run_rotation(
                 case WriteServing():
                     click.echo(f"would write Secret {namespace}/{TLS_SECRET}: {step.reason}")
             return ExitCode.OK
-        result = rotate(store, spec, now=now, forces_ca=forces_ca, forces_leaf=forces_leaf)
+        result = rotate(
+            store, spec, store.entries(), now=now, forces_ca=forces_ca, forces_leaf=forces_leaf
+        )
     for _, words in result.done:
         click.echo(words)
     _tell_wait(result.waits)
@@ -143,8 +146,8 @@ def _installation(
     with live_cluster(kubeconfig, context) as api:
         try:
             yield api, namespace or system_namespace_of(api)
-        except ForeignCertificatesError as err:
-            raise _NotOursError(str(err)) from err
+        except (ForeignCertificatesError, WrongClockError) as err:
+            raise _RefusedError(str(err)) from err
 
 
 def _problems(

@@ -26,6 +26,7 @@ from webhook.tls.rotation_store import (
     CertificateStore,
     ForeignCertificatesError,
     RotationResult,
+    WrongClockError,
     rotate,
     spec_for,
 )
@@ -88,7 +89,12 @@ class CertificateRotation:
             return _CONFLICT_SECONDS  # another process is at the same step
         except InvalidError as err:
             return self._failed("changed", err, _CONFLICT_SECONDS)  # an entry is another one by now
-        except (ForeignCertificatesError, ForbiddenError, InvalidFieldError) as err:
+        except (
+            ForeignCertificatesError,
+            WrongClockError,
+            ForbiddenError,
+            InvalidFieldError,
+        ) as err:
             return self._refused(err)
         except ApiError as err:
             return self._failed("api", err, _FAILED_SECONDS)
@@ -106,12 +112,11 @@ class CertificateRotation:
         That is where nothing calls our Service, or this identity was given no right to look.
         """
         try:
-            if not self._store.entries():
-                return None
+            entries = self._store.entries()
         except ForbiddenError as err:
             _log.debug("registrations may not be read", extra={"error": str(err)})
             return None
-        return rotate(self._store, self._spec, now=self._now())
+        return rotate(self._store, self._spec, entries, now=self._now()) if entries else None
 
     def _report(self, result: RotationResult) -> None:
         for what, words in result.done:
@@ -128,7 +133,11 @@ class CertificateRotation:
 
     def _refused(self, err: Exception) -> float:
         """Report once what only a person can change, and look again after a while."""
-        reason = "foreign" if isinstance(err, ForeignCertificatesError) else "refused"
+        reasons: dict[type[Exception], str] = {
+            ForeignCertificatesError: "foreign",
+            WrongClockError: "clock",
+        }
+        reason = reasons.get(type(err), "refused")
         self._metrics.failures.labels(reason).inc()
         if str(err) != self._refusal:
             self._refusal = str(err)

@@ -12,11 +12,11 @@ import binascii
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Final
 
-from webhook.jsonfields.fields import mapping, string_map
+from webhook.jsonfields.fields import mapping, sequence, string_map, timestamp
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import SECRETS, ClusterApi, Kind, NotFoundError, Object
 from webhook.kube.metadata import time_text
@@ -53,11 +53,22 @@ _OTHER_OWNERS: Final = (
 _MAX_STEPS: Final = 12
 """A change of the CA takes five; each of them is seen before the next is decided."""
 
+MAX_SKEW: Final = timedelta(minutes=30)
+"""By how much clocks may differ: certificates begin an hour in the past."""
+
 _log = logging.getLogger(__name__)
 
 
 class ForeignCertificatesError(Exception):
     """Certificates that another program keeps: nothing of them is touched."""
+
+
+class WrongClockError(Exception):
+    """The clock of this machine is not that of the API server.
+
+    A certificate that begins in the future is refused by every API server, and by a clock that is
+    years ahead all are over.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,19 +163,24 @@ class CertificateStore:
             for entry in _entries(kind, found, self._namespace)
         )
 
-    def apply(self, step: WriteCa | WriteServing, stored: StoredCertificates) -> StoredCertificates:
+    def apply(
+        self, step: WriteCa | WriteServing, stored: StoredCertificates, *, now: datetime
+    ) -> StoredCertificates:
         """Write a Secret over the one that was read; return what is stored then.
 
         Raises:
+            WrongClockError: `now` is not what the API server's clock says; nothing is written.
             ConflictError: Another client was first.
             ApiError: The API server does not do it.
         """
         held = step.certificates
         if isinstance(step, WriteCa):
-            written = self._write(ca_secret(held, self._namespace, stored.ca), stored.ca)
-            return replace(stored, held=held, ca=written)
-        written = self._write(tls_secret(held, self._namespace, stored.tls), stored.tls)
-        return replace(stored, held=held, tls=written)
+            secret, before = ca_secret(held, self._namespace, stored.ca), stored.ca
+            _check_clock(self._write(secret, before, dry_run=True), before, now)
+            return replace(stored, held=held, ca=self._write(secret, before))
+        secret, before = tls_secret(held, self._namespace, stored.tls), stored.tls
+        _check_clock(self._write(secret, before, dry_run=True), before, now)
+        return replace(stored, held=held, tls=self._write(secret, before))
 
     def inject(self, step: Inject, entries: Sequence[RegisteredEntry]) -> tuple[str, ...]:
         """Write the bundle into the entries that lack it; return their names.
@@ -193,10 +209,9 @@ class CertificateStore:
         except NotFoundError:
             return None
 
-    def _write(self, secret: Object, before: Object | None) -> Object:
-        if before is None:
-            return self._api.create(SECRETS, secret, dry_run=self._dry_run).object
-        return self._api.update(SECRETS, secret, dry_run=self._dry_run).object
+    def _write(self, secret: Object, before: Object | None, *, dry_run: bool = False) -> Object:
+        write = self._api.create if before is None else self._api.update
+        return write(SECRETS, secret, dry_run=dry_run).object
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,19 +228,21 @@ class RotationResult:
 def rotate(
     store: CertificateStore,
     spec: RotationSpec,
+    entries: Sequence[RegisteredEntry],
     *,
     now: datetime,
     forces_ca: bool = False,
     forces_leaf: bool = False,
 ) -> RotationResult:
-    """Take all steps that can be taken now.
+    """Take all steps that can be taken now, with the entries as they are registered.
 
     Raises:
         ForeignCertificatesError: The certificates are not ours.
+        WrongClockError: `now` is not what the API server's clock says.
         ConflictError: Another client was first; it can be begun again.
         ApiError: The API server does not do it.
     """
-    stored, entries = store.read(), store.entries()
+    stored = store.read()
     around = Surroundings(now=now)
     done: list[tuple[str, str]] = []
     first = stored.held
@@ -248,7 +265,7 @@ def rotate(
                 )
             case WriteCa() | WriteServing():
                 former = stored.held
-                stored = store.apply(step, stored)
+                stored = store.apply(step, stored, now=now)
                 done.append(_written(step, former))
         _log.info("certificates changed", extra={"what": done[-1][1]})
     raise RuntimeError(f"the certificates do not come to rest: {done}")
@@ -259,6 +276,26 @@ def _written(step: WriteCa | WriteServing, former: InstalledCertificates) -> tup
         return "ca", f"Secret {CA_SECRET}: {step.reason}"
     is_leaf = step.certificates.serving is not former.serving
     return "leaf" if is_leaf else "bundle", f"Secret {TLS_SECRET}: {step.reason}"
+
+
+def _check_clock(answer: Object, before: Object | None, now: datetime) -> None:
+    """Compare a time with the one at which a Secret would have been written.
+
+    Raises:
+        WrongClockError: They differ by more than `MAX_SKEW`.
+    """
+    metadata = mapping(answer.get("metadata"), "metadata")
+    written = [timestamp(metadata.get("creationTimestamp"), "metadata.creationTimestamp")]
+    if before is not None:
+        path = "metadata.managedFields"
+        entries = sequence(metadata.get("managedFields"), path)
+        written = [timestamp(mapping(one, path).get("time"), f"{path}.time") for one in entries]
+    there = max((one for one in written if one is not None), default=None)
+    if there is not None and abs(there - now) > MAX_SKEW:
+        raise WrongClockError(
+            f"the clock here says {time_text(now)}, that of the API server {time_text(there)}: no"
+            " certificate is written by it"
+        )
 
 
 def _entries(kind: Kind, registration: Object, namespace: str) -> Iterator[RegisteredEntry]:
