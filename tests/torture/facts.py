@@ -98,6 +98,7 @@ class Account:
     uid: str
     used: Amounts
     reserved: Amounts
+    hard: Amounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +314,7 @@ def _account(raw: Mapping[str, Any]) -> Account:
         uid=raw["observed"]["uid"],
         used=_deferred(read_amounts(raw.get("used"))),
         reserved=_deferred(read_amounts(raw.get("reserved"))),
+        hard=_deferred(read_amounts(raw.get("hard"))),
     )
 
 

@@ -155,8 +155,9 @@ class History:
         reservations: int = 0,
         is_there: bool = True,
         promised: Sequence[str] = (),
+        hard: Mapping[str, str] | None = None,
     ) -> None:
-        """Write the ledger: quota → used, reserved."""
+        """Write the ledger: quota → used, reserved; `hard` is the limit of each."""
         revision, at = self._next()
         self.facts.append(
             LedgerFact(
@@ -168,7 +169,10 @@ class History:
                 promised=tuple(f"uid-{name}" for name in promised),
                 accounts={
                     name: Account(
-                        uid=f"uid-{name}", used=read_amounts(used), reserved=read_amounts(reserved)
+                        uid=f"uid-{name}",
+                        used=read_amounts(used),
+                        reserved=read_amounts(reserved),
+                        hard=read_amounts(hard),
                     )
                     for name, (used, reserved) in accounts.items()
                 },

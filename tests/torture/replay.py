@@ -22,9 +22,10 @@ A charge while the namespace had not opted in, at some moment of the window, is 
 decision may have been left to the API server. These are counted too.
 
 **Law 1, uncovered.** At every revision a ledger holds used + reserved >= what is taken, for each
-quota that it counts. Not asked for `WINDOW_SECONDS` after a quota was created or its scopes were
-edited (it may still be counted for the former spec), nor after the namespace was not opted in, and
-while there is no ledger.
+quota that it counts, or at least the limit that it has, where that was lowered within
+`WINDOW_SECONDS`: what only a request has said is cut to it, and nothing more is admitted. Not asked
+for `WINDOW_SECONDS` after a quota was created or its scopes were edited (it may still be counted
+for the former spec), nor after the namespace was not opted in, and while there is no ledger.
 """
 
 from __future__ import annotations
@@ -38,7 +39,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.torture.amounts import Amounts, spelled
-from tests.torture.facts import ClusterFact, Fact, LedgerFact, PodFact, QuotaFact, SpaceFact
+from tests.torture.facts import (
+    Account,
+    ClusterFact,
+    Fact,
+    LedgerFact,
+    PodFact,
+    QuotaFact,
+    SpaceFact,
+)
 
 WINDOW_SECONDS: Final = 35.0
 """An API request ends within 34 seconds; two watches are apart by far less than the rest."""
@@ -299,10 +308,25 @@ class Judge:
                 for key in quota.hard
                 if key in account.used
             }
-            short = [key for key in held if held[key] < space.taken[name][key]]
+            short = [
+                key
+                for key in held
+                if held[key] < space.taken[name][key]
+                and not self._is_full(space, name, key, account, fact.at)
+            ]
             if short and not self._was_reshaped(space, name, fact.at):
                 taken = {key: space.taken[name][key] for key in short}
                 self._find("uncovered", fact, name, pod, taken, {key: held[key] for key in short})
+
+    def _is_full(self, space: _Namespace, name: str, key: str, account: Account, at: float) -> bool:
+        """Say whether an account holds all of a limit that was higher within the window."""
+        hard = account.hard.get(key)
+        if hard is None or account.used[key] + account.reserved.get(key, 0) < hard:
+            return False
+        return any(
+            version is not None and version.hard.get(key, 0) > hard
+            for version, _ended in self._former(space, name, at)
+        )
 
     def _was_reshaped(self, space: _Namespace, name: str, at: float) -> bool:
         """Say whether the quota came, or got other scopes or keys, within the window."""

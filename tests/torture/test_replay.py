@@ -236,6 +236,33 @@ def test_a_pod_that_no_reservation_covers_is_found() -> None:
     assert found(history.judge()) == [("uncovered", history.revision, "q", "b")]
 
 
+LOWERED = {
+    "all of the lowered limit": ("1", 1, True),
+    "less than it": ("1500m", 1, False),
+    "all of it, long after it was lowered": ("1", 100, False),
+}
+
+
+@pytest.mark.parametrize(("hard", "seconds", "is_covered"), LOWERED.values(), ids=LOWERED)
+def test_a_ledger_holds_what_is_taken_or_all_of_a_limit_that_was_lowered(
+    hard: str, seconds: float, *, is_covered: bool
+) -> None:
+    """What only a request has said is cut to the limit, also where its pod is just stored."""
+    history = History()
+    history.quota("q", {"requests.cpu": "9"})
+    history.wait(100)
+    for name in ("a", "b"):
+        history.pod(name, CPU)
+    history.ledger({"q": ({"requests.cpu": "1"}, {"requests.cpu": "1"})})
+    for name in ("a", "b"):
+        history.bind(name)
+    history.quota("q", {"requests.cpu": hard})
+    history.wait(seconds)
+    cut = {"q": ({"requests.cpu": "1"}, {"requests.cpu": "0"})}
+    history.ledger(cut, hard={"requests.cpu": hard})
+    assert (found(history.judge()) == []) == is_covered
+
+
 def test_a_lost_ledger_covers_nothing_and_is_not_asked(history: History) -> None:
     history.ledger({}, is_there=False)
     history.end("a")
