@@ -791,10 +791,10 @@ def test_hearing_of_a_line_costs_little_and_works_out_no_message(
     made = count_messages(monkeypatch)
     monkeypatch.setattr(PendingStatus, "message", property(lambda _: pytest.fail("worked out")))
     held = {f"uid-{number}": full(number + 1) for number in range(1000)}
-    began = time.monotonic()
+    began = time.thread_time()
     for _ in range(1000):
         condition_harness.reasons.on_queue(NAMESPACE, held, ())
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
     assert made == []
     assert condition_harness.api.calls == []
 
