@@ -65,7 +65,7 @@ def _enum(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]
 
 
 def _minimum(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
-    if value < schema["minimum"]:
+    if not isinstance(value, str) and value < schema["minimum"]:
         yield f"{path}: {value} is less than {schema['minimum']}"
 
 
@@ -79,13 +79,18 @@ def _min_items(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator
         yield f"{path}: has {len(value)} items, not {schema['minItems']}"
 
 
+def _min_length(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
+    if len(value) < schema["minLength"]:
+        yield f"{path}: is shorter than {schema['minLength']}: {value!r}"
+
+
 def _unique_items(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
     if schema["uniqueItems"] and len({repr(item) for item in value}) < len(value):
         yield f"{path}: has an item twice"
 
 
 def _pattern(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
-    if re.search(schema["pattern"], value) is None:
+    if isinstance(value, str) and re.search(schema["pattern"], value) is None:
         yield f"{path}: {value!r} is not like {schema['pattern']}"
 
 
@@ -137,6 +142,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, Schema, str, Schema], Iterator[str]]]
     "oneOf": _one_of,
     "maximum": _maximum,
     "minItems": _min_items,
+    "minLength": _min_length,
     "uniqueItems": _unique_items,
     "required": _required,
     "items": _items,

@@ -13,6 +13,7 @@ DOCUMENTS = [
     *ROOT.glob("*.md"),
     *(ROOT / "docs").glob("*.md"),
     ROOT / "manifests" / "README.md",
+    ROOT / "charts" / "deferred-quota" / "README.md",
     ROOT / "certs" / "README.md",
 ]
 

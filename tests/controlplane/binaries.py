@@ -37,15 +37,15 @@ class BinariesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """The Go module that names the versions.
+    """A Go module that names the versions of programs.
 
     Attributes:
-        kubernetes: The version of k8s.io/kubernetes, such as v1.36.3.
+        version: The version of what is built, such as v1.36.3 of k8s.io/kubernetes.
         go: The least version of Go, as a tuple.
         digest: A hash of everything that decides what is built.
     """
 
-    kubernetes: str
+    version: str
     go: tuple[int, ...]
     digest: str
 

@@ -42,7 +42,7 @@ def provide(say: Say, names: Sequence[str] = tuple(PACKAGES)) -> dict[str, Path]
         module = read_module()
         directory = built_directory(module)
         directory.mkdir(parents=True, exist_ok=True)
-        with _locked(directory / "lock", say):
+        with locked(directory / "lock", say):
             found = locate(names)  # another build may have made them meanwhile
             missing = [name for name in names if name not in found]
             if missing:
@@ -69,13 +69,13 @@ def link_flags(kubernetes: str) -> str:
 
 def _build(module: Module, directory: Path, names: Sequence[str], say: Say) -> None:
     go = find_go(module, say)
-    say(f"building {', '.join(names)} of Kubernetes {module.kubernetes} into {directory}")
+    say(f"building {', '.join(names)} of Kubernetes {module.version} into {directory}")
     packages = [PACKAGES[name] for name in names]
     total = fetch_sources(go, packages)
     say(f"{total} packages; about 10 minutes of two processors, little if Go has them cached")
     with tempfile.TemporaryDirectory(prefix="part-", dir=directory) as part:
         command = [str(go), "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly"]
-        command += ["-ldflags", link_flags(module.kubernetes), "-o", f"{part}/", *packages]
+        command += ["-ldflags", link_flags(module.version), "-o", f"{part}/", *packages]
         _run_with_progress(command, total, say)
         for name in names:
             (Path(part) / program_of(PACKAGES[name])).replace(directory / name)
@@ -140,7 +140,7 @@ def _report(done: threading.Event, lines: Sequence[str], total: int, say: Say) -
 
 
 @contextmanager
-def _locked(path: Path, say: Say) -> Iterator[None]:
+def locked(path: Path, say: Say) -> Iterator[None]:
     """Hold a lock on a file; it goes with the process, however that ends."""
     with path.open("w") as file:
         try:

@@ -78,7 +78,7 @@ def test_other_versions_are_built_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "go.mod").write_text(text)
     (tmp_path / "go.sum").write_text("a")
     first = read_module(tmp_path)
-    assert (first.kubernetes, first.go) == ("v1.36.3", (1, 26, 0))
+    assert (first.version, first.go) == ("v1.36.3", (1, 26, 0))
     (tmp_path / "go.sum").write_text("b")
     assert read_module(tmp_path).digest != first.digest
 

@@ -11,7 +11,13 @@ the path. No other package reads the environment or settings from files.
 """
 
 from webhook.config.job_rules import JobGrowth, JobResizers, JobRuleSettings, JobVerdict
-from webhook.config.schema import API_VERSION, KIND, Check, load_configuration
+from webhook.config.schema import (
+    API_VERSION,
+    KIND,
+    Check,
+    configuration_schema,
+    load_configuration,
+)
 from webhook.config.settings import (
     CertificateSettings,
     Configuration,
@@ -58,5 +64,6 @@ __all__ = [
     "Reload",
     "TerminatingPods",
     "Timeouts",
+    "configuration_schema",
     "load_configuration",
 ]

@@ -6,15 +6,37 @@ import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import yaml
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
+_R = TypeVar("_R", bound=Callable[[object, str], object])
 
 Reader: TypeAlias = Callable[[object, str], _T]
 """Reads a plain value at a field path; raises InvalidSettingError."""
+
+Schema: TypeAlias = Mapping[str, object]
+"""A JSON Schema, of draft 7."""
+
+_SCHEMAS: Final[WeakKeyDictionary[Callable[[object, str], object], Schema]] = WeakKeyDictionary()
+
+
+def reads(schema: Schema) -> Callable[[_R], _R]:
+    """Return a decorator that notes the JSON Schema of what a reader accepts."""
+
+    def note(reader: _R) -> _R:
+        _SCHEMAS[reader] = schema
+        return reader
+
+    return note
+
+
+def schema_of(reader: Callable[[object, str], object]) -> Schema:
+    """Return the JSON Schema of what a reader accepts; of anything where none was noted."""
+    return _SCHEMAS.get(reader, {})
 
 
 class InvalidSettingError(Exception):
@@ -115,6 +137,7 @@ def _wrong_type(wanted: str, value: object, field: str) -> InvalidSettingError:
     return InvalidSettingError(field, f"must be {wanted}, not {found}")
 
 
+@reads({"type": "string"})
 def text(value: object, field: str) -> str:
     """Read a string, which may be empty."""
     if not isinstance(value, str):
@@ -122,6 +145,7 @@ def text(value: object, field: str) -> str:
     return value
 
 
+@reads({"type": "string", "minLength": 1})
 def name(value: object, field: str) -> str:
     """Read a string that is not empty."""
     if value == "":
@@ -129,6 +153,7 @@ def name(value: object, field: str) -> str:
     return text(value, field)
 
 
+@reads({"type": "boolean"})
 def boolean(value: object, field: str) -> bool:
     """Read true or false."""
     if not isinstance(value, bool):
@@ -139,6 +164,7 @@ def boolean(value: object, field: str) -> bool:
 def whole(least: int, most: int) -> Reader[int]:
     """Return a reader of whole numbers from `least` to `most`."""
 
+    @reads({"type": "integer", "minimum": least, "maximum": most})
     def read(value: object, field: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise _wrong_type("a whole number", value, field)
@@ -152,6 +178,7 @@ def whole(least: int, most: int) -> Reader[int]:
 def choice(choices: type[_E]) -> Reader[_E]:
     """Return a reader of one of the words of an enumeration."""
 
+    @reads({"enum": [str(word) for word in choices]})
     def read(value: object, field: str) -> _E:
         word = text(value, field)
         try:
@@ -166,6 +193,7 @@ def choice(choices: type[_E]) -> Reader[_E]:
 def exactly(wanted: str) -> Reader[str]:
     """Return a reader of one word."""
 
+    @reads({"const": wanted})
     def read(value: object, field: str) -> str:
         if value != wanted:
             raise _wrong_type(repr(wanted), value, field)
@@ -177,6 +205,7 @@ def exactly(wanted: str) -> Reader[str]:
 def list_of(item: Reader[_T]) -> Reader[tuple[_T, ...]]:
     """Return a reader of lists, each entry read by `item`."""
 
+    @reads({"type": "array", "items": schema_of(item)})
     def read(value: object, field: str) -> tuple[_T, ...]:
         if not isinstance(value, list):
             raise _wrong_type("a list", value, field)
@@ -195,7 +224,14 @@ def section(
         table: Field name → reader.
         required: Fields that must be present.
     """
+    schema = {
+        "type": "object",
+        "properties": {key: schema_of(reader) for key, reader in table.items()},
+        "required": list(required),
+        "additionalProperties": False,
+    }
 
+    @reads(schema)
     def read(value: object, field: str) -> _T:
         if not isinstance(value, dict):
             raise _wrong_type("an object", value, field)

@@ -15,6 +15,8 @@ from webhook.config.field_readers import (
     choice,
     list_of,
     name,
+    reads,
+    schema_of,
     section,
     text,
 )
@@ -115,6 +117,7 @@ class JobRuleSettings:
     or a running Job asks for more pods, or larger ones, than fit."""
 
 
+@reads({"enum": [True, False, AUTO]})
 def gate(value: object, field: str) -> bool | None:
     """Read a feature gate: true, false, or None for `Auto`."""
     if value == AUTO:
@@ -129,7 +132,13 @@ def gate(value: object, field: str) -> bool | None:
 def _by_resource(words: type[_E]) -> Reader[Mapping[str, _E]]:
     """Return a reader of a word, or of an object of words by resource."""
     word = choice(words)
+    by_resource = {
+        "type": "object",
+        "propertyNames": schema_of(name),
+        "additionalProperties": schema_of(word),
+    }
 
+    @reads({"oneOf": [schema_of(word), by_resource]})
     def read(value: object, field: str) -> Mapping[str, _E]:
         if not isinstance(value, dict):
             return MappingProxyType({_ANY: word(value, field)})
@@ -142,6 +151,7 @@ def _by_resource(words: type[_E]) -> Reader[Mapping[str, _E]]:
     return read
 
 
+@reads({"type": "string", "pattern": "^[^/]+/[^/]+$"})
 def _account(value: object, field: str) -> str:
     account = name(value, field)
     namespace, slash, own = account.partition("/")
@@ -150,6 +160,7 @@ def _account(value: object, field: str) -> str:
     return account
 
 
+@reads({"type": "object", "additionalProperties": schema_of(text)})
 def _texts(value: object, field: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise InvalidSettingError(field, "must be an object of strings")
@@ -157,8 +168,13 @@ def _texts(value: object, field: str) -> dict[str, str]:
 
 
 def _set_of(item: Reader[str]) -> Reader[frozenset[str]]:
-    read = list_of(item)
-    return lambda value, field: frozenset(read(value, field))
+    entries = list_of(item)
+
+    @reads(schema_of(entries))
+    def read(value: object, field: str) -> frozenset[str]:
+        return frozenset(entries(value, field))
+
+    return read
 
 
 _SELECTOR: Reader[dict[str, object]] = section(

@@ -10,12 +10,15 @@ from typing import TypeAlias, TypeVar
 from webhook.config.field_readers import (
     InvalidSettingError,
     Reader,
+    Schema,
     boolean,
     choice,
     exactly,
     list_of,
     name,
     parse_yaml,
+    reads,
+    schema_of,
     section,
     text,
     whole,
@@ -100,6 +103,7 @@ def _renamed(value: object, source: str) -> object:
 _DEFERRABLE = re.compile(r"requests\.[^/\s]+/[^/\s]+")
 
 
+@reads({"type": "string", "pattern": rf"^{_DEFERRABLE.pattern}$"})
 def _deferrable(value: object, field: str) -> str:
     key = name(value, field)
     if not _DEFERRABLE.fullmatch(key):
@@ -108,8 +112,12 @@ def _deferrable(value: object, field: str) -> str:
     return key
 
 
+_NAMES = list_of(name)
+
+
+@reads(schema_of(_NAMES))
 def _set_of_names(value: object, field: str) -> frozenset[str]:
-    return frozenset(list_of(name)(value, field))
+    return frozenset(_NAMES(value, field))
 
 
 _Table: TypeAlias = Mapping[str, tuple[str, Reader[object]]]
@@ -200,3 +208,12 @@ _FIELDS: _Table = {
 }
 
 _CONFIGURATION = _section(Configuration, _FIELDS, required=("apiVersion", "kind"))
+
+
+def configuration_schema() -> Schema:
+    """Return the JSON Schema of the file, `apiVersion` and `kind` included.
+
+    It accepts no file that `load_configuration` refuses for the shape of a field. Null, which
+    stands for a field that is left out, it refuses.
+    """
+    return schema_of(_CONFIGURATION)

@@ -19,7 +19,6 @@ what worked, and says what stands.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -42,7 +41,6 @@ from webhook.install.policies import (
     remove_objects,
 )
 from webhook.install.readiness import (
-    CONFIGURATION_ANNOTATION,
     wait_for_deletions,
     wait_until_available,
     wait_until_established,
@@ -52,18 +50,18 @@ from webhook.install.rendering import (
     MANIFESTS,
     Mask,
     Rendered,
+    configured,
     excluded_namespaces,
     render,
 )
 from webhook.jsonfields.fields import mapping, string_map
 from webhook.kube.api import CONFIG_MAPS, NAMESPACES, SECRETS, ClusterApi, NotFoundError, Object
+from webhook.operations.names import CONFIG_KEY
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.policy import compile_policy
-from webhook.state.well_known import CA_SECRET, DEFERRED_MODE, MODE_LABEL, TLS_SECRET
+from webhook.state.well_known import CA_SECRET, CONFIG_MAP, DEFERRED_MODE, MODE_LABEL, TLS_SECRET
 from webhook.tls.bootstrap import IssuedParts
 
-CONFIG_MAP: Final = "deferred-quota-config"
-CONFIG_KEY: Final = "config.yaml"
 OLDEST_MINOR: Final = 30
 """Kubernetes 1.30: the first in which conditions of webhooks are final."""
 
@@ -165,7 +163,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
             parts = _render(replace(wish, ca_pem=bundle), mask, settings)
         narrowed = _narrowed_masks(api, wish, installed, settings, dropped)
         applier.apply_all(narrowed)
-        applier.apply_all(_configured((*parts.configuration, *parts.workloads), configuration))
+        applier.apply_all(configured((*parts.configuration, *parts.workloads), configuration))
         _wait_until_in_force(api, wish, parts, settings, dropped, report)
         _redirect(api, wish, redirection, parts.registrations)
         before = applier.changes
@@ -341,33 +339,6 @@ def _narrowed_masks(
 
 def _judge(configuration: Configuration) -> None:
     compile_policy(configuration)
-
-
-def _configured(workloads: Sequence[Object], configuration: str) -> list[Object]:
-    """Return the workloads with the configuration in its ConfigMap, and its hash on the pods.
-
-    So pods are replaced when it changes: what runs then was started with it.
-    """
-    digest = hashlib.sha256(configuration.encode()).hexdigest()[:16]
-    made: list[Object] = []
-    for each in workloads:
-        if each["kind"] == "ConfigMap":
-            made.append({**each, "data": {CONFIG_KEY: configuration}})
-        elif each["kind"] == "Deployment":
-            made.append(_annotated(each, digest))
-        else:
-            made.append(each)
-    return made
-
-
-def _annotated(deployment: Object, digest: str) -> Object:
-    spec = mapping(deployment.get("spec"), "spec")
-    template = mapping(spec.get("template"), "spec.template")
-    metadata = mapping(template.get("metadata"), "spec.template.metadata")
-    annotations = mapping(metadata.get("annotations"), "annotations")
-    annotations = {**annotations, CONFIGURATION_ANNOTATION: digest}
-    template = {**template, "metadata": {**metadata, "annotations": annotations}}
-    return {**deployment, "spec": {**spec, "template": template}}
 
 
 def _certify(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -19,10 +20,11 @@ from webhook.install.kustomizations import (
     entries_of,
     read_directory,
 )
+from webhook.install.readiness import CONFIGURATION_ANNOTATION
 from webhook.jsonfields.fields import mapping, sequence
 from webhook.kube.api import VALIDATING_WEBHOOKS, Object
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
-from webhook.operations.names import EXEMPT, GLASS_BREAKERS, TRUSTED
+from webhook.operations.names import CONFIG_KEY, EXEMPT, GLASS_BREAKERS, TRUSTED
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.well_known import (
     ALWAYS_GATING,
@@ -187,6 +189,33 @@ def render(  # noqa: PLR0913 - what installations differ in
         registrations=tuple(each for each in rest if _component(each) == "registration"),
         masks=tuple(each for each in rest if _component(each) == "mask"),
     )
+
+
+def configured(objects: Sequence[Object], configuration: str) -> list[Object]:
+    """Return objects with the configuration in its ConfigMap, and its hash on the pods.
+
+    So pods are replaced when it changes: what runs then was started with it.
+    """
+    digest = hashlib.sha256(configuration.encode()).hexdigest()[:16]
+    made: list[Object] = []
+    for each in objects:
+        if each["kind"] == "ConfigMap":
+            made.append({**each, "data": {CONFIG_KEY: configuration}})
+        elif each["kind"] == "Deployment":
+            made.append(_annotated(each, digest))
+        else:
+            made.append(each)
+    return made
+
+
+def _annotated(deployment: Object, digest: str) -> Object:
+    spec = mapping(deployment.get("spec"), "spec")
+    template = mapping(spec.get("template"), "spec.template")
+    metadata = mapping(template.get("metadata"), "spec.template.metadata")
+    annotations = mapping(metadata.get("annotations"), "annotations")
+    annotations = {**annotations, CONFIGURATION_ANNOTATION: digest}
+    template = {**template, "metadata": {**metadata, "annotations": annotations}}
+    return {**deployment, "spec": {**spec, "template": template}}
 
 
 def _page(settings: PageSettings, url: str, manifests: Path) -> list[Manifest]:

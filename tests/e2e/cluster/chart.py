@@ -1,0 +1,149 @@
+"""Helm and the chart, and the objects that the chart has to make of its values."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, cast
+
+from tests.tools.programs import provide
+from webhook import __version__
+from webhook.config import load_configuration
+from webhook.install import MANIFESTS, render
+from webhook.install.chart import CHART
+from webhook.install.kustomizations import read_directory
+from webhook.install.rendering import Mask, configured
+from webhook.kube.files.documents import read_documents
+from webhook.operations.names import CONFIG_KEY
+from webhook.state.well_known import DEFAULT_NAMESPACE
+
+Values = Mapping[str, Any]
+Found = dict[str, dict[str, Any]]
+"""Objects by kind, namespace and name."""
+
+RELEASE: Final = "quota"
+SERVES_POLICIES: Final = (
+    "--api-versions",
+    "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy",
+)
+
+
+@cache
+def helm_program() -> Path:
+    return provide("helm", print)
+
+
+def helm(*arguments: str | Path, code: int = 0, stdin: str = "") -> str:
+    """Run helm; return what it printed, errors too where it is to fail."""
+    done = subprocess.run(
+        [helm_program(), *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stderr if code else done.stdout
+
+
+def template(values: Values, *arguments: str, code: int = 0, home: str = DEFAULT_NAMESPACE) -> str:
+    """Return what `helm template` prints for values."""
+    options = ("--namespace", home, "--values", "-", *arguments)
+    return helm("template", RELEASE, CHART, *options, code=code, stdin=json.dumps(values))
+
+
+def by_identity(objects: Sequence[Any]) -> Found:
+    """Return objects by what tells them apart, each of which is there once."""
+    found: Found = {}
+    for each in objects:
+        metadata = each["metadata"]
+        name = f"{each['kind']} {metadata.get('namespace', '')}/{metadata['name']}"
+        assert name not in found
+        found[name] = each
+    return found
+
+
+def made_objects(values: Values, *arguments: str, home: str = DEFAULT_NAMESPACE) -> Found:
+    """Return the objects that the chart makes of values."""
+    text = template(values, *arguments, home=home)
+    documents = read_documents("helm template", text.encode())
+    return by_identity([each.value for each in documents if each.value is not None])
+
+
+def wanted_objects(values: Values, made: Found, *, mask: Mask, home: str) -> Found:
+    """Return the objects that have to be made of values.
+
+    Args:
+        values: Values of the chart.
+        made: The objects that were made: the text of the configuration is taken from there, as
+            many texts mean the same.
+        mask: The form of the mask that the API server can have.
+        home: The namespace of the release.
+    """
+    text = made[f"ConfigMap {home}/deferred-quota-config"]["data"][CONFIG_KEY]
+    settings = load_configuration(text, "ConfigMap")
+    given = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
+    assert settings == load_configuration(
+        json.dumps({**given, **values.get("configuration", {})}), "values"
+    )
+    parts = render(
+        namespace=home,
+        url=values.get("url", ""),
+        ca_pem=values.get("ca", "").encode(),
+        mask=mask,
+        stamps=values.get("stamps", False),
+        page=settings.page,
+        rotates=settings.certificates.rotate,
+        deferred_resources=settings.deferred_resources,
+        exempt_namespaces=settings.exempt_namespaces,
+        gating=settings.gating,
+        trusted_users=settings.trusted_users,
+        break_glass_groups=settings.break_glass_groups,
+        image=_image(values.get("image", {})),
+    )
+    objects = cast("list[Any]", configured(parts.objects, text))
+    wanted = by_identity([each for each in objects if each["kind"] != "Namespace"])
+    for each in wanted.values():
+        if each["kind"] == "CustomResourceDefinition":
+            each["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
+    if not values.get("url"):
+        _scale(wanted, values, home)
+        wanted |= _network_policies(values.get("networkPolicy", {}), home)
+    return wanted
+
+
+def _image(given: Mapping[str, str]) -> str:
+    repository = given.get("repository", "deferred-quota")
+    if "digest" in given:
+        return f"{repository}@{given['digest']}"
+    return f"{repository}:{given.get('tag', __version__)}"
+
+
+def _scale(wanted: Found, values: Values, home: str) -> None:
+    replicas = 0
+    for component in ("webhook", "controller"):
+        spec = wanted[f"Deployment {home}/deferred-quota-{component}"]["spec"]
+        given = values.get(component, {})
+        spec["replicas"] = given.get("replicas", spec["replicas"])
+        replicas += spec["replicas"]
+        (container,) = spec["template"]["spec"]["containers"]
+        for kind, amounts in given.get("resources", {}).items():
+            container["resources"][kind] = {**container["resources"].get(kind, {}), **amounts}
+    hard = wanted[f"ResourceQuota {home}/deferred-quota-critical-pods"]["spec"]["hard"]
+    hard["pods"] = str(2 * replicas)
+
+
+def _network_policies(given: Values, home: str) -> Found:
+    if not given.get("enabled"):
+        return {}
+    policies: list[Any] = list(read_directory(MANIFESTS / "components/network-policy"))
+    for policy in policies:
+        policy["metadata"]["namespace"] = home
+        rule = policy["spec"]["ingress"][0]
+        name = policy["metadata"]["name"].removeprefix("deferred-quota-")
+        rule["from"] = given.get(f"{name}From", rule.get("from", []))
+    return by_identity(policies)

@@ -1,0 +1,137 @@
+"""The chart, rendered by Helm: equal to what scripts/install renders, for values of every kind."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.e2e.cluster.chart import (
+    SERVES_POLICIES,
+    Values,
+    helm,
+    made_objects,
+    wanted_objects,
+)
+from webhook.install.chart import CHART
+from webhook.install.rendering import Mask
+from webhook.state.well_known import DEFAULT_NAMESPACE
+
+CA: Final = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+URL: Final = "https://192.0.2.7:9443"
+GPU: Final = "requests.nvidia.com/gpu"
+ODD_NAMES: Final = [
+    "on", "1_000", "0o7", "010", "1e3", "~", "null", "=", "<<", "1:30", "2001-01-01", "- a", "a: b",
+    "#a", "{{ .Values }}", "it's", 'a"b', "a\\b", "a\\'b", 'a\\"b', "Ünal", "<a&b>", " a ", "%",
+]  # fmt: skip
+
+
+def configuration(**fields: Any) -> dict[str, Any]:
+    return {"configuration": fields}
+
+
+VALUES: Final[dict[str, Values]] = {
+    "a mask by the webhook": {"mask": "webhook"},
+    "marks of bound pods": {"stamps": True},
+    "an image of another registry": {"image": {"repository": "registry.example:5000/a/dq"}},
+    "a tag": {"image": {"tag": "0.2.0-rc.1"}},
+    "a tag of digits": {"image": {"tag": "20261123"}},
+    "a digest": {"image": {"digest": f"sha256:{'a1' * 32}", "tag": "ignored"}},
+    "replicas of the webhook": {"webhook": {"replicas": 5}},
+    "replicas of the controller": {"controller": {"replicas": 1}},
+    "resources of the webhook": {"webhook": {"resources": {"requests": {"cpu": "2"}}}},
+    "resources of the controller": {
+        "controller": {"resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}
+    },
+    "an address": {"url": URL},
+    "an address that ends with a slash": {"url": f"{URL}/"},
+    "an address with a CA": {"url": URL, "ca": CA},
+    "an address with the mask by the webhook": {"url": URL, "mask": "webhook"},
+    "an address with the page": {"url": URL, **configuration(page={"enabled": True})},
+    "an address with a network policy": {"url": URL, "networkPolicy": {"enabled": True}},
+    "a network policy": {"networkPolicy": {"enabled": True}},
+    "a network policy with addresses": {
+        "networkPolicy": {
+            "enabled": True,
+            "webhookFrom": [{"ipBlock": {"cidr": "192.0.2.0/28"}}],
+            "metricsFrom": [],
+        }
+    },
+    "a Secret of one's own": configuration(certificates={"rotate": False}),
+    "a Secret of one's own with its CA": {
+        "ca": CA,
+        **configuration(certificates={"rotate": False}),
+    },
+    "an address without rotation": {"url": URL, **configuration(certificates={"rotate": False})},
+    "no gates": configuration(gating="never"),
+    "gates where it is tight": configuration(gating="auto"),
+    "no gates and the mask by the webhook": {"mask": "webhook", **configuration(gating="never")},
+    "an extended resource": configuration(deferredResources=[GPU]),
+    "extended resources, some twice": configuration(
+        deferredResources=["requests.b.io/x", GPU, "requests.a.io/x", GPU]
+    ),
+    "an extended resource and the mask by the webhook": {
+        "mask": "webhook",
+        **configuration(deferredResources=[GPU]),
+    },
+    "exempt namespaces": configuration(exemptNamespaces=["zoo", "a", "kube-public", "a"]),
+    "exempt namespaces, and all kinds": {
+        "stamps": True,
+        "networkPolicy": {"enabled": True},
+        **configuration(exemptNamespaces=["a"], deferredResources=[GPU], gating="never"),
+    },
+    "its own namespace exempt": configuration(exemptNamespaces=[DEFAULT_NAMESPACE]),
+    "no namespace exempt": configuration(exemptNamespaces=[]),
+    "trusted users": configuration(trustedUsers=["dq", "admin", "dq"]),
+    "trusted users of odd names": configuration(trustedUsers=ODD_NAMES),
+    "break-glass groups": configuration(breakGlassGroups=["ops", "system:masters"]),
+    "no break-glass group": configuration(breakGlassGroups=[]),
+    "break-glass groups of odd names": configuration(breakGlassGroups=ODD_NAMES),
+    "the page": configuration(page={"enabled": True}),
+    "the page on another port": configuration(page={"enabled": True, "port": 9000}),
+    "the port of a page that is off": configuration(page={"port": 9000}),
+    "large numbers": configuration(limits={"bodyBytes": 8 * 1024 * 1024, "threads": 4}),
+    "rules for Jobs": configuration(
+        jobs=[
+            {"growth": {"*": "Deny", "cpu": "WithinQuota"}, "selector": {"matchLabels": {"a": "1"}}}
+        ]
+    ),
+    "limited resources": configuration(
+        limitedResources=[{"resource": "pods", "matchContains": ["yes", "no"]}],
+        requireQuotaForPriority=[{"scopeName": "PriorityClass", "operator": "Exists"}],
+    ),
+    "a configuration with its kind": configuration(
+        apiVersion="deferredquota.io/v1alpha1", kind="Configuration", mustSpecify="off"
+    ),
+}
+PLAIN: Final[Values] = {}
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
+def test_the_objects_are_those_that_are_rendered(values: Values) -> None:
+    made = made_objects(values, *SERVES_POLICIES)
+    mask: Mask = "webhook" if values.get("mask") == "webhook" else "policy"
+    assert made == wanted_objects(values, made, mask=mask, home=DEFAULT_NAMESPACE)
+    assert made != made_objects(PLAIN, *SERVES_POLICIES)
+
+
+def test_the_objects_without_values_are_those_that_are_rendered() -> None:
+    made = made_objects(PLAIN, *SERVES_POLICIES)
+    assert made == wanted_objects(PLAIN, made, mask="policy", home=DEFAULT_NAMESPACE)
+
+
+@pytest.mark.parametrize("home", ["quota-home", "1e3", "on", "123", "deferred-quota-system-2"])
+def test_the_objects_of_another_namespace_are_those_that_are_rendered(home: str) -> None:
+    values = {"stamps": True, "networkPolicy": {"enabled": True}, **VALUES["exempt namespaces"]}
+    made = made_objects(values, *SERVES_POLICIES, home=home)
+    assert made == wanted_objects(values, made, mask="policy", home=home)
+
+
+def test_an_api_server_without_the_policy_gets_the_mask_by_the_webhook() -> None:
+    made = made_objects(PLAIN)
+    assert made == wanted_objects(PLAIN, made, mask="webhook", home=DEFAULT_NAMESPACE)
+
+
+def test_the_chart_has_no_fault() -> None:
+    printed = helm("lint", "--strict", CHART, "--namespace", DEFAULT_NAMESPACE)
+    assert "1 chart(s) linted, 0 chart(s) failed" in printed

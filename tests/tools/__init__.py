@@ -1,0 +1,1 @@
+"""Programs that tests run and the product does not need, built from `go.mod`."""

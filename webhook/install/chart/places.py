@@ -1,0 +1,270 @@
+"""Templates out of the objects that an installation renders.
+
+The objects are rendered with marks in the place of what installations differ in, so that the
+templates differ where `render` writes something, and nowhere else. A mark becomes what computes
+the value from the values of the chart, in `_helpers.tpl`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from webhook.config import PageSettings
+from webhook.install.chart.emitting import Action, Block, Text, When, emit_documents, escaped
+from webhook.install.kustomizations import read_directory
+from webhook.install.rendering import MANIFESTS, Mask, Rendered, configured, render
+from webhook.kube.api import Object
+from webhook.operations.names import MASK_ENTRY
+from webhook.state.well_known import ALWAYS_GATING, DEFAULT_NAMESPACE, NEVER_GATING
+
+Tree: TypeAlias = Any
+"""A part of an object: dicts, lists and scalars, and what `emitting` has besides."""
+
+_IMAGE: Final = "image.chart.invalid"
+_RESOURCE: Final = "requests.chart.invalid/resource"
+_EXEMPT: Final = "exempt-in-chart"
+_TRUSTED: Final = "trusted-in-chart"
+_BREAKS_GLASS: Final = "breaks-glass-in-chart"
+_PORT: Final = 65_000
+_CONFIGURATION: Final = "the configuration of the chart\n"
+_DIGEST: Final = hashlib.sha256(_CONFIGURATION.encode()).hexdigest()[:16]
+
+_MARKS: Final = re.compile(
+    rf"\[[^\[\]]*'(?P<listed>{_RESOURCE}|{_EXEMPT}|{_TRUSTED}|{_BREAKS_GLASS})'[^\[\]]*\]"
+    rf"|{_RESOURCE}|{_IMAGE}|{_DIGEST}|{DEFAULT_NAMESPACE}"
+)
+"""A list in CEL with a mark in it, or a mark by itself."""
+_DEFINITION: Final = "CustomResourceDefinition"
+_NETWORK_POLICY: Final = MANIFESTS / "components/network-policy"
+_NEVER: Final = f'eq (include "deferred-quota.gating" .) "{NEVER_GATING}"'
+_IN_CLUSTER: Final = "not .Values.url"
+
+
+def _helper(name: str) -> str:
+    return f'include "deferred-quota.{name}" .'
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What guards and what hides follow a change of the configuration one after the other."""
+
+    prefix: str
+
+    @property
+    def left_out(self) -> str:
+        """Namespaces that selectors leave out."""
+        return _helper(f"{self.prefix}.leftOut")
+
+    def expression(self, mark: str, listed: str | None) -> str:
+        """Return what computes the value of a mark."""
+        if listed is not None:
+            return _helper(
+                {
+                    _RESOURCE: f"{self.prefix}.keys",
+                    _EXEMPT: "guard.exempt",
+                    _TRUSTED: "trusted",
+                    _BREAKS_GLASS: "glassBreakers",
+                }[listed]
+            )
+        return {
+            _RESOURCE: _helper("guard.resources"),
+            _IMAGE: _helper("image"),
+            _DIGEST: _helper("configurationHash"),
+            DEFAULT_NAMESPACE: ".Release.Namespace",
+        }[mark]
+
+
+_GUARD: Final = _Kind("guard")
+_MASK: Final = _Kind("mask")
+
+
+def templates() -> dict[str, str]:
+    """Return the templates, by the names of their files.
+
+    Raises:
+        InstallError: The manifests are not there, or not as they have to be.
+    """
+    guarding, hiding = _Marked.of("webhook", _GUARD), _Marked.of("policy", _MASK)
+    cluster = guarding.filled(lambda each: each.cluster)
+    page = guarding.filled(lambda each: each.page)
+    services = [each for each in page if each["kind"] == "Service"]
+    configuration = guarding.filled(lambda each: configured(each.configuration, _CONFIGURATION))
+    workloads = guarding.filled(lambda each: configured(each.workloads, _CONFIGURATION))
+    policies = read_directory(_NETWORK_POLICY)
+    network = [_fill(each, each, _GUARD) for each in policies]
+    return {
+        "definitions": _file(_kept(each) for each in cluster if each["kind"] == _DEFINITION),
+        "access": _file(each for each in cluster if each["kind"] not in {_DEFINITION, "Namespace"}),
+        "page": _file((each for each in page if each not in services), _helper("page")),
+        "page-service": _file(services, f"and ({_helper('page')}) ({_IN_CLUSTER})"),
+        "rotation": _file(guarding.filled(lambda each: each.rotation), _helper("rotates")),
+        "configuration": _file(configuration),
+        "identities": _file(guarding.filled(lambda each: each.identities)),
+        "workloads": _file(map(_workload, workloads), _IN_CLUSTER),
+        "network-policy": _file(
+            map(_network_policy, network), f"and .Values.networkPolicy.enabled ({_IN_CLUSTER})"
+        ),
+        "stamps": _file(guarding.filled(lambda each: each.stamps), ".Values.stamps"),
+        "registrations": _file(guarding.filled(lambda each: each.registrations)),
+        "mask": _file(hiding.filled(lambda each: each.masks), _mask_is("policy")),
+    }
+
+
+def shipped_deployments() -> dict[str, Tree]:
+    """Return the Deployments of the manifests, by their component."""
+    objects = read_directory(MANIFESTS / "base/workloads")
+    return {_component(each): each for each in objects if each["kind"] == "Deployment"}
+
+
+def shipped_peers() -> dict[str, list[Tree]]:
+    """Return the peers that the network policies of the manifests name, by policy."""
+    policies: list[Tree] = list(read_directory(_NETWORK_POLICY))
+    return {_policy(each): each["spec"]["ingress"][0].get("from", []) for each in policies}
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _file(objects: Iterable[Tree], condition: str = "") -> str:
+    """Return the text of a template; with a condition, nothing is there where it is false."""
+    text = emit_documents(list(objects))
+    head = "{{- /* Written by scripts/chart from manifests/; do not edit. */ -}}\n"
+    return f"{head}{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else head + text
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    """Installations with marks in their places, which differ in one setting."""
+
+    always: Rendered
+    never: Rendered
+    """The same without gating."""
+    kind: _Kind
+
+    @classmethod
+    def of(cls, mask: Mask, kind: _Kind) -> _Marked:
+        """Render them with a form of the mask."""
+        return cls(_marked(mask, ALWAYS_GATING), _marked(mask, NEVER_GATING), kind)
+
+    def filled(self, part: Callable[[Rendered], Sequence[Object]]) -> list[Tree]:
+        """Return a part of the objects with actions for marks."""
+        both = zip(part(self.always), part(self.never), strict=True)
+        return [_fill(always, never, self.kind) for always, never in both]
+
+
+def _marked(mask: Mask, gating: str) -> Rendered:
+    return render(
+        mask=mask,
+        stamps=True,
+        page=PageSettings(enabled=True, port=_PORT),
+        deferred_resources=[_RESOURCE],
+        exempt_namespaces=[_EXEMPT],
+        gating=gating,
+        trusted_users=[_TRUSTED],
+        break_glass_groups=[_BREAKS_GLASS],
+        image=_IMAGE,
+    )
+
+
+def _fill(value: Tree, never: Tree, kind: _Kind) -> Tree:
+    """Return a part of an object with actions for marks.
+
+    Args:
+        value: The part.
+        never: The same part of an installation without gating.
+        kind: What the object is for.
+    """
+    if isinstance(value, dict):
+        if value.get("name") == MASK_ENTRY:
+            kind = _MASK
+        return {key: _field(key, item, never[key], kind) for key, item in value.items()}
+    if isinstance(value, list) and _EXEMPT in value:
+        return Action(kind.left_out)
+    if isinstance(value, list) and len(value) == len(never):
+        return [_item(*both, kind) for both in zip(value, never, strict=True)]
+    if value != never:
+        return _chosen(value, never)
+    if value == _PORT:
+        return Action(_helper("pagePort"))
+    return _text(value, kind) if isinstance(value, str) else value
+
+
+def _field(key: str, value: Tree, never: Tree, kind: _Kind) -> Tree:
+    if key == "clientConfig":
+        return Block(f'include "deferred-quota.client" (list . "{value["service"]["path"]}")')
+    return _fill(value, never, kind)
+
+
+def _item(value: Tree, never: Tree, kind: _Kind) -> Tree:
+    item = _fill(value, never, kind)
+    if isinstance(value, dict) and value.get("name") == MASK_ENTRY:
+        return When(_mask_is("webhook"), item)
+    return item
+
+
+def _mask_is(mask: str) -> str:
+    return f'eq ({_helper("mask")}) "{mask}"'
+
+
+def _chosen(value: Tree, never: Tree) -> Action:
+    """Return a scalar or a list of them that depends on the gating."""
+    return Action(f"ternary `{json.dumps(never)}` `{json.dumps(value)}` ({_NEVER})")
+
+
+def _text(value: str, kind: _Kind) -> Tree:
+    """Return text with actions for the marks in it."""
+    if value == _CONFIGURATION:
+        return Block(_helper("configuration"), is_text=True)
+    whole = _MARKS.fullmatch(value)
+    if whole is not None:
+        return Action(f"{kind.expression(whole[0], whole['listed'])} | toJson")
+    made, end = "", 0
+    for found in _MARKS.finditer(value):
+        action = f"{{{{ {kind.expression(found[0], found['listed'])} }}}}"
+        made += escaped(value[end : found.start()]) + action
+        end = found.end()
+    return Text(made + escaped(value[end:])) if end else value
+
+
+def _kept(definition: Tree) -> Tree:
+    """Return a definition that an uninstallation leaves: with it, all objects of its kind go."""
+    metadata = definition["metadata"]
+    annotations = {**metadata.get("annotations", {}), "helm.sh/resource-policy": "keep"}
+    return {**definition, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _workload(obj: Tree) -> Tree:
+    """Return an object with the values that only the chart has: replicas and resources."""
+    component = _component(obj)
+    if obj["kind"] == "ResourceQuota":
+        hard = {**obj["spec"]["hard"], "pods": Action(f"{_helper('roomForPods')} | quote")}
+        return {**obj, "spec": {**obj["spec"], "hard": hard}}
+    if obj["kind"] != "Deployment":
+        return obj
+    spec = obj["spec"]
+    pod = spec["template"]["spec"]
+    resources = Block(f"toYaml .Values.{component}.resources")
+    containers = [{**each, "resources": resources} for each in pod["containers"]]
+    template = {**spec["template"], "spec": {**pod, "containers": containers}}
+    replicas = Action(f".Values.{component}.replicas | int")
+    return {**obj, "spec": {**spec, "replicas": replicas, "template": template}}
+
+
+def _network_policy(policy: Tree) -> Tree:
+    """Return a policy with the peers that the values name; none of them stands for all."""
+    peers = Action(f"toJson .Values.networkPolicy.{_policy(policy)}From")
+    (rule,) = policy["spec"]["ingress"]
+    return {**policy, "spec": {**policy["spec"], "ingress": [{**rule, "from": peers}]}}
+
+
+def _policy(policy: Tree) -> str:
+    return str(policy["metadata"]["name"]).removeprefix("deferred-quota-")
+
+
+def _component(obj: Tree) -> str:
+    return str(obj["metadata"]["labels"]["app.kubernetes.io/component"])

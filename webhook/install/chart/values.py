@@ -1,0 +1,212 @@
+"""The values of the chart: one table, from which the defaults, their schema and their page come."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from webhook.config import configuration_schema
+from webhook.install.chart.emitting import emit_value
+from webhook.install.chart.places import shipped_deployments, shipped_peers
+from webhook.jsonfields.fields import mapping
+
+Schema: TypeAlias = Mapping[str, Any]
+
+_WIDTH: Final = 100
+_SWITCH: Final[Schema] = {"type": "boolean"}
+_PEERS: Final[Schema] = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "ipBlock": {"type": "object", "required": ["cidr"]},
+            "namespaceSelector": {"type": "object"},
+            "podSelector": {"type": "object"},
+        },
+    },
+}
+_QUANTITY: Final[Schema] = {
+    "type": ["string", "integer", "number"],
+    "pattern": r"^[0-9]+(\.[0-9]*)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$",
+    "minimum": 0,
+}
+_RESOURCES: Final[Schema] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        name: {"type": "object", "additionalProperties": _QUANTITY}
+        for name in ("requests", "limits")
+    },
+}
+_IN_ONE_LINE: Final = "^[^\u0000-\u001f\u007f-\u009f\u2028\u2029\ufeff]+$"
+"""Names that stand in expressions of policies, which YAML could break into lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of the chart."""
+
+    path: str
+    """Where it stands in the values, with dots."""
+    default: object
+    schema: Schema
+    about: str
+    """What it is, for values.yaml and the page of the chart."""
+
+
+def values() -> tuple[Value, ...]:
+    """Return the values, in the order of values.yaml."""
+    return (
+        Value(
+            "image.repository",
+            "deferred-quota",
+            {"type": "string", "pattern": "^[a-z0-9][A-Za-z0-9._:/-]*$"},
+            "Where the image is, without tag.",
+        ),
+        Value(
+            "image.tag",
+            "",
+            {"type": "string", "pattern": "^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$"},
+            "Tag of the image; empty is the version of the chart.",
+        ),
+        Value(
+            "image.digest",
+            "",
+            {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+            "Digest of the image, `sha256:…`, in the place of the tag.",
+        ),
+        *(value for item in shipped_deployments().items() for value in _deployment(*item)),
+        Value(
+            "configuration",
+            {},
+            _configuration_schema(),
+            "The configuration, field by field as in `docs/configuration.md`.",
+        ),
+        Value(
+            "mask",
+            "auto",
+            {"enum": ["auto", "policy", "webhook"]},
+            "What hides deferred resources from the API server's own check: itself (`policy`, 1.36"
+            " and later), or the `webhook`. `auto` takes what the API server has.",
+        ),
+        Value(
+            "stamps",
+            False,
+            _SWITCH,
+            "Whether bound pods are marked, for `deferred-quota doctor`. Needs 1.36.",
+        ),
+        Value(
+            "url",
+            "",
+            {"type": "string", "pattern": r"^(https://[^/?#@\s]+/?)?$"},
+            "`https://HOST:PORT` of a webhook outside of the cluster; then nothing runs in it.",
+        ),
+        Value(
+            "ca",
+            "",
+            {"type": "string", "pattern": r"^(-----BEGIN CERTIFICATE-----[\s\S]*)?$"},
+            "CA, in PEM form, that the API server trusts at `url`, or behind the Service where"
+            " `configuration.certificates.rotate` is false. Empty leaves the `caBundle` as it is.",
+        ),
+        Value(
+            "networkPolicy.enabled",
+            False,
+            _SWITCH,
+            "Whether network policies say what may connect to the pods.",
+        ),
+        Value(
+            "networkPolicy.webhookFrom",
+            [],
+            _PEERS,
+            "Peers of the webhook's port: the addresses of the API servers; empty is all.",
+        ),
+        Value(
+            "networkPolicy.metricsFrom",
+            shipped_peers()["metrics"],
+            _PEERS,
+            "Peers of the port of metrics; empty is all.",
+        ),
+    )
+
+
+def values_file(table: Sequence[Value]) -> str:
+    """Return values.yaml."""
+    lines = ["# Written by scripts/chart; do not edit: set values in a file of your own."]
+    group = ""
+    for value in table:
+        *parents, name = value.path.split(".")
+        if parents and parents[0] != group:
+            lines.append(f"{parents[0]}:")
+        group = parents[0] if parents else ""
+        indent = 2 * len(parents)
+        lines += textwrap.wrap(
+            value.about,
+            _WIDTH,
+            initial_indent=f"{' ' * indent}# ",
+            subsequent_indent=f"{' ' * indent}# ",
+            break_on_hyphens=False,
+        )
+        lines += emit_value(name, value.default, indent)
+    return "\n".join((*lines, ""))
+
+
+def values_schema(table: Sequence[Value]) -> str:
+    """Return values.schema.json."""
+    schema = _object()
+    for value in table:
+        *parents, name = value.path.split(".")
+        parent = schema
+        for each in parents:
+            parent = parent["properties"].setdefault(each, _object())
+            parent["required"] = [*parent["properties"]]
+        parent["properties"][name] = {"description": value.about, **value.schema}
+        parent["required"] = [*parent["properties"]]
+    # what a chart that has this one as a part may pass to all of them
+    schema["properties"]["global"] = {"type": "object"}
+    whole = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
+    return json.dumps(whole, indent=2, ensure_ascii=True) + "\n"
+
+
+def values_table(table: Sequence[Value]) -> Iterator[str]:
+    """Yield the lines of the table of values, in Markdown."""
+    yield "| value | default | meaning |"
+    yield "| --- | --- | --- |"
+    for value in table:
+        default = json.dumps(value.default)
+        yield f"| `{value.path}` | `{default}` | {value.about} |"
+
+
+def _deployment(component: str, deployment: Any) -> Iterator[Value]:
+    """Yield the values of a Deployment."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    yield Value(
+        f"{component}.replicas",
+        deployment["spec"]["replicas"],
+        {"type": "integer", "minimum": 1, "maximum": 100},
+        f"Replicas of the {component}.",
+    )
+    yield Value(
+        f"{component}.resources",
+        container["resources"],
+        _RESOURCES,
+        f"Requests and limits of a pod of the {component}.",
+    )
+
+
+def _object() -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": {}, "required": []}
+
+
+def _configuration_schema() -> Schema:
+    """Return the schema of the configuration, of which the chart writes the first two fields."""
+    schema = dict(configuration_schema())
+    properties = dict(mapping(schema["properties"], "properties"))
+    for name in ("breakGlassGroups", "exemptNamespaces", "trustedUsers"):
+        field = mapping(properties[name], name)
+        items = {**mapping(field["items"], "items"), "pattern": _IN_ONE_LINE}
+        properties[name] = {**field, "items": items}
+    return {**schema, "properties": properties, "required": []}
