@@ -33,6 +33,9 @@ SOUND: Final[dict[str, Object]] = {
     "a number for a quantity": a_cluster_quota(hard={"limits.cpu": 20}),
     "every namespace": a_cluster_quota(selector={}),
     "an extended resource that is deferred": a_cluster_quota(hard={GPU: "8"}),
+    "an extended resource": a_cluster_quota(hard={"requests.example.com/gpu": "8"}),
+    "GPU memory": a_cluster_quota(hard={"nos.nebuly.com/gpu-memory": "80"}),
+    "GPU memory of larger GPUs": a_cluster_quota(hard={"nos.nebuly.com/gpu-memory.40gb": "80"}),
     "expressions": a_cluster_quota(
         selector={
             "matchExpressions": [

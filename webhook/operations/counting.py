@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO
-from webhook.quota.amounts.resources import ResourceList, add, counted, mask, max_of
-from webhook.quota.charging.deferral import DeferredQuota
+from webhook.quota.amounts.resources import ResourceList, add, counted, max_of
+from webhook.quota.charging.deferral import DeferredQuota, deferred_part
 from webhook.quota.charging.pod_usage import charged_to, is_quota_eligible
 from webhook.quota.charging.scopes import ScopeError, matches
 from webhook.quota.objects.model import Pod, ResourceQuota
@@ -50,8 +50,9 @@ def taken_at_bind(
             continue
         if not matches(quota.quota, pod):
             continue
-        usage = mask(charged_to(pod), quota.hard)
-        grown = mask(charged_to(replace(pod, resize_infeasible=False)), quota.hard)
+        keys = quota.hard.keys()
+        usage = deferred_part(charged_to(pod), keys)
+        grown = deferred_part(charged_to(replace(pod, resize_infeasible=False)), keys)
         most = add(most, max_of(usage, grown))
         if quota.holds_terminating or not pod.is_deleting:
             least = add(least, usage)

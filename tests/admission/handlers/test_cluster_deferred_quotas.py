@@ -94,7 +94,6 @@ SLIPS = {
     "limit.memory": 'is not deferred, did you mean "limits.memory"?',
     "CPU": 'is not deferred, did you mean "cpu"?',
     "Requests.Memory": 'is not deferred, did you mean "requests.memory"?',
-    "requests.nvidia.com/gpus": f'{ELSEWHERE}, or did you mean "requests.nvidia.com/gpu"?',
     "requests.storage": ELSEWHERE,
     "requests.ephemeral-storage": ELSEWHERE,
     "count/jobs.batch": ELSEWHERE,
@@ -120,11 +119,17 @@ def test_what_is_wrong_with_the_limit_of_a_deferred_resource_is_said_as_ever() -
     assert "did you mean" not in cause[2]
 
 
-def test_the_configuration_says_what_is_deferred() -> None:
-    gpus = a_cluster_quota(hard={"requests.nvidia.com/gpu": "8"})
-    assert causes(NamespaceConfiguration().create(gpus))
+@pytest.mark.parametrize("key", ["requests.nvidia.com/gpu", "nos.nebuly.com/gpu-memory"])
+def test_extended_resources_are_deferred_whatever_the_configuration_says(key: str) -> None:
+    assert warnings(NamespaceConfiguration().create(a_cluster_quota(hard={key: "8"}))) == ()
+
+
+def test_a_name_that_is_like_a_deferred_one_is_worth_a_word() -> None:
     gpu = Configuration(deferred_resources=("requests.nvidia.com/gpu",))
-    assert warnings(NamespaceConfiguration(configuration=gpu).create(gpus)) == ()
+    wrong = a_cluster_quota(hard={"requests.nvidia.com/gpus": "1"})
+    assert warnings(NamespaceConfiguration(configuration=gpu).create(wrong)) == (
+        'spec.hard[requests.nvidia.com/gpus]: did you mean "requests.nvidia.com/gpu"?',
+    )
 
 
 def test_a_selector_that_matches_nothing_is_worth_a_word() -> None:

@@ -190,3 +190,37 @@ def test_a_quota_that_cannot_be_matched_is_named() -> None:
     with pytest.raises(QuotaScopeError) as caught:
         assigned(pod(requests={"cpu": "1"}), quotas(a_quota("fine"), BAD))
     assert caught.value.quota == "odd"
+
+
+GPUS = "requests.nvidia.com/gpu"
+MEMORY = "nos.nebuly.com/gpu-memory"
+
+
+def a_gpu_pod(**requests: str) -> Pod:
+    named: Object = {f"nvidia.com/{name}": amount for name, amount in requests.items()}
+    return pod(requests={"cpu": "1", **named})
+
+
+def test_a_shared_quota_defers_every_extended_resource() -> None:
+    hard = {GPUS: "2", MEMORY: "40", "pods": "3"}
+    found = quotas(a_quota("cdq/both", hard={**hard}), a_quota("own", hard={"cpu": "1", GPUS: "1"}))
+    assert [to_text(one.hard) for one in found.quotas] == [{GPUS: "2", MEMORY: "40"}, {"cpu": "1"}]
+    assert found.keys == KEYS | {GPUS, MEMORY}
+
+
+def test_without_one_the_configuration_alone_says_what_pods_are_charged() -> None:
+    assert quotas(a_quota("own", hard={"cpu": "1", GPUS: "1"})).keys is KEYS
+
+
+@pytest.mark.parametrize(
+    ("key", "amount"), [(MEMORY, "42"), (f"{MEMORY}.80gb", "90"), (f"{MEMORY}.x", None)]
+)
+def test_gpu_memory_is_charged_as_its_key_says(key: str, amount: str | None) -> None:
+    taken = a_gpu_pod(gpu="1", **{"mig-1g.10gb": "1"})
+    claim = assigned(taken, quotas(a_quota("cdq/gpus", hard={key: "80", "cpu": "9"})))
+    assert claim is not None
+    assert to_text(claim.usage).get(key) == amount
+
+
+def test_a_pod_without_gpus_takes_no_gpu_memory() -> None:
+    assert assigned(pod(requests={}), quotas(a_quota("cdq/gpus", hard={MEMORY: "80"}))) is None

@@ -54,9 +54,13 @@ UNSOUND: Final[dict[str, tuple[Object, list[tuple[str, str]]]]] = {
         a_cluster_quota(hard={"pods": "1", "requests.cpu": "1", "count/jobs.batch": "many"}),
         [("spec.hard[count/jobs.batch]", NOT_DEFERRED), ("spec.hard[pods]", NOT_DEFERRED)],
     ),
-    "an extended resource that is not deferred": (
-        a_cluster_quota(hard={"requests.example.com/gpu": "1"}),
-        [("spec.hard[requests.example.com/gpu]", NOT_DEFERRED)],
+    "an extended resource without its prefix": (
+        a_cluster_quota(hard={"example.com/gpu": "1"}),
+        [("spec.hard[example.com/gpu]", NOT_DEFERRED)],
+    ),
+    "GPU memory of GPUs that have none": (
+        a_cluster_quota(hard={"nos.nebuly.com/gpu-memory.0gb": "1"}),
+        [("spec.hard[nos.nebuly.com/gpu-memory.0gb]", NOT_DEFERRED)],
     ),
     "less than nothing": (
         a_cluster_quota(hard={"cpu": "-1"}),

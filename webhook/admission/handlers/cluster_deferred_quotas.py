@@ -21,6 +21,7 @@ from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.kube.api import ApiError
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resource_reader import ResourceReader
+from webhook.quota.charging.deferral import shared_keys
 from webhook.quota.objects.names import is_standard_quota_name
 from webhook.quota.shared.cluster_quota_validation import (
     SELECTING_FIELDS,
@@ -77,22 +78,23 @@ def _with_hint(error: FieldError, keys: Set[str]) -> FieldError:
     key = error.field.removeprefix(_LIMIT_OF).removesuffix("]")
     if _LIMIT_OF + key + "]" != error.field or key in keys or is_standard_quota_name(key):
         return error
+    meant = _meant_by(key, keys)
+    return replace(error, detail=f"is not deferred, {meant}") if meant else error
+
+
+def _meant_by(key: str, keys: Set[str]) -> str:
+    """Return the question whether another resource was meant; empty if none is like it."""
     close = get_close_matches(key.lower(), sorted(keys), n=1, cutoff=_CLOSE)
-    if not close:
-        return error
-    if "/" in key:  # which may well be the name of something
-        return replace(error, detail=f"{error.detail}, or did you mean {_quoted(close[0])}?")
-    return replace(error, detail=f"is not deferred, did you mean {_quoted(close[0])}?")
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'
+    return f'did you mean "{close[0]}"?' if close else ""
 
 
 def _warnings(
     context: HandlerContext, wanted: Mapping[str, object], keys: Set[str]
 ) -> Iterator[str]:
     yield from cluster_quota_warnings(wanted, keys)
+    for key in sorted(shared_keys(ResourceReader(wanted).child("spec").resource_list("hard"))):
+        if key not in keys and (meant := _meant_by(key, keys)):  # it may well be one of its own
+            yield f"{_LIMIT_OF}{key}]: {meant}"
     selector = WebhookSelector.read(ResourceReader(wanted).child("spec").child("namespaceSelector"))
     try:
         known = context.namespaces()

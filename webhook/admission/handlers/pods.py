@@ -86,9 +86,7 @@ def evaluate(
         return refusal
     applying = quotas.deferred.applying_to(pod)
     others = _other_managers(pod) if applying else ()
-    return Allowed(
-        decision="not-assigned", warnings=(*_never_fits(context, pod, applying), *others)
-    )
+    return Allowed(decision="not-assigned", warnings=(*_never_fits(quotas, pod, applying), *others))
 
 
 def denied_by_policy(
@@ -291,10 +289,10 @@ def _static_denial(
 
 
 def _never_fits(
-    context: HandlerContext, pod: Pod, applying: tuple[DeferredQuota, ...]
+    quotas: NamespaceQuotaView, pod: Pod, applying: tuple[DeferredQuota, ...]
 ) -> tuple[str, ...]:
     """Warn of quotas that are too small for the pod even when nothing else is used."""
-    usage = deferred_part(charged_to(pod), context.policy.deferred_keys)
+    usage = deferred_part(charged_to(pod), quotas.deferred.keys)
     found = [over_hard(quota.name, usage, {}, quota.hard) for quota in applying]
     return tuple(
         f"can never fit quota {over.quota}: requested {render(over.requested)},"

@@ -11,7 +11,7 @@ from collections.abc import Set
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.jsonfields.fields import InvalidFieldError, mapping, text
 from webhook.kube.api import NAMESPACES, ClusterApi, NotFoundError, Object, UnavailableError
-from webhook.quota.charging.deferral import deferred_part
+from webhook.quota.charging.deferral import limits_of
 from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.state.lazy_ledger import identity_of
 from webhook.state.namespace_labels import is_deferred, labels_of
@@ -32,7 +32,7 @@ class Participation:
     def deferred_quota(self, quota: ClusterQuota | UnreadableClusterQuota) -> ClusterQuota | None:
         """Return a quota if it can be read and limits something that is deferred now."""
         if isinstance(quota, ClusterQuota):
-            return quota if deferred_part(quota.quota.hard, self._managed.deferred_keys()) else None
+            return quota if limits_of(quota.quota, self._managed.deferred_keys()) else None
         return None
 
     def has_left(self, namespace: str, quota: ClusterQuota) -> bool:

@@ -25,7 +25,7 @@ from webhook.operations.doctor.check_context import (
 from webhook.operations.findings import Finding, error, warning
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
-from webhook.quota.charging.deferral import deferred_part, observed_as
+from webhook.quota.charging.deferral import limits_of, observed_as
 from webhook.quota.ledger.ledger import Account
 from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
@@ -81,7 +81,8 @@ def _spec(scene: CheckContext, one: SharedQuota, every: list[Namespace]) -> Iter
         message = f"its scopes cannot be evaluated: {fault}: {_NOT_BOUND}"
         remedy = "Correct spec.scopes or spec.scopeSelector."
         yield error("cdq.scopes", one.subject, message, remedy, tuple(inside))
-    idle = sorted(one.spec.quota.hard.keys() - scene.settings.deferred_keys)
+    quota = one.spec.quota
+    idle = sorted(quota.hard.keys() - limits_of(quota, scene.settings.deferred_keys).keys())
     if idle:
         yield warning(
             "cdq.not-deferred",
@@ -153,7 +154,7 @@ def _judged(settings: Settings, every: list[Namespace], look: _Look | None) -> _
     if one.fault:
         message = f"its status cannot be read: {one.fault}: {_NOT_BOUND}"
         return {("status",): error("cdq.unreadable", one.subject, message, CONTROLLER_LOG)}
-    hard = deferred_part(spec.quota.hard, settings.deferred_keys)
+    hard = limits_of(spec.quota, settings.deferred_keys)
     if not hard:
         return {}
     sharing = {

@@ -19,6 +19,7 @@ from webhook.kube.api import (
 )
 from webhook.operations.explain.session import Session
 from webhook.operations.reading import name_of
+from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
 from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.elastic_quotas import (
@@ -30,7 +31,6 @@ from webhook.quota.elastic.elastic_quotas import (
     unknown_resources,
 )
 from webhook.quota.elastic.fair_share import Pool, nanos
-from webhook.quota.elastic.gpu_memory import GPU_MEMORY, gpu_memory
 from webhook.quota.objects.model import Pod
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 

@@ -1,8 +1,10 @@
 """Which part of a quota is deferred, and what a request claims of it.
 
 Deferred are the compute resources (`names.DEFERRED_KEYS`) and whatever extended resources the
-configuration adds; the rest of a quota stays with the API server. Ceilings are those of
-`spec.hard`, which its owner wrote: `status.hard` has the deferred resources removed.
+configuration adds; the rest of a quota stays with the API server. Of a quota that several
+namespaces share every extended resource is deferred, and GPU memory, because the API server charges
+nothing of it. Ceilings are those of `spec.hard`, which its owner wrote: `status.hard` has the
+deferred resources removed.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.fields import key as keyed
 from webhook.quota.amounts.quantity import COUNTABLE, UNCOUNTABLE, Quantity
 from webhook.quota.amounts.resources import ResourceList, counted, uncountable_names
+from webhook.quota.charging.gpu_memory import gb_of, gpu_memory, gpu_memory_keys
 from webhook.quota.charging.pod_usage import MANY_NAMES, charged_to
 from webhook.quota.charging.scopes import ScopeError, is_terminating, matches
 from webhook.quota.ledger.ledger import NEWEST, Claim, QuotaRevision, ReservationSource, excess
 from webhook.quota.objects.model import Pod, ResourceQuota
-from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.objects.names import DEFERRED_KEYS, is_extended_resource
 from webhook.quota.objects.qos import effective_qos_class
+
+_REQUESTS: Final = "requests."
 
 TOO_LARGE: Final = "is too large to be counted"
 
@@ -66,6 +71,7 @@ class NamespaceQuotas:
     observed: frozenset[QuotaRevision]
     """Their states, and how usage is counted for them."""
     keys: Set[str] = frozenset()
+    """What pods are charged: what the configuration defers, and what shared quotas name."""
     holds_terminating: bool = False
     """As in each of the quotas."""
 
@@ -86,6 +92,9 @@ def is_excluded(quota: ResourceQuota) -> bool:
 def deferred_part(resources: ResourceList, keys: Set[str]) -> dict[str, Quantity]:
     """Return the deferred resources of a list, as they are counted (`resources.counted`)."""
     part = {name: amount for name, amount in resources.items() if name in keys}
+    for key in gpu_memory_keys(keys):
+        if key not in part and (memory := gpu_memory(resources, gb_of(key))) is not None:
+            part[key] = memory.amount
     if MANY_NAMES in resources:
         part.update(dict.fromkeys(keys - DEFERRED_KEYS, UNCOUNTABLE))
     return {**counted(part)} if uncountable_names(part) else part
@@ -96,7 +105,16 @@ def limits_of(quota: ResourceQuota, keys: Set[str]) -> dict[str, Quantity]:
 
     So that what cannot be counted is above every one of them.
     """
-    return {name: min(amount, COUNTABLE) for name, amount in quota.hard.items() if name in keys}
+    deferred = keys | shared_keys(quota.hard) if quota.is_shared else keys
+    return {name: min(amount, COUNTABLE) for name, amount in quota.hard.items() if name in deferred}
+
+
+def shared_keys(names: Iterable[str]) -> Set[str]:
+    """Return those of some quota keys that a quota of several namespaces defers in any case."""
+    listed = set(names)
+    requests = {name for name in listed if name.startswith(_REQUESTS)}
+    extended = {name for name in requests if is_extended_resource(name.removeprefix(_REQUESTS))}
+    return extended.union(gpu_memory_keys(listed))
 
 
 def uncountable_fields(pod: Pod, keys: Set[str]) -> tuple[str, ...]:
@@ -159,7 +177,9 @@ def deferred_quotas(
         if not is_excluded(quota) and (hard := limits_of(quota, keys))
     ]
     observed = frozenset(each.observed for each in chosen)
-    return NamespaceQuotas(tuple(chosen), observed, keys, holds_terminating)
+    own = [each.hard for each in chosen if each.quota.is_shared and not each.hard.keys() <= keys]
+    charged = frozenset(keys).union(*own) if own else keys
+    return NamespaceQuotas(tuple(chosen), observed, charged, holds_terminating)
 
 
 def observed_as(

@@ -25,7 +25,7 @@ from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.amounts.resources import ResourceList, exceeding
-from webhook.quota.elastic.gpu_memory import DEFAULT_GB, GPU_MEMORY, gpu_memory, is_gpu_profile
+from webhook.quota.charging.gpu_memory import DEFAULT_GB, GPU_MEMORY, gpu_memory, is_gpu_profile
 from webhook.quota.objects.names import is_extended_resource, is_hugepages
 
 ELASTIC: Final = "ElasticQuota"

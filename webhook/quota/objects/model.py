@@ -260,6 +260,11 @@ class ResourceQuota:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def is_shared(self) -> bool:
+        """Return whether several namespaces share it: its name is one that no object can have."""
+        return "/" in self.name
+
+    @property
     def spec_hash(self) -> str:
         """Return hex text that is the same for specs that mean the same, in every process.
 

@@ -2,7 +2,8 @@
 
 Amounts and scopes are judged as those of a ResourceQuota (`quota_rules`). Besides:
 
-1. It limits deferred resources only: all else is charged by the API server, in one namespace.
+1. It limits deferred resources only, every extended resource and GPU memory among them: all else
+   is charged by the API server, in one namespace.
 2. Its selector of namespaces is there, and can be evaluated.
 
 Errors have the API server's field paths and words.
@@ -18,6 +19,7 @@ from typing import Final
 
 from webhook.jsonfields.fields import FieldError, InvalidFieldError, mapping
 from webhook.jsonfields.reader import FieldReader
+from webhook.quota.charging.deferral import shared_keys
 from webhook.quota.jobs.operators import label_selector_errors
 from webhook.quota.objects.names import label_value_error, qualified_name_errors
 from webhook.quota.objects.quota_validation import (
@@ -102,7 +104,7 @@ def _hard_errors(spec: Mapping[str, object], keys: Set[str]) -> Iterator[FieldEr
         return  # the rules of quotas say so
     if not hard:
         yield FieldError("FieldValueRequired", _HARD, "must limit a deferred resource")
-    for key in sorted(hard.keys() - keys):
+    for key in sorted(hard.keys() - keys - shared_keys(map(str, hard))):
         yield FieldError("FieldValueInvalid", f"{_HARD}[{key}]", _NOT_DEFERRED)
 
 
@@ -141,7 +143,8 @@ def _as_quota(raw: Mapping[str, object], keys: Set[str]) -> Mapping[str, object]
         hard = mapping(spec.get("hard"), _HARD)
     except InvalidFieldError:
         return raw
-    return {**raw, "spec": {**spec, "hard": {key: hard[key] for key in hard if key in keys}}}
+    known = keys | shared_keys(map(str, hard))
+    return {**raw, "spec": {**spec, "hard": {key: hard[key] for key in hard if key in known}}}
 
 
 def _once(*errors: FieldError) -> list[FieldError]:

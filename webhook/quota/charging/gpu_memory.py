@@ -14,6 +14,7 @@ Source: nos v0.1, pkg/gpu/util/resource.go; the rules here count profiles with a
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,11 +22,12 @@ from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList
 
 GPU_MEMORY: Final = "nos.nebuly.com/gpu-memory"
-"""Name of the resource."""
+"""Name of the resource, and quota key where a whole GPU has `DEFAULT_GB`."""
 
 DEFAULT_GB: Final = 32
 """Memory of a whole GPU where the configuration says nothing."""
 
+_KEY: Final = re.compile(rf"{re.escape(GPU_MEMORY)}(?:\.([1-9]\d{{0,5}})gb)?")
 _REQUESTS: Final = "requests."
 _GPU: Final = "nvidia.com/gpu"
 _MIG: Final = "nvidia.com/mig-"
@@ -65,6 +67,25 @@ def gpu_memory(usage: ResourceList, gb_per_gpu: int = DEFAULT_GB) -> GpuMemory |
             total += Quantity.of_nano(amount.nano * size)
             asks = True
     return GpuMemory(total, tuple(sorted(unknown))) if asks else None
+
+
+def gpu_memory_key(gb_per_gpu: int) -> str:
+    """Return the quota key of GPU memory.
+
+    It says what a whole GPU counts, so that whatever charges by a quota does so alike.
+    """
+    return GPU_MEMORY if gb_per_gpu == DEFAULT_GB else f"{GPU_MEMORY}.{gb_per_gpu}gb"
+
+
+def gpu_memory_keys(keys: Iterable[str]) -> list[str]:
+    """Return those of some quota keys that are of GPU memory."""
+    return [key for key in keys if key.startswith(GPU_MEMORY) and _KEY.fullmatch(key)]
+
+
+def gb_of(key: str) -> int:
+    """Return what a whole GPU counts by a quota key of GPU memory, GB."""
+    found = _KEY.fullmatch(key)
+    return DEFAULT_GB if found is None or found[1] is None else int(found[1])
 
 
 def is_gpu_profile(name: str) -> bool:
