@@ -14,6 +14,8 @@ from webhook.config import (
     Configuration,
     ConfigurationError,
     Coverage,
+    ElasticLabelOrder,
+    ElasticSettings,
     Extender,
     Gating,
     JobFeatureGates,
@@ -56,10 +58,12 @@ trustedUsers: [quota-bot]
 exemptNamespaces: [kube-system, platform]
 queue: {order: BestEffortFIFO, maxOvertakes: 7, maxWaitSeconds: 30}
 timeouts: {ledgerSeconds: 2, expireReservationSeconds: 60, gateReleaseSeconds: 90}
-limits: {bodyBytes: 3145728, threads: 4, reservationsPerNamespace: 1000, reasonsPerSecond: 5}
+limits: {bodyBytes: 3145728, threads: 4, reservationsPerNamespace: 1000, reasonsPerSecond: 5,
+         labelsPerSecond: 9}
 extender: {enabled: true}
 page: {enabled: true, port: 9090}
 certificates: {rotate: false}
+elastic: {enabled: false, gpuMemoryGB: 80, labelOrder: Priority}
 jobGates:
   MutablePodResourcesForSuspendedJobs: false
   MutableSchedulingDirectivesForSuspendedJobs: false
@@ -108,11 +112,18 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         queue=Queue(order=QueueOrder.STRICT, max_overtakes=100, max_wait_seconds=300),
         timeouts=Timeouts(ledger_seconds=3, expire_reservation_seconds=45, gate_release_seconds=60),
         limits=Limits(
-            body_bytes=7_340_032, threads=16, reservations_per_namespace=4000, reasons_per_second=20
+            body_bytes=7_340_032,
+            threads=16,
+            reservations_per_namespace=4000,
+            reasons_per_second=20,
+            labels_per_second=50,
         ),
         extender=Extender(enabled=False),
         page=PageSettings(enabled=False, port=8081),
         certificates=CertificateSettings(rotate=True),
+        elastic=ElasticSettings(
+            enabled=True, gpu_memory_gb=32, label_order=ElasticLabelOrder.CREATION_TIME
+        ),
         job_gates=JobFeatureGates(mutable_pod_resources=None, mutable_scheduling_directives=None),
         jobs=(),
     )
@@ -144,11 +155,18 @@ def test_every_setting_can_be_set() -> None:
         queue=Queue(order=QueueOrder.BEST_EFFORT, max_overtakes=7, max_wait_seconds=30),
         timeouts=Timeouts(ledger_seconds=2, expire_reservation_seconds=60, gate_release_seconds=90),
         limits=Limits(
-            body_bytes=3_145_728, threads=4, reservations_per_namespace=1000, reasons_per_second=5
+            body_bytes=3_145_728,
+            threads=4,
+            reservations_per_namespace=1000,
+            reasons_per_second=5,
+            labels_per_second=9,
         ),
         extender=Extender(enabled=True),
         page=PageSettings(enabled=True, port=9090),
         certificates=CertificateSettings(rotate=False),
+        elastic=ElasticSettings(
+            enabled=False, gpu_memory_gb=80, label_order=ElasticLabelOrder.PRIORITY
+        ),
         job_gates=JobFeatureGates(mutable_pod_resources=False, mutable_scheduling_directives=False),
         jobs=(JobRuleSettings(claims=JobVerdict.ALLOW),),
     )

@@ -31,6 +31,8 @@ from webhook.config.settings import (
     Configuration,
     ConfigurationError,
     Coverage,
+    ElasticLabelOrder,
+    ElasticSettings,
     Extender,
     Gating,
     JobFeatureGates,
@@ -149,6 +151,7 @@ _LIMITS: _Table = {
     "threads": ("threads", whole(1, 64)),
     "reservationsPerNamespace": ("reservations_per_namespace", whole(1, 4000)),
     "reasonsPerSecond": ("reasons_per_second", whole(0, 1000)),
+    "labelsPerSecond": ("labels_per_second", whole(1, 1000)),
 }
 
 _EXTENDER: _Table = {"enabled": ("enabled", boolean)}
@@ -159,6 +162,12 @@ _PAGE: _Table = {
 }
 
 _CERTIFICATES: _Table = {"rotate": ("rotate", boolean)}
+
+_ELASTIC: _Table = {
+    "enabled": ("enabled", boolean),
+    "gpuMemoryGB": ("gpu_memory_gb", whole(1, 100_000)),
+    "labelOrder": ("label_order", choice(ElasticLabelOrder)),
+}
 
 _JOB_GATES: _Table = {
     MUTABLE_POD_RESOURCES: ("mutable_pod_resources", gate),
@@ -203,6 +212,7 @@ _FIELDS: _Table = {
     "extender": ("extender", _section(Extender, _EXTENDER)),
     "page": ("page", _section(PageSettings, _PAGE)),
     "certificates": ("certificates", _section(CertificateSettings, _CERTIFICATES)),
+    "elastic": ("elastic", _section(ElasticSettings, _ELASTIC)),
     "jobGates": ("job_gates", _section(JobFeatureGates, _JOB_GATES)),
     "jobs": ("jobs", job_rules),
 }

@@ -168,6 +168,9 @@ class Limits:
     """`limits.reasonsPerSecond`, 0 to 1000: conditions and events written per second about queued
     pods. 0 writes none."""
 
+    labels_per_second: int = 50
+    """`limits.labelsPerSecond`, 1 to 1000: labels `nos.nebuly.com/capacity` written per second."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extender:
@@ -197,6 +200,30 @@ class CertificateSettings:
     rotate: bool = True
     """`certificates.rotate`: whether the leading controller renews the Secrets and writes the
     `caBundle` of the registrations. Certificates of another program are never touched."""
+
+
+class ElasticLabelOrder(StrEnum):
+    """What decides first which pods of an elastic quota are within its min."""
+
+    CREATION_TIME = "CreationTime"
+    """The older pod; of those of one second the one with the higher priority."""
+
+    PRIORITY = "Priority"
+    """The higher priority; of those with one priority the older pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElasticSettings:
+    """Elastic quotas, see `docs/elastic-quotas.md`."""
+
+    enabled: bool = True
+    """`elastic.enabled`: whether binds are charged by elastic quotas, where there are any."""
+
+    gpu_memory_gb: int = 32
+    """`elastic.gpuMemoryGB`: GB that a whole GPU counts as `nos.nebuly.com/gpu-memory`."""
+
+    label_order: ElasticLabelOrder = ElasticLabelOrder.CREATION_TIME
+    """`elastic.labelOrder`: what decides first which pods are within their quota."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +347,9 @@ class Configuration:
 
     certificates: CertificateSettings = field(default_factory=CertificateSettings)
     """`certificates`"""
+
+    elastic: ElasticSettings = field(default_factory=ElasticSettings)
+    """`elastic`"""
 
     job_gates: JobFeatureGates = field(default_factory=JobFeatureGates)
     """`jobGates`"""

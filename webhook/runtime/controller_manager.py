@@ -9,6 +9,8 @@ from uuid import uuid4
 
 from webhook.config import Configuration
 from webhook.controllers.conditions.controller import PodConditionController
+from webhook.controllers.elastic.capacity_labels import CapacityLabels
+from webhook.controllers.elastic.controller import ElasticQuotaController
 from webhook.controllers.label_validation import LabelValidator
 from webhook.controllers.ledger.controller import LedgerController
 from webhook.controllers.managed_namespaces import ManagedNamespaces
@@ -197,6 +199,14 @@ class ControllerManager:
             gating=lambda: config.configuration().gating,
             exempt=lambda: config.policy().exempt_namespaces,
         )
+        self._elastic = ElasticQuotaController(
+            context,
+            managed,
+            caches.shared,
+            lambda: config.configuration().elastic,
+            on_change=lambda: self._capacity_labels.requeue_all(),  # noqa: PLW0108 - made below
+        )
+        self._capacity_labels = CapacityLabels(context, self._elastic.quotas, config.configuration)
         self._certificates = (
             None
             if candidate is None
@@ -229,6 +239,8 @@ class ControllerManager:
         self._status_mask.start()
         self._label_validator.start()
         self._shadow.start()
+        self._elastic.start()
+        self._capacity_labels.start()
         if self._certificates is not None:
             self._certificates.start()
         if self._election is not None:
@@ -238,6 +250,8 @@ class ControllerManager:
         """Stop writing, and let another process lead."""
         if self._certificates is not None:
             self._certificates.stop()
+        self._capacity_labels.stop()
+        self._elastic.stop()
         self._shadow.stop()
         self._label_validator.stop()
         self._status_mask.stop()
@@ -271,6 +285,7 @@ class ControllerManager:
     def requeue_waiting(self) -> None:
         """Look again at the pods that wait: other rules may let them go."""
         self.ledger_controller.requeue_waiting()
+        self._elastic.requeue()
 
     def _on_queue(
         self, namespace: str, pending: Mapping[str, PendingStatus], releasable: Collection[str]

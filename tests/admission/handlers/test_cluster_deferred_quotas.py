@@ -205,3 +205,12 @@ def test_what_lacks_its_object_is_refused() -> None:
     answer = NamespaceConfiguration().decide(a_review("CREATE", obj=None, name="x", **PLACE))
     assert isinstance(answer, Denied)
     assert answer.code == 400
+
+
+def test_what_may_not_change_may_change_with_an_elastic_quota() -> None:
+    office = NamespaceConfiguration(configuration=Configuration(quota_update=QuotaUpdate.REJECT))
+    controller = "system:serviceaccount:deferred-quota-system:deferred-quota-controller"
+    changed = a_cluster_quota(hard={"cpu": "9"})
+    review = {"obj": changed, "old": a_cluster_quota(), **PLACE}
+    assert isinstance(office.decide(a_review("UPDATE", user=controller, **review)), Allowed)
+    assert isinstance(office.decide(a_review("UPDATE", **review)), Denied)

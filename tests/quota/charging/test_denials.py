@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.quota.parsed import amounts, expression_of
+from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.charging.denials import (
     FORBIDDEN,
     Cause,
@@ -151,3 +152,50 @@ def test_a_missing_amount_is_named_with_its_containers() -> None:
         "must specify cpu for: a,b",
         "must specify requests.cpu for: a",
     ]
+
+
+@pytest.mark.parametrize(
+    ("quota", "key", "message"),
+    [
+        (
+            "cdq/epool.default",
+            "requests.cpu",
+            "elastic pool default is used up, requested: cpu=1, used: cpu=2, size: cpu=3",
+        ),
+        (
+            "cdq/epool.gpus.0123abcd",
+            "nos.nebuly.com/gpu-memory.80gb",
+            (
+                "elastic pool gpus is used up, requested: nos.nebuly.com/gpu-memory=1,"
+                " used: nos.nebuly.com/gpu-memory=2, size: nos.nebuly.com/gpu-memory=3"
+            ),
+        ),
+        (
+            "cdq/eq.team-a.q",
+            "requests.nvidia.com/gpu",
+            (
+                "exceeded elastic quota: eq/q, requested: nvidia.com/gpu=1, used: nvidia.com/gpu=2,"
+                " max: nvidia.com/gpu=3"
+            ),
+        ),
+        (
+            "cdq/ceq.team-a.q.r",
+            "requests.memory",
+            (
+                "exceeded elastic quota: ceq/team-a/q.r, requested: memory=1, used: memory=2,"
+                " max: memory=3"
+            ),
+        ),
+        (
+            "cdq/both",
+            "requests.cpu",
+            (
+                "exceeded quota: cdq/both, requested: requests.cpu=1, used: requests.cpu=2,"
+                " limited: requests.cpu=3"
+            ),
+        ),
+    ],
+)
+def test_elastic_quotas_are_named_as_their_owners_do(quota: str, key: str, message: str) -> None:
+    one, two, three = ({key: Quantity.parse(text)} for text in "123")
+    assert QuotaExceeded(quota, one, two, three).message == message

@@ -66,6 +66,8 @@ def update(
         return Allowed(decision="valid")
     keys = context.policy.deferred_keys
     frozen = _FROZEN[context.configuration.quota_update]
+    if request.username in context.policy.own_users:
+        frozen = _FROZEN[QuotaUpdate.ALLOW]  # of an elastic quota, whose owner has changed it
     errors = cluster_quota_update_errors(new, old, keys, frozen=frozen)
     if errors:
         return responses.invalid(_with_hint(error, keys) for error in errors)

@@ -13,6 +13,7 @@ CheckRequest, and pkg/quota/v1/evaluator/core/pods.go Constraints.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,10 +22,15 @@ from webhook.quota.amounts.resources import render
 from webhook.quota.charging.constraints import constraint_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from webhook.quota.amounts.resources import ResourceList
     from webhook.quota.objects.model import ScopeExpression
+
+_POOL: Final = re.compile(r"cdq/epool\.([^.]+)(?:\.[0-9a-f]{8})?")
+_ELASTIC: Final = re.compile(r"cdq/(c?eq)\.([^.]+)\.(.+)")
+"""Quotas by which elastic quotas are charged (`elastic.derived_quotas`)."""
+_GPU_MEMORY: Final = re.compile(r"(nos\.nebuly\.com/gpu-memory)\.\d+gb")
 
 FORBIDDEN: Final = 403
 SERVER_ERROR: Final = 500
@@ -67,10 +73,20 @@ class QuotaExceeded(_Refusing):
     @property
     def message(self) -> str:
         """Return which quota, and for each key what is asked, what is used and what is allowed."""
-        return (
-            f"exceeded quota: {self.quota}, requested: {render(self.requested)}, "
-            f"used: {render(self.used)}, limited: {render(self.limited)}"
-        )
+        names: Callable[[str], str] = str
+        said, limit = f"exceeded quota: {self.quota}", "limited"
+        if (pool := _POOL.fullmatch(self.quota)) is not None:
+            said, limit, names = f"elastic pool {pool[1]} is used up", "size", _elastic_name
+        elif (elastic := _ELASTIC.fullmatch(self.quota)) is not None:
+            kind, namespace, own = elastic.groups()
+            name = f"ceq/{namespace}/{own}" if kind == "ceq" else f"eq/{own}"
+            said, limit, names = f"exceeded elastic quota: {name}", "max", _elastic_name
+        lists = (("requested", self.requested), ("used", self.used), (limit, self.limited))
+        said_amounts = [
+            f"{word}: {render({names(key): amount for key, amount in amounts.items()})}"
+            for word, amounts in lists
+        ]
+        return ", ".join((said, *said_amounts))
 
     @property
     def causes(self) -> tuple[Cause, ...]:
@@ -247,3 +263,8 @@ def full_message(refusal: Refusal, name: str) -> str:
 
 def _joined(keys: tuple[str, ...]) -> str:
     return ",".join(sorted(keys))
+
+
+def _elastic_name(key: str) -> str:
+    """Return the resource of a quota key as elastic quotas name it."""
+    return _GPU_MEMORY.sub(r"\1", key.removeprefix("requests."))

@@ -22,17 +22,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
+from webhook.jsonfields.fields import key as key_path
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.amounts.resources import ResourceList, exceeding
 from webhook.quota.charging.gpu_memory import DEFAULT_GB, GPU_MEMORY, gpu_memory, is_gpu_profile
-from webhook.quota.objects.names import is_extended_resource, is_hugepages
+from webhook.quota.objects.names import is_extended_resource, is_hugepages, object_name_errors
 
 ELASTIC: Final = "ElasticQuota"
 COMPOSITE: Final = "CompositeElasticQuota"
 POOL_LABEL: Final = "deferredquota.io/pool"
 DEFAULT_POOL: Final = "default"
 
+_POOL_FIELD: Final = key_path("metadata.labels", POOL_LABEL)
+_NO_DOTS: Final = ("must not contain dots",)
 _PLAIN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _NVIDIA: Final = "nvidia.com/"
 
@@ -147,6 +150,9 @@ def _setting_errors(quota: ElasticQuota) -> Iterator[FieldError]:
     detail = "must be greater than or equal to 0"
     if quota.weight is not None and quota.weight.sign < 0:
         yield FieldError("FieldValueInvalid", "spec.weight", detail, str(quota.weight))
+    faults = (*object_name_errors(quota.pool), *(_NO_DOTS if "." in quota.pool else ()))
+    for fault in faults[:1]:  # the pool is charged by an object of its name
+        yield FieldError("FieldValueInvalid", _POOL_FIELD, fault, f'"{quota.pool}"')
     if quota.protect_seconds < 0:
         seconds = str(quota.protect_seconds)
         yield FieldError("FieldValueInvalid", "spec.reclaim.protectSeconds", detail, seconds)

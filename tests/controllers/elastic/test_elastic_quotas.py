@@ -1,0 +1,283 @@
+"""Elastic quotas in force: binds are charged by them, status and labels follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.admission.handlers.harness import (
+    AdmissionHarness,
+    Reply,
+    a_namespace,
+    admission_harness,
+    eventually,
+    opt_in,
+    opt_out,
+)
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    COMPOSITE_ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS,
+    NAMESPACES,
+    PODS,
+)
+
+Object = dict[str, object]
+LABEL = "nos.nebuly.com/capacity"
+NO_GATES = {"deferredquota.io/gating": "never"}
+
+
+def an_elastic_quota(
+    namespace: str, least: Object | None = None, most: Object | None = None, **spec: object
+) -> Object:
+    limits = {name: given for name, given in (("min", least), ("max", most)) if given is not None}
+    return {
+        "apiVersion": "nos.nebuly.com/v1alpha1",
+        "kind": "CompositeElasticQuota" if "namespaces" in spec else "ElasticQuota",
+        "metadata": {"name": "q", "namespace": namespace},
+        "spec": {**limits, **spec},
+    }
+
+
+def opted_in(name: str) -> Object:
+    made = a_namespace(name)
+    made["metadata"]["labels"].update(NO_GATES)  # type: ignore[index]
+    return made
+
+
+class World:
+    """Two namespaces and their elastic quotas."""
+
+    def __init__(self, harness: AdmissionHarness) -> None:
+        self.harness = harness
+
+    def derived(self) -> dict[str, Object]:
+        listed = self.harness.api.list(CLUSTER_DEFERRED_QUOTAS).items
+        return {str(one["metadata"]["name"]): dict(one) for one in listed}  # type: ignore[index]
+
+    def hard(self) -> dict[str, dict[str, str]]:
+        return {name: dict(one["spec"]["hard"]) for name, one in self.derived().items()}  # type: ignore[index]
+
+    def wait_for(self, **hard: dict[str, str]) -> None:
+        """Wait until these are charged, and all namespaces are counted for them."""
+        wanted = {name.replace("_", "."): amounts for name, amounts in hard.items()}
+        eventually(lambda: self.hard() == wanted, f"derived: {wanted}")
+        self.harness.catch_up()
+        eventually(self.engine_is_quiet, "all are counted")
+
+    def engine_is_quiet(self) -> bool:
+        controller = self.harness.engine.controller
+        return controller is not None and controller.pending_shared_quotas() == []
+
+    def status(self, namespace: str = "team-a", *, composite: bool = False) -> Object:
+        kind = COMPOSITE_ELASTIC_QUOTAS if composite else ELASTIC_QUOTAS
+        found = self.harness.stored(kind, "q", namespace).get("status", {})
+        assert isinstance(found, dict)
+        return found
+
+    def condition(self, namespace: str = "team-a") -> str:
+        listed = self.status(namespace).get("conditions", [])
+        return "".join(str(one["reason"]) for one in listed)  # type: ignore[attr-defined]
+
+    def bind(self, name: str, namespace: str, **requests: str) -> Reply:
+        asked = requests or {"cpu": "1"}
+        self.harness.pod(
+            name=name, namespace=namespace, requests={**asked}, uid=f"{namespace}-{name}"
+        )
+        self.harness.catch_up()
+        replies: list[Reply] = []
+
+        def is_decided() -> bool:
+            replies.append(self.harness.bind_in_fact(name, namespace=namespace))
+            return replies[-1].code != 429
+
+        eventually(is_decided, f"{namespace}/{name} is decided")
+        return replies[-1]
+
+    def labels(self, namespace: str) -> dict[str, str]:
+        """Return the label of each pod of a namespace; empty without."""
+        pods = self.harness.api.list(PODS, namespace=namespace).items
+        read = [FieldReader(one).child("metadata") for one in pods]
+        return {one.text("name"): one.string_map("labels").get(LABEL, "") for one in read}
+
+
+@contextmanager
+def world(
+    *objects: Object, directory: Path | None = None, settings: Object | None = None
+) -> Iterator[World]:
+    namespaces = [opted_in("team-b"), opted_in("team-c")]
+    with admission_harness(
+        *namespaces, *objects, directory=directory, settings=settings
+    ) as harness:
+        labels = {"metadata": {"labels": NO_GATES}}
+        harness.api.patch(NAMESPACES, "team-a", labels)
+        yield World(harness)
+
+
+A_AND_B = (
+    an_elastic_quota("team-a", {"cpu": 2}),
+    an_elastic_quota("team-b", {"cpu": 2}, {"cpu": 3}),
+)
+POOL = {"epool_default": {"requests.cpu": "4"}, "eq_team-b_q": {"requests.cpu": "3"}}
+
+
+def test_a_team_borrows_up_to_its_max_what_others_leave() -> None:
+    with world(*A_AND_B) as here:
+        here.wait_for(**POOL)
+        assert [here.bind(f"b{number}", "team-b").allowed for number in range(3)] == [True] * 3
+        refused = here.bind("b3", "team-b")
+        assert refused.message == (
+            "exceeded elastic quota: eq/q, requested: cpu=1, used: cpu=3, max: cpu=3"
+        )
+        assert here.bind("a0", "team-a").allowed
+        refused = here.bind("a1", "team-a")
+        assert refused.message == (
+            "elastic pool default is used up, requested: cpu=1, used: cpu=4, size: cpu=4"
+        )
+        assert refused.causes == [
+            ("QuotaExceeded", "cdq/epool.default/requests.cpu", "requested=1,used=4,limited=4")
+        ]
+
+
+def test_the_status_says_what_is_used_and_borrowed() -> None:
+    with world(*A_AND_B) as here:
+        here.wait_for(**POOL)
+        for number in range(3):
+            here.bind(f"b{number}", "team-b")
+        eventually(lambda: here.status("team-b").get("used") == {"cpu": "3"}, "3 are used")
+        figures = {name: here.status("team-b")[name] for name in ("borrowed", "lent", "guaranteed")}
+        assert figures == {
+            "borrowed": {"cpu": "1"},
+            "lent": {"cpu": "0"},
+            "guaranteed": {"cpu": "1"},
+        }
+        assert here.status("team-b")["summary"] == "cpu 3/2"
+        eventually(lambda: here.status("team-a").get("lent") == {"cpu": "1"}, "1 is lent")
+        assert here.condition("team-a") == "AllCharged"
+
+
+def test_pods_over_their_min_are_labelled_and_the_labels_follow() -> None:
+    with world(*A_AND_B) as here:
+        here.wait_for(**POOL)
+        for number in range(3):
+            here.bind(f"b{number}", "team-b")
+        wanted = {"b0": "in-quota", "b1": "in-quota", "b2": "over-quota"}
+        eventually(lambda: here.labels("team-b") == wanted, "the newest is over")
+        here.harness.api.delete(PODS, "b0", namespace="team-b", grace_period_seconds=0)
+        wanted = {"b1": "in-quota", "b2": "in-quota"}
+        eventually(lambda: here.labels("team-b") == wanted, "none is over")
+        forged = {"metadata": {"labels": {LABEL: "over-quota"}}}
+        here.harness.api.patch(PODS, "b1", forged, namespace="team-b")
+        eventually(lambda: here.labels("team-b") == wanted, "a label is compared, not believed")
+        here.harness.api.delete(ELASTIC_QUOTAS, "q", namespace="team-b")
+        eventually(lambda: here.labels("team-b") == {"b1": "", "b2": ""}, "there is no quota")
+
+
+def test_a_composite_is_one_quota_of_all_its_namespaces() -> None:
+    whole = an_elastic_quota("team-c", {"cpu": 1}, {"cpu": 2}, namespaces=["team-a", "team-b"])
+    with world(whole, an_elastic_quota("team-c", {"cpu": 5})) as here:
+        here.wait_for(
+            **{"epool_default": {"requests.cpu": "6"}, "ceq_team-c_q": {"requests.cpu": "2"}}
+        )
+        assert here.bind("one", "team-a").allowed
+        assert here.bind("two", "team-b").allowed
+        assert here.bind("three", "team-a").message == (
+            "exceeded elastic quota: ceq/team-c/q, requested: cpu=1, used: cpu=2, max: cpu=2"
+        )
+        eventually(
+            lambda: here.status("team-c", composite=True).get("used") == {"cpu": "2"},
+            "both are used",
+        )
+        eventually(lambda: here.labels("team-b") == {"two": "over-quota"}, "the second is over")
+
+
+def test_gpu_memory_is_shared_and_cpu_is_not_compared() -> None:
+    quotas = (
+        an_elastic_quota("team-a", {"nos.nebuly.com/gpu-memory": 42}),
+        an_elastic_quota("team-b", {"nos.nebuly.com/gpu-memory": 32}),
+    )
+    with world(*quotas) as here:
+        here.wait_for(epool_default={"nos.nebuly.com/gpu-memory": "74"})
+        gpus = {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}
+        assert here.bind("one", "team-a", **gpus).allowed
+        assert here.bind("cpu", "team-b", cpu="64").allowed
+        refused = here.bind("two", "team-b", **gpus)
+        assert refused.message == (
+            "elastic pool default is used up, requested: nos.nebuly.com/gpu-memory=42,"
+            " used: nos.nebuly.com/gpu-memory=42, size: nos.nebuly.com/gpu-memory=74"
+        )
+        assert here.bind("three", "team-b", **{"nvidia.com/gpu": "1"}).allowed
+
+
+def test_an_edit_of_min_changes_the_pool() -> None:
+    with world(*A_AND_B) as here:
+        here.wait_for(**POOL)
+        patch = {"spec": {"min": {"cpu": 1}}}
+        here.harness.api.patch(ELASTIC_QUOTAS, "q", patch, namespace="team-a")
+        here.wait_for(**{**POOL, "epool_default": {"requests.cpu": "3"}})
+        assert [here.bind(f"a{number}", "team-a").allowed for number in range(4)] == [
+            *[True] * 3,
+            False,
+        ]
+
+
+def test_a_namespace_that_opts_out_takes_its_min_with_it_and_comes_back() -> None:
+    with world(*A_AND_B) as here:
+        here.wait_for(**POOL)
+        opt_out(here.harness.api, "team-b")
+        here.wait_for(**{**POOL, "epool_default": {"requests.cpu": "2"}})
+        eventually(lambda: here.condition("team-b") == "NotOptedIn", "the quota says so")
+        opt_in(here.harness.api, "team-b")
+        here.wait_for(**POOL)
+        eventually(lambda: here.condition("team-b") == "AllCharged", "the quota says so")
+
+
+def test_what_a_person_changes_is_written_again() -> None:
+    with world(*A_AND_B) as here:
+        here.wait_for(**POOL)
+        api = here.harness.api
+        api.patch(
+            CLUSTER_DEFERRED_QUOTAS, "epool.default", {"spec": {"hard": {"requests.cpu": 99}}}
+        )
+        api.delete(CLUSTER_DEFERRED_QUOTAS, "eq.team-b.q")
+        here.wait_for(**POOL)
+
+
+def test_an_object_of_others_is_left_alone_and_told() -> None:
+    foreign: Object = {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "ClusterDeferredQuota",
+        "metadata": {"name": "eq.team-b.q"},
+        "spec": {"namespaceSelector": {}, "hard": {"requests.cpu": "9"}},
+    }
+    with world(foreign, *A_AND_B) as here:
+        here.wait_for(**{**POOL, "eq_team-b_q": {"requests.cpu": "9"}})
+        eventually(lambda: here.condition("team-b") == "NameTaken", "the quota says so")
+        assert here.condition("team-a") == "AllCharged"
+
+
+def test_the_second_quota_of_a_namespace_and_an_unsound_one_do_not_count() -> None:
+    second = an_elastic_quota("team-c", {"cpu": 9}, namespaces=["team-b", "team-c"])
+    unsound = an_elastic_quota("team-c", {"cpu": 2}, {"cpu": 1})
+    with world(*A_AND_B, second, unsound) as here:
+        eventually(lambda: here.condition("team-c") == "Invalid", "min above max is told")
+        # the composite comes first by kind: it stays, and the quota of team-b does not count
+        here.wait_for(epool_default={"requests.cpu": "11"})
+        eventually(lambda: here.condition("team-b") == "Conflict", "the other is named")
+        (told,) = FieldReader(here.status("team-b")).children("conditions")
+        assert "kubectl delete -n team-c compositeelasticquota q" in told.text("message")
+
+
+def test_without_the_setting_nothing_is_charged(tmp_path: Path) -> None:
+    settings: Object = {"elastic": {"enabled": False}}
+    left: Object = {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "ClusterDeferredQuota",
+        "metadata": {"name": "epool.default", "labels": {"deferredquota.io/elastic": "true"}},
+        "spec": {"namespaceSelector": {}, "hard": {"requests.cpu": "1"}},
+    }
+    with world(left, *A_AND_B, directory=tmp_path, settings=settings) as here:
+        here.wait_for()
+        assert here.bind("a0", "team-a", cpu="9").allowed

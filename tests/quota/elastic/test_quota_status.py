@@ -1,0 +1,53 @@
+"""Status of an elastic quota."""
+
+from __future__ import annotations
+
+from tests.quota.elastic.pools import a_quota
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.elastic.derived_quotas import uncharged_resources
+from webhook.quota.elastic.elastic_quotas import ElasticQuota
+from webhook.quota.elastic.fair_share import Pool
+from webhook.quota.elastic.quota_status import PoolUsage, charged_condition, elastic_status
+
+
+def usage(held: dict[str, str], *quotas: ElasticQuota) -> PoolUsage:
+    pool = Pool("default", quotas)
+    amounts = {one.key: {"memory": Quantity.parse(held[one.name])} for one in quotas}
+    return PoolUsage(pool, amounts)
+
+
+def test_it_says_what_is_used_borrowed_lent_and_guaranteed() -> None:
+    a, b, c = (
+        a_quota(name, {"memory": least})
+        for name, least in zip("abc", ("40Gi", "10Gi", "30Gi"), strict=True)
+    )
+    pool = usage({"a": "40Gi", "b": "40Gi", "c": "0"}, a, b, c)
+    assert elastic_status(b, pool) == {
+        "used": {"memory": "40Gi"},
+        "borrowed": {"memory": "30Gi"},
+        "lent": {"memory": "0"},
+        "guaranteed": {"memory": "3840Mi"},
+        "summary": "memory 40Gi/10Gi",
+    }
+    assert elastic_status(c, pool)["lent"] == {"memory": "30Gi"}
+
+
+def condition(
+    quota: ElasticQuota, *, opted_in: int = 1, taken: tuple[str, ...] = ()
+) -> tuple[str, str]:
+    found = charged_condition(
+        quota, opted_in=opted_in, uncharged=uncharged_resources(quota), taken=taken
+    )
+    return found.status, found.reason
+
+
+def test_the_condition_says_whether_binds_are_charged() -> None:
+    plain = a_quota("a", {"cpu": "4"})
+    assert condition(plain) == ("True", "AllCharged")
+    assert condition(plain, opted_in=0) == ("False", "NotOptedIn")
+    assert condition(plain, taken=("eq.a.a",)) == ("False", "NameTaken")
+    assert condition(a_quota("a", {"cpu": "4", "pods": "2"})) == ("True", "PartlyCharged")
+    assert condition(a_quota("a", {"cpu": "4"}, namespaces=["x", "y"])) == ("True", "PartlyCharged")
+    kept = a_quota("a", {"cpu": "4"}, lendable={"cpu": "1"})
+    assert condition(kept) == ("True", "PartlyCharged")
+    assert condition(a_quota("a", {"cpu": "4"}, lendable={"cpu": "4"})) == ("True", "AllCharged")

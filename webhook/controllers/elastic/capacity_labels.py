@@ -1,0 +1,216 @@
+"""Label the assigned pods of elastic quotas `nos.nebuly.com/capacity: in-quota | over-quota`.
+
+Which pods are over their quota is worked out from all of them, in order (`quota.elastic.capacity`);
+a label that is there is compared, never believed. Only what differs is written, so many per second
+as the configuration allows, and first what is within: a pod that others may take is named last. A
+pod whose namespace has no elastic quota any more loses the label.
+
+The pods are followed once there is an elastic quota: a cluster without any pays nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from webhook.config import Configuration
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.controller import (
+    DONE,
+    RATE_LIMITED,
+    Controller,
+    RequeueAfter,
+    Result,
+)
+from webhook.controllers.runtime.leadership import Leadership
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket
+from webhook.controllers.runtime.workqueue import WorkQueue
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    PODS,
+    ApiError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    Object,
+)
+from webhook.kube.informer import Change, Informer, ListOptions
+from webhook.quota.charging.pod_usage import charged_to, is_terminal
+from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, in_label_order, over_quota
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
+from webhook.quota.elastic.fair_share import nanos
+from webhook.quota.objects.compact import compact_pod
+from webhook.quota.objects.model import Pod
+from webhook.state.well_known import CAPACITY_LABEL
+
+_log = logging.getLogger(__name__)
+
+IN_QUOTA: Final = "in-quota"
+OVER_QUOTA: Final = "over-quota"
+
+_SETTLE_SECONDS: Final = 0.2
+"""From a change of a pod to the walk: those that follow are part of it."""
+_BACKOFF: Final = ExponentialBackoff(0.2, 30.0)
+_POLL_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPod:
+    """An assigned pod with its time of creation and its label."""
+
+    pod: Pod
+    created: datetime | None
+    capacity: str
+    """Value of the label; empty without."""
+
+    def is_like(self, other: LabelledPod) -> bool:
+        """Return whether both are one pod that is labelled alike."""
+        pod, another = self.pod, other.pod
+        return (
+            (self.capacity, pod.uid, pod.priority, is_terminal(pod))
+            == (other.capacity, another.uid, another.priority, is_terminal(another))
+        ) and charged_to(pod) == charged_to(another)
+
+
+class CapacityLabels:
+    """Labels pods by the quota of their namespace, while it leads.
+
+    Args:
+        quotas: Returns the elastic quotas that count, by namespace.
+        configuration: Returns the configuration.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        quotas: Callable[[], Mapping[str, ElasticQuota]],
+        configuration: Callable[[], Configuration],
+    ) -> None:
+        self._api = context.api
+        self._quotas = quotas
+        self._configuration = configuration
+        self._leadership = Leadership(context.leader_epoch, self.requeue_all)
+        self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=context.timings.clock)
+        self._limit = TokenBucket(
+            lambda: configuration().limits.labels_per_second, context.timings.clock
+        )
+        self._is_following = False
+        self.pods: Final = Informer(
+            context.api,
+            PODS,
+            transform=_read,
+            options=ListOptions(field_selector="spec.nodeName!="),
+            timings=context.timings.informer,
+        )
+        self.pods.add_handler(self._on_pod)
+        self.workers: Final = Controller(
+            "capacity-labels",
+            self._queue,
+            self.reconcile,
+            poll=self._poll,
+            poll_seconds=_POLL_SECONDS,
+        )
+
+    def start(self) -> None:
+        """Begin to look."""
+        self.workers.start()
+
+    def stop(self) -> None:
+        """Stop writing."""
+        self._leadership.stop()
+        self.workers.stop(_STOP_SECONDS)
+        if self._is_following:
+            self.pods.stop()
+
+    def requeue_all(self) -> None:
+        """Look at all namespaces again: quotas have come, gone or changed."""
+        quotas = self._quotas()
+        if not self._is_following:
+            return
+        labelled = {one.pod.namespace for one in self.pods.items().values() if one.capacity}
+        for namespace in {*quotas, *labelled}:
+            self._queue.add(namespace)
+
+    def _on_pod(self, change: Change[LabelledPod]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and old.is_like(new):
+            return
+        self._queue.add_after(change.key.partition("/")[0], _SETTLE_SECONDS)
+
+    def _poll(self) -> bool:
+        if not self._leadership.current_epoch():
+            return False
+        if not self._is_following and self._quotas():
+            self._is_following = True
+            self.pods.start()
+        return self._is_following and self.pods.has_synced
+
+    def reconcile(self, namespace: str) -> Result:
+        """Label the pods of the quota that counts a namespace, while this process leads."""
+        quota = self._quotas().get(namespace)
+        namespaces = (namespace,) if quota is None else quota.namespaces
+        pods = [
+            one
+            for name in namespaces
+            for one in self.pods.in_namespace(name)
+            if not is_terminal(one.pod)
+        ]
+        wanted = {} if quota is None else self._labels(quota, pods)
+        differing = [one for one in pods if one.capacity != wanted.get(one.pod.uid, "")]
+        differing.sort(key=lambda one: wanted.get(one.pod.uid, "") == OVER_QUOTA)
+        for one in differing:
+            if not self._leadership.is_leader():
+                return DONE
+            delay = self._limit.delay()
+            if delay:
+                return RequeueAfter(delay)
+            self._limit.take()
+            if not self._write(one.pod, wanted.get(one.pod.uid)):
+                return RATE_LIMITED
+        return DONE
+
+    def _labels(self, quota: ElasticQuota, pods: Iterable[LabelledPod]) -> dict[str, str]:
+        settings = self._configuration().elastic
+        live = [_elastic_pod(one, quota, settings.gpu_memory_gb) for one in pods]
+        over = over_quota(quota, in_label_order(live, LabelOrder(settings.label_order)))
+        return {one.uid: OVER_QUOTA if one.uid in over else IN_QUOTA for one in live}
+
+    def _write(self, pod: Pod, value: str | None) -> bool:
+        """Write a label, or remove it for None; return whether that need not be tried again."""
+        patch = {"metadata": {"uid": pod.uid, "labels": {CAPACITY_LABEL: value}}}
+        try:
+            self._api.patch(PODS, pod.name, patch, namespace=pod.namespace)
+        except (NotFoundError, ConflictError):
+            return True  # it is gone, or another one by now: the watch shows it
+        except InvalidError as err:
+            _log.warning("pod not labelled", extra={"pod": pod.key, "error": err.message})
+            return True
+        except ApiError as err:
+            _log.info("pod not labelled", extra={"pod": pod.key, "error": err.message})
+            return False
+        return True
+
+
+def _read(raw: Object) -> LabelledPod:
+    metadata = FieldReader(raw).child("metadata")
+    return LabelledPod(
+        compact_pod(raw),
+        metadata.timestamp("creationTimestamp"),
+        metadata.string_map("labels").get(CAPACITY_LABEL, ""),
+    )
+
+
+def _elastic_pod(one: LabelledPod, quota: ElasticQuota, gb_per_gpu: int) -> ElasticPod:
+    pod = one.pod
+    return ElasticPod(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        created=one.created,
+        priority=pod.priority or 0,
+        amounts=nanos(charge(charged_to(pod), quota.names, gb_per_gpu)),
+    )

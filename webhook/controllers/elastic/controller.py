@@ -1,0 +1,356 @@
+"""Keep the ClusterDeferredQuotas by which elastic quotas are charged, and report what they hold.
+
+What the objects have to be is in `quota.elastic.derived_quotas`; what makes the sharing exact, in
+`quota.shared.escrow`. Here they are only written: all of them by one reconciliation, from the
+elastic quotas and the opted-in namespaces as the caches show them. A new object comes before an old
+one goes, so that no bind is charged by none. An object that a person changes is written again; one
+of the same name that a person made is left alone.
+
+While a kind of elastic quotas was never listed, nothing is written: it is not known what is left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from webhook.config import ElasticSettings
+from webhook.controllers.ledger.ledger_conditions import merge_conditions
+from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.controller import (
+    DONE,
+    RATE_LIMITED,
+    Controller,
+    RequeueAfter,
+    Result,
+)
+from webhook.controllers.runtime.events import ObjectReference
+from webhook.controllers.runtime.leadership import Leadership
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff
+from webhook.controllers.runtime.workqueue import WorkQueue
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    COMPOSITE_ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS,
+    AlreadyExistsError,
+    ApiError,
+    ConflictError,
+    JsonPatch,
+    Kind,
+    NotFoundError,
+    Object,
+)
+from webhook.kube.informer import Change, Informer
+from webhook.kube.metadata import time_text
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.elastic.derived_quotas import (
+    DERIVED_PREFIXES,
+    POOL_PREFIX,
+    DerivedQuota,
+    derived_quotas,
+    held_by,
+    max_name,
+    uncharged_resources,
+)
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, conflicts, read_elastic_quota
+from webhook.quota.elastic.fair_share import Pool
+from webhook.quota.elastic.quota_status import (
+    CHARGED,
+    PoolUsage,
+    charged_condition,
+    elastic_status,
+)
+from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out
+from webhook.quota.ledger.ledger_values import Condition
+from webhook.quota.shared.cluster_quotas import ledger_name
+from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
+from webhook.state.well_known import ELASTIC_LABEL
+
+_log = logging.getLogger(__name__)
+
+_KEY: Final = "elastic quotas"
+_BACKOFF: Final = ExponentialBackoff(0.2, 30.0)
+_STATUS_SECONDS: Final = 1.0
+"""Between two looks at what is held: it changes with every bind."""
+_UNSYNCED_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticQuotaObject:
+    """An elastic quota as it is stored."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    quota: ElasticQuota | None
+    """None if it cannot be read."""
+    fault: str
+    """Why it cannot."""
+    status: Mapping[str, object]
+
+    def is_same(self, other: ElasticQuotaObject) -> bool:
+        """Return whether both are one object with one spec."""
+        return (self.uid, self.quota, self.fault) == (other.uid, other.quota, other.fault)
+
+
+class ElasticQuotaController:
+    """Keeps what elastic quotas are charged by, while it leads.
+
+    Args:
+        managed: The opted-in namespaces, and the shared quotas.
+        shared: What is held of shared quotas.
+        settings: Returns what the configuration says of elastic quotas.
+        on_change: Called when `quotas` may return something else; it must not block.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        managed: ManagedNamespaces,
+        shared: SharedQuotaStore,
+        settings: Callable[[], ElasticSettings],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._api = context.api
+        self._managed = managed
+        self._shared = shared
+        self._settings = settings
+        self._on_change = on_change
+        self._by_namespace: dict[str, ElasticQuota] | None = None
+        self._events = context.events
+        self._now = context.timings.now
+        self._leadership = Leadership(context.leader_epoch, self.requeue)
+        self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=context.timings.clock)
+        self.informers: Final = {
+            kind: Informer(
+                context.api,
+                kind,
+                transform=lambda raw, kind=kind: _read(kind, raw),  # type: ignore[misc]
+                timings=context.timings.informer,
+            )
+            for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS)
+        }
+        self.workers: Final = Controller(
+            "elastic", self._queue, self.reconcile, poll=self._poll, poll_seconds=_POLL_SECONDS
+        )
+        for informer in self.informers.values():
+            informer.add_handler(self._on_elastic_quota)
+        managed.namespaces.informer.add_handler(self._on_namespace)
+        if managed.quotas.shared is not None:
+            managed.quotas.shared.informer.add_handler(self._on_shared_quota)
+
+    def start(self) -> None:
+        """Begin to look."""
+        for informer in self.informers.values():
+            informer.start()
+        self.workers.start()
+
+    def stop(self) -> None:
+        """Stop writing."""
+        self._leadership.stop()
+        self.workers.stop(_STOP_SECONDS)
+        for informer in self.informers.values():
+            informer.stop()
+
+    def requeue(self) -> None:
+        """Look at everything again."""
+        self._by_namespace = None
+        self._on_change()
+        self._queue.add(_KEY)
+
+    def quotas(self) -> Mapping[str, ElasticQuota]:
+        """Return the quotas that count, with their opted-in namespaces, by each of these."""
+        known = self._by_namespace
+        if known is None:
+            known = {}
+            for one in self._counting():
+                opted_in = tuple(filter(self._managed.is_managed, one.namespaces))
+                known.update(dict.fromkeys(opted_in, replace(one, namespaces=opted_in)))
+            self._by_namespace = known
+        return known
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether it is known which elastic quotas there are."""
+        return all(one.has_synced for one in self.informers.values())
+
+    # -- events, on the informers' threads -----------------------------------------------------
+
+    def _on_elastic_quota(self, change: Change[ElasticQuotaObject]) -> None:
+        if change.old is None or change.new is None or not change.old.is_same(change.new):
+            self.requeue()
+
+    def _on_namespace(self, change: Change[bool]) -> None:
+        if change.old is not change.new:
+            self.requeue()
+
+    def _on_shared_quota(self, change: Change[SharedQuotaVersion]) -> None:
+        if change.key.startswith(DERIVED_PREFIXES):
+            old, new = change.old, change.new
+            if old is None or new is None or old.quota is not new.quota:
+                self.requeue()
+            else:
+                self._queue.add_after(_KEY, _STATUS_SECONDS)
+
+    # -- on the thread -------------------------------------------------------------------------
+
+    def _poll(self) -> bool:
+        return bool(self._leadership.current_epoch())
+
+    def reconcile(self, _key: str) -> Result:
+        """Write what has to be written, while this process leads."""
+        if not self._leadership.current_epoch():
+            return DONE
+        if not (self.has_synced and self._managed.are_synced):
+            return RequeueAfter(_UNSYNCED_SECONDS)
+        try:
+            self._write_statuses(*self._write_quotas())
+        except NotFoundError:
+            return DONE  # the kind is not installed, or an object went: both are seen
+        except (ConflictError, ApiError, InvalidFieldError) as err:
+            _log.info("elastic quotas not written", extra={"error": str(err)})
+            return RATE_LIMITED
+        return DONE
+
+    def _objects(self) -> list[ElasticQuotaObject]:
+        return [one for informer in self.informers.values() for one in informer.items().values()]
+
+    def _counting(self) -> list[ElasticQuota]:
+        if not self._settings().enabled:
+            return []
+        every = [one.quota for one in self._objects() if one.quota is not None]
+        faults = conflicts(every)
+        return [one for one in every if one.key not in faults]
+
+    def _write_quotas(self) -> tuple[dict[str, DerivedQuota], frozenset[str]]:
+        """Write the derived quotas; return them, and the names that objects of others have."""
+        gb_per_gpu = self._settings().gpu_memory_gb
+        wanted = derived_quotas(self._counting(), self._managed.is_managed, gb_per_gpu)
+        listed = self._api.list(CLUSTER_DEFERRED_QUOTAS, label_selector=ELASTIC_LABEL).items
+        stored = {FieldReader(raw).child("metadata").text("name"): raw for raw in listed}
+        taken = set()
+        for name, quota in wanted.items():
+            if name not in stored:
+                taken |= self._create(quota)
+            elif not _is_as_wanted(stored[name], quota):
+                self._replace_spec(stored[name], quota)
+        for name in sorted(stored.keys() - wanted.keys()):
+            uid = FieldReader(stored[name]).child("metadata").text("uid")
+            self._api.delete(CLUSTER_DEFERRED_QUOTAS, name, uid=uid)
+            _log.info("elastic quota no longer charged", extra={"quota": name})
+        return wanted, frozenset(taken)
+
+    def _create(self, quota: DerivedQuota) -> set[str]:
+        metadata = {"name": quota.name, "labels": {ELASTIC_LABEL: "true"}}
+        obj = {
+            "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
+            "kind": CLUSTER_DEFERRED_QUOTAS.kind,
+            "metadata": metadata,
+            "spec": quota.spec,
+        }
+        try:
+            self._api.create(CLUSTER_DEFERRED_QUOTAS, obj)
+        except AlreadyExistsError:
+            return {quota.name}
+        _log.info("elastic quota charged", extra={"quota": quota.name})
+        return set()
+
+    def _replace_spec(self, stored: Object, quota: DerivedQuota) -> None:
+        version = FieldReader(stored).child("metadata").text("resourceVersion")
+        patch: JsonPatch = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/spec", "value": quota.spec},
+        ]
+        self._api.patch(CLUSTER_DEFERRED_QUOTAS, quota.name, patch)
+        _log.info("elastic quota charged by its new amounts", extra={"quota": quota.name})
+
+    # -- status --------------------------------------------------------------------------------
+
+    def _write_statuses(self, derived: Mapping[str, DerivedQuota], taken: frozenset[str]) -> None:
+        settings, counting = self._settings(), {one.key: one for one in self._counting()}
+        if not settings.enabled:
+            return
+        grants = {name: self._grants(name) for name in derived if name not in taken}
+        held = {key: held_by(one, grants, settings.gpu_memory_gb) for key, one in counting.items()}
+        pools: dict[str, PoolUsage] = {}
+        for one in counting.values():
+            if one.pool not in pools:
+                members = [each for each in counting.values() if each.pool == one.pool]
+                pools[one.pool] = PoolUsage(Pool(one.pool, members), held)
+        faults = conflicts([one.quota for one in self._objects() if one.quota is not None])
+        for obj in self._objects():
+            quota = None if obj.quota is None else counting.get(obj.quota.key)
+            if quota is None:
+                fault = obj.fault or faults.get(_key_of(obj), "")
+                reason = "Invalid" if obj.fault else "Conflict"
+                self._write_status(obj, {}, Condition(CHARGED, "False", reason, fault))
+            else:
+                own = (max_name(quota), *[one for one in taken if one.startswith(POOL_PREFIX)])
+                condition = charged_condition(
+                    quota,
+                    opted_in=sum(map(self._managed.is_managed, quota.namespaces)),
+                    uncharged=uncharged_resources(quota),
+                    taken=tuple(one for one in own if one in taken),
+                )
+                self._write_status(obj, elastic_status(quota, pools[quota.pool]), condition)
+
+    def _grants(self, name: str) -> Mapping[str, ResourceList]:
+        known = self._shared.known(ledger_name(name))
+        return {} if known is None else known.grants.namespaces
+
+    def _write_status(
+        self, obj: ElasticQuotaObject, figures: Mapping[str, object], condition: Condition
+    ) -> None:
+        former = conditions_in(obj.status.get("conditions"))
+        merged = merge_conditions(former, [condition], time_text(self._now()))
+        status = {**figures, **conditions_out(merged)}
+        if status == obj.status:
+            return
+        patch: JsonPatch = [
+            {"op": "test", "path": "/metadata/uid", "value": obj.uid},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        self._api.patch(obj.kind, obj.name, patch, namespace=obj.namespace, subresource="status")
+        if condition.status == "False" and condition not in former:
+            regarding = ObjectReference(obj.kind, obj.name, obj.namespace, obj.uid)
+            self._events.warning(regarding, condition.reason, condition.message)
+
+
+def _read(kind: Kind, raw: Object) -> ElasticQuotaObject:
+    """Read an elastic quota; what is wrong with its spec is kept in it.
+
+    Raises:
+        InvalidFieldError: Not even its identity can be read.
+    """
+    metadata = FieldReader(raw).child("metadata")
+    quota, fault = None, ""
+    try:
+        quota = read_elastic_quota({**raw, "kind": kind.kind})
+    except InvalidFieldError as err:
+        fault = str(err)
+    status = raw.get("status")
+    return ElasticQuotaObject(
+        kind,
+        metadata.text("namespace"),
+        metadata.text("name"),
+        metadata.text("uid"),
+        quota,
+        fault,
+        status if isinstance(status, Mapping) else {},
+    )
+
+
+def _key_of(obj: ElasticQuotaObject) -> str:
+    return "" if obj.quota is None else obj.quota.key
+
+
+def _is_as_wanted(stored: Object, quota: DerivedQuota) -> bool:
+    return stored.get("spec") == quota.spec

@@ -1,0 +1,169 @@
+"""ClusterDeferredQuotas by which elastic quotas are charged.
+
+A pool is one quota that all namespaces of its elastic quotas share, limited to the sum of their
+minimums; the maximum of an elastic quota is one more, of its own namespaces:
+
+    epool.default       hard: {requests.cpu: "8"}     # Σ min of team-a, team-b
+    eq.team-a.quota     hard: {requests.cpu: "6"}     # max
+    ceq.team-b.quota    hard: {requests.cpu: "9"}     # max, of all that it lists
+
+A resource that only some quotas of a pool name has a quota of its own, without the namespaces of
+the others. So a bind takes of pool and maximum all or nothing, by the laws of the ledger and of
+shared quotas (`ledger.ledger`, `shared.escrow`), and what is borrowed is never more than what
+others leave unused.
+
+A namespace shares the pool as soon as an elastic quota counts it. Its minimum is part of the pool
+only while a namespace of it has opted in: what is not charged lends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList, to_text
+from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory_key
+from webhook.quota.elastic.elastic_quotas import COMPOSITE, ElasticQuota
+from webhook.quota.objects.names import MAX_NAME_BYTES, is_extended_resource
+
+POOL_PREFIX: Final = "epool."
+DERIVED_PREFIXES: Final = (POOL_PREFIX, "eq.", "ceq.")
+"""How the names of the quotas begin that elastic quotas are charged by."""
+_NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+_COMPUTE: Final = frozenset({"cpu", "memory"})
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedQuota:
+    """A ClusterDeferredQuota that the controller keeps."""
+
+    name: str
+    namespaces: tuple[str, ...]
+    """Which share it, sorted."""
+    hard: ResourceList
+    """By quota key."""
+
+    @property
+    def spec(self) -> dict[str, object]:
+        """Return the spec of the object."""
+        expression = {"key": _NAMESPACE_LABEL, "operator": "In", "values": [*self.namespaces]}
+        return {
+            "namespaceSelector": {"matchExpressions": [expression]},
+            "hard": to_text(self.hard),
+        }
+
+
+def derived_quotas(
+    quotas: Iterable[ElasticQuota], is_opted_in: Callable[[str], bool], gb_per_gpu: int
+) -> dict[str, DerivedQuota]:
+    """Return the quotas by which elastic quotas are charged, by name.
+
+    Args:
+        quotas: Those that count: none is wrong, and no namespace has two.
+        is_opted_in: Returns whether the pods of a namespace are charged at the bind.
+        gb_per_gpu: Memory of a whole GPU, GB.
+    """
+    every = sorted(quotas, key=lambda one: one.key)
+    found = [*_pools(every, is_opted_in, gb_per_gpu)]
+    for quota in every:
+        hard = _by_key(quota.max, gb_per_gpu)
+        if hard:
+            found.append(DerivedQuota(max_name(quota), quota.namespaces, hard))
+    return {one.name: one for one in found}
+
+
+def _pools(
+    quotas: list[ElasticQuota], is_opted_in: Callable[[str], bool], gb_per_gpu: int
+) -> Iterator[DerivedQuota]:
+    for pool in sorted({one.pool for one in quotas}):
+        members = [one for one in quotas if one.pool == pool]
+        sizes: dict[tuple[str, ...], dict[str, Quantity]] = {}
+        for resource in sorted({name for one in members for name in one.min}):
+            key = quota_key(resource, gb_per_gpu)
+            sharing = [one for one in members if resource in one.names]
+            if key is not None:
+                names = tuple(sorted({name for one in sharing for name in one.namespaces}))
+                sizes.setdefault(names, {})[key] = _size(sharing, resource, is_opted_in)
+        every = tuple(sorted({name for one in members for name in one.namespaces}))
+        for namespaces, hard in sizes.items():
+            part = "" if namespaces == every else ",".join(sorted(hard))
+            yield DerivedQuota(pool_name(pool, part), namespaces, hard)
+
+
+def _size(
+    quotas: Iterable[ElasticQuota], resource: str, is_opted_in: Callable[[str], bool]
+) -> Quantity:
+    taking_part = [one for one in quotas if any(map(is_opted_in, one.namespaces))]
+    return sum((one.min.get(resource, ZERO) for one in taking_part), ZERO)
+
+
+def pool_name(pool: str, part: str = "") -> str:
+    """Return the name of the quota by which a pool is charged.
+
+    Args:
+        pool: Name of the pool.
+        part: The quota keys that only some of its quotas name: those share a quota of their own,
+            because pods of the others are not compared.
+    """
+    suffix = f".{sha256(part.encode()).hexdigest()[:8]}" if part else ""
+    return f"{POOL_PREFIX}{pool}{suffix}"
+
+
+def max_name(quota: ElasticQuota) -> str:
+    """Return the name of the quota by which the maximum of an elastic quota is charged.
+
+    One that would be too long for an object ends in a hash.
+    """
+    prefix = "ceq" if quota.kind == COMPOSITE else "eq"
+    name = f"{prefix}.{quota.namespace}.{quota.name}"
+    if len(name) <= MAX_NAME_BYTES:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:16]
+    return f"{prefix}.{quota.namespace}.{digest}"
+
+
+def quota_key(resource: str, gb_per_gpu: int) -> str | None:
+    """Return the quota key of a resource as elastic quotas name it; None if none is charged."""
+    if resource == GPU_MEMORY:
+        return gpu_memory_key(gb_per_gpu)
+    if resource in _COMPUTE or is_extended_resource(resource):
+        return f"requests.{resource}"
+    return None
+
+
+def uncharged_resources(quota: ElasticQuota) -> tuple[str, ...]:
+    """Return the resources that a quota names and no bind is charged for, sorted."""
+    return tuple(sorted(one for one in quota.names if quota_key(one, 1) is None))
+
+
+def _by_key(amounts: ResourceList, gb_per_gpu: int) -> ResourceList:
+    keys = {name: quota_key(name, gb_per_gpu) for name in amounts}
+    return {key: amounts[name] for name, key in sorted(keys.items()) if key is not None}
+
+
+def held_by(
+    quota: ElasticQuota, held: Mapping[str, Mapping[str, ResourceList]], gb_per_gpu: int
+) -> ResourceList:
+    """Return what the namespaces of an elastic quota hold, reserved for requests included.
+
+    Args:
+        held: Name of each derived quota → namespace → what it holds of it, by quota key.
+        gb_per_gpu: Memory of a whole GPU, GB.
+
+    Returns:
+        Resource, as the quota names it → amount; of each that is charged.
+    """
+    found: dict[str, Quantity] = {}
+    for resource in sorted(quota.names):
+        key = quota_key(resource, gb_per_gpu)
+        if key is not None:
+            sums = [_sum(each, key, quota.namespaces) for each in held.values()]
+            found[resource] = max(sums, default=ZERO)
+    return found
+
+
+def _sum(held: Mapping[str, ResourceList], key: str, namespaces: Iterable[str]) -> Quantity:
+    return sum((held[name].get(key, ZERO) for name in namespaces if name in held), ZERO)

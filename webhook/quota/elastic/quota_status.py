@@ -1,0 +1,96 @@
+"""Status of an elastic quota: what its namespaces hold, what is borrowed and lent.
+
+```yaml
+status:
+  used: {cpu: "5"}          # held by its namespaces, reservations of requests included
+  borrowed: {cpu: "1"}      # above min
+  lent: {cpu: "0"}          # of min, what others hold
+  guaranteed: {cpu: "2"}    # beyond min, whatever others want
+  summary: cpu 5/4          # used/min, for people
+  conditions:
+  - {type: Charged, status: "True", reason: AllCharged}
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList, to_text
+from webhook.quota.elastic.elastic_quotas import ElasticQuota
+from webhook.quota.elastic.fair_share import Pool, Usage, nanos
+from webhook.quota.ledger.ledger_values import Condition
+
+CHARGED = "Charged"
+"""Type of the condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUsage:
+    """A pool, and what each of its quotas holds."""
+
+    pool: Pool
+    held: Mapping[str, ResourceList]
+    """Key of a quota → what its namespaces hold."""
+
+    @property
+    def usage(self) -> Usage:
+        """Return what is held as whole numbers of 10⁻⁹ units."""
+        return {key: nanos(amounts) for key, amounts in self.held.items()}
+
+
+def charged_condition(
+    quota: ElasticQuota, *, opted_in: int, uncharged: tuple[str, ...], taken: tuple[str, ...]
+) -> Condition:
+    """Return whether binds are charged by a quota that counts.
+
+    Args:
+        opted_in: How many of its namespaces have opted in.
+        uncharged: Resources that it names and no bind is charged for.
+        taken: Names of objects it would be charged by, which are of others.
+    """
+    if taken:
+        return Condition(
+            CHARGED,
+            "False",
+            "NameTaken",
+            f"ClusterDeferredQuota {taken[0]} is of others: delete it",
+        )
+    if not opted_in:
+        message = f"no namespace has opted in: deferred-quota enable {quota.namespaces[0]}"
+        return Condition(CHARGED, "False", "NotOptedIn", message)
+    faults = []
+    if uncharged:
+        faults.append(f"no bind is charged for {', '.join(uncharged)}")
+    if any(amount != quota.min.get(name, ZERO) for name, amount in quota.lendable.items()):
+        faults.append("lendable is planned with, not charged: all of min is lent")
+    outside = len(quota.namespaces) - opted_in
+    if outside:
+        faults.append(f"{outside} of {len(quota.namespaces)} namespaces have not opted in")
+    if faults:
+        return Condition(CHARGED, "True", "PartlyCharged", "; ".join(faults))
+    return Condition(CHARGED, "True", "AllCharged")
+
+
+def elastic_status(quota: ElasticQuota, pool: PoolUsage) -> dict[str, object]:
+    """Return the status of a quota but its conditions."""
+    held, usage = pool.held.get(quota.key, {}), pool.usage
+    figures: dict[str, dict[str, Quantity]] = {"borrowed": {}, "lent": {}, "guaranteed": {}}
+    for resource in pool.pool.resources:
+        if resource not in quota.names:
+            continue
+        style = quota.min.get(resource, held.get(resource, ZERO)).format
+        for name, found in (
+            ("borrowed", pool.pool.borrowed(resource, usage)),
+            ("lent", pool.pool.lent(resource, usage)),
+            ("guaranteed", pool.pool.guaranteed(resource, usage)),
+        ):
+            figures[name][resource] = Quantity.of_nano(found[quota.key], style)
+    summary = [f"{name} {amount}/{quota.min.get(name, ZERO)}" for name, amount in held.items()]
+    return {
+        "used": to_text(held),
+        **{name: to_text(amounts) for name, amounts in figures.items()},
+        "summary": "; ".join(summary),
+    }
