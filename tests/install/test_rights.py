@@ -22,6 +22,8 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
+    COMPOSITE_ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS,
     EVENTS,
     JOBS,
     LEASES,
@@ -129,11 +131,45 @@ def play(api: FakeClient, handlers: Engine, controller: VersionedClient) -> None
         lambda: observed_condition(api.get(PODS, "hog", namespace="team-a")).condition,
         "it says why it waits",
     )
+    play_elastic(api)
     eventually(lambda: api.list(EVENTS).items, "an event tells of the mistake in a label")
     eventually(lambda: api.list(LEASES).items, "there is a leader")
     api.patch(NAMESPACES, "team-a", {"metadata": {"labels": {"deferredquota.io/mode": None}}})
     eventually(lambda: "requests.cpu" in shown(api), "the quota is given back")
     say_twice(controller)
+
+
+def play_elastic(api: FakeClient) -> None:
+    spec: Any = {"min": {"cpu": 8}}
+    for kind, more in (
+        (ELASTIC_QUOTAS, {}),
+        (COMPOSITE_ELASTIC_QUOTAS, {"namespaces": ["team-b"]}),
+    ):
+        metadata = {"name": "q", "namespace": "team-a"}
+        api.create(kind, {"metadata": metadata, "spec": {**spec, **more}})
+
+    def pools() -> list[Any]:
+        listed: Any = api.list(CLUSTER_DEFERRED_QUOTAS).items
+        return [
+            one["spec"]["hard"]["requests.cpu"] for one in listed if "." in one["metadata"]["name"]
+        ]
+
+    eventually(lambda: pools() == ["8"], "a pool is made")
+    for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS):
+        eventually(
+            lambda kind=kind: api.get(kind, "q", namespace="team-a").get("status"),  # type: ignore[misc]
+            f"{kind.kind} has a status",
+        )
+    api.patch(ELASTIC_QUOTAS, "q", {"spec": {"min": {"cpu": 7}}}, namespace="team-a")
+    eventually(lambda: pools() == ["7"], "the pool follows")
+    api.create(PODS, a_pod(name="labelled", uid="", node="node-0", requests={"cpu": "1"}))
+    eventually(
+        lambda: "labels" in cast("Any", api.get(PODS, "labelled", namespace="team-a"))["metadata"],
+        "an assigned pod is labelled",
+    )
+    for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS):
+        api.delete(kind, "q", namespace="team-a")
+    eventually(lambda: pools() == [], "the pool is gone")
 
 
 def say_twice(api: VersionedClient) -> None:

@@ -59,6 +59,7 @@ _SHIPPED = (
     "base/configuration/configuration.yaml",
     "components/identity-policy/service-accounts.yaml",
     "components/identity-policy/own-namespace.yaml",
+    "components/identity-policy/cluster-quotas.yaml",
     "components/identity-policy/ledgers.yaml",
     "base/workloads/webhook.yaml",
     "base/workloads/controller.yaml",

@@ -7,7 +7,9 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from webhook.jsonfields.fields import mapping
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
+    ELASTIC_QUOTAS,
     ClusterApi,
     JsonPatch,
     Kind,
@@ -21,6 +23,7 @@ from webhook.operations.retry import CONFLICTS, PASSING, Report, RetryPolicy
 FIELD_MANAGER: Final = "deferred-quota-install"
 """The name under which the API server remembers which fields an installation has set."""
 
+_PART_OF: Final = "app.kubernetes.io/part-of"
 _PATIENCE: Final = RetryPolicy(seconds=30)
 _SERVER_SIDE: Final = frozenset({"managedFields", "resourceVersion", "generation"})
 
@@ -135,6 +138,18 @@ def current(api: ClusterApi, obj: Object) -> Object | None:
         return api.get(kind_of_object(obj), str(name), namespace=str(namespace))
     except NotFoundError:
         return None
+
+
+def is_foreign_definition(found: Object | None) -> bool:
+    """Return whether a stored object is a definition of nos' kinds that another program brought.
+
+    It has what is needed of them, and goes with that program, not with us.
+    """
+    if found is None or found.get("kind") != "CustomResourceDefinition":
+        return False
+    metadata = FieldReader(found).child("metadata")
+    is_of_nos = metadata.text("name").endswith(f".{ELASTIC_QUOTAS.group}")
+    return is_of_nos and metadata.string_map("labels").get(_PART_OF) != "deferred-quota"
 
 
 def kind_of_object(obj: Object) -> Kind:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from webhook.config import Configuration, ConfigurationError, PageSettings, load_configuration
-from webhook.install.apply import Applier, ApplyApi, current, describe
+from webhook.install.apply import Applier, ApplyApi, current, describe, is_foreign_definition
 from webhook.install.certificates import bundle_of, certificates
 from webhook.install.endpoint_changes import endpoint_changes, is_registered, trusted_now
 from webhook.install.endpoint_switch import Redirection
@@ -193,7 +193,11 @@ def _prepare(
     api: InstallApi, applier: Applier, wish: InstallOptions, parts: Rendered, report: Report
 ) -> None:
     """Apply what our processes need before they run: definitions, rights, and their bounds."""
-    applier.apply_all((*parts.cluster, *parts.page, *parts.rotation))
+    foreign = [each for each in parts.cluster if is_foreign_definition(current(api, each))]
+    for each in foreign:
+        report(f"{describe(each)}: is another program's, and left as it is")
+    cluster = [each for each in parts.cluster if each not in foreign]
+    applier.apply_all((*cluster, *parts.page, *parts.rotation))
     if not wish.dry_run:
         for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
             wait_until_established(api, definition, wish.patience)

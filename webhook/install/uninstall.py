@@ -26,7 +26,13 @@ from pathlib import Path
 from typing import Final
 
 from webhook.config import PageSettings
-from webhook.install.apply import current, delete, describe, kind_of_object
+from webhook.install.apply import (
+    current,
+    delete,
+    describe,
+    is_foreign_definition,
+    kind_of_object,
+)
 from webhook.install.endpoint_probe import PROBE
 from webhook.install.external_leader import CONTROLLER_PODS, leader_in_the_way
 from webhook.install.kustomizations import entries_of
@@ -222,6 +228,9 @@ class _Uninstall:
     def _delete_one(self, obj: Object) -> bool:
         found = current(self._api, obj)
         if found is None:
+            return False
+        if is_foreign_definition(found):
+            self._report(f"{describe(obj)}: is another program's, and left as it is")
             return False
         if self._removal.dry_run:
             self._report(f"{describe(obj)}: would be deleted")

@@ -15,6 +15,7 @@ from tests.admission.handlers.harness import (
     opt_in,
     opt_out,
 )
+from tests.controllers.elastic.objects import an_elastic_quota
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -27,18 +28,6 @@ from webhook.kube.api import (
 Object = dict[str, object]
 LABEL = "nos.nebuly.com/capacity"
 NO_GATES = {"deferredquota.io/gating": "never"}
-
-
-def an_elastic_quota(
-    namespace: str, least: Object | None = None, most: Object | None = None, **spec: object
-) -> Object:
-    limits = {name: given for name, given in (("min", least), ("max", most)) if given is not None}
-    return {
-        "apiVersion": "nos.nebuly.com/v1alpha1",
-        "kind": "CompositeElasticQuota" if "namespaces" in spec else "ElasticQuota",
-        "metadata": {"name": "q", "namespace": namespace},
-        "spec": {**limits, **spec},
-    }
 
 
 def opted_in(name: str) -> Object:

@@ -19,7 +19,12 @@ from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
 from tests.e2e.cluster.tenant import NOBODY
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.quota.cluster_quotas import a_cluster_quota
-from webhook.operations.names import LEDGERS_POLICY, OWN_NAMESPACE_POLICY, SERVICE_ACCOUNTS_POLICY
+from webhook.operations.names import (
+    CLUSTER_QUOTAS_POLICY,
+    LEDGERS_POLICY,
+    OWN_NAMESPACE_POLICY,
+    SERVICE_ACCOUNTS_POLICY,
+)
 from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.state.feature_gates import PROBE_JOB
 from webhook.state.well_known import SCHEDULING_GATE
@@ -29,7 +34,12 @@ PLAIN: Final = "identities-plain"
 PLATFORM: Final = "kube-system"
 EVERYWHERE: Final = (TEAM, PLAIN, PLATFORM)
 HOLD: Final = "example.com/hold"
-POLICIES: Final = (LEDGERS_POLICY, OWN_NAMESPACE_POLICY, SERVICE_ACCOUNTS_POLICY)
+POLICIES: Final = (
+    CLUSTER_QUOTAS_POLICY,
+    LEDGERS_POLICY,
+    OWN_NAMESPACE_POLICY,
+    SERVICE_ACCOUNTS_POLICY,
+)
 KINDS: Final = "/apis/deferredquota.io/v1alpha1"
 ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 OURS: Final = {"type": QUOTA_RESERVED, "status": "False", "reason": "X", "message": "x"}

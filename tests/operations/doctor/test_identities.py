@@ -22,6 +22,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NotFoundError
 from webhook.operations.doctor.identities import DIGESTS, digest
 from webhook.operations.names import (
+    CLUSTER_QUOTAS_POLICY,
     LEDGERS_POLICY,
     OWN_NAMESPACE_POLICY,
     SERVICE_ACCOUNTS_POLICY,
@@ -29,7 +30,12 @@ from webhook.operations.names import (
     VALIDATING_POLICIES,
 )
 
-NAMES = (SERVICE_ACCOUNTS_POLICY, OWN_NAMESPACE_POLICY, LEDGERS_POLICY)
+NAMES = (
+    SERVICE_ACCOUNTS_POLICY,
+    OWN_NAMESPACE_POLICY,
+    CLUSTER_QUOTAS_POLICY,
+    LEDGERS_POLICY,
+)
 GPU = "requests.nvidia.com/gpu"
 
 

@@ -18,6 +18,7 @@ from webhook.operations.doctor.masks import policy_name
 from webhook.operations.doctor.namespace_selectors import APPLY
 from webhook.operations.findings import Finding, Subject, subject_of, warning
 from webhook.operations.names import (
+    CLUSTER_QUOTAS_POLICY,
     EXEMPT,
     GLASS_BREAKERS,
     IS_NOT_OURS,
@@ -38,14 +39,16 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
     " of any pod, and the status of any quota",
     OWN_NAMESPACE_POLICY: "whoever has one of our tokens may write Leases of any name in our"
     " namespace, and change the Job that never runs",
+    CLUSTER_QUOTAS_POLICY: "whoever has the controller's token may write any cluster quota",
     LEDGERS_POLICY: "whoever has the right by RBAC may write ledgers and the status of cluster"
     " quotas, and so what counts as used",
 }
 """What is so where a policy is not there."""
 
 DIGESTS: Final[Mapping[str, str]] = {
-    SERVICE_ACCOUNTS_POLICY: "803aeba446e61cee",
+    SERVICE_ACCOUNTS_POLICY: "6bca896bfe68e4dc",
     OWN_NAMESPACE_POLICY: "d90702257bcd488e",
+    CLUSTER_QUOTAS_POLICY: "3cb877dd96888ed3",
     LEDGERS_POLICY: "60d7c4e865e74e42",
 }
 """What the shipped policies do, see `digest`; a test compares them with the manifests."""

@@ -59,6 +59,8 @@ class ElasticQuota:
     pool: str
     protect_seconds: int
     """How long its pods are not evicted after they were bound."""
+    created: str = ""
+    """Time of creation, as the API server writes it; empty if it is not stored yet."""
 
     @property
     def account(self) -> str:
@@ -107,6 +109,7 @@ def _read(raw: Mapping[str, object]) -> ElasticQuota:
         weight=spec.quantity("weight"),
         pool=meta.string_map("labels").get(POOL_LABEL) or DEFAULT_POOL,
         protect_seconds=spec.child("reclaim").integer("protectSeconds") or 0,
+        created=meta.text("creationTimestamp"),
     )
 
 
@@ -194,11 +197,12 @@ def charge(usage: ResourceList, names: Iterable[str], gb_per_gpu: int = DEFAULT_
 def conflicts(quotas: Iterable[ElasticQuota]) -> dict[str, str]:
     """Return the quotas that count a namespace which another counts: key → the fault.
 
-    The other is the one that comes first by key: it stays.
+    The other is the older one, of those of one second the one that comes first by key: it stays,
+    so that nobody takes the namespaces of others by a new quota.
     """
     first: dict[str, ElasticQuota] = {}
     faults: dict[str, str] = {}
-    for quota in sorted(quotas, key=lambda one: one.key):
+    for quota in sorted(quotas, key=lambda one: (one.created, one.key)):
         taken = [name for name in quota.namespaces if name in first]
         if not taken:
             first.update(dict.fromkeys(quota.namespaces, quota))
