@@ -1,0 +1,176 @@
+"""Elastic quotas on a real control plane: binds, labels, status, and what nobody may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, Final
+
+import pytest
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.elastic_pools import Pool, elastic_quotas
+from tests.e2e.cluster.objects import Object
+from tests.e2e.cluster.product import Product
+from tests.e2e.cluster.shared_history import History
+from tests.e2e.cluster.sharing import Binders
+from tests.e2e.cluster.waiting import becomes, eventually
+
+DENIED: Final = 'admission webhook "bind.deferredquota.io" denied the request: '
+MEMORY: Final = "nos.nebuly.com/gpu-memory"
+
+MakePool = Callable[..., Pool]
+
+
+@pytest.fixture
+def pool_of(plane: ControlPlane, product: Product) -> Iterator[MakePool]:
+    """A function that makes a pool of elastic quotas."""
+    assert product.webhooks
+    with ExitStack() as stack:
+
+        def make(resource: str = "cpu", **quotas: Object | None) -> Pool:
+            made = Pool(plane, quotas, resource=resource)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+def amounts(least: Any = None, most: Any = None) -> Object:
+    given = {"min": least, "max": most}
+    return {name: {"cpu": cpu} for name, cpu in given.items() if cpu is not None}
+
+
+def test_a_team_borrows_what_others_leave_and_no_more(pool_of: MakePool) -> None:
+    pool = pool_of(a=amounts(2), b=amounts(2, 3))
+    assert [pool.bind("b", f"b{number}").code for number in range(3)] == [201] * 3
+    refused = pool.bind("b", "b3")
+    assert refused.code == 403
+    assert refused.message == (
+        f"{DENIED}exceeded elastic quota: eq/q, requested: cpu=1, used: cpu=3, max: cpu=3"
+    )
+    assert pool.bind("a", "a0").code == 201
+    refused = pool.bind("a", "a1")
+    assert refused.code == 403
+    assert refused.message == (
+        f"{DENIED}elastic pool {pool.name} is used up, requested: cpu=1, used: cpu=4, size: cpu=4"
+    )
+    pool.teams["b"].delete("b0")
+    eventually(lambda: pool.teams["a"].bind("a1").code == 201, "the owner takes what is free again")
+
+
+def test_labels_and_status_say_what_is_borrowed(pool_of: MakePool, plane: ControlPlane) -> None:
+    pool = pool_of(a=amounts(2), b=amounts(1))
+    for number in range(3):
+        assert pool.bind("b", f"b{number}").code == 201
+    becomes(
+        lambda: sorted(pool.labels("b").values()),
+        ["in-quota", "over-quota", "over-quota"],
+        "labels by what is guaranteed",
+    )
+    becomes(lambda: pool.figure("b", "borrowed"), {"cpu": "2"}, "what is borrowed")
+    becomes(lambda: pool.figure("a", "lent"), {"cpu": "2"}, "what is lent")
+    (condition,) = pool.status("b")["conditions"]
+    assert (condition["type"], condition["reason"]) == ("Charged", "AllCharged")
+    namespace = pool.teams["b"].namespace
+    shown = plane.kubectl("get", "eq", "-n", namespace).splitlines()
+    assert [line.split()[:4] for line in shown] == [
+        ["NAME", "USED/MIN", "CHARGED", "AGE"],
+        ["q", "cpu", "3/1", "AllCharged"],
+    ]
+
+
+def test_a_label_is_compared_and_never_believed(pool_of: MakePool) -> None:
+    pool = pool_of(a=amounts(2))
+    assert pool.bind("a", "a0").code == 201
+    becomes(lambda: pool.labels("a"), {"a0": "in-quota"}, "the label")
+    path = f"/api/v1/namespaces/{pool.teams['a'].namespace}/pods/a0"
+    for value in ("over-quota", None):  # by a user that may break the glass
+        forged = {"metadata": {"labels": {"nos.nebuly.com/capacity": value}}}
+        assert pool.api.patch(path, forged).ok
+        becomes(lambda: pool.labels("a"), {"a0": "in-quota"}, "the label, written again")
+
+
+def test_a_composite_is_one_quota(pool_of: MakePool) -> None:
+    pool = pool_of(a=amounts(1), b=None, c=None)
+    tenants = pool.teams
+    names = [tenants[team].namespace for team in ("b", "c")]
+    whole = pool.quota({"namespaces": names, **amounts(1, 2)}, kind="CompositeElasticQuota")
+    path = elastic_quotas(tenants["a"].namespace, kind="compositeelasticquotas")
+    assert pool.api.create(path, whole).ok
+    pool.is_counted(2)
+    account = f"cdq/ceq.{tenants['a'].namespace}.q"
+    eventually(lambda: account in tenants["c"].accounts(), "the composite is counted")
+    assert pool.bind("b", "b0").code == 201
+    assert pool.bind("c", "c0").code == 201
+    refused = pool.bind("c", "c1")
+    assert refused.message == (
+        f"{DENIED}exceeded elastic quota: ceq/{tenants['a'].namespace}/q, requested: cpu=1,"
+        " used: cpu=2, max: cpu=2"
+    )
+
+
+def test_gpu_memory_is_shared(pool_of: MakePool) -> None:
+    pool = pool_of(MEMORY, a={"min": {MEMORY: 42}}, b={"min": {MEMORY: 32}})
+    gpus = {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}
+    assert pool.bind("a", "a0", requests=gpus, limits=gpus).code == 201
+    assert pool.bind("b", "b0", "64").code == 201
+    refused = pool.bind("b", "b1", requests=gpus, limits=gpus)
+    assert refused.code == 403
+    assert f"elastic pool {pool.name} is used up, requested: {MEMORY}=42" in refused.message
+
+
+WRONG: Final = {
+    "min above max": (amounts(3, 2), "min must be less than or equal to max"),
+    "min above max in other units": (amounts("2001m", 2), "min must be less than or equal to max"),
+    "less than nothing": (amounts("-1"), "spec.min.cpu"),
+    "more lent than there is": (
+        {**amounts(2), "lendable": {"cpu": 3}},
+        "lendable must be less than or equal to min",
+    ),
+    "lent and not there": ({"lendable": {"cpu": 1}}, "lendable must be less than or equal to min"),
+    "no amount": (amounts("two"), "spec.min.cpu"),
+}
+
+
+@pytest.mark.parametrize(("spec", "words"), WRONG.values(), ids=WRONG)
+def test_what_makes_no_sense_is_refused(
+    pool_of: MakePool, namespace: str, spec: Object, words: str
+) -> None:
+    pool = pool_of()
+    answer = pool.api.create(elastic_quotas(namespace), pool.quota(spec), dry_run=True)
+    assert answer.code == 422, str(answer)
+    assert words in answer.message
+
+
+def test_nos_manifests_are_taken_as_they_are(pool_of: MakePool, namespace: str) -> None:
+    pool = pool_of()
+    both = {"cpu": 2, "memory": "6Gi", MEMORY: 10, "nvidia.com/gpu": "1"}
+    spec = {"min": both, "max": {**both, "memory": "7.5Gi"}}
+    assert pool.api.create(elastic_quotas(namespace), pool.quota(spec), dry_run=True).ok
+    composite = pool.quota(
+        {**spec, "namespaces": [namespace, "other"]}, kind="CompositeElasticQuota"
+    )
+    path = elastic_quotas(namespace, kind="compositeelasticquotas")
+    assert pool.api.create(path, composite, dry_run=True).ok
+    twice = pool.quota({"namespaces": ["x", "x"]}, kind="CompositeElasticQuota")
+    assert pool.api.create(path, twice, dry_run=True).code == 422
+
+
+def test_at_no_revision_more_than_the_pool_while_min_is_edited(
+    plane: ControlPlane, pool_of: MakePool
+) -> None:
+    pool = pool_of(a=amounts(3), b=amounts(2, 4), c=amounts(1))
+    with History(plane) as history:
+        with Binders([*pool.teams.values()], 6, ends_after=0.3) as binders:
+            for cpu in (4, 3, 5, 3):
+                assert pool.edit("a", {"min": {"cpu": cpu}}).ok
+                pool.is_counted(cpu + 3)
+                bound = len(binders.bound)
+                eventually(lambda: len(binders.bound) > bound + 10, "binds go on")  # noqa: B023
+        found = history.replay(pool.charged_by, "8")
+        limit = history.replay(f"eq.{pool.teams['b'].namespace}.q", "4")
+    assert binders.problems == []
+    assert (found.problems, limit.problems) == ([], [])
+    assert found.most >= limit.most
+    assert binders.refused > 0
