@@ -13,44 +13,15 @@ import yaml
 from click.testing import CliRunner
 
 from tests.builders import a_container
-from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane, KubectlError
 from tests.e2e.cluster.objects import Object
+from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.waiting import eventually
 from webhook.cli import cli
 
 TEAMS: Final = {"eq-a": "2", "eq-b": "1", "eq-c": "1"}
 READ: Final = "ns,pods,nodes,pdb,priorityclasses,elasticquotas,compositeelasticquotas"
 _numbers = itertools.count()
-
-
-def a_definition(kind: str) -> Object:
-    single = kind.lower()
-    names = {"kind": kind, "listKind": f"{kind}List", "plural": f"{single}s", "singular": single}
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{single}s.nos.nebuly.com"},
-        "spec": {
-            "group": "nos.nebuly.com",
-            "names": names,
-            "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": "v1alpha1",
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "properties": {"spec": anything, "status": anything},
-                        }
-                    },
-                }
-            ],
-        },
-    }
 
 
 def a_namespace(name: str) -> Object:
@@ -78,32 +49,31 @@ def a_pod(team: str, name: str, **spec: Any) -> Object:
 
 
 @pytest.fixture(scope="module")
-def teams(plane: ControlPlane) -> Iterator[Callable[..., None]]:
+def teams(plane: ControlPlane, _product: Product) -> Iterator[Callable[..., None]]:
     """Three namespaces with 2, 1 and 1 cpu guaranteed; `eq-b` runs three pods, `eq-a` one."""
 
     def apply(*objects: Object) -> None:
         plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
-    kinds = ("ElasticQuota", "CompositeElasticQuota")
-    apply(*map(a_definition, kinds))
-    plane.kubectl(
-        "wait",
-        "--for=condition=Established",
-        *(f"crd/{one.lower()}s.nos.nebuly.com" for one in kinds),
-    )
+    def applied(made: Object) -> bool:
+        try:
+            apply(made)
+        except KubectlError:
+            return False  # its namespace is being counted
+        return True
+
     apply(*map(a_namespace, TEAMS))
     eventually(
         lambda: all(plane.kubectl("get", "sa", "-n", team, "-o", "name") for team in TEAMS),
         "their service accounts",
     )
     apply(*(a_quota(team, cpu) for team, cpu in TEAMS.items()))
-    apply(a_pod("eq-a", "a-1", nodeName="node-0"))
-    for number in (1, 2, 3):
-        apply(a_pod("eq-b", f"b-{number}", nodeName="node-0"))
+    running = [("eq-a", "a-1"), *(("eq-b", f"b-{number}") for number in (1, 2, 3))]
+    for team, name in running:
+        eventually(lambda: applied(a_pod(team, name, nodeName="node-0")), "it is decided")  # noqa: B023
     apply(a_pod("eq-a", "new"))
     yield apply
     plane.kubectl("delete", "ns", *TEAMS, "--wait=false")
-    plane.kubectl("delete", "crd", *(f"{one.lower()}s.nos.nebuly.com" for one in kinds))
 
 
 def both(plane: ControlPlane, directory: Path, *args: str) -> Any:

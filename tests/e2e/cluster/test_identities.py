@@ -238,7 +238,92 @@ def test_where_somebody_has_opted_in_what_is_ours_is_written(world: World) -> No
         assert answer.ok, str(answer)
 
 
+CAPACITY: Final = "nos.nebuly.com/capacity"
+
+
+def test_one_label_of_pods_is_written_where_somebody_has_opted_in(world: World) -> None:
+    label = {CAPACITY: "over-quota"}
+    for namespace in EVERYWHERE:
+        answer = world.controller.patch(
+            objects.pods(namespace, "runs"), {"metadata": {"labels": label}}, dry_run=True
+        )
+        if namespace == TEAM:
+            assert answer.ok, str(answer)
+        else:
+            is_refused(answer)
+    path = objects.pods(TEAM, "runs")
+    for wrong in ({CAPACITY: "none"}, {**label, "app": "another"}, {"nos.nebuly.com/other": "x"}):
+        is_refused(world.controller.patch(path, {"metadata": {"labels": wrong}}, dry_run=True))
+
+
+def test_that_label_goes_anywhere(world: World) -> None:
+    path, mark = objects.pods(PLAIN, "runs"), {"app": "web", CAPACITY: "in-quota"}
+    assert world.admin.patch(path, {"metadata": {"labels": mark}}).ok
+    gone = {"metadata": {"labels": {CAPACITY: None}}}
+    is_refused(world.controller.patch(path, {"metadata": {"labels": {"app": None}}}))
+    is_refused(world.controller.patch(path, {"metadata": {"labels": {CAPACITY: "over-quota"}}}))
+    assert world.controller.patch(path, gone).ok
+    assert world.admin.patch(path, {"metadata": {"labels": {"app": None}}}).ok
+
+
 # -- the quotas ----------------------------------------------------------------------------
+
+ELASTIC: Final = {"deferredquota.io/elastic": "true"}
+CREATED: Final[dict[str, tuple[Object, bool]]] = {
+    "a maximum": ({"name": "eq.team.q", "labels": ELASTIC}, True),
+    "a maximum of several": ({"name": "ceq.team.q", "labels": ELASTIC}, True),
+    "a pool": ({"name": "epool.default", "labels": ELASTIC}, True),
+    "another name": ({"name": "both", "labels": ELASTIC}, False),
+    "a name that only contains it": ({"name": "my-eq.team.q", "labels": ELASTIC}, False),
+    "no label": ({"name": "eq.team.q"}, False),
+    "one label more": ({"name": "eq.team.q", "labels": {**ELASTIC, "a": "b"}}, False),
+    "a finalizer": (
+        {"name": "eq.team.q", "labels": ELASTIC, "finalizers": ["example.com/stays"]},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("metadata", "is_allowed"), CREATED.values(), ids=CREATED)
+def test_the_controller_makes_only_what_charges_elastic_quotas(
+    world: World, metadata: Object, is_allowed: bool
+) -> None:
+    path = f"{KINDS}/clusterdeferredquotas"
+    wanted = {**a_cluster_quota(selector={"no": "where"}), "metadata": metadata}
+    answer = world.controller.create(path, wanted, dry_run=True)
+    if is_allowed:
+        assert answer.ok, str(answer)
+    else:
+        is_refused(answer, CLUSTER_QUOTAS_POLICY)
+    refused = world.webhook.create(path, wanted, dry_run=True)
+    assert (refused.code, "is forbidden: User" in refused.message) == (403, True)
+
+
+def test_cluster_quotas_of_people_are_not_the_controllers(world: World) -> None:
+    path = f"{KINDS}/clusterdeferredquotas"
+    made = a_cluster_quota(selector={"no": "where"})
+    hard = {"spec": {"hard": {"requests.cpu": "7"}}}
+    for name, labels, is_ours in (
+        ("x", ELASTIC, False),
+        ("eq.x", {}, False),
+        ("eq.y", ELASTIC, True),
+    ):
+        metadata = {"name": name, "labels": labels}
+        assert world.admin.create(path, {**made, "metadata": metadata}).ok
+        try:
+            changed = world.controller.patch(f"{path}/{name}", hard)
+            marked = {"metadata": {"annotations": {"a": "b"}}}
+            is_refused(world.controller.patch(f"{path}/{name}", marked), CLUSTER_QUOTAS_POLICY)
+            deleted = world.controller.delete(f"{path}/{name}")
+            if is_ours:
+                assert changed.ok
+                assert deleted.ok
+            else:
+                is_refused(changed, CLUSTER_QUOTAS_POLICY)
+                is_refused(deleted, CLUSTER_QUOTAS_POLICY)
+        finally:
+            world.admin.delete(f"{path}/{name}")
+
 
 QUOTAS: Final[dict[str, Object]] = {
     "the limit of pods": {"hard": {"pods": "9999"}},
@@ -362,7 +447,6 @@ def test_the_roles_allow_nothing_else(
         f"{ADMISSION}/mutatingwebhookconfigurations/deferred-quota",
         *(f"{ADMISSION}/validatingadmissionpolicies/{policy}" for policy in POLICIES),
         *(f"{ADMISSION}/validatingadmissionpolicybindings/{policy}" for policy in POLICIES),
-        f"{KINDS}/clusterdeferredquotas/any",
         objects.ledger(TEAM),
         "/apis/rbac.authorization.k8s.io/v1/clusterroles/deferred-quota-controller",
     ],
