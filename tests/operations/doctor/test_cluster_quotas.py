@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from tests.builders import a_quota, an_expression
+from tests.controllers.elastic.objects import an_elastic_quota
 from tests.operations.healthy import count, edit, examined, healthy, ids, renewing, serious, the
 from tests.operations.scenes import NAMESPACE, a_namespace, load
 from tests.quota.cluster_quotas import a_cluster_quota
@@ -260,3 +261,41 @@ def test_without_ledgers_and_definitions_nothing_is_looked_at() -> None:
     FakeClient(cluster).delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     load(cluster, a_quota("other", namespace="default"))
     assert not [one for one in found(cluster) if one.id.startswith(ID)]
+
+
+def elastic(**status: object) -> dict[str, object]:
+    made = an_elastic_quota(NAMESPACE, {"cpu": "1"})
+    return {**made, "status": status} if status else made
+
+
+NOT_CHARGED = {
+    "no controller has looked at it yet: binds are not charged by it": elastic(),
+    "binds are not charged by it: namespace x has two": elastic(
+        conditions=[
+            {
+                "type": "Charged",
+                "status": "False",
+                "reason": "Conflict",
+                "message": "namespace x has two",
+            }
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize(("message", "made"), NOT_CHARGED.items())
+def test_an_elastic_quota_that_is_not_charged_is_named(
+    message: str, made: dict[str, object]
+) -> None:
+    cluster = healthy()
+    load(cluster, made)
+    finding = the(examined(cluster), "elastic.not-charged")
+    assert (finding.message, str(finding.subject)) == (message, f"ElasticQuota {NAMESPACE}/q")
+
+
+def test_one_that_is_charged_is_none() -> None:
+    cluster = healthy()
+    load(
+        cluster, elastic(conditions=[{"type": "Charged", "status": "True", "reason": "AllCharged"}])
+    )
+    assert "elastic" not in str(ids(examined(cluster)))

@@ -51,7 +51,6 @@ def managed(scope: str, found: Any, **version: Any) -> FakeCluster:
 
 NAMESPACED = [
     ("aaq.kubevirt.io", "ApplicationAwareResourceQuota", "Application Aware Quota"),
-    ("nos.nebuly.com", "ElasticQuota", "nos"),
     ("scheduling.x-k8s.io", "ElasticQuota", "the scheduler's plugin CapacityScheduling"),
     ("kueue.x-k8s.io", "LocalQueue", "Kueue"),
 ]
@@ -73,13 +72,6 @@ def test_one_in_a_namespace_that_has_not_opted_in_is_not(
     found = examined(cluster)
     assert manager not in str(found.findings)
     assert "managers" in found.checked
-
-
-def test_a_composite_quota_is_about_the_namespaces_that_it_names() -> None:
-    spec = {"namespaces": [NAMESPACE, "other"]}
-    one = an_object("nos.nebuly.com", "CompositeElasticQuota", "elsewhere", spec=spec)
-    found = the(examined(managed("Namespaced", one)), "managers.two")
-    assert str(found.subject) == f"Namespace {NAMESPACE}"
 
 
 def test_a_cluster_quota_is_about_the_namespaces_in_its_status() -> None:

@@ -13,7 +13,13 @@ from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import QUOTA_LEDGERS, Object
+from webhook.kube.api import (
+    COMPOSITE_ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS,
+    QUOTA_LEDGERS,
+    NotFoundError,
+    Object,
+)
 from webhook.operations.cluster_quotas import SharedQuota, concerning
 from webhook.operations.counting import scope_fault
 from webhook.operations.doctor.check_context import (
@@ -22,10 +28,12 @@ from webhook.operations.doctor.check_context import (
     Namespace,
     Settings,
 )
-from webhook.operations.findings import Finding, error, warning
+from webhook.operations.doctor.errors import NotInSnapshotError
+from webhook.operations.findings import Finding, Subject, error, warning
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
 from webhook.quota.charging.deferral import limits_of, observed_as
+from webhook.quota.elastic.quota_status import CHARGED
 from webhook.quota.ledger.ledger import Account
 from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
@@ -56,6 +64,14 @@ def cluster_quotas(scene: CheckContext) -> Iterator[Finding]:
         found = _judged(scene.settings, every, _look(scene, one, raw))
         if found:
             suspects.append((one.spec.name, found))
+    yield from _suspected(scene, every, suspects)
+    yield from _elastic_quotas(scene)
+
+
+def _suspected(
+    scene: CheckContext, every: list[Namespace], suspects: list[tuple[str, _Found]]
+) -> Iterator[Finding]:
+    """Look a second time at what was found."""
     if not suspects:
         return
     scene.pause()
@@ -245,3 +261,27 @@ def _against_ledger(
 def _of(amounts: ResourceList, hard: ResourceList) -> ResourceList:
     """Return the amount of every resource that is limited."""
     return {key: amounts.get(key, ZERO) for key in hard}
+
+
+# -- elastic quotas ------------------------------------------------------------------------
+
+
+def _elastic_quotas(scene: CheckContext) -> Iterator[Finding]:
+    """Name the elastic quotas that binds are not charged by, as their condition says it."""
+    for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS):
+        try:
+            raws = scene.objects(kind)
+        except (NotFoundError, NotInSnapshotError):
+            continue  # the kind is not installed
+        yield from scene.judged(kind, raws, _charged)
+
+
+def _charged(node: FieldReader, subject: Subject) -> Iterator[Finding]:
+    conditions = node.child("status").children("conditions")
+    said = next((one for one in conditions if one.text("type") == CHARGED), None)
+    if said is None:
+        message = "no controller has looked at it yet: binds are not charged by it"
+        yield warning("elastic.not-charged", subject, message, CONTROLLER_LOG)
+    elif said.text("status") != "True":
+        message = f"binds are not charged by it: {said.text('message') or said.text('reason')}"
+        yield warning("elastic.not-charged", subject, message, "Do what the message says.")

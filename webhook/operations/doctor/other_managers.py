@@ -26,8 +26,6 @@ _OLD: Final = timedelta(minutes=5)
 _MANAGERS: Final[Mapping[str, str]] = {
     "applicationawareresourcequotas.aaq.kubevirt.io": "Application Aware Quota",
     "applicationawareclusterresourcequotas.aaq.kubevirt.io": "Application Aware Quota",
-    "elasticquotas.nos.nebuly.com": "nos",
-    "compositeelasticquotas.nos.nebuly.com": "nos",
     "elasticquotas.scheduling.x-k8s.io": "the scheduler's plugin CapacityScheduling",
     "localqueues.kueue.x-k8s.io": "Kueue",
 }
@@ -86,12 +84,7 @@ def _limiting(
 
 
 def _namespaces_of(node: FieldReader, subject: Subject) -> Iterable[str]:
-    """Return the namespaces that an object is about: its own, or those that it names.
-
-    One that selects them lists them in its status.
-    """
-    if node.child("spec").has("namespaces"):
-        return node.child("spec").strings("namespaces")
+    """Return the namespaces that an object is about: its own, else those that its status lists."""
     if subject.namespace:
         return (subject.namespace,)
     return [one.text("namespace") for one in node.child("status").children("namespaces")]
