@@ -446,3 +446,27 @@ def test_an_attempt_that_quota_refused_says_nothing_of_nodes() -> None:
     tried = condition("PodScheduled", "False", "Unschedulable", words)
     there = namespace(pod("x", gates=(), conditions=[tried]), used=FULL)
     assert kinds(why(there, "x")) == ["quota"]
+
+
+ELASTIC = {
+    "cdq/epool.default": [
+        "free 1 cpu of elastic pool default",
+        "raise min of an elastic quota of the pool: cpu by 1",
+    ],
+    "cdq/eq.team-a.q": [
+        "free 1 cpu of elastic quota eq/q",
+        "raise max: cpu of elastic quota eq/q by 1, to 3",
+    ],
+    "cdq/both": [
+        "free 1 requests.cpu of quota cdq/both",
+        "raise requests.cpu of quota cdq/both by 1, to 3",
+    ],
+}
+
+
+@pytest.mark.parametrize(("quota", "texts"), ELASTIC.items(), ids=ELASTIC)
+def test_what_frees_an_elastic_quota_is_said_in_its_owners_words(
+    quota: str, texts: list[str]
+) -> None:
+    there = namespace(pod("x"), a_quota(quota), used={quota: {"requests.cpu": "2"}})
+    assert [one.text for one in why(there, "x").unblock] == texts

@@ -22,7 +22,7 @@ from webhook.quota.amounts.resources import render
 from webhook.quota.charging.constraints import constraint_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from webhook.quota.amounts.resources import ResourceList
     from webhook.quota.objects.model import ScopeExpression
@@ -34,6 +34,40 @@ _GPU_MEMORY: Final = re.compile(r"(nos\.nebuly\.com/gpu-memory)\.\d+gb")
 
 FORBIDDEN: Final = 403
 SERVER_ERROR: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaName:
+    """What people call a quota, its limit and its resources."""
+
+    text: str
+    """Such as `quota team-a`, `elastic pool default`, `elastic quota eq/team-a`."""
+    limit: str
+    """What its limit is called: `limited`, `size`, `max`."""
+    is_elastic: bool = False
+    """Whether it charges an elastic quota."""
+
+    @property
+    def is_pool(self) -> bool:
+        """Return whether it is what elastic quotas share."""
+        return self.limit == "size"
+
+    def resource(self, key: str) -> str:
+        """Return the name of a quota key: elastic quotas name resources."""
+        if not self.is_elastic:
+            return key
+        return _GPU_MEMORY.sub(r"\1", key.removeprefix("requests."))
+
+
+def name_quota(quota: str) -> QuotaName:
+    """Return what people call a quota of this name in ledgers."""
+    if (pool := _POOL.fullmatch(quota)) is not None:
+        return QuotaName(f"elastic pool {pool[1]}", "size", is_elastic=True)
+    if (elastic := _ELASTIC.fullmatch(quota)) is not None:
+        kind, namespace, own = elastic.groups()
+        name = f"ceq/{namespace}/{own}" if kind == "ceq" else f"eq/{own}"
+        return QuotaName(f"elastic quota {name}", "max", is_elastic=True)
+    return QuotaName(f"quota {quota}", "limited")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +107,20 @@ class QuotaExceeded(_Refusing):
     @property
     def message(self) -> str:
         """Return which quota, and for each key what is asked, what is used and what is allowed."""
-        names: Callable[[str], str] = str
-        said, limit = f"exceeded quota: {self.quota}", "limited"
-        if (pool := _POOL.fullmatch(self.quota)) is not None:
-            said, limit, names = f"elastic pool {pool[1]} is used up", "size", _elastic_name
-        elif (elastic := _ELASTIC.fullmatch(self.quota)) is not None:
-            kind, namespace, own = elastic.groups()
-            name = f"ceq/{namespace}/{own}" if kind == "ceq" else f"eq/{own}"
-            said, limit, names = f"exceeded elastic quota: {name}", "max", _elastic_name
-        lists = (("requested", self.requested), ("used", self.used), (limit, self.limited))
-        said_amounts = [
-            f"{word}: {render({names(key): amount for key, amount in amounts.items()})}"
-            for word, amounts in lists
+        quota = name_quota(self.quota)
+        said = f"exceeded {quota.text.replace('quota ', 'quota: ', 1)}"
+        if quota.is_pool:
+            said = f"{quota.text} is used up"
+        lists = (
+            ("requested", self.requested),
+            ("used", self.used),
+            (quota.limit, self.limited),
+        )
+        amounts = [
+            f"{word}: {render({quota.resource(key): each[key] for key in each})}"
+            for word, each in lists
         ]
-        return ", ".join((said, *said_amounts))
+        return ", ".join((said, *amounts))
 
     @property
     def causes(self) -> tuple[Cause, ...]:
@@ -263,8 +297,3 @@ def full_message(refusal: Refusal, name: str) -> str:
 
 def _joined(keys: tuple[str, ...]) -> str:
     return ",".join(sorted(keys))
-
-
-def _elastic_name(key: str) -> str:
-    """Return the resource of a quota key as elastic quotas name it."""
-    return _GPU_MEMORY.sub(r"\1", key.removeprefix("requests."))

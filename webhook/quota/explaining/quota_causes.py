@@ -7,7 +7,7 @@ from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, render
-from webhook.quota.charging.denials import QuotaExceeded
+from webhook.quota.charging.denials import QuotaExceeded, QuotaName, name_quota
 from webhook.quota.explaining.facts import Health, NamespaceFacts, PodFacts
 from webhook.quota.explaining.queue_state import QueueState
 from webhook.quota.explaining.values import (
@@ -200,24 +200,33 @@ def unblocking(
 
 
 def _more_room(cause: PendingCause, before: ResourceList) -> Iterator[Unblock]:
+    named = name_quota(cause.quota)
     for one in cause.shortages:
         amount = one.missing + before.get(one.resource, ZERO)
         first = " for it and the pods before it" if amount > one.missing else ""
-        where = f"{one.resource} of quota {cause.quota}"
+        resource = named.resource(one.resource)
+        where = f"{resource} of {named.text}"
         yield Unblock(
             Action.FREE_QUOTA, f"free {amount} {where}{first}", cause.quota, one.resource, amount
         )
         yield Unblock(
             Action.RAISE_QUOTA,
-            f"raise {where} by {amount}, to {one.hard + amount}{first}",
+            _raised(named, resource, amount, one.hard + amount, first),
             cause.quota,
             one.resource,
             amount,
         )
         left = one.hard - one.used
         if left > ZERO and not before:
-            text = f"request {one.missing} less of {one.resource}: {left} is free"
+            text = f"request {one.missing} less of {resource}: {left} is free"
             yield Unblock(Action.SHRINK_POD, text, cause.quota, one.resource, one.missing)
+
+
+def _raised(quota: QuotaName, resource: str, amount: Quantity, limit: Quantity, first: str) -> str:
+    if quota.is_pool:
+        return f"raise min of an elastic quota of the pool: {resource} by {amount}{first}"
+    field = "max: " if quota.is_elastic else ""
+    return f"raise {field}{resource} of {quota.text} by {amount}, to {limit}{first}"
 
 
 def _ahead(quota: str, state: QueueState) -> dict[str, Quantity]:
