@@ -58,8 +58,8 @@ def test_every_helper_is_there_and_used() -> None:
 
 def test_definitions_outlive_the_release() -> None:
     definitions = generated()["templates/definitions.yaml"]
-    assert definitions.count("kind: CustomResourceDefinition") == 2
-    assert definitions.count("helm.sh/resource-policy: keep") == 2
+    assert definitions.count("kind: CustomResourceDefinition") == 4
+    assert definitions.count("helm.sh/resource-policy: keep") == 4
 
 
 def test_no_registration_is_written_with_a_ca_that_is_not_given() -> None:
