@@ -16,6 +16,7 @@ from tests.admission.handlers.harness import (
     opt_out,
 )
 from tests.controllers.elastic.objects import an_elastic_quota
+from tests.reactions import Call, Proceed, unavailable
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -23,6 +24,7 @@ from webhook.kube.api import (
     ELASTIC_QUOTAS,
     NAMESPACES,
     PODS,
+    InvalidError,
 )
 
 Object = dict[str, object]
@@ -55,6 +57,13 @@ class World:
         eventually(lambda: self.hard() == wanted, f"derived: {wanted}")
         self.harness.catch_up()
         eventually(self.engine_is_quiet, "all are counted")
+
+    def members(self, name: str) -> list[str]:
+        """Return the namespaces that a derived quota selects."""
+        spec = FieldReader(self.derived()[name]).child("spec").child("namespaceSelector")
+        return [
+            value for one in spec.children("matchExpressions") for value in one.strings("values")
+        ]
 
     def engine_is_quiet(self) -> bool:
         controller = self.harness.engine.controller
@@ -270,3 +279,65 @@ def test_without_the_setting_nothing_is_charged(tmp_path: Path) -> None:
     with world(left, *A_AND_B, directory=tmp_path, settings=settings) as here:
         here.wait_for()
         assert here.bind("a0", "team-a", cpu="9").allowed
+
+
+def _no_pages(call: Call, proceed: Proceed) -> object:
+    """Keep caches from being filled."""
+    if call.is_paged:
+        unavailable(call, proceed)
+    return proceed()
+
+
+def test_a_cache_that_is_behind_gives_nothing_that_is_not_lent_any_more() -> None:
+    with world(*A_AND_B) as here:
+        here.wait_for(**POOL)
+        held = here.harness.client.on("watch", ELASTIC_QUOTAS, unavailable)
+        listed = here.harness.client.on("list", ELASTIC_QUOTAS, _no_pages)
+        here.harness.cluster.cut_watches()
+        api = here.harness.api
+        api.patch(ELASTIC_QUOTAS, "q", {"spec": {"min": {"cpu": 1}}}, namespace="team-a")
+        api.delete(CLUSTER_DEFERRED_QUOTAS, "epool.default")  # which has it written again
+        here.wait_for(**{**POOL, "epool_default": {"requests.cpu": "3"}})
+        held.remove()
+        listed.remove()
+
+
+def test_a_namespace_joins_a_pool_before_it_leaves_the_other() -> None:
+    with world(*A_AND_B, an_elastic_quota("team-c", {"cpu": 1})) as here:
+        here.wait_for(**{**POOL, "epool_default": {"requests.cpu": "5"}})
+        moved = {"metadata": {"labels": {"deferredquota.io/pool": "zoo"}}}
+        for namespace in ("team-c", "team-b"):
+            here.harness.api.patch(ELASTIC_QUOTAS, "q", moved, namespace=namespace)
+            eventually(lambda name=namespace: name not in here.members("epool.default"), "it left")  # type: ignore[misc]
+        written = [
+            call.name
+            for call in here.harness.client.calls
+            if call.kind == CLUSTER_DEFERRED_QUOTAS and call.verb in ("create", "patch")
+        ]
+        created = [
+            str(call.body["metadata"]["name"])
+            for call in here.harness.client.calls
+            if call.kind == CLUSTER_DEFERRED_QUOTAS and call.verb == "create"
+        ]
+        assert created[-1] == "epool.zoo"
+        assert [name for name in written if name][-3:] == [
+            "epool.default",
+            "epool.zoo",
+            "epool.default",
+        ]
+
+
+def test_one_that_cannot_be_written_stops_no_other() -> None:
+    def refuse(call: Call, proceed: Proceed) -> object:
+        if str(call.body["metadata"]["name"]) == "epool.default":
+            raise InvalidError("spec: too many")
+        return proceed()
+
+    with world() as here:
+        reactor = here.harness.client.on("create", CLUSTER_DEFERRED_QUOTAS, refuse)
+        for made in A_AND_B:
+            here.harness.create(made)
+        here.wait_for(**{"eq_team-b_q": {"requests.cpu": "3"}})
+        eventually(lambda: here.condition("team-b") == "AllCharged", "the status is written")
+        reactor.remove()
+        here.wait_for(**POOL)

@@ -12,8 +12,9 @@ While a kind of elastic quotas was never listed, nothing is written: it is not k
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from webhook.config import ElasticSettings
@@ -37,6 +38,7 @@ from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     COMPOSITE_ELASTIC_QUOTAS,
     ELASTIC_QUOTAS,
+    NAMESPACES,
     AlreadyExistsError,
     ApiError,
     ConflictError,
@@ -69,7 +71,7 @@ from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out
 from webhook.quota.ledger.ledger_values import Condition
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
-from webhook.state.well_known import ELASTIC_LABEL
+from webhook.state.well_known import DEFERRED_MODE, ELASTIC_LABEL, MODE_LABEL
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +103,18 @@ class ElasticQuotaObject:
         return (self.uid, self.quota, self.fault) == (other.uid, other.quota, other.fault)
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a reconciliation has written."""
+
+    quotas: Mapping[str, DerivedQuota]
+    """The derived quotas, by name."""
+    taken: frozenset[str] = frozenset()
+    """Those of their names that objects of others have."""
+    failure: ApiError | None = None
+    """Why one of them could not be written."""
+
+
 class ElasticQuotaController:
     """Keeps what elastic quotas are charged by, while it leads.
 
@@ -125,6 +139,8 @@ class ElasticQuotaController:
         self._settings = settings
         self._on_change = on_change
         self._by_namespace: dict[str, ElasticQuota] | None = None
+        self._change = object()
+        """Another one after each change: what was worked out before is not kept after it."""
         self._events = context.events
         self._now = context.timings.now
         self._leadership = Leadership(context.leader_epoch, self.requeue)
@@ -162,19 +178,21 @@ class ElasticQuotaController:
 
     def requeue(self) -> None:
         """Look at everything again."""
+        self._change = object()
         self._by_namespace = None
         self._on_change()
         self._queue.add(_KEY)
 
     def quotas(self) -> Mapping[str, ElasticQuota]:
         """Return the quotas that count, with their opted-in namespaces, by each of these."""
-        known = self._by_namespace
+        change, known = self._change, self._by_namespace
         if known is None:
             known = {}
             for one in self._counting():
                 opted_in = tuple(filter(self._managed.is_managed, one.namespaces))
                 known.update(dict.fromkeys(opted_in, replace(one, namespaces=opted_in)))
-            self._by_namespace = known
+            if change is self._change:
+                self._by_namespace = known
         return known
 
     @property
@@ -212,7 +230,10 @@ class ElasticQuotaController:
         if not (self.has_synced and self._managed.are_synced):
             return RequeueAfter(_UNSYNCED_SECONDS)
         try:
-            self._write_statuses(*self._write_quotas())
+            written = self._write_quotas()
+            self._write_statuses(written.quotas, written.taken)
+            if written.failure is not None:
+                raise written.failure
         except NotFoundError:
             return DONE  # the kind is not installed, or an object went: both are seen
         except (ConflictError, ApiError, InvalidFieldError) as err:
@@ -224,31 +245,86 @@ class ElasticQuotaController:
         return [one for informer in self.informers.values() for one in informer.items().values()]
 
     def _counting(self) -> list[ElasticQuota]:
+        return self._counting_of(self._objects())
+
+    def _counting_of(self, objects: Iterable[ElasticQuotaObject]) -> list[ElasticQuota]:
         if not self._settings().enabled:
             return []
-        every = [one.quota for one in self._objects() if one.quota is not None]
+        every = [one.quota for one in objects if one.quota is not None]
         faults = conflicts(every)
         return [one for one in every if one.key not in faults]
 
-    def _write_quotas(self) -> tuple[dict[str, DerivedQuota], frozenset[str]]:
-        """Write the derived quotas; return them, and the names that objects of others have."""
+    def _wanted(self) -> dict[str, DerivedQuota]:
         gb_per_gpu = self._settings().gpu_memory_gb
-        wanted = derived_quotas(self._counting(), self._managed.is_managed, gb_per_gpu)
-        listed = self._api.list(CLUSTER_DEFERRED_QUOTAS, label_selector=ELASTIC_LABEL).items
-        stored = {FieldReader(raw).child("metadata").text("name"): raw for raw in listed}
-        taken = set()
-        for name, quota in wanted.items():
-            if name not in stored:
-                taken |= self._create(quota)
-            elif not _is_as_wanted(stored[name], quota):
-                self._replace_spec(stored[name], quota)
-        for name in sorted(stored.keys() - wanted.keys()):
-            uid = FieldReader(stored[name]).child("metadata").text("uid")
-            self._api.delete(CLUSTER_DEFERRED_QUOTAS, name, uid=uid)
-            _log.info("elastic quota no longer charged", extra={"quota": name})
-        return wanted, frozenset(taken)
+        return derived_quotas(self._counting(), self._managed.is_managed, gb_per_gpu)
 
-    def _create(self, quota: DerivedQuota) -> set[str]:
+    def _wanted_now(self) -> dict[str, DerivedQuota]:
+        """Return what is wanted by what the API server has now.
+
+        The caches of a new leader may be behind those of the one before: by an old min others
+        would be given what is not lent any more.
+        """
+        stored = [_read(kind, raw) for kind in self.informers for raw in self._api.list(kind).items]
+        selector = f"{MODE_LABEL}={DEFERRED_MODE}"
+        listed = self._api.list(NAMESPACES, label_selector=selector).items
+        opted_in = {FieldReader(raw).child("metadata").text("name") for raw in listed}
+        opted_in -= self._managed.exempt()
+        gb_per_gpu = self._settings().gpu_memory_gb
+        return derived_quotas(self._counting_of(stored), opted_in.__contains__, gb_per_gpu)
+
+    def _write_quotas(self) -> _Written:
+        """Write the derived quotas, as far as they differ.
+
+        Raises:
+            ApiError: The API server does not show what there is.
+        """
+        wanted, stored = self._wanted(), self._stored()
+        if stored.keys() == wanted.keys() and all(
+            stored[name].get("spec") == one.spec for name, one in wanted.items()
+        ):
+            return _Written(wanted)
+        wanted = self._wanted_now()
+        taken: set[str] = set()
+        failure: ApiError | None = None
+        for step in self._steps(wanted, stored, taken):
+            if not self._leadership.is_leader():
+                break
+            try:
+                step()
+            except ApiError as err:  # a pool that is too large stops no other
+                failure = err
+        return _Written(wanted, frozenset(taken), failure)
+
+    def _stored(self) -> dict[str, Object]:
+        listed = self._api.list(CLUSTER_DEFERRED_QUOTAS, label_selector=ELASTIC_LABEL).items
+        return {FieldReader(raw).child("metadata").text("name"): raw for raw in listed}
+
+    def _steps(
+        self, wanted: Mapping[str, DerivedQuota], stored: Mapping[str, Object], taken: set[str]
+    ) -> Iterator[Callable[[], None]]:
+        """Yield the writes that are due, so that a namespace joins a quota before it leaves one."""
+        changed = [
+            one
+            for name, one in wanted.items()
+            if name in stored and stored[name].get("spec") != one.spec
+        ]
+        changed.sort(key=lambda one: not _gains(stored[one.name], one))
+        for name, one in wanted.items():
+            if name not in stored:
+                yield partial(self._create, one, taken)
+        for one in changed:
+            yield partial(self._replace_spec, stored[one.name], one)
+        for name in sorted(stored.keys() - wanted.keys()):
+            yield partial(self._delete, stored[name])
+
+    def _delete(self, stored: Object) -> None:
+        metadata = FieldReader(stored).child("metadata")
+        name, version = metadata.text("name"), int(metadata.text("resourceVersion"))
+        uid = metadata.text("uid")
+        self._api.delete(CLUSTER_DEFERRED_QUOTAS, name, uid=uid, resource_version=version)
+        _log.info("elastic quota no longer charged", extra={"quota": name})
+
+    def _create(self, quota: DerivedQuota, taken: set[str]) -> None:
         metadata = {"name": quota.name, "labels": {ELASTIC_LABEL: "true"}}
         obj = {
             "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
@@ -259,14 +335,15 @@ class ElasticQuotaController:
         try:
             self._api.create(CLUSTER_DEFERRED_QUOTAS, obj)
         except AlreadyExistsError:
-            return {quota.name}
+            taken.add(quota.name)
+            return
         _log.info("elastic quota charged", extra={"quota": quota.name})
-        return set()
 
     def _replace_spec(self, stored: Object, quota: DerivedQuota) -> None:
-        version = FieldReader(stored).child("metadata").text("resourceVersion")
+        # every bind writes the status; of the spec the generation tells whether it is the same
+        generation = FieldReader(stored).child("metadata").integer("generation")
         patch: JsonPatch = [
-            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "test", "path": "/metadata/generation", "value": generation},
             {"op": "add", "path": "/spec", "value": quota.spec},
         ]
         self._api.patch(CLUSTER_DEFERRED_QUOTAS, quota.name, patch)
@@ -352,5 +429,10 @@ def _key_of(obj: ElasticQuotaObject) -> str:
     return "" if obj.quota is None else obj.quota.key
 
 
-def _is_as_wanted(stored: Object, quota: DerivedQuota) -> bool:
-    return stored.get("spec") == quota.spec
+def _gains(stored: Object, quota: DerivedQuota) -> bool:
+    """Return whether a quota gets a namespace that it does not have yet."""
+    selector = FieldReader(stored).child("spec").child("namespaceSelector")
+    present = {
+        name for one in selector.children("matchExpressions") for name in one.strings("values")
+    }
+    return not present.issuperset(quota.namespaces)
