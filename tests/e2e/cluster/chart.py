@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
+from tests.controlplane.plane import ControlPlane
 from tests.tools.programs import provide
 from webhook import __version__
 from webhook.config import load_configuration
@@ -37,9 +40,11 @@ def helm_program() -> Path:
 
 
 def helm(*arguments: str | Path, code: int = 0, stdin: str = "") -> str:
-    """Run helm; return what it printed, errors too where it is to fail."""
+    """Run helm; return what it printed, or the error with which it is to fail."""
+    own = {name: text for name, text in os.environ.items() if not name.startswith("HELM_")}
     done = subprocess.run(
         [helm_program(), *map(str, arguments)],
+        env=own,
         input=stdin,
         capture_output=True,
         text=True,
@@ -54,6 +59,31 @@ def template(values: Values, *arguments: str, code: int = 0, home: str = DEFAULT
     """Return what `helm template` prints for values."""
     options = ("--namespace", home, "--values", "-", *arguments)
     return helm("template", RELEASE, CHART, *options, code=code, stdin=json.dumps(values))
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of the chart on a control plane."""
+
+    plane: ControlPlane
+    home: str = DEFAULT_NAMESPACE
+
+    def run(self, command: str, *arguments: str | Path, code: int = 0, stdin: str = "") -> str:
+        """Run a command of helm on the release."""
+        access = ("--namespace", self.home, "--kubeconfig", self.plane.kubeconfig())
+        return helm(command, RELEASE, *arguments, *access, code=code, stdin=stdin)
+
+    def install(self, values: Values, *options: str | Path, code: int = 0) -> str:
+        """Install the chart with values."""
+        return self._write("install", values, "--create-namespace", *options, code=code)
+
+    def upgrade(self, values: Values, *options: str | Path, code: int = 0) -> str:
+        """Install the chart over what is there, with these values alone."""
+        return self._write("upgrade", values, "--reset-values", *options, code=code)
+
+    def _write(self, command: str, values: Values, *options: str | Path, code: int) -> str:
+        text = json.dumps(values)
+        return self.run(command, CHART, "--values", "-", *options, code=code, stdin=text)
 
 
 def by_identity(objects: Sequence[Any]) -> Found:

@@ -11,6 +11,7 @@ from tests.e2e.cluster.chart import (
     Values,
     helm,
     made_objects,
+    template,
     wanted_objects,
 )
 from webhook.install.chart import CHART
@@ -135,3 +136,47 @@ def test_an_api_server_without_the_policy_gets_the_mask_by_the_webhook() -> None
 def test_the_chart_has_no_fault() -> None:
     printed = helm("lint", "--strict", CHART, "--namespace", DEFAULT_NAMESPACE)
     assert "1 chart(s) linted, 0 chart(s) failed" in printed
+
+
+NOT_SO: Final[dict[str, tuple[Values, str]]] = {
+    "an unknown value": ({"imagee": {}}, "additional properties 'imagee' not allowed"),
+    "an unknown mask": (
+        {"mask": "none"},
+        "at '/mask': value must be one of 'auto', 'policy', 'webhook'",
+    ),
+    "no replicas": (
+        {"webhook": {"replicas": 0}},
+        "at '/webhook/replicas': minimum: got 0, want 1",
+    ),
+    "text for a switch": ({"stamps": "true"}, "at '/stamps': got string, want boolean"),
+    "an address without TLS": ({"url": "http://192.0.2.7"}, "at '/url': 'http://192.0.2.7' does"),
+    "a tag with a space": ({"image": {"tag": "a b"}}, "at '/image/tag': 'a b' does not match"),
+    "a quantity that is none": (
+        {"webhook": {"resources": {"limits": {"memory": "1X"}}}},
+        "at '/webhook/resources/limits/memory': '1X' does not match",
+    ),
+    "a peer that is none": (
+        {"networkPolicy": {"webhookFrom": ["192.0.2.0/28"]}},
+        "at '/networkPolicy/webhookFrom/0': got string, want object",
+    ),
+    "an unknown field of the configuration": (
+        configuration(gateing="never"),
+        "at '/configuration': additional properties 'gateing' not allowed",
+    ),
+    "an unknown word in the configuration": (
+        configuration(gating="sometimes"),
+        "at '/configuration/gating': value must be one of 'always', 'auto', 'never'",
+    ),
+    "no configuration": ({"configuration": None}, "missing property 'configuration'"),
+    "a CA beside the controller's": ({"ca": CA}, "leave ca empty, or set that to false"),
+}
+
+
+@pytest.mark.parametrize(("values", "message"), NOT_SO.values(), ids=NOT_SO.keys())
+def test_values_that_cannot_be_are_refused_in_words(values: Values, message: str) -> None:
+    assert message in template(values, code=1)
+
+
+@pytest.mark.parametrize("home", ["default", "kube-system"])
+def test_a_namespace_of_the_platform_is_refused(home: str) -> None:
+    assert "has to have a namespace of its own" in template(PLAIN, code=1, home=home)
