@@ -10,7 +10,16 @@ from typing import Final
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.rest import RestError
 from tests.torture.facts import CLUSTER_PREFIX, ledger_fact
-from tests.torture.shapes import GOLD, TEAM, Space, binding, cluster_quota, quota, quota_specs
+from tests.torture.shapes import (
+    GOLD,
+    TEAM,
+    Space,
+    binding,
+    cluster_quota,
+    elastic_quota,
+    quota,
+    quota_specs,
+)
 from tests.torture.world import LEDGERS
 
 _PATIENCE_SECONDS: Final = 120.0
@@ -19,6 +28,7 @@ _PATIENCE_SECONDS: Final = 120.0
 _OPTED_IN: Final = {"deferredquota.io/mode": "deferred", "deferredquota.io/gating": "never"}
 _GATING: Final = "deferredquota.io/gating"
 _CLUSTER_QUOTAS: Final = "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas"
+_ELASTIC: Final = "/apis/nos.nebuly.com/v1alpha1"
 _PROBE: Final = "mask-probe"
 
 
@@ -47,9 +57,9 @@ def _is_guarded(plane: ControlPlane, path: str) -> bool:
 
 
 def lay_out(plane: ControlPlane, spaces: Sequence[Space]) -> None:
-    """Make the priority class, the namespaces with their quotas, and a cluster quota if it can be.
+    """Make the priority class, the namespaces with their quotas, and what they share.
 
-    It can where the API server has the kind.
+    Cluster quotas and elastic quotas are made where the API server has the kinds.
     """
     gold = {"metadata": {"name": GOLD}, "value": 1000, "preemptionPolicy": "Never"}
     plane.rest.create("/apis/scheduling.k8s.io/v1/priorityclasses", gold)
@@ -65,12 +75,21 @@ def lay_out(plane: ControlPlane, spaces: Sequence[Space]) -> None:
             plane.rest.create(f"{space.path}/resourcequotas", quota(name, spec))
     if has_cluster_quotas(plane):
         plane.rest.create(_CLUSTER_QUOTAS, cluster_quota())
+    if _is_served(plane, f"{_ELASTIC}/elasticquotas"):
+        for space in spaces:
+            if space.shares_cluster_quota:
+                path = f"{_ELASTIC}/namespaces/{space.name}/elasticquotas"
+                plane.rest.create(path, elastic_quota())
 
 
 def has_cluster_quotas(plane: ControlPlane) -> bool:
     """Say whether the API server has the kind of cluster quotas."""
+    return _is_served(plane, _CLUSTER_QUOTAS)
+
+
+def _is_served(plane: ControlPlane, path: str) -> bool:
     try:
-        plane.rest.get(_CLUSTER_QUOTAS)
+        plane.rest.get(path)
     except RestError as err:
         if err.status == 404:
             return False

@@ -162,6 +162,16 @@ def cluster_quota() -> dict[str, Any]:
     }
 
 
+def elastic_quota() -> dict[str, Any]:
+    """Give an elastic quota that lets a namespace borrow, of a pool that is tight."""
+    return {
+        "apiVersion": "nos.nebuly.com/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": {"name": "elastic"},
+        "spec": {"min": {"memory": "2Gi"}, "max": {"memory": "3Gi"}},
+    }
+
+
 _CORES: Final = ("100m", "0.25", "300m", ".5", "0.750", "1", "1250m")
 _BYTES: Final = ("64Mi", "100M", "0.125Gi", "134217728", "200Mi", "268435456", "3e8")
 
