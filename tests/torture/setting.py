@@ -17,6 +17,7 @@ from tests.torture.shapes import (
     binding,
     cluster_quota,
     elastic_quota,
+    elastic_quotas,
     quota,
     quota_specs,
 )
@@ -28,7 +29,7 @@ _PATIENCE_SECONDS: Final = 120.0
 _OPTED_IN: Final = {"deferredquota.io/mode": "deferred", "deferredquota.io/gating": "never"}
 _GATING: Final = "deferredquota.io/gating"
 _CLUSTER_QUOTAS: Final = "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas"
-_ELASTIC: Final = "/apis/nos.nebuly.com/v1alpha1"
+_ELASTIC_QUOTAS: Final = "/apis/nos.nebuly.com/v1alpha1/elasticquotas"
 _PROBE: Final = "mask-probe"
 
 
@@ -75,11 +76,10 @@ def lay_out(plane: ControlPlane, spaces: Sequence[Space]) -> None:
             plane.rest.create(f"{space.path}/resourcequotas", quota(name, spec))
     if has_cluster_quotas(plane):
         plane.rest.create(_CLUSTER_QUOTAS, cluster_quota())
-    if _is_served(plane, f"{_ELASTIC}/elasticquotas"):
+    if _is_served(plane, _ELASTIC_QUOTAS):
         for space in spaces:
             if space.shares_cluster_quota:
-                path = f"{_ELASTIC}/namespaces/{space.name}/elasticquotas"
-                plane.rest.create(path, elastic_quota())
+                plane.rest.create(elastic_quotas(space), elastic_quota())
 
 
 def has_cluster_quotas(plane: ControlPlane) -> bool:

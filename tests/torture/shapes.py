@@ -162,6 +162,11 @@ def cluster_quota() -> dict[str, Any]:
     }
 
 
+def elastic_quotas(space: Space) -> str:
+    """Return the path of a namespace's elastic quotas."""
+    return f"/apis/nos.nebuly.com/v1alpha1/namespaces/{space.name}/elasticquotas"
+
+
 def elastic_quota() -> dict[str, Any]:
     """Give an elastic quota that lets a namespace borrow, of a pool that is tight."""
     return {

@@ -62,6 +62,7 @@ CATALOGUE: Final[tuple[Kind, ...]] = (
     Kind("quota selector edited", 4, quotas.edit_selector, 6),
     Kind("quota made anew with other scopes", 5, quotas.remake_quota, 15),
     Kind("quota taken away", 3, quotas.take_quota_away, 7),
+    Kind("elastic quota edited", 6, quotas.edit_elastic_quota, 18),
     Kind("quota excluded and taken back", 3, quotas.exclude_quota, 11),
     Kind("ledger deleted by hand", 1.5, ledgers.delete_ledger, 46),
     Kind("ledger emptied by hand", 1, ledgers.empty_ledger, 46),

@@ -86,6 +86,24 @@ def exclude_quota(world: World, rng: random.Random, incident: Incident) -> None:
             world.wait(rng.uniform(0.1, 5))
 
 
+def edit_elastic_quota(world: World, rng: random.Random, incident: Incident) -> None:
+    """Raise and lower what a namespace lends, also below what others borrow; or take it away."""
+    space = rng.choice([each for each in world.spaces if each.shares_cluster_quota])
+    incident.namespaces, incident.detail = (space.name,), f"{space.name}/elastic"
+    collection = shapes.elastic_quotas(space)
+    path = f"{collection}/elastic"
+    with world.claim(path):
+        for _ in range(rng.randrange(1, 4)):
+            least = rng.choice(("0", "1Gi", "1500M", "3Gi"))
+            world.insist("patch", path, {"spec": {"min": {"memory": least}}})
+            world.wait(rng.uniform(0.05, 4))
+        if rng.random() < 0.3:
+            world.insist("delete", path)
+            world.wait(rng.uniform(0.05, 3))
+            world.insist("create", collection, shapes.elastic_quota())
+        world.insist("patch", path, {"spec": shapes.elastic_quota()["spec"]})
+
+
 def _remake(world: World, space: Space, name: str, spec: dict[str, Any], pause: float) -> None:
     collection = f"{space.path}/resourcequotas"
     try:
