@@ -80,6 +80,7 @@ class Metrics:
         self.queue = QueueMetrics(declare)
         self.pod_conditions = PodConditionMetrics(declare)
         self.shadow = ShadowMetrics(declare)
+        self.elastic = ElasticMetrics(declare)
         self.page = PageMetrics(declare)
 
     def text(self) -> bytes:
@@ -304,6 +305,33 @@ class ShadowMetrics:
             " createdOver, boundOver or grownOver.",
             "event",
         )
+
+
+class ElasticMetrics:
+    """Elastic quotas, as the leader charges them."""
+
+    def __init__(self, declare: _Declare) -> None:
+        labels = ("quota", "resource")
+        self.used = declare.gauge(
+            "elastic_used",
+            "What the pods of an elastic quota (kind namespace/name) take, in cores, bytes, counts;"
+            " reservations of requests on their way included.",
+            *labels,
+        )
+        self.min = declare.gauge(
+            "elastic_min", "What is guaranteed to an elastic quota, in the same units.", *labels
+        )
+        self.borrowed = declare.gauge(
+            "elastic_borrowed", "What an elastic quota takes above its min.", *labels
+        )
+        self.labels = declare.counter(
+            "elastic_labels", "Labels of pods written: in-quota, over-quota or removed.", "value"
+        )
+
+    def clear(self) -> None:
+        """Forget what was shown of all quotas."""
+        for gauge in (self.used, self.min, self.borrowed):
+            gauge.clear()
 
 
 class PageMetrics:

@@ -152,11 +152,13 @@ class AdmissionHarness:
         api: A client without admission, for everything that people and the platform do.
         client: The engine's own client.
         engine: The engine, running.
+        metrics: Where it counts.
     """
 
     cluster: FakeCluster
     client: ReactiveClient
     engine: Engine
+    metrics: Metrics = field(default_factory=Metrics)
     api: FakeClient = field(init=False)
 
     def __post_init__(self) -> None:
@@ -471,11 +473,12 @@ def admission_harness(
         controller=ControllerOptions(timings=_CONTROL, gate_workers=2) if with_controller else None,
         informer=_QUICK,
     )
-    engine = Engine(line, Metrics(), options)
+    metrics = Metrics()
+    engine = Engine(line, metrics, options)
     engine.start()
     try:
         assert engine.wait_until_ready(TIMEOUT_SECONDS) == []
-        yield AdmissionHarness(cluster, line, engine)
+        yield AdmissionHarness(cluster, line, engine, metrics)
     finally:
         line.resume()
         engine.stop()

@@ -93,6 +93,7 @@ class CapacityLabels:
         self._api = context.api
         self._quotas = quotas
         self._configuration = configuration
+        self._metrics = context.metrics.elastic
         self._leadership = Leadership(context.leader_epoch, self.requeue_all)
         self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=context.timings.clock)
         self._limit = TokenBucket(
@@ -192,6 +193,7 @@ class CapacityLabels:
         except ApiError as err:
             _log.info("pod not labelled", extra={"pod": pod.key, "error": err.message})
             return False
+        self._metrics.labels.labels(value or "removed").inc()
         return True
 
 

@@ -49,6 +49,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.informer import Change, Informer
 from webhook.kube.metadata import time_text
+from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.elastic.derived_quotas import (
     DERIVED_PREFIXES,
@@ -143,7 +144,10 @@ class ElasticQuotaController:
         """Another one after each change: what was worked out before is not kept after it."""
         self._events = context.events
         self._now = context.timings.now
-        self._leadership = Leadership(context.leader_epoch, self.requeue)
+        self._metrics = context.metrics.elastic
+        self._leadership = Leadership(
+            context.leader_epoch, self.requeue, lambda _epoch: self._metrics.clear()
+        )
         self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=context.timings.clock)
         self.informers: Final = {
             kind: Informer(
@@ -362,6 +366,7 @@ class ElasticQuotaController:
             if one.pool not in pools:
                 members = [each for each in counting.values() if each.pool == one.pool]
                 pools[one.pool] = PoolUsage(Pool(one.pool, members), held)
+        self._show(counting.values(), held)
         faults = conflicts([one.quota for one in self._objects() if one.quota is not None])
         for obj in self._objects():
             quota = None if obj.quota is None else counting.get(obj.quota.key)
@@ -378,6 +383,18 @@ class ElasticQuotaController:
                     taken=tuple(one for one in own if one in taken),
                 )
                 self._write_status(obj, elastic_status(quota, pools[quota.pool]), condition)
+
+    def _show(self, quotas: Iterable[ElasticQuota], held: Mapping[str, ResourceList]) -> None:
+        self._metrics.clear()
+        for quota in quotas:
+            for resource, amount in held[quota.key].items():
+                least = quota.min.get(resource, ZERO)
+                for gauge, value in (
+                    (self._metrics.used, amount),
+                    (self._metrics.min, least),
+                    (self._metrics.borrowed, max(ZERO, amount - least)),
+                ):
+                    gauge.labels(quota.key, resource).set(value.nano / 10**9)
 
     def _grants(self, name: str) -> Mapping[str, ResourceList]:
         known = self._shared.known(ledger_name(name))
