@@ -86,6 +86,13 @@ webhook
 {{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}true{{ end -}}
 {{- end -}}
 
+{{- /* Whether another program brought a definition, by its name: empty if not. It goes with that program. */ -}}
+{{- define "deferred-quota.isForeign" -}}
+{{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" . -}}
+{{- if ne (dig "metadata" "labels" "app.kubernetes.io/part-of" "" .) "deferred-quota" }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* Names as a list in CEL. */ -}}
 {{- define "deferred-quota.cel" -}}
 [

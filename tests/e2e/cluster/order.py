@@ -17,6 +17,7 @@ _LONGEST: Final = (
     "test_line_stories",
     "test_operations",
     "test_outages",
+    "test_chart_releases",
     "test_shadow",
     "test_live_client",
     "test_differential",

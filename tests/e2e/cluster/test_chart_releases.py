@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -262,6 +263,25 @@ def test_waiting_as_helm_3_does_is_not_for_a_job_that_never_runs(release: Releas
     assert "STATUS: deployed" in release.install(values(), "--wait=legacy", "--timeout", "100s")
 
 
+def test_a_definition_that_another_program_brought_is_left_alone(release: Release) -> None:
+    name, group = "elasticquotas.nos.nebuly.com", "nos.nebuly.com"
+    api, path = Api(release.plane.rest), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    api.delete(f"{path}/{name}")
+    becomes(lambda: api.get(f"{path}/{name}").code, 404, "it is not there")
+    names = {"kind": "ElasticQuota", "plural": "elasticquotas"}
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
+    theirs = {"group": group, "scope": "Namespaced", "names": names, "versions": [version]}
+    assert api.create(path, {"metadata": {"name": name}, "spec": theirs}).ok
+    try:
+        release.install(values())
+        release.upgrade(values(gating="never"))
+        assert f" {name}\n" not in release.run("uninstall")
+        assert "labels" not in api.get(f"{path}/{name}").body["metadata"]
+    finally:
+        api.delete(f"{path}/{name}")
+
+
 # -- beside scripts/install ----------------------------------------------------------------
 
 
@@ -282,7 +302,15 @@ def test_a_release_takes_up_what_a_script_installed_and_guards(tmp_path: Path) -
             eventually(lambda: denial in tenant.bind("second").message, "the bind is denied")
             assert tenant.node_of("first")
             assert not tenant.node_of("second")
+            assert [each for each in findings(cluster.plane) if each["severity"] != "info"] == []
 
 
 def created(tenant: Tenant, name: str) -> bool:
     return tenant.create(name, "2").ok
+
+
+def findings(plane: ControlPlane) -> list[Any]:
+    """Return what `doctor` finds."""
+    command = ("doctor", "--kubeconfig", str(plane.kubeconfig()), "--pause", "0", "-o", "json")
+    found: list[Any] = json.loads(CliRunner().invoke(cli, command).stdout)["findings"]
+    return found

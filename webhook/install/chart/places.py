@@ -18,7 +18,7 @@ from webhook.config import PageSettings
 from webhook.install.chart.emitting import Action, Block, Text, When, emit_documents, escaped
 from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import MANIFESTS, Mask, Rendered, configured, render
-from webhook.kube.api import Object
+from webhook.kube.api import QUOTA_LEDGERS, Object
 from webhook.operations.names import MASK_ENTRY
 from webhook.state.well_known import ALWAYS_GATING, DEFAULT_NAMESPACE, NEVER_GATING
 
@@ -91,6 +91,7 @@ def templates() -> dict[str, str]:
     """
     guarding, hiding = _Marked.of("webhook", _GUARD), _Marked.of("policy", _MASK)
     cluster = guarding.filled(lambda each: each.cluster)
+    definitions = [_kept(each) for each in cluster if each["kind"] == _DEFINITION]
     page = guarding.filled(lambda each: each.page)
     services = [each for each in page if each["kind"] == "Service"]
     configuration = guarding.filled(lambda each: configured(each.configuration, _CONFIGURATION))
@@ -98,7 +99,14 @@ def templates() -> dict[str, str]:
     policies = read_directory(_NETWORK_POLICY)
     network = [_fill(each, each, _GUARD) for each in policies]
     return {
-        "definitions": _file(_kept(each) for each in cluster if each["kind"] == _DEFINITION),
+        "definitions": _file(each for each in definitions if _is_ours(each)),
+        **{
+            f"definition-{each['spec']['names']['plural']}": _file(
+                [each], f'not (include "deferred-quota.isForeign" "{each["metadata"]["name"]}")'
+            )
+            for each in definitions
+            if not _is_ours(each)
+        },
         "access": _file(each for each in cluster if each["kind"] not in {_DEFINITION, "Namespace"}),
         "page": _file((each for each in page if each not in services), _helper("page")),
         "page-service": _file(services, f"and ({_helper('page')}) ({_IN_CLUSTER})"),
@@ -236,6 +244,11 @@ def _kept(definition: Tree) -> Tree:
     metadata = definition["metadata"]
     annotations = {**metadata.get("annotations", {}), "helm.sh/resource-policy": "keep"}
     return {**definition, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _is_ours(definition: Tree) -> bool:
+    """Return whether a definition is of our own group; another program may have brought others."""
+    return bool(definition["spec"]["group"] == QUOTA_LEDGERS.group)
 
 
 def _workload(obj: Tree) -> Tree:
