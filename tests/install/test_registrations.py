@@ -428,8 +428,13 @@ def test_we_ask_about_nothing_that_a_cluster_needs_to_come_up() -> None:
         "batch": {"jobs", "cronjobs"},
         "jobset.x-k8s.io": {"jobsets"},
         "deferredquota.io": {"clusterdeferredquotas"},
+        "nos.nebuly.com": {"elasticquotas", "compositeelasticquotas"},
     }  # fmt: skip
-    versions = {"jobset.x-k8s.io": "v1alpha2", "deferredquota.io": "v1alpha1"}
+    versions = {
+        "jobset.x-k8s.io": "v1alpha2",
+        "deferredquota.io": "v1alpha1",
+        "nos.nebuly.com": "v1alpha1",
+    }
     for name, _, rules in constraints():
         for rule in rules:
             is_ours = rule["apiGroups"] == ["deferredquota.io"]

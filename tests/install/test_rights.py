@@ -131,12 +131,31 @@ def play(api: FakeClient, handlers: Engine, controller: VersionedClient) -> None
         lambda: observed_condition(api.get(PODS, "hog", namespace="team-a")).condition,
         "it says why it waits",
     )
+    create_elastic_quota(handlers)
     play_elastic(api)
     eventually(lambda: api.list(EVENTS).items, "an event tells of the mistake in a label")
     eventually(lambda: api.list(LEASES).items, "there is a leader")
     api.patch(NAMESPACES, "team-a", {"metadata": {"labels": {"deferredquota.io/mode": None}}})
     eventually(lambda: "requests.cpu" in shown(api), "the quota is given back")
     say_twice(controller)
+
+
+def create_elastic_quota(handlers: Engine) -> None:
+    made: Any = {"metadata": {"name": "q", "namespace": "team-a"}, "spec": {"min": {"cpu": 1}}}
+    request = AdmissionRequest(
+        uid="review-elastic",
+        phase=Phase.VALIDATING,
+        operation="CREATE",
+        group=ELASTIC_QUOTAS.group,
+        version=ELASTIC_QUOTAS.version,
+        resource=ELASTIC_QUOTAS.plural,
+        subresource="",
+        kind=GroupVersionKind(ELASTIC_QUOTAS.group, ELASTIC_QUOTAS.version, ELASTIC_QUOTAS.kind),
+        name="q",
+        namespace="team-a",
+        object=made,
+    )
+    assert outcome(handlers.decide(request, Deadline(time.monotonic() + 5))) == "Allowed"
 
 
 def play_elastic(api: FakeClient) -> None:

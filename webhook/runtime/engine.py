@@ -44,6 +44,7 @@ from webhook.state.ledgers import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.namespace_labels import NamespaceLabels
 from webhook.state.quota_cache import QuotaCache
+from webhook.state.quota_lister import list_elastic_quotas
 from webhook.state.reserver import Reserver, ReserverStats
 from webhook.state.shadow_attempts import CreationTimings, CreationTracker
 from webhook.state.shadow_store import ShadowRecordStore
@@ -304,6 +305,7 @@ class Engine:
             on_creation=None if self._creations is None else self._creations.observe,
             in_flight=InFlightPods(view.pods),
             namespaces=labels.all,
+            elastic_quotas=partial(list_elastic_quotas, caches.api),
         )
 
     def _creation_controller(self, caches: SharedCaches, view: CachedView) -> CreationTracker:

@@ -1,13 +1,22 @@
-"""Lister of the quotas of one namespace, for when the watch may be silent."""
+"""Lister of the quotas of one namespace, for when the watch may be silent, and of elastic ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError, mapping
-from webhook.kube.api import RESOURCE_QUOTAS, ClusterApi, Object
+from webhook.kube.api import (
+    COMPOSITE_ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS,
+    RESOURCE_QUOTAS,
+    ClusterApi,
+    NotFoundError,
+    Object,
+)
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
 from webhook.quota.objects.compact import compact_quota
 from webhook.quota.objects.model import ResourceQuota
 
@@ -76,3 +85,21 @@ def unreadable_quota(name: str, err: Exception) -> str:
 
 def _name_of(raw: Object) -> str:
     return str(mapping(raw.get("metadata"), "metadata").get("name", ""))
+
+
+def list_elastic_quotas(api: ClusterApi) -> tuple[ElasticQuota, ...]:
+    """List the elastic quotas of all namespaces that can be read; none where there is no such kind.
+
+    Raises:
+        ApiError: The API server does not answer.
+    """
+    found: list[ElasticQuota] = []
+    for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS):
+        try:
+            raws = api.list(kind).items
+        except NotFoundError:
+            continue
+        for raw in raws:
+            with suppress(InvalidFieldError):  # it does not count
+                found.append(read_elastic_quota({**raw, "kind": kind.kind}))
+    return tuple(found)

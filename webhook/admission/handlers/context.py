@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from webhook.config import Configuration
 from webhook.policy import Policy
+from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.ledger.ledger import Claim, QuotaRevision, Undecided
 from webhook.state.cluster_view import PodLookup
 from webhook.state.in_flight import InFlightPods
@@ -94,3 +95,5 @@ class HandlerContext:
     """Usage of pods that may be bound at any moment; None where no pod is created without gate."""
     namespaces: Callable[[], Mapping[str, Mapping[str, str]]] = dict
     """Returns the name and the labels of every namespace; raises ApiError as above."""
+    elastic_quotas: Callable[[], Sequence[ElasticQuota]] = tuple
+    """Returns the elastic quotas that can be read; raises ApiError as above."""

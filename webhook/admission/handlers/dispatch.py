@@ -10,6 +10,7 @@ from webhook.admission.deadline import Deadline
 from webhook.admission.handlers import (
     bindings,
     cluster_deferred_quotas,
+    elastic_quotas,
     gating,
     jobs,
     pods,
@@ -21,7 +22,12 @@ from webhook.admission.handlers import (
 from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied, Phase
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, ApiError
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    COMPOSITE_ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS,
+    ApiError,
+)
 from webhook.quota.charging.deferral import QuotaScopeError
 from webhook.quota.objects.defaults import created_pod
 
@@ -76,6 +82,14 @@ ROUTES: Final[Mapping[tuple[Phase, str, str, str], Route]] = {
     (Phase.VALIDATING, *_CLUSTER_QUOTAS, "UPDATE"): Route(
         "quotas", cluster_deferred_quotas.update, is_cluster_scoped=True
     ),
+    **{
+        (Phase.VALIDATING, kind.group, kind.plural, operation): Route("quotas", handler)
+        for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS)
+        for operation, handler in (
+            ("CREATE", elastic_quotas.create),
+            ("UPDATE", elastic_quotas.update),
+        )
+    },
 }
 """(phase, API group, resource/subresource, operation) → how it is handled.
 

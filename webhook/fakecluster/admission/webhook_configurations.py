@@ -11,7 +11,12 @@ from typing import Final, Literal
 
 from webhook.fakecluster.admission.chain import Rule, Webhook
 from webhook.fakecluster.storage.admission_hook import WriteRequest
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, Object
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    COMPOSITE_ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS,
+    Object,
+)
 from webhook.state.well_known import (
     ALWAYS_GATING,
     AUTO_GATING,
@@ -56,6 +61,12 @@ _CLUSTER_QUOTAS: Final = Rule(
     frozenset({CLUSTER_DEFERRED_QUOTAS.group}),
     frozenset({CLUSTER_DEFERRED_QUOTAS.version}),
     "Cluster",
+)
+_ELASTIC_QUOTAS: Final = Rule(
+    _CREATE | _UPDATE,
+    frozenset({ELASTIC_QUOTAS.plural, COMPOSITE_ELASTIC_QUOTAS.plural}),
+    frozenset({ELASTIC_QUOTAS.group}),
+    frozenset({ELASTIC_QUOTAS.version}),
 )
 _JOB_SETS: Final = Rule(
     _CREATE | _UPDATE,
@@ -118,7 +129,7 @@ def webhooks(url: str, *, gating: str = ALWAYS_GATING) -> tuple[Webhook, ...]:
         _webhook(
             "jobs", validate, _JOBS_AND_CRON_JOBS, _JOB_SETS, fails=False, condition=_changes_spec
         ),
-        _webhook("quotas", validate, _QUOTAS, _CLUSTER_QUOTAS, fails=False),
+        _webhook("quotas", validate, _QUOTAS, _CLUSTER_QUOTAS, _ELASTIC_QUOTAS, fails=False),
         _webhook(
             "shadow", f"{url}/shadow", _NEW_PODS, fails=False, seconds=1, selector=SHADOW_SELECTOR
         ),
