@@ -174,3 +174,14 @@ def test_at_no_revision_more_than_the_pool_while_min_is_edited(
     assert (found.problems, limit.problems) == ([], [])
     assert found.most >= limit.most
     assert binders.refused > 0
+
+
+def test_a_second_quota_of_a_namespace_is_refused(pool_of: MakePool) -> None:
+    pool = pool_of(a=amounts(1))
+    namespace = pool.teams["a"].namespace
+    answer = pool.api.create(elastic_quotas(namespace), pool.quota(amounts(1), name="second"))
+    assert answer.code == 422
+    assert 'admission webhook "quotas.deferredquota.io" denied the request' in answer.message
+    assert (
+        f"has ElasticQuota {namespace}/q already: kubectl delete -n {namespace}" in answer.message
+    )
