@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.json_schema import schema_errors
 from webhook.config import ConfigurationError, load_configuration
 from webhook.install.chart import CHART, chart_files
-from webhook.install.chart.emitting import Action, Block, Text, When, emit_documents
+from webhook.install.chart.emitting import Action, Block, Given, Text, When, emit_documents
 
 BY_HAND: Final = {"templates/_helpers.tpl", "templates/NOTES.txt", "templates/refuse.yaml"}
 HELPERS: Final = (CHART / "templates/_helpers.tpl").read_text()
@@ -88,6 +88,7 @@ def test_actions_stand_where_their_values_go() -> None:
         "text": Text("in {{ two }}\nlines"),
         "object": {"inside": Block("three")},
         "file": Block("four", is_text=True),
+        "perhaps": {"given": Given(".Values.given")},
         "list": ["a", When("five", {"name": "b", "more": Action("six")})],
     }
     assert (
@@ -102,6 +103,11 @@ object:
     {{- three | nindent 4 }}
 file: |
   {{- four | nindent 2 }}
+perhaps:
+  {{- with .Values.given }}
+  given:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 list:
 - a
 {{- if five }}

@@ -23,6 +23,7 @@ from webhook.kube.files.documents import read_documents
 from webhook.operations.names import CONFIG_KEY
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
+POD_FIELDS: Final = ("imagePullSecrets", "nodeSelector", "tolerations")
 Values = Mapping[str, Any]
 Found = dict[str, dict[str, Any]]
 """Objects by kind, namespace and name."""
@@ -160,7 +161,9 @@ def _scale(wanted: Found, values: Values, home: str) -> None:
         given = values.get(component, {})
         spec["replicas"] = given.get("replicas", spec["replicas"])
         replicas += spec["replicas"]
-        (container,) = spec["template"]["spec"]["containers"]
+        pod = spec["template"]["spec"]
+        pod.update({name: values[name] for name in POD_FIELDS if values.get(name)})
+        (container,) = pod["containers"]
         for kind, amounts in given.get("resources", {}).items():
             container["resources"][kind] = {**container["resources"].get(kind, {}), **amounts}
     hard = wanted[f"ResourceQuota {home}/deferred-quota-critical-pods"]["spec"]["hard"]

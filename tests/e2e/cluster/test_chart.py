@@ -38,6 +38,14 @@ VALUES: Final[dict[str, Values]] = {
     "a tag": {"image": {"tag": "0.2.0-rc.1"}},
     "a tag of digits": {"image": {"tag": "20261123"}},
     "a digest": {"image": {"digest": f"sha256:{'a1' * 32}", "tag": "ignored"}},
+    "secrets for the image": {"imagePullSecrets": [{"name": "registry"}]},
+    "nodes": {
+        "nodeSelector": {"node-role.kubernetes.io/control-plane": "", "zone": "1"},
+        "tolerations": [
+            {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
+            {"key": "slow", "value": "yes", "effect": "NoExecute", "tolerationSeconds": 3000000},
+        ],
+    },
     "replicas of the webhook": {"webhook": {"replicas": 5}},
     "replicas of the controller": {"controller": {"replicas": 1}},
     "resources of the webhook": {"webhook": {"resources": {"requests": {"cpu": "2"}}}},
@@ -143,6 +151,14 @@ NOT_SO: Final[dict[str, tuple[Values, str]]] = {
     "an unknown mask": (
         {"mask": "none"},
         "at '/mask': value must be one of 'auto', 'policy', 'webhook'",
+    ),
+    "a Secret without a name": (
+        {"imagePullSecrets": [{}]},
+        "at '/imagePullSecrets/0': missing property 'name'",
+    ),
+    "an unknown effect": (
+        {"tolerations": [{"effect": "Never"}]},
+        "at '/tolerations/0/effect': value must be one of 'NoSchedule'",
     ),
     "no replicas": (
         {"webhook": {"replicas": 0}},

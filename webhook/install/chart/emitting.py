@@ -40,6 +40,14 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """A value of the chart, in whose place nothing stands where it is empty: its field goes too."""
+
+    expression: str
+    """The expression, without braces."""
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """Text with actions in it."""
 
@@ -89,7 +97,11 @@ def _lines(value: object, indent: int) -> Iterator[str]:
 
 def _entry(head: str, item: object, indent: int) -> Iterator[str]:
     """Yield a field and its value; lists of an object stand as deep as its fields."""
-    if isinstance(item, Block):
+    if isinstance(item, Given):
+        yield f"{' ' * indent}{{{{- with {item.expression} }}}}"
+        yield from _entry(head, Block("toYaml ."), indent)
+        yield f"{' ' * indent}{{{{- end }}}}"
+    elif isinstance(item, Block):
         yield f"{head} |" if item.is_text else head
         yield f"{' ' * (indent + 2)}{{{{- {item.expression} | nindent {indent + 2} }}}}"
     elif isinstance(item, Mapping) and item:

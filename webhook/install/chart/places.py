@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from webhook.config import PageSettings
-from webhook.install.chart.emitting import Action, Block, Text, When, emit_documents, escaped
+from webhook.install.chart.emitting import Action, Block, Given, Text, When, emit_documents, escaped
 from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import MANIFESTS, Mask, Rendered, configured, render
 from webhook.kube.api import QUOTA_LEDGERS, Object
@@ -24,6 +24,9 @@ from webhook.state.well_known import ALWAYS_GATING, DEFAULT_NAMESPACE, NEVER_GAT
 
 Tree: TypeAlias = Any
 """A part of an object: dicts, lists and scalars, and what `emitting` has besides."""
+
+POD_FIELDS: Final = ("imagePullSecrets", "nodeSelector", "tolerations")
+"""Fields of pods that are values of the chart, and in no manifest."""
 
 _IMAGE: Final = "image.chart.invalid"
 _RESOURCE: Final = "requests.chart.invalid/resource"
@@ -252,7 +255,7 @@ def _is_ours(definition: Tree) -> bool:
 
 
 def _workload(obj: Tree) -> Tree:
-    """Return an object with the values that only the chart has: replicas and resources."""
+    """Return an object with the values that only the chart has."""
     component = _component(obj)
     if obj["kind"] == "ResourceQuota":
         hard = {**obj["spec"]["hard"], "pods": Action(f"{_helper('roomForPods')} | quote")}
@@ -263,7 +266,8 @@ def _workload(obj: Tree) -> Tree:
     pod = spec["template"]["spec"]
     resources = Block(f"toYaml .Values.{component}.resources")
     containers = [{**each, "resources": resources} for each in pod["containers"]]
-    template = {**spec["template"], "spec": {**pod, "containers": containers}}
+    given = {field: Given(f".Values.{field}") for field in POD_FIELDS}
+    template = {**spec["template"], "spec": {**pod, **given, "containers": containers}}
     replicas = Action(f".Values.{component}.replicas | int")
     return {**obj, "spec": {**spec, "replicas": replicas, "template": template}}
 

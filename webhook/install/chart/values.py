@@ -17,18 +17,21 @@ Schema: TypeAlias = Mapping[str, Any]
 
 _WIDTH: Final = 100
 _SWITCH: Final[Schema] = {"type": "boolean"}
-_PEERS: Final[Schema] = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
-            "ipBlock": {"type": "object", "required": ["cidr"]},
-            "namespaceSelector": {"type": "object"},
-            "podSelector": {"type": "object"},
-        },
-    },
-}
+
+
+def _list_of(properties: Schema, *required: str) -> Schema:
+    """Return the schema of a list of objects with these fields and no others."""
+    item = {"type": "object", "properties": properties, "required": list(required)}
+    return {"type": "array", "items": {**item, "additionalProperties": False}}
+
+
+_PEERS: Final = _list_of(
+    {
+        "ipBlock": {"type": "object", "required": ["cidr"]},
+        "namespaceSelector": {"type": "object"},
+        "podSelector": {"type": "object"},
+    }
+)
 _QUANTITY: Final[Schema] = {
     "type": ["string", "integer", "number"],
     "pattern": r"^[0-9]+(\.[0-9]*)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$",
@@ -78,6 +81,31 @@ def values() -> tuple[Value, ...]:
             "",
             {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
             "Digest of the image, `sha256:…`, in the place of the tag.",
+        ),
+        Value(
+            "imagePullSecrets",
+            [],
+            _list_of({"name": {"type": "string", "minLength": 1}}, "name"),
+            "Secrets of the namespace with which the image is pulled.",
+        ),
+        Value(
+            "nodeSelector",
+            {},
+            {"type": "object", "additionalProperties": {"type": "string"}},
+            "Labels of the nodes on which pods run.",
+        ),
+        Value(
+            "tolerations",
+            [],
+            _list_of(
+                {
+                    **{name: {"type": "string"} for name in ("key", "value")},
+                    "operator": {"enum": ["Exists", "Equal", "Lt", "Gt"]},
+                    "effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
+                    "tolerationSeconds": {"type": "integer"},
+                }
+            ),
+            "Taints of nodes that pods tolerate.",
         ),
         *(value for item in shipped_deployments().items() for value in _deployment(*item)),
         Value(
