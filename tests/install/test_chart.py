@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from functools import cache
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.json_schema import schema_errors
 from webhook.config import ConfigurationError, load_configuration
+from webhook.install import render
 from webhook.install.chart import CHART, chart_files
 from webhook.install.chart.emitting import Action, Block, Given, Text, When, emit_documents
 
@@ -47,6 +49,15 @@ def files() -> dict[str, str]:
 def test_the_chart_is_that_of_the_manifests() -> None:
     committed = {name: text for name, text in files().items() if name not in BY_HAND}
     assert committed == generated(), "run scripts/chart"
+
+
+def test_every_place_of_an_installation_is_one_of_the_chart() -> None:
+    # what is added here has to be a mark in `places`, and a set of values in the tests of templates
+    assert inspect.signature(render).parameters.keys() == {
+        *("namespace", "url", "ca_pem", "mask", "stamps", "page", "rotates", "deferred_resources"),
+        *("exempt_namespaces", "gating", "trusted_users", "break_glass_groups", "image"),
+        "manifests",
+    }
 
 
 def test_every_helper_is_there_and_used() -> None:

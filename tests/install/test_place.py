@@ -17,14 +17,17 @@ from webhook.install.place import chosen_namespace
 from webhook.install.rendering import Mask
 from webhook.kube.api import CONFIG_MAPS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from webhook.operations.deployments import system_namespace_of
+from webhook.operations.names import CLUSTER_ROLE_BINDINGS
 from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION, controller_user
 
 HOME = "quota-home"
 ROOT = Path(__file__).parents[2]
 
 
-def run(twin: Twin, **wish: Any) -> None:
-    install(cast("InstallApi", twin), InstallOptions(patience=QUICK, **wish), lambda _line: None)
+def run(twin: Twin, **wish: Any) -> list[str]:
+    lines: list[str] = []
+    install(cast("InstallApi", twin), InstallOptions(patience=QUICK, **wish), lines.append)
+    return lines
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -130,3 +133,14 @@ def test_what_cannot_be_a_namespace_of_its_own_is_refused(name: str) -> None:
 def test_nothing_installed_means_the_default_namespace() -> None:
     assert chosen_namespace(Twin().api, "") == DEFAULT_NAMESPACE
     assert system_namespace_of(Twin().api) == DEFAULT_NAMESPACE
+
+
+def test_an_installation_that_helm_keeps_is_named() -> None:
+    twin = Twin()
+    assert "helm:" not in str(run(twin))
+    assert "helm:" not in str(run(twin))
+    rights = "deferred-quota-webhook"
+    note = {"metadata": {"annotations": {"meta.helm.sh/release-name": "quota"}}}
+    twin.api.patch(CLUSTER_ROLE_BINDINGS, rights, note)
+    (line,) = [line for line in run(twin) if line.startswith("helm:")]
+    assert line.endswith("use helm upgrade instead, or give that --force-conflicts")

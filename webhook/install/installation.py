@@ -32,7 +32,7 @@ from webhook.install.endpoint_changes import endpoint_changes, is_registered, tr
 from webhook.install.endpoint_switch import Redirection
 from webhook.install.exemption import dropped_resources, wait_until_enforced
 from webhook.install.kustomizations import InstallError
-from webhook.install.place import namespace_to_install
+from webhook.install.place import is_kept_by_helm, namespace_to_install
 from webhook.install.policies import (
     MaskChoice,
     apply_identities,
@@ -70,6 +70,10 @@ PATIENCE: Final = RetryPolicy(seconds=300, pause_seconds=1)
 _NO_CONFIGURATION: Final = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
 
 
+_KEPT_BY_HELM: Final = (
+    "helm: a release has this installation, and its next upgrade will stop at what is written now;"
+    " use helm upgrade instead, or give that --force-conflicts"
+)
 _DEFINITION: Final = "CustomResourceDefinition"
 _MASK_WORDS: Final[Mapping[Mask, str]] = {
     "policy": "by the API server itself (MutatingAdmissionPolicy)",
@@ -124,10 +128,9 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
     """
     _check_version(api)
     wish = replace(wish, namespace=namespace_to_install(api, wish.namespace))
-    mask = choose_mask(api, wish.mask)
-    if wish.stamps:
-        check_stamps(api)
-    report(f"mask: {_MASK_WORDS[mask]}")
+    mask = _mask(api, wish, report)
+    if is_kept_by_helm(api):
+        report(_KEPT_BY_HELM)
     installed = _installed_configuration(api, wish.namespace)
     if installed is None and wish.configuration is None and is_registered(api):
         raise InstallError(
@@ -187,6 +190,15 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+def _mask(api: InstallApi, wish: InstallOptions, report: Report) -> Mask:
+    """Return the form of the mask, where the API server has all policies that are wanted."""
+    mask = choose_mask(api, wish.mask)
+    if wish.stamps:
+        check_stamps(api)
+    report(f"mask: {_MASK_WORDS[mask]}")
+    return mask
 
 
 def _prepare(

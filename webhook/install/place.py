@@ -13,9 +13,14 @@ from webhook.install.kustomizations import InstallError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, ClusterApi, NotFoundError
 from webhook.operations.deployments import NAME_LABEL, installed_namespace, proven_namespace
+from webhook.operations.names import CLUSTER_ROLE_BINDINGS
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 _PRODUCT: Final = "deferred-quota"
+_WEBHOOK_RIGHTS: Final = "deferred-quota-webhook"
+"""The ClusterRoleBinding of the webhook's service account, which every installation has."""
+_HELM_RELEASE: Final = "meta.helm.sh/release-name"
+"""The annotation by which Helm knows the objects of a release."""
 _PLATFORM: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """A DNS label (RFC 1123), as names of namespaces are."""
@@ -66,6 +71,19 @@ def chosen_namespace(api: ClusterApi, wanted: str) -> str:
             f" namespace {namespace} {NAME_LABEL}={_PRODUCT}"
         )
     return namespace
+
+
+def is_kept_by_helm(api: ClusterApi) -> bool:
+    """Return whether a release of Helm has the installation.
+
+    Raises:
+        ApiError: The API server does not answer.
+    """
+    try:
+        found = FieldReader(api.get(CLUSTER_ROLE_BINDINGS, _WEBHOOK_RIGHTS))
+    except NotFoundError:
+        return False
+    return _HELM_RELEASE in found.child("metadata").string_map("annotations")
 
 
 def _is_ours(api: ClusterApi, namespace: str) -> bool:
