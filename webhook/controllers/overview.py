@@ -117,7 +117,7 @@ class ClusterOverview:
             ledger,
             undecided,
             queue,
-            self._cycle(None if undecided else ledger, queue, history),
+            self._cycle(namespace, None if undecided else ledger, queue, history),
             _consumers(namespace, now, ledger, view, cache.pods.in_namespace(namespace)),
         )
 
@@ -132,10 +132,12 @@ class ClusterOverview:
 
     def _cycle(
         self,
+        namespace: str,
         ledger: Ledger | None,
         queue: tuple[QueuedPod, ...],
         history: Mapping[str, WaitHistory],
     ) -> CycleResult:
+        queue = self._options.precedence(namespace, ledger, queue)
         reserved = 0 if ledger is None else len(ledger.reservations)
         room = max(0, self._options.max_reservations() - reserved)
         return run_cycle(ledger, queue, self._options.policy(), room=room, history=history)

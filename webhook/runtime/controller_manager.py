@@ -11,6 +11,7 @@ from webhook.config import Configuration
 from webhook.controllers.conditions.controller import PodConditionController
 from webhook.controllers.elastic.capacity_labels import CapacityLabels
 from webhook.controllers.elastic.controller import ElasticQuotaController
+from webhook.controllers.elastic.precedence import OwnersFirst
 from webhook.controllers.label_validation import LabelValidator
 from webhook.controllers.ledger.controller import LedgerController
 from webhook.controllers.managed_namespaces import ManagedNamespaces
@@ -175,6 +176,7 @@ class ControllerManager:
             workers=options.gate_workers,
             on_queue=self._on_queue,
             on_reservations_lost=self._pod_conditions.on_reservations_lost,
+            precedence=lambda *queue: self._owners_first.order(*queue),  # noqa: PLW0108 - made below
         )
         self.ledger_controller: Final = LedgerController(
             context,
@@ -205,6 +207,13 @@ class ControllerManager:
             caches.shared,
             lambda: config.configuration().elastic,
             on_change=lambda: self._capacity_labels.requeue_all(),  # noqa: PLW0108 - made below
+        )
+        self._owners_first = OwnersFirst(
+            self._elastic.quotas,
+            caches.shared,
+            lambda: config.configuration().elastic,
+            self.ledger_controller.usage_cache.requeue_after,
+            context.leader_epoch,
         )
         self._capacity_labels = CapacityLabels(context, self._elastic.quotas, config.configuration)
         self._certificates = (
@@ -293,6 +302,7 @@ class ControllerManager:
         """Hand on the queue of each namespace, see `QueueListener`."""
         self._pod_conditions.on_queue(namespace, pending, releasable)
         self._requeuer.on_queue(namespace, pending, releasable)
+        self._owners_first.on_queue(namespace, pending, releasable)
 
     def readiness_problems(self) -> list[str]:
         """Return what keeps the ledgers from being true; nothing when they are."""

@@ -15,6 +15,7 @@ from tests.admission.handlers.harness import (
     opt_in,
     opt_out,
 )
+from tests.builders import a_binding
 from tests.controllers.elastic.objects import an_elastic_quota
 from tests.reactions import Call, Proceed, unavailable
 from webhook.jsonfields.reader import FieldReader
@@ -26,15 +27,17 @@ from webhook.kube.api import (
     PODS,
     InvalidError,
 )
+from webhook.quota.queue.pod_conditions import observed_condition
+from webhook.state.well_known import SCHEDULING_GATE
 
 Object = dict[str, object]
 LABEL = "nos.nebuly.com/capacity"
 NO_GATES = {"deferredquota.io/gating": "never"}
 
 
-def opted_in(name: str) -> Object:
+def opted_in(name: str, *, is_gated: bool) -> Object:
     made = a_namespace(name)
-    made["metadata"]["labels"].update(NO_GATES)  # type: ignore[index]
+    made["metadata"]["labels"].update({} if is_gated else NO_GATES)  # type: ignore[index]
     return made
 
 
@@ -61,6 +64,30 @@ class World:
     def metric(self, name: str, **labels: str) -> float | None:
         found = self.harness.metrics.registry
         return found.get_sample_value(f"deferred_quota_{name}", labels)
+
+    def wait(self, name: str, namespace: str, cpu: str = "1") -> None:
+        """Create a pod behind our gate."""
+        gates = [{"name": SCHEDULING_GATE}]
+        uid, requests = f"{namespace}-{name}", {"cpu": cpu}
+        self.harness.pod(
+            name=name, namespace=namespace, requests=requests, uid=uid, schedulingGates=gates
+        )
+
+    def end(self, name: str, namespace: str) -> None:
+        """Delete a pod."""
+        self.harness.api.delete(PODS, name, namespace=namespace, grace_period_seconds=0)
+
+    def reason(self, name: str, namespace: str) -> str:
+        """Return the reason of a pod's condition; Released without our gate."""
+        pod = self.harness.stored(PODS, name, namespace)
+        if not FieldReader(pod).child("spec").children("schedulingGates"):
+            return "Released"
+        found = observed_condition(pod).condition
+        return "" if found is None else found.reason
+
+    def says(self, name: str, namespace: str, reason: str) -> None:
+        """Wait until a pod has this reason."""
+        eventually(lambda: self.reason(name, namespace) == reason, f"{name} says {reason}")
 
     def members(self, name: str) -> list[str]:
         """Return the namespaces that a derived quota selects."""
@@ -107,13 +134,16 @@ class World:
 
 @contextmanager
 def world(
-    *objects: Object, directory: Path | None = None, settings: Object | None = None
+    *objects: Object,
+    directory: Path | None = None,
+    settings: Object | None = None,
+    is_gated: bool = False,
 ) -> Iterator[World]:
-    namespaces = [opted_in("team-b"), opted_in("team-c")]
+    namespaces = [opted_in(name, is_gated=is_gated) for name in ("team-b", "team-c")]
     with admission_harness(
         *namespaces, *objects, directory=directory, settings=settings
     ) as harness:
-        labels = {"metadata": {"labels": NO_GATES}}
+        labels = {"metadata": {"labels": {} if is_gated else NO_GATES}}
         harness.api.patch(NAMESPACES, "team-a", labels)
         yield World(harness)
 
@@ -352,3 +382,48 @@ def test_one_that_cannot_be_written_stops_no_other() -> None:
         eventually(lambda: here.condition("team-b") == "AllCharged", "the status is written")
         reactor.remove()
         here.wait_for(**POOL)
+
+
+def all_borrowed(here: World) -> None:
+    """Let team-b take 3 of the pool's 4, and team-a the rest."""
+    here.wait_for(**POOL)
+    for name, namespace in (*((f"b{number}", "team-b") for number in range(3)), ("a0", "team-a")):
+        here.wait(name, namespace)
+        here.says(name, namespace, "Released")
+        here.harness.api.bind(a_binding(name, namespace=namespace))
+
+
+def test_what_is_freed_goes_to_an_owner_before_a_borrower() -> None:
+    with world(*A_AND_B, is_gated=True) as here:
+        all_borrowed(here)
+        for name, namespace in (("b3", "team-b"), ("a1", "team-a")):  # the borrower asks first
+            here.wait(name, namespace)
+            here.says(name, namespace, "QuotaExceeded")
+        here.end("b0", "team-b")
+        here.says("a1", "team-a", "Released")
+        assert here.reason("b3", "team-b") != "Released"
+        here.end("a0", "team-a")
+        here.says("b3", "team-b", "Released")
+
+
+def test_a_borrower_says_who_comes_first() -> None:
+    largest = an_elastic_quota("team-b", {"cpu": 1})
+    with world(an_elastic_quota("team-a", {"cpu": 3}), largest, is_gated=True) as here:
+        here.wait_for(epool_default={"requests.cpu": "4"})
+        for number in range(3):
+            here.wait(f"b{number}", "team-b")
+            here.says(f"b{number}", "team-b", "Released")
+            here.harness.api.bind(a_binding(f"b{number}", namespace="team-b"))
+        here.wait("a0", "team-a", "3")
+        here.says("a0", "team-a", "QuotaExceeded")
+        here.wait("b3", "team-b")  # for which there is room
+        here.says("b3", "team-b", "OwnersFirst")
+        found = observed_condition(here.harness.stored(PODS, "b3", "team-b")).condition
+        assert found is not None
+        assert found.text == (
+            "pods of eq/q in namespace team-a, which stay within its min, come first"
+        )
+        for number in range(2):
+            here.end(f"b{number}", "team-b")
+        here.says("a0", "team-a", "Released")
+        here.says("b3", "team-b", "QuotaExceeded")

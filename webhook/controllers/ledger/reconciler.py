@@ -210,7 +210,7 @@ class LedgerReconciler:
         prepared = transaction.prepare(update)
         if prepared is None:
             raise _WriteConflictError(version.resource_version)
-        cycle = self._pod_queues.run_cycle(state, prepared.ledger, prepared.queue)
+        cycle = self._pod_queues.run_cycle(namespace, state, prepared.ledger, prepared.queue)
         # Grants rise before the ledger that relies on them is written, and fall after the ledger
         # that needs less: a crash in between leaves too much granted, never too little.
         granted = transaction.raise_grants(
@@ -268,7 +268,9 @@ class LedgerReconciler:
 
         What else the object says, of shadow mode, stays as it is.
         """
-        cycle = self._pod_queues.run_cycle(state, None, self._usage_cache.queue(namespace, state))
+        cycle = self._pod_queues.run_cycle(
+            namespace, state, None, self._usage_cache.queue(namespace, state)
+        )
         self._commit_cycle(namespace, state, cycle, epoch)
 
     def _commit_cycle(

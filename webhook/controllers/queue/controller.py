@@ -69,6 +69,11 @@ class ReleaseOptions:
     """For how long no node takes a pod until its quota goes to others."""
     may_admit_ungated: Callable[[str], bool] = lambda _namespace: False
     """Returns whether pods of a namespace may do without a gate while there is room."""
+    precedence: Callable[[str, Ledger | None, tuple[QueuedPod, ...]], tuple[QueuedPod, ...]] = (
+        lambda _namespace, _ledger, queue: queue
+    )
+    """Returns the queue of a namespace with those pods blocked that pods elsewhere come before, by
+    the ledger that is about to be written."""
     workers: int = 16
     """How many gates are removed at the same time."""
     on_queue: QueueListener = _ignore_queue
@@ -100,11 +105,16 @@ class PodQueues:
         self._counts_by_namespace: dict[str, Counter[str]] = {}
 
     def run_cycle(
-        self, state: NamespaceState, ledger: Ledger | None, queue: tuple[QueuedPod, ...]
+        self,
+        namespace: str,
+        state: NamespaceState,
+        ledger: Ledger | None,
+        queue: tuple[QueuedPod, ...],
     ) -> CycleResult:
         """Reserve for pods that fit, on the ledger that is about to be written."""
         if not queue:
             return CycleResult(ledger)
+        queue = self._options.precedence(namespace, ledger, queue)
         room = 0 if ledger is None else self._release_limit(ledger, queue)
         cycle = self._run(state, ledger, queue, room)
         while (

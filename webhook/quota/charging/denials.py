@@ -105,6 +105,11 @@ class QuotaExceeded(_Refusing):
     code: int = FORBIDDEN
 
     @property
+    def is_of_pool(self) -> bool:
+        """Return whether it is the pool of elastic quotas that has too little."""
+        return name_quota(self.quota).is_pool
+
+    @property
     def message(self) -> str:
         """Return which quota, and for each key what is asked, what is used and what is allowed."""
         quota = name_quota(self.quota)

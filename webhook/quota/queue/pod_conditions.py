@@ -98,6 +98,7 @@ EVENT_REASONS: Final[Mapping[str, str]] = {
     PendingReason.QUOTA_EXCEEDED: "QuotaExceeded",
     PendingReason.BEHIND: "QuotaExceeded",
     PendingReason.LEDGER_FULL: "QuotaExceeded",
+    PendingReason.OWNERS_FIRST: "QuotaExceeded",
     PendingReason.NEVER_FITS: "QuotaExceeded",
     PendingReason.NOT_COVERED: "NotCovered",
     PendingReason.MUST_SPECIFY: "MustSpecify",

@@ -58,6 +58,8 @@ class PendingReason(StrEnum):
     """It does not fit beside what is used and reserved."""
     BEHIND = "Behind"
     """An earlier pod does not fit a quota that both share."""
+    OWNERS_FIRST = "OwnersFirst"
+    """It would borrow of an elastic pool what another quota's pod is guaranteed and waits for."""
     NEVER_FITS = "NeverFits"
     """It requests more than a quota's limit."""
     NOT_COVERED = "NotCovered"

@@ -1,0 +1,86 @@
+"""What a pool lacks goes first to pods that stay within their quota's min."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.quota.elastic.waiting import CPU, FULL, MAX, MEMORY, POOL, amounts, queued, status
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.elastic.owners_first import PoolShare, WaitingPod, first_waiting, owners_first
+from webhook.quota.queue.queued_pods import Blocker, PendingReason, QueuedPod
+
+
+def share(held: int, least: int, *lacking: str) -> PoolShare:
+    owners = [WaitingPod("eq/q", "team-a", amounts({key: 1})) for key in lacking]
+    return PoolShare(amounts({CPU: held}), amounts({CPU: least}), owners)
+
+
+def passing(pool: PoolShare, *queue: QueuedPod, reserved: tuple[str, ...] = ()) -> list[str]:
+    ordered = owners_first(queue, {POOL: pool}, reserved)
+    assert [one.uid for one in ordered] == [one.uid for one in queue]
+    return [one.uid for one in ordered if one.blocker is None]
+
+
+def test_a_borrower_waits_while_an_owner_lacks_what_it_takes() -> None:
+    (blocked,) = owners_first([queued("b", cpu=1)], {POOL: share(2, 2, CPU)}, ())
+    assert blocked.blocker == Blocker(
+        PendingReason.OWNERS_FIRST,
+        "pods of eq/q in namespace team-a, which stay within its min, come first",
+        POOL,
+    )
+
+
+def test_one_within_its_own_min_does_not() -> None:
+    assert passing(share(1, 2, CPU), queued("b", cpu=1)) == ["b"]
+
+
+def test_what_a_pod_takes_is_counted_for_the_next() -> None:
+    queue = [queued(name, cpu=1) for name in ("b1", "b2", "b3")]
+    assert passing(share(0, 2, CPU), *queue) == ["b1", "b2"]
+
+
+def test_one_that_asks_for_what_no_owner_lacks_does_not() -> None:
+    assert passing(share(2, 2, MEMORY), queued("b", cpu=1)) == ["b"]
+    assert passing(share(2, 2), queued("b", cpu=1)) == ["b"]
+    assert passing(share(2, 2, CPU), queued("b", cpu=0)) == ["b"]
+
+
+def test_one_that_has_its_reservation_keeps_it() -> None:
+    assert passing(share(2, 2, CPU), queued("b", cpu=1), reserved=("b",)) == ["b"]
+
+
+def test_what_keeps_a_pod_anyway_is_not_hidden() -> None:
+    other = Blocker(PendingReason.OTHER_GATES, "a gate")
+    (kept,) = owners_first([queued("b", other, cpu=1)], {POOL: share(2, 2, CPU)}, ())
+    assert kept.blocker is other
+
+
+@given(
+    st.integers(0, 4),
+    st.integers(0, 4),
+    st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=6),
+)
+def test_what_passes_stays_within_min_or_takes_nothing_that_is_lacking(
+    held: int, least: int, drawn: list[tuple[int, bool]]
+) -> None:
+    queue = [
+        queued(str(number), None, **{"cpu" if is_cpu else "memory": size})
+        for number, (size, is_cpu) in enumerate(drawn)
+    ]
+    passed = {*passing(share(held, least, CPU), *queue)}
+    taken = ZERO
+    for one in queue:
+        asked = ZERO if one.claim is None else one.claim.usage.get(CPU, ZERO)
+        fits = Quantity.of_units(held) + taken + asked <= Quantity.of_units(least)
+        assert (one.uid in passed) == (fits or asked == ZERO)
+        taken += asked if one.uid in passed else ZERO
+
+
+def test_the_first_pod_that_waits_for_the_pool_alone_is_the_one() -> None:
+    lacking = {POOL: amounts({CPU: 2})}
+    both, pool = status(FULL, {POOL: 4, MAX: 4}), status(FULL, {POOL: 4, MAX: 0}, 2)
+    assert first_waiting([both, pool]) == lacking
+    assert first_waiting([status(PendingReason.BEHIND, {POOL: 4}), pool]) == lacking
+    assert first_waiting([both, status(FULL, {POOL: 0})]) == {}
+    assert first_waiting([]) == {}

@@ -1,0 +1,111 @@
+"""Precedence of owners: what a pool lacks goes first to pods that stay within their quota's min.
+
+While such a pod waits for the pool, and for nothing else, no pod of another quota is released that
+would take of what it lacks beyond its own min. Pods that stay within theirs are in nobody's way.
+
+This decides on pods behind our gate only. A pod without a gate is charged at its bind, in the order
+in which binds come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.queue.queued_pods import Blocker, PendingReason, PendingStatus, QueuedPod
+
+_LOOKED_AT: Final = 8
+"""Pods of a queue that are looked at for one that waits for the pool alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """A pod that waits for a pool and for nothing else."""
+
+    quota: str
+    """Account of its elastic quota, such as `eq/team-a`."""
+    namespace: str
+    lacks: ResourceList
+    """What it requests of that which the pool has too little of, by quota key."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolShare:
+    """What a quota has of one pool."""
+
+    held: ResourceList
+    """What its namespaces hold, by quota key."""
+    least: ResourceList
+    """Its min, by quota key."""
+    owners: Sequence[WaitingPod] = field(default=())
+    """Pods of other quotas that stay within their min and wait for this pool."""
+
+    def borrows(self, key: str, amount: Quantity) -> bool:
+        """Return whether taking more of a resource would be above min."""
+        return self.held.get(key, ZERO) + amount > self.least.get(key, ZERO)
+
+
+def first_waiting(pending: Iterable[PendingStatus]) -> Mapping[str, ResourceList]:
+    """Return what the first pod lacks that waits for pools alone: name in ledgers → amounts.
+
+    Args:
+        pending: Why the pods of a queue wait, in order.
+    """
+    exceeding = (one for one in pending if one.reason is PendingReason.QUOTA_EXCEEDED)
+    for _, status in zip(range(_LOOKED_AT), exceeding, strict=False):
+        denials = status.denials
+        if denials and all(one.is_of_pool for one in denials):
+            return {one.quota: one.requested for one in denials}
+    return {}
+
+
+def owners_first(
+    queue: Iterable[QueuedPod], shares: Mapping[str, PoolShare], reserved: Iterable[str]
+) -> tuple[QueuedPod, ...]:
+    """Return a queue in which pods are blocked that owners come before.
+
+    Args:
+        queue: The pods of a namespace in their order.
+        shares: What its quota has of each pool, by the pool's name in ledgers.
+        reserved: Uids of pods that hold a reservation already.
+    """
+    held = frozenset(reserved)
+    taken: dict[str, dict[str, Quantity]] = {name: {} for name in shares}
+    return tuple([one if one.uid in held else _judged(one, shares, taken) for one in queue])
+
+
+def _judged(
+    queued: QueuedPod, shares: Mapping[str, PoolShare], taken: dict[str, dict[str, Quantity]]
+) -> QueuedPod:
+    if queued.claim is None or not queued.is_waiting_for_quota:
+        return queued
+    usage = queued.claim.usage
+    for name in queued.quotas:
+        share = shares.get(name)
+        owner = None if share is None else _owner_before(share, usage, taken[name])
+        if owner is not None:
+            detail = (
+                f"pods of {owner.quota} in namespace {owner.namespace}, which stay within its min,"
+                " come first"
+            )
+            return replace(queued, blocker=Blocker(PendingReason.OWNERS_FIRST, detail, name))
+    for name in queued.quotas:
+        if name in taken:
+            for key, amount in usage.items():
+                taken[name][key] = taken[name].get(key, ZERO) + amount
+    return queued
+
+
+def _owner_before(
+    share: PoolShare, usage: ResourceList, taken: Mapping[str, Quantity]
+) -> WaitingPod | None:
+    """Return a pod that has to get first what this one would borrow."""
+    borrowed = {
+        key
+        for key, amount in usage.items()
+        if amount > ZERO and share.borrows(key, taken.get(key, ZERO) + amount)
+    }
+    return next((one for one in share.owners if not borrowed.isdisjoint(one.lacks)), None)
