@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -52,10 +51,10 @@ class Leader:
 
 
 @pytest.fixture
-def leader() -> Iterator[Leader]:
+def leader() -> Leader:
     made = Leader()
     made.quotas = {OWNER: a_quota(OWNER, {"cpu": 2}), BORROWER: a_quota(BORROWER, {"cpu": 0})}
-    yield made
+    return made
 
 
 def test_a_borrower_is_held_back_while_an_owner_waits(leader: Leader) -> None:
@@ -73,7 +72,7 @@ def test_one_that_waits_beyond_its_min_holds_nobody_back(leader: Leader) -> None
 
 
 def test_namespaces_of_one_composite_do_not_hold_each_other_back(leader: Leader) -> None:
-    whole = replace(a_quota("c", {"cpu": 2}, namespaces=[OWNER, BORROWER]))
+    whole = a_quota("c", {"cpu": 2}, namespaces=[OWNER, BORROWER])
     leader.quotas = {OWNER: whole, BORROWER: whole}
     leader.hears(OWNER)
     assert not leader.holds_back()

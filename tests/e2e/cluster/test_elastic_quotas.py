@@ -14,7 +14,9 @@ from tests.e2e.cluster.objects import Object
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.shared_history import History
 from tests.e2e.cluster.sharing import Binders
+from tests.e2e.cluster.tenant import REAL
 from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.quota.objects.names import QUOTA_RESERVED
 
 DENIED: Final = 'admission webhook "bind.deferredquota.io" denied the request: '
 MEMORY: Final = "nos.nebuly.com/gpu-memory"
@@ -185,3 +187,27 @@ def test_a_second_quota_of_a_namespace_is_refused(pool_of: MakePool) -> None:
     assert (
         f"has ElasticQuota {namespace}/q already: kubectl delete -n {namespace}" in answer.message
     )
+
+
+def test_an_owner_goes_before_a_borrower(plane: ControlPlane, product: Product) -> None:
+    assert product.webhooks
+    pool = Pool(plane, {"a": amounts(2), "b": amounts(1)}, gating="always")
+    try:
+        a, b = pool.teams["a"], pool.teams["b"]
+        for number in range(3):  # which the real scheduler binds once they are released
+            b.pod(f"b{number}", "1", schedulerName=REAL)
+            eventually(lambda name=f"b{number}": b.node_of(name), "the pool is borrowed")  # type: ignore[misc]
+        b.pod("b3", "1", schedulerName=REAL)
+        a.pod("a0", "1", schedulerName=REAL)
+        for tenant, name in ((b, "b3"), (a, "a0")):
+            eventually(
+                lambda of=(tenant, name): of[0].condition(of[1], QUOTA_RESERVED)[0] == "False",  # type: ignore[misc]
+                f"{name} waits",
+            )
+        b.delete("b0")
+        eventually(lambda: a.node_of("a0"), "the owner is bound")
+        assert not b.node_of("b3")
+        b.delete("b1")
+        eventually(lambda: b.node_of("b3"), "then the borrower")
+    finally:
+        pool.close()
