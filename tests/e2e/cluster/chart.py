@@ -59,7 +59,14 @@ def helm(*arguments: str | Path, code: int = 0, stdin: str = "") -> str:
 def template(values: Values, *arguments: str, code: int = 0, home: str = DEFAULT_NAMESPACE) -> str:
     """Return what `helm template` prints for values."""
     options = ("--namespace", home, "--values", "-", *arguments)
-    return helm("template", RELEASE, CHART, *options, code=code, stdin=json.dumps(values))
+    return helm(
+        "template",
+        RELEASE,
+        CHART,
+        *options,
+        code=code,
+        stdin=json.dumps(values, ensure_ascii=False),
+    )
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ class Release:
         return self._write("upgrade", values, "--reset-values", *options, code=code)
 
     def _write(self, command: str, values: Values, *options: str | Path, code: int) -> str:
-        text = json.dumps(values)
+        text = json.dumps(values, ensure_ascii=False)
         return self.run(command, CHART, "--values", "-", *options, code=code, stdin=text)
 
 
@@ -119,7 +126,7 @@ def wanted_objects(values: Values, made: Found, *, mask: Mask, home: str) -> Fou
     settings = load_configuration(text, "ConfigMap")
     given = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
     assert settings == load_configuration(
-        json.dumps({**given, **values.get("configuration", {})}), "values"
+        json.dumps({**given, **values.get("configuration", {})}, ensure_ascii=False), "values"
     )
     parts = render(
         namespace=home,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.e2e.cluster.chart import (
     SERVES_POLICIES,
@@ -122,6 +124,46 @@ def test_the_objects_are_those_that_are_rendered(values: Values) -> None:
     mask: Mask = "webhook" if values.get("mask") == "webhook" else "policy"
     assert made == wanted_objects(values, made, mask=mask, home=DEFAULT_NAMESPACE)
     assert made != made_objects(PLAIN, *SERVES_POLICIES)
+
+
+NAMES: Final = st.sampled_from(ODD_NAMES) | st.text(
+    st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1, max_size=8
+)
+NAMESPACES: Final = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
+RESOURCES: Final = st.from_regex(r"requests\.[a-z0-9.]{1,8}/[a-z0-9.'\"\\]{1,8}", fullmatch=True)
+CONFIGURATIONS: Final = st.fixed_dictionaries(
+    {},
+    optional={
+        "deferredResources": st.lists(RESOURCES, max_size=3),
+        "exemptNamespaces": st.lists(NAMESPACES | st.just("kube-system"), max_size=3),
+        "trustedUsers": st.lists(NAMES, max_size=3),
+        "breakGlassGroups": st.lists(NAMES, max_size=3),
+        "gating": st.sampled_from(["always", "auto", "never"]),
+        "page": st.fixed_dictionaries({"enabled": st.booleans()}),
+        "certificates": st.fixed_dictionaries({"rotate": st.booleans()}),
+        "limits": st.fixed_dictionaries({"bodyBytes": st.integers(2**16, 2**26)}),
+    },
+)
+SETS: Final = st.fixed_dictionaries(
+    {},
+    optional={
+        "configuration": CONFIGURATIONS,
+        "mask": st.sampled_from(["auto", "policy", "webhook"]),
+        "stamps": st.booleans(),
+        "url": st.sampled_from(["", URL]),
+        "nodeSelector": st.dictionaries(st.just("zone"), NAMES),
+    },
+)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(SETS, NAMESPACES.filter(lambda home: home != "default"))
+def test_whatever_the_values_the_objects_are_those_that_are_rendered(
+    values: Values, home: str
+) -> None:
+    made = made_objects(values, *SERVES_POLICIES, home=home)
+    mask: Mask = "webhook" if values.get("mask") == "webhook" else "policy"
+    assert made == wanted_objects(values, made, mask=mask, home=home)
 
 
 def test_the_objects_without_values_are_those_that_are_rendered() -> None:
