@@ -6,7 +6,7 @@ them (`bounded`), so that clients cannot grow the number of series.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from prometheus_client import (
@@ -328,10 +328,21 @@ class ElasticMetrics:
             "elastic_labels", "Labels of pods written: in-quota, over-quota or removed.", "value"
         )
 
-    def clear(self) -> None:
-        """Forget what was shown of all quotas."""
-        for gauge in (self.used, self.min, self.borrowed):
-            gauge.clear()
+        self._shown: set[tuple[str, str]] = set()
+
+    def show(self, figures: Mapping[tuple[str, str], tuple[float, float, float]]) -> None:
+        """Show figures by quota and resource: used, min, borrowed; those of others go.
+
+        One that stays is never missing in between.
+        """
+        gauges = (self.used, self.min, self.borrowed)
+        for of, values in figures.items():
+            for gauge, value in zip(gauges, values, strict=True):
+                gauge.labels(*of).set(value)
+        for of in self._shown - figures.keys():
+            for gauge in gauges:
+                gauge.remove(*of)
+        self._shown = set(figures)
 
 
 class PageMetrics:

@@ -527,7 +527,9 @@ class SharingSimulation:
         usage_cache = _SimulatedUsageCache(self, number)
         leadership = Leadership(lambda: self.epoch, lambda: None)
         lines = SimpleNamespace(
-            run_cycle=lambda _tracked, ledger, line: run_cycle(ledger, line, QueuePolicy(), room=2),
+            run_cycle=lambda _name, _state, ledger, queue: run_cycle(
+                ledger, queue, QueuePolicy(), room=2
+            ),
             commit=self._ignore_cycle,
             report_lost_reservations=lambda *_given: None,
         )

@@ -146,7 +146,7 @@ class ElasticQuotaController:
         self._now = context.timings.now
         self._metrics = context.metrics.elastic
         self._leadership = Leadership(
-            context.leader_epoch, self.requeue, lambda _epoch: self._metrics.clear()
+            context.leader_epoch, self.requeue, lambda _epoch: self._metrics.show({})
         )
         self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=context.timings.clock)
         self.informers: Final = {
@@ -385,16 +385,14 @@ class ElasticQuotaController:
                 self._write_status(obj, elastic_status(quota, pools[quota.pool]), condition)
 
     def _show(self, quotas: Iterable[ElasticQuota], held: Mapping[str, ResourceList]) -> None:
-        self._metrics.clear()
+        figures = {}
         for quota in quotas:
             for resource, amount in held[quota.key].items():
                 least = quota.min.get(resource, ZERO)
-                for gauge, value in (
-                    (self._metrics.used, amount),
-                    (self._metrics.min, least),
-                    (self._metrics.borrowed, max(ZERO, amount - least)),
-                ):
-                    gauge.labels(quota.key, resource).set(value.nano / 10**9)
+                amounts = (amount, least, max(ZERO, amount - least))
+                used, guaranteed, borrowed = (one.nano / 10**9 for one in amounts)
+                figures[quota.key, resource] = used, guaranteed, borrowed
+        self._metrics.show(figures)
 
     def _grants(self, name: str) -> Mapping[str, ResourceList]:
         known = self._shared.known(ledger_name(name))
