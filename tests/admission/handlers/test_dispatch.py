@@ -51,14 +51,18 @@ EXPECTED = {
     (VALIDATING, "", "resourcequotas", "UPDATE"),
     (VALIDATING, "deferredquota.io", "clusterdeferredquotas", "CREATE"),
     (VALIDATING, "deferredquota.io", "clusterdeferredquotas", "UPDATE"),
+    (VALIDATING, "nos.nebuly.com", "elasticquotas", "CREATE"),
+    (VALIDATING, "nos.nebuly.com", "elasticquotas", "UPDATE"),
+    (VALIDATING, "nos.nebuly.com", "compositeelasticquotas", "CREATE"),
+    (VALIDATING, "nos.nebuly.com", "compositeelasticquotas", "UPDATE"),
 }
 
 
-def test_every_door_of_this_release_is_in_the_table_and_no_other() -> None:
+def test_the_table_has_every_kind_of_request_of_this_release_and_no_other() -> None:
     assert set(ROUTES) == EXPECTED
 
 
-def test_no_validating_door_stands_before_a_quota_status() -> None:
+def test_no_validating_handler_stands_before_a_quota_status() -> None:
     assert (VALIDATING, "", "resourcequotas/status", "UPDATE") not in ROUTES
 
 
