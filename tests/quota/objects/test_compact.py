@@ -75,7 +75,7 @@ def read(reader: Callable[[Object], Pod], raw: Object) -> Pod | str:
 
 
 def check(raw: Object) -> None:
-    whole, kept = read(Pod.from_object, raw), read(compact_pod, raw)
+    whole, kept = read(Pod.from_stored, raw), read(compact_pod, raw)
     if isinstance(whole, str) or isinstance(kept, str):
         assert kept == whole
         return
@@ -100,6 +100,11 @@ def test_what_is_wrong_anywhere_is_reported_as_for_the_whole_pod() -> None:
         if path and not {*_LEFT_OUT}.intersection(path):
             for value in WRONG:
                 check(damaged(FULL, path, value))  # type: ignore[arg-type]
+
+
+def test_an_amount_that_is_too_large_to_read_is_kept_as_such() -> None:
+    allocated = {"name": "app", "allocatedResources": {"": "1e400"}}
+    check({**FULL, "status": {"phase": "Running", "containerStatuses": [allocated]}})
 
 
 @given(pod=pods(), value=json_values(), data=st.data())
