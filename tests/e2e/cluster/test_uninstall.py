@@ -126,9 +126,14 @@ def test_ledgers_can_be_kept(cluster: Cluster, tenant: Tenant) -> None:
     eventually(lambda: tenant.api.create(path, body).ok, "ledgers are served")
     cluster.uninstall("--keep-crds")
     assert tenant.api.get(objects.ledger(tenant.namespace)).ok
+    kept_kinds = {
+        "deferredquota.io": ("quotaledgers", "clusterdeferredquotas"),
+        "nos.nebuly.com": ("elasticquotas", "compositeelasticquotas"),
+    }
     assert set(cluster.versions()) == {
-        f"CustomResourceDefinition/{kind}.deferredquota.io"
-        for kind in ("quotaledgers", "clusterdeferredquotas")
+        f"CustomResourceDefinition/{kind}.{group}"
+        for group, kinds in kept_kinds.items()
+        for kind in kinds
     }
 
 
