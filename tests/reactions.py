@@ -23,6 +23,7 @@ from webhook.fakecluster.storage.admission_hook import Admission
 from webhook.fakecluster.storage.watch import FakeWatch
 from webhook.kube.api import (
     BINDINGS,
+    PODS,
     ConflictError,
     ExpiredError,
     ForbiddenError,
@@ -282,6 +283,12 @@ class ReactiveClient(FakeClient):
         act = super().bind
         call = _of_object("create", BINDINGS, binding, options)
         self._send(call, lambda sent: act(sent.body, namespace=namespace, **sent.options))
+
+    def evict(self, name: str, *, namespace: str, uid: str, **options: Any) -> None:
+        where: dict[str, Any] = {"namespace": namespace, "subresource": "eviction"}
+        call = Call(verb="create", kind=PODS, name=name, options={"uid": uid, **options}, **where)
+        act = super().evict
+        self._send(call, lambda sent: act(name, namespace=namespace, **sent.options))
 
     def _flow(self, kind: Kind, field_selector: str) -> threading.Event:
         with self._lock:

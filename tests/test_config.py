@@ -24,10 +24,13 @@ from webhook.config import (
     Limits,
     MirrorPods,
     MustSpecify,
+    NodeFit,
     PageSettings,
     Queue,
     QueueOrder,
     QuotaUpdate,
+    ReclaimMode,
+    ReclaimSettings,
     TerminatingPods,
     Timeouts,
     load_configuration,
@@ -63,7 +66,12 @@ limits: {bodyBytes: 3145728, threads: 4, reservationsPerNamespace: 1000, reasons
 extender: {enabled: true}
 page: {enabled: true, port: 9090}
 certificates: {rotate: false}
-elastic: {enabled: false, gpuMemoryGB: 80, labelOrder: Priority}
+elastic:
+  enabled: false
+  gpuMemoryGB: 80
+  labelOrder: Priority
+  reclaim: {mode: Act, afterSeconds: 6, protectOwnSeconds: 7, nodeFit: Off,
+            maxEvictionsPerMinute: 8, coolDownSeconds: 9}
 jobGates:
   MutablePodResourcesForSuspendedJobs: false
   MutableSchedulingDirectivesForSuspendedJobs: false
@@ -165,7 +173,17 @@ def test_every_setting_can_be_set() -> None:
         page=PageSettings(enabled=True, port=9090),
         certificates=CertificateSettings(rotate=False),
         elastic=ElasticSettings(
-            enabled=False, gpu_memory_gb=80, label_order=ElasticLabelOrder.PRIORITY
+            enabled=False,
+            gpu_memory_gb=80,
+            label_order=ElasticLabelOrder.PRIORITY,
+            reclaim=ReclaimSettings(
+                mode=ReclaimMode.ACT,
+                after_seconds=6,
+                protect_own_seconds=7,
+                node_fit=NodeFit.OFF,
+                max_evictions_per_minute=8,
+                cool_down_seconds=9,
+            ),
         ),
         job_gates=JobFeatureGates(mutable_pod_resources=False, mutable_scheduling_directives=False),
         jobs=(JobRuleSettings(claims=JobVerdict.ALLOW),),

@@ -7,7 +7,7 @@ import pytest
 from tests.kube.builders import a_cluster, a_config_map
 from tests.kube.contract.base import ClusterContract
 from tests.kube.contract.deletes import DeleteContract
-from tests.kube.contract.pods import BindContract, PodContract
+from tests.kube.contract.pods import BindContract, EvictContract, PodContract
 from tests.kube.contract.reads import PagesContract, ReadContract
 from tests.kube.contract.watches import WatchContract
 from tests.kube.contract.writes import CreateContract, PatchContract, UpdateContract
@@ -59,6 +59,10 @@ class TestPods(OnMemory, PodContract):
 
 
 class TestBind(OnMemory, BindContract):
+    pass
+
+
+class TestEvict(OnMemory, EvictContract):
     pass
 
 

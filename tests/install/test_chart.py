@@ -54,7 +54,8 @@ def test_the_chart_is_that_of_the_manifests() -> None:
 def test_every_place_of_an_installation_is_one_of_the_chart() -> None:
     # what is added here has to be a mark in `places`, and a set of values in the tests of templates
     assert inspect.signature(render).parameters.keys() == {
-        *("namespace", "url", "ca_pem", "mask", "stamps", "page", "rotates", "deferred_resources"),
+        *("namespace", "url", "ca_pem", "mask", "stamps", "page", "rotates", "reclaim"),
+        "deferred_resources",
         *("exempt_namespaces", "gating", "trusted_users", "break_glass_groups", "image"),
         "manifests",
     }
@@ -144,6 +145,7 @@ GOOD: Final[dict[str, dict[str, Any]]] = {
     "limits": {"limits": {"bodyBytes": 65536, "threads": 64, "reasonsPerSecond": 0}},
     "switches": {"extender": {"enabled": True}, "page": {"enabled": True, "port": 1024}},
     "rotation": {"certificates": {"rotate": False}},
+    "reclaim": {"elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0, "nodeFit": "Off"}}},
     "gates of Jobs": {"jobGates": {"MutablePodResourcesForSuspendedJobs": "Auto"}},
     "a gate that is on": {"jobGates": {"MutableSchedulingDirectivesForSuspendedJobs": True}},
     "limited": {"limitedResources": [{"resource": "pods", "matchContains": ["", "a"]}]},

@@ -39,10 +39,13 @@ from webhook.config.settings import (
     Limits,
     MirrorPods,
     MustSpecify,
+    NodeFit,
     PageSettings,
     Queue,
     QueueOrder,
     QuotaUpdate,
+    ReclaimMode,
+    ReclaimSettings,
     TerminatingPods,
     Timeouts,
 )
@@ -163,10 +166,20 @@ _PAGE: _Table = {
 
 _CERTIFICATES: _Table = {"rotate": ("rotate", boolean)}
 
+_RECLAIM: _Table = {
+    "mode": ("mode", choice(ReclaimMode)),
+    "afterSeconds": ("after_seconds", whole(0, 86_400)),
+    "protectOwnSeconds": ("protect_own_seconds", whole(0, 86_400)),
+    "nodeFit": ("node_fit", choice(NodeFit)),
+    "maxEvictionsPerMinute": ("max_evictions_per_minute", whole(1, 100_000)),
+    "coolDownSeconds": ("cool_down_seconds", whole(0, 86_400)),
+}
+
 _ELASTIC: _Table = {
     "enabled": ("enabled", boolean),
     "gpuMemoryGB": ("gpu_memory_gb", whole(1, 100_000)),
     "labelOrder": ("label_order", choice(ElasticLabelOrder)),
+    "reclaim": ("reclaim", _section(ReclaimSettings, _RECLAIM)),
 }
 
 _JOB_GATES: _Table = {

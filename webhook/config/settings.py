@@ -212,6 +212,55 @@ class ElasticLabelOrder(StrEnum):
     """The higher priority; of those with one priority the older pod."""
 
 
+class ReclaimMode(StrEnum):
+    """What is done so that quotas get back what others have borrowed."""
+
+    OFF = "Off"
+    """Nothing."""
+
+    PLAN = "Plan"
+    """Events on the pods that wait say which pods would be evicted."""
+
+    ACT = "Act"
+    """The pods are evicted. The controller needs the right to it, see `docs/elastic-quotas.md`."""
+
+
+class NodeFit(StrEnum):
+    """Whether the pod that others are evicted for needs a node."""
+
+    REQUIRE = "Require"
+    """No plan without a node that has room for it afterwards."""
+
+    OFF = "Off"
+    """Nodes are not looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReclaimSettings:
+    """How quotas get back what others have borrowed, see `docs/elastic-quotas.md`."""
+
+    mode: ReclaimMode = ReclaimMode.PLAN
+    """`elastic.reclaim.mode`: `Off`, `Plan` or `Act`."""
+
+    after_seconds: int = 5
+    """`elastic.reclaim.afterSeconds`, 0 to 86400: how long a pod waits before others are evicted
+    for it. `spec.reclaim.afterSeconds` of its quota comes first."""
+
+    protect_own_seconds: int = 0
+    """`elastic.reclaim.protectOwnSeconds`, 0 to 86400: how long after its bind no pod is evicted,
+    not even for the min of an owner."""
+
+    node_fit: NodeFit = NodeFit.REQUIRE
+    """`elastic.reclaim.nodeFit`: `Require` or `Off`."""
+
+    max_evictions_per_minute: int = 60
+    """`elastic.reclaim.maxEvictionsPerMinute`, 1 to 100000: of the whole cluster."""
+
+    cool_down_seconds: int = 30
+    """`elastic.reclaim.coolDownSeconds`, 0 to 86400: after a plan that came to nothing, how long
+    nothing is evicted for pods of the same quota."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticSettings:
     """Elastic quotas, see `docs/elastic-quotas.md`."""
@@ -224,6 +273,9 @@ class ElasticSettings:
 
     label_order: ElasticLabelOrder = ElasticLabelOrder.CREATION_TIME
     """`elastic.labelOrder`: what decides first which pods are within their quota."""
+
+    reclaim: ReclaimSettings = field(default_factory=ReclaimSettings)
+    """`elastic.reclaim`"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

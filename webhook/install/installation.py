@@ -25,7 +25,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from webhook.config import Configuration, ConfigurationError, PageSettings, load_configuration
+from webhook.config import (
+    Configuration,
+    ConfigurationError,
+    PageSettings,
+    ReclaimMode,
+    load_configuration,
+)
 from webhook.install.apply import Applier, ApplyApi, current, describe, is_foreign_definition
 from webhook.install.certificates import bundle_of, certificates
 from webhook.install.endpoint_changes import endpoint_changes, is_registered, trusted_now
@@ -209,7 +215,7 @@ def _prepare(
     for each in foreign:
         report(f"{describe(each)}: is another program's, and left as it is")
     cluster = [each for each in parts.cluster if each not in foreign]
-    applier.apply_all((*cluster, *parts.page, *parts.rotation))
+    applier.apply_all((*cluster, *parts.features))
     if not wish.dry_run:
         for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
             wait_until_established(api, definition, wish.patience)
@@ -287,6 +293,7 @@ def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> R
         stamps=wish.stamps,
         page=configuration.page,
         rotates=configuration.certificates.rotate,
+        reclaim=_reclaim_of(configuration),
         deferred_resources=configuration.deferred_resources,
         exempt_namespaces=configuration.exempt_namespaces,
         gating=configuration.gating,
@@ -297,6 +304,11 @@ def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> R
     )
 
 
+def _reclaim_of(configuration: Configuration) -> ReclaimMode:
+    elastic = configuration.elastic
+    return elastic.reclaim.mode if elastic.enabled else ReclaimMode.OFF
+
+
 def _unwanted(wish: InstallOptions, mask: Mask, wanted: Rendered) -> list[Object]:
     """Return the objects that an earlier installation may have left, and this one has not."""
     every = render(
@@ -304,10 +316,11 @@ def _unwanted(wish: InstallOptions, mask: Mask, wanted: Rendered) -> list[Object
         mask="policy",
         stamps=True,
         page=PageSettings(enabled=True),
+        reclaim=ReclaimMode.ACT,
         manifests=wish.manifests,
     )
-    kept = {describe(each) for each in (*wanted.page, *wanted.rotation)}
-    rights = [each for each in (*every.page, *every.rotation) if describe(each) not in kept]
+    kept = {describe(each) for each in wanted.features}
+    rights = [each for each in every.features if describe(each) not in kept]
     stamps = () if wish.stamps else every.stamps
     return [*rights, *stamps, *(() if mask == "policy" else every.masks)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, cast
 
 from webhook import __version__
-from webhook.config import Configuration, PageSettings
+from webhook.config import Configuration, PageSettings, ReclaimMode
 from webhook.install.kustomizations import (
     InstallError,
     Manifest,
@@ -54,6 +54,11 @@ _STAMPS: Final = "stamp-policy"
 _IDENTITIES: Final = "identity-policy"
 _PAGE: Final = "page"
 _ROTATION: Final = "rotation"
+_RECLAIM: Final[dict[ReclaimMode, tuple[str, ...]]] = {
+    ReclaimMode.OFF: (),
+    ReclaimMode.PLAN: ("reclaim-plan",),
+    ReclaimMode.ACT: ("reclaim-plan", "reclaim"),
+}
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
 )  # fmt: skip
@@ -72,6 +77,8 @@ class Rendered:
     """Rights and the Service of the controller's page, where that is wanted."""
     rotation: tuple[Object, ...]
     """Rights of the controller to keep the certificates, where that is wanted."""
+    reclaim: tuple[Object, ...]
+    """Rights of the controller to plan evictions for elastic quotas, and to evict."""
     configuration: tuple[Object, ...]
     """What the registrations and the mask go by, and what runs in the cluster."""
     identities: tuple[Object, ...]
@@ -87,12 +94,16 @@ class Rendered:
     """The policy that hides deferred resources. Before it they have to be guarded."""
 
     @property
+    def features(self) -> tuple[Object, ...]:
+        """What the configuration can switch on and off: rights, and the Service of the page."""
+        return (*self.page, *self.rotation, *self.reclaim)
+
+    @property
     def objects(self) -> list[Object]:
         """All of them, in order."""
         return [
             *self.cluster,
-            *self.page,
-            *self.rotation,
+            *self.features,
             *self.configuration,
             *self.identities,
             *self.workloads,
@@ -111,6 +122,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     stamps: bool = False,
     page: PageSettings | None = None,
     rotates: bool = True,
+    reclaim: ReclaimMode = ReclaimMode.PLAN,
     deferred_resources: Collection[str] = (),
     exempt_namespaces: Collection[str] = (),
     gating: str = ALWAYS_GATING,
@@ -130,6 +142,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         stamps: Whether Bindings are marked, by a policy.
         page: Settings of the controller's page; None is the default, without it.
         rotates: Whether the controller keeps the certificates of a webhook in the cluster.
+        reclaim: What the controller does for elastic quotas that lent.
         deferred_resources: Extended resources that the configuration defers, as it names them.
         exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
             and nothing hidden in them, besides those that the manifests leave out.
@@ -150,13 +163,15 @@ def render(  # noqa: PLR0913 - what installations differ in
     workloads = [] if url else read_directory(manifests / "base/workloads")
     served = _page(page or PageSettings(), url, manifests)
     rotation = read_directory(manifests / "components" / _ROTATION) if rotates and not url else []
+    components = [manifests / "components" / each for each in _RECLAIM[reclaim]]
+    reclaiming = [obj for each in components for obj in read_directory(each)]
     rest = read_directory(manifests / "base/registrations")
     for component in (_IDENTITIES, *_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
         rest = add_component(manifests / "components" / component, rest)
     if namespace != DEFAULT_NAMESPACE:
-        cluster, configuration, workloads, rest, served, rotation = (
+        cluster, configuration, workloads, rest, served, rotation, reclaiming = (
             [cast("Manifest", _moved(each, namespace)) for each in some]
-            for some in (cluster, configuration, workloads, rest, served, rotation)
+            for some in (cluster, configuration, workloads, rest, served, rotation, reclaiming)
         )
     for each in rest:
         if each["kind"] in _CONFIGURATIONS:
@@ -182,6 +197,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         cluster=tuple(cluster),
         page=tuple(served),
         rotation=tuple(rotation),
+        reclaim=tuple(reclaiming),
         configuration=tuple(configuration),
         identities=tuple(each for each in rest if _component(each) == "identity"),
         workloads=tuple(workloads),

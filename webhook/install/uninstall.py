@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from webhook.config import PageSettings
+from webhook.config import PageSettings, ReclaimMode
 from webhook.install.apply import (
     current,
     delete,
@@ -110,6 +110,7 @@ class _Uninstall:
             mask="policy",
             stamps=True,
             page=PageSettings(enabled=True),
+            reclaim=ReclaimMode.ACT,
             manifests=self._removal.manifests,
         )
         concerned = self._concerned()
@@ -127,8 +128,7 @@ class _Uninstall:
             return tuple(self._problems)
         self._tell_of_cluster_quotas()
         self._delete((validating, mutating, *reversed(objects.stamps)))
-        features = (*objects.page, *objects.rotation)
-        self._delete(reversed((*features, *objects.configuration, *objects.workloads)))
+        self._delete(reversed((*objects.features, *objects.configuration, *objects.workloads)))
         self._delete(reversed(objects.identities))
         self._delete(_without(reversed(objects.cluster), self._removal))
         return tuple(self._problems)

@@ -56,6 +56,7 @@ from webhook.kube.kinds import (
     MUTATING_WEBHOOKS,
     NAMESPACES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
     QUOTA_LEDGERS,
@@ -85,6 +86,7 @@ __all__ = [
     "NAMESPACES",
     "NODES",
     "PODS",
+    "POD_DISRUPTION_BUDGETS",
     "PRIORITY_CLASSES",
     "QUOTA_LEDGERS",
     "RESOURCE_QUOTAS",
@@ -371,4 +373,13 @@ class ClusterApi(Protocol):
             NotFoundError: There is no such pod.
             ConflictError: It has a node, has scheduling gates, is being deleted, or is not of
                 the uid or version that the Binding names.
+        """
+
+    def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
+        """Ask a pod to end, through `pods/eviction`, as far as PodDisruptionBudgets allow it.
+
+        Raises:
+            NotFoundError: There is no such pod.
+            ConflictError: It has another uid.
+            TooManyRequestsError: A PodDisruptionBudget does not allow it now.
         """

@@ -103,6 +103,10 @@ COMPOSITE_ELASTIC_QUOTAS: Final = _custom(
     "nos.nebuly.com", "v1alpha1", "CompositeElasticQuota", "compositeelasticquotas"
 )
 
+POD_DISRUPTION_BUDGETS: Final = _workload(
+    "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"
+)
+
 BINDINGS: Final = _core("Binding", "bindings", status=False)
 """Only ever created, never stored: the request that gives a pod its node."""
 
@@ -132,7 +136,7 @@ KNOWN_KINDS: Final[tuple[Kind, ...]] = (
     _workload("batch", "v1", "CronJob", "cronjobs"),
     PRIORITY_CLASSES,
     LEASES,
-    _workload("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+    POD_DISRUPTION_BUDGETS,
     _workload("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
     _workload("networking.k8s.io", "v1", "Ingress", "ingresses"),
     _workload("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),

@@ -12,6 +12,7 @@ from webhook.controllers.conditions.controller import PodConditionController
 from webhook.controllers.elastic.capacity_labels import CapacityLabels
 from webhook.controllers.elastic.controller import ElasticQuotaController
 from webhook.controllers.elastic.precedence import OwnersFirst
+from webhook.controllers.elastic.reclaim import Reclaimer, ReclaimParts
 from webhook.controllers.label_validation import LabelValidator
 from webhook.controllers.ledger.controller import LedgerController
 from webhook.controllers.managed_namespaces import ManagedNamespaces
@@ -31,6 +32,7 @@ from webhook.kube.informer import Informer
 from webhook.policy import Policy, queue_policy
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import PendingStatus, QueuePolicy
+from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.runtime.certificate_rotation import CertificateRotation
 from webhook.state.lazy_ledger import LazyLedger
 from webhook.state.ledgers import LedgerStore
@@ -216,6 +218,20 @@ class ControllerManager:
             context.leader_epoch,
         )
         self._capacity_labels = CapacityLabels(context, self._elastic.quotas, config.configuration)
+        self._reclaimer = Reclaimer(
+            context,
+            ReclaimParts(
+                quotas=self._elastic.quotas,
+                assigned=self._capacity_labels.pods,
+                pods=lambda: self.ledger_controller.pods,
+                ledgers=caches.ledgers,
+                shared=caches.shared,
+                cluster_quotas=lambda: [ledger_name(one.name) for one in managed.shared_specs()],
+                requeue_after=self.ledger_controller.usage_cache.requeue_after,
+                settings=lambda: config.configuration().elastic,
+                patience=release.gate_release_seconds,
+            ),
+        )
         self._certificates = (
             None
             if candidate is None
@@ -250,6 +266,7 @@ class ControllerManager:
         self._shadow.start()
         self._elastic.start()
         self._capacity_labels.start()
+        self._reclaimer.start()
         if self._certificates is not None:
             self._certificates.start()
         if self._election is not None:
@@ -259,6 +276,7 @@ class ControllerManager:
         """Stop writing, and let another process lead."""
         if self._certificates is not None:
             self._certificates.stop()
+        self._reclaimer.stop()
         self._capacity_labels.stop()
         self._elastic.stop()
         self._shadow.stop()
@@ -300,9 +318,11 @@ class ControllerManager:
         self, namespace: str, pending: Mapping[str, PendingStatus], releasable: Collection[str]
     ) -> None:
         """Hand on the queue of each namespace, see `QueueListener`."""
-        self._pod_conditions.on_queue(namespace, pending, releasable)
+        advised = self._reclaimer.with_advice(pending)
+        self._pod_conditions.on_queue(namespace, advised, releasable)
         self._requeuer.on_queue(namespace, pending, releasable)
         self._owners_first.on_queue(namespace, pending, releasable)
+        self._reclaimer.on_queue(namespace, pending, releasable)
 
     def readiness_problems(self) -> list[str]:
         """Return what keeps the ledgers from being true; nothing when they are."""

@@ -66,6 +66,8 @@ MANAGED_PREFIX: Final = "deferredquota.io/"
 """Labels and annotations of pods that begin so are ours to write."""
 CAPACITY_LABEL: Final = "nos.nebuly.com/capacity"
 """A label of pods that is ours to write, by the name that others know it by."""
+RECLAIM_GROUP_LABEL: Final = "elastic.deferredquota.io/group"
+"""Of pods of one namespace that are evicted together; their owners write it."""
 ELASTIC_LABEL: Final = "deferredquota.io/elastic"
 """Of the ClusterDeferredQuotas that the controller keeps for elastic quotas."""
 

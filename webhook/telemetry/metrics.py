@@ -327,7 +327,23 @@ class ElasticMetrics:
         self.labels = declare.counter(
             "elastic_labels", "Labels of pods written: in-quota, over-quota or removed.", "value"
         )
-
+        self.evictions = declare.counter(
+            "elastic_evictions",
+            "Pods evicted so that a quota gets back what others have borrowed, by the quotas (kind"
+            " namespace/name) of both.",
+            "victim", "beneficiary",
+        )  # fmt: skip
+        self.plans = declare.counter(
+            "elastic_plans",
+            "Plans to reclaim: planned, acted, blocked, impossible, needless; and how those that"
+            " were acted by ended: bound or withdrawn.",
+            "outcome",
+        )
+        self.reclaim_seconds = declare.histogram(
+            "elastic_reclaim_seconds",
+            "Time from a plan that is acted by until quota is reserved for its pod.",
+            SECONDS,
+        )
         self._shown: set[tuple[str, str]] = set()
 
     def show(self, figures: Mapping[tuple[str, str], tuple[float, float, float]]) -> None:

@@ -42,6 +42,15 @@ Where there is no cluster to look at (`helm template`, a first installation), al
 {{- if and (not .Values.url) (dig "certificates" "rotate" true .Values.configuration) }}true{{ end -}}
 {{- end -}}
 
+{{- /* Whether evictions for elastic quotas are planned, and whether pods are evicted: empty if not. */ -}}
+{{- define "deferred-quota.plansReclaim" -}}
+{{- if and (dig "elastic" "enabled" true .Values.configuration) (ne (dig "elastic" "reclaim" "mode" "Plan" .Values.configuration) "Off") }}true{{ end -}}
+{{- end -}}
+
+{{- define "deferred-quota.reclaims" -}}
+{{- if and (dig "elastic" "enabled" true .Values.configuration) (eq (dig "elastic" "reclaim" "mode" "Plan" .Values.configuration) "Act") }}true{{ end -}}
+{{- end -}}
+
 {{- define "deferred-quota.image" -}}
 {{- with .Values.image -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}

@@ -100,6 +100,11 @@ VALUES: Final[dict[str, Values]] = {
     "break-glass groups of odd names": configuration(breakGlassGroups=ODD_NAMES),
     "the page": configuration(page={"enabled": True}),
     "the page on another port": configuration(page={"enabled": True, "port": 9000}),
+    "reclaim": configuration(elastic={"reclaim": {"mode": "Act"}}),
+    "no reclaim": configuration(elastic={"reclaim": {"mode": "Off"}}),
+    "reclaim without elastic quotas": configuration(
+        elastic={"enabled": False, "reclaim": {"mode": "Act"}}
+    ),
     "the port of a page that is off": configuration(page={"port": 9000}),
     "large numbers": configuration(limits={"bodyBytes": 8 * 1024 * 1024, "threads": 4}),
     "rules for Jobs": configuration(
@@ -140,6 +145,13 @@ CONFIGURATIONS: Final = st.fixed_dictionaries(
         "breakGlassGroups": st.lists(NAMES, max_size=3),
         "gating": st.sampled_from(["always", "auto", "never"]),
         "page": st.fixed_dictionaries({"enabled": st.booleans()}),
+        "elastic": st.fixed_dictionaries(
+            {},
+            optional={
+                "enabled": st.booleans(),
+                "reclaim": st.fixed_dictionaries({"mode": st.sampled_from(["Off", "Plan", "Act"])}),
+            },
+        ),
         "certificates": st.fixed_dictionaries({"rotate": st.booleans()}),
         "limits": st.fixed_dictionaries({"bodyBytes": st.integers(2**16, 2**26)}),
     },

@@ -13,7 +13,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.waiting import eventually
 from tests.kube.contract.base import ClusterContract
 from tests.kube.contract.deletes import DeleteContract
-from tests.kube.contract.pods import BindContract, PodContract
+from tests.kube.contract.pods import BindContract, EvictContract, PodContract
 from tests.kube.contract.reads import PagesContract, ReadContract
 from tests.kube.contract.watches import WatchContract
 from tests.kube.contract.writes import CreateContract, PatchContract, UpdateContract
@@ -119,6 +119,10 @@ class TestPods(OnRealServer, PodContract):
 
 
 class TestBind(OnRealServer, BindContract):
+    pass
+
+
+class TestEvict(OnRealServer, EvictContract):
     pass
 
 

@@ -15,12 +15,14 @@ from tests.kube.builders import (
 )
 from tests.kube.contract.base import GATE, SOON, ClusterContract, run_together
 from webhook.kube.api import (
+    POD_DISRUPTION_BUDGETS,
     PODS,
     ClusterApi,
     ConflictError,
     InvalidError,
     NotFoundError,
     Revision,
+    TooManyRequestsError,
 )
 
 
@@ -284,3 +286,45 @@ class BindContract(ClusterContract):
 
         run_together(*[binder(f"n{number}") for number in range(6)])
         assert won == [mapping(api.get(PODS, "web-1", namespace=namespace), "spec")["nodeName"]]
+
+
+class EvictContract(ClusterContract):
+    @pytest.fixture
+    def running(self, api: ClusterApi, namespace: str) -> Revision:
+        """A pod that runs on a node."""
+        labels = {"labels": {"app": "web"}}
+        pod = a_pod(namespace=namespace, metadata=labels, terminationGracePeriodSeconds=30)
+        made = api.create(PODS, pod)
+        api.bind(a_binding(namespace=namespace, uid=made.uid))
+        status = {"status": {"phase": "Running"}}
+        return api.patch(PODS, "web-1", status, namespace=namespace, subresource="status")
+
+    def test_a_pod_that_is_evicted_ends(
+        self, api: ClusterApi, namespace: str, running: Revision
+    ) -> None:
+        api.evict("web-1", namespace=namespace, uid=running.uid, dry_run=True)
+        assert "deletionTimestamp" not in meta(api.get(PODS, "web-1", namespace=namespace))
+        api.evict("web-1", namespace=namespace, uid=running.uid)
+        assert "deletionTimestamp" in meta(api.get(PODS, "web-1", namespace=namespace))
+
+    def test_only_the_very_pod_is_evicted(
+        self, api: ClusterApi, namespace: str, running: Revision
+    ) -> None:
+        del running
+        with pytest.raises(ConflictError, match=r"(?i)uid"):
+            api.evict("web-1", namespace=namespace, uid="another")
+        assert "deletionTimestamp" not in meta(api.get(PODS, "web-1", namespace=namespace))
+        with pytest.raises(NotFoundError, match=r'^pods "web-2" not found$'):
+            api.evict("web-2", namespace=namespace, uid="another")
+
+    def test_a_disruption_budget_is_obeyed(
+        self, api: ClusterApi, namespace: str, running: Revision
+    ) -> None:
+        budget = {
+            "metadata": {"name": "web", "namespace": namespace},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+        }
+        api.create(POD_DISRUPTION_BUDGETS, budget)
+        with pytest.raises(TooManyRequestsError, match="Cannot evict pod"):
+            api.evict("web-1", namespace=namespace, uid=running.uid)
+        assert "deletionTimestamp" not in meta(api.get(PODS, "web-1", namespace=namespace))

@@ -9,7 +9,7 @@ import pytest
 from tests.kube.builders import a_cluster
 from tests.kube.contract.base import ClusterContract
 from tests.kube.contract.deletes import DeleteContract
-from tests.kube.contract.pods import BindContract, PodContract
+from tests.kube.contract.pods import BindContract, EvictContract, PodContract
 from tests.kube.contract.reads import ReadContract
 from tests.kube.contract.watches import WatchContract
 from tests.kube.contract.writes import CreateContract, PatchContract, UpdateContract
@@ -49,6 +49,10 @@ class TestPods(OverRest, PodContract):
 
 
 class TestBind(OverRest, BindContract):
+    pass
+
+
+class TestEvict(OverRest, EvictContract):
     pass
 
 

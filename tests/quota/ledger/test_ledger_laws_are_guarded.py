@@ -64,7 +64,7 @@ def _fold_what_is_not_assigned(patch: Patch) -> None:
 
 
 def _forget_what_is_reserved(patch: Patch) -> None:
-    def taken(account: Account, resource: str, _own: ResourceList) -> Quantity:
+    def taken(account: Account, resource: str, _own: ResourceList, _uid: str) -> Quantity:
         return account.used.get(resource, ZERO)
 
     patch.setattr(ledger, "_used_by_others", taken)
@@ -286,7 +286,7 @@ def _charge_whatever_runs_anyway(patch: Patch) -> None:
 
 
 def _reserve_nothing_for_what_runs_anyway(patch: Patch) -> None:
-    patch.setattr(ledger, "_left_of", lambda _account, _charge, own: own)
+    patch.setattr(ledger, "_left_of", lambda _account, _charge, own, _uid: own)
 
 
 def _settle_beyond_the_limit(patch: Patch) -> None:

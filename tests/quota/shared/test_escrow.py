@@ -17,6 +17,7 @@ from webhook.quota.ledger.ledger import (
     Ledger,
     ReservationSource,
     admit,
+    admit_all,
     exceeded_quotas,
 )
 from webhook.quota.shared.cluster_quotas import cluster_quota
@@ -28,7 +29,7 @@ from webhook.quota.shared.escrow import (
     open_to,
     shared_names,
 )
-from webhook.quota.shared.grants import Grants
+from webhook.quota.shared.grants import Grants, Promise, with_promise
 
 CPU = "requests.cpu"
 
@@ -57,8 +58,12 @@ def shared(**namespaces: str) -> Shared:
     return Shared(QUOTA, Grants(held, DEFERRED.observed))
 
 
-def claim(amount: str) -> Claim:
-    return Claim("uid", "web", ReservationSource.BIND, cpu(amount), (NAME,))
+def claim(amount: str, uid: str = "uid") -> Claim:
+    return Claim(uid, "web", ReservationSource.BIND, cpu(amount), (NAME,))
+
+
+def promising(found: Shared, uid: str, amount: str) -> Shared:
+    return Shared(QUOTA, with_promise(found.grants, Promise(uid, "a", "web", cpu(amount))))
 
 
 @pytest.mark.parametrize(("asked", "fits"), [("5", True), ("6", False)])
@@ -114,3 +119,36 @@ def test_only_shared_quotas_are_looked_up() -> None:
     both = replace(ledger, accounts={**ledger.accounts, "p1": account})
     assert shared_names(both) == (NAME,)
     assert shared_names(None) == ()
+
+
+@pytest.mark.parametrize("namespace", ["a", "b"])
+def test_what_is_promised_to_a_pod_is_taken_for_all_others(namespace: str) -> None:
+    here = promising(shared(a="1", b="1"), "owner", "5")
+    ledger = beside(a_ledger(), namespace, {NAME: here})
+    assert isinstance(admit(ledger, claim("3"))[1], Admitted)
+    _, verdict = admit(ledger, claim("4"))
+    assert isinstance(verdict, Denied)
+    assert verdict.denial.used == cpu("7")
+    assert isinstance(admit(ledger, claim("8", uid="owner"))[1], Admitted)
+    assert isinstance(admit(ledger, claim("9", uid="owner"))[1], Denied)
+
+
+def test_a_promise_is_counted_once_beside_its_reservation() -> None:
+    here = promising(shared(a="1", b="1"), "owner", "5")
+    claims = [claim("5", uid="owner"), claim("3")]
+    following, verdicts = admit_all(beside(a_ledger(), "a", {NAME: here}), claims)
+    assert [type(one) for one in verdicts] == [Admitted, Admitted]
+    again = beside(following, "a", {NAME: here})
+    assert again.accounts[NAME].used_elsewhere == cpu("1")
+    assert isinstance(admit(again, claim("1", uid="third"))[1], Denied)
+
+
+def test_promises_beyond_the_limit_let_nothing_in_but_their_pods_once_there_is_room() -> None:
+    full = promising(shared(a="1", b="9"), "owner", "5")
+    ledger = beside(a_ledger(), "a", {NAME: full})
+    assert isinstance(admit(ledger, claim("1"))[1], Denied)
+    assert isinstance(admit(ledger, claim("5", uid="owner"))[1], Denied)
+    freed = promising(shared(a="1", b="4"), "owner", "5")
+    ledger = beside(a_ledger(), "a", {NAME: freed})
+    assert isinstance(admit(ledger, claim("1"))[1], Denied)
+    assert isinstance(admit(ledger, claim("5", uid="owner"))[1], Admitted)

@@ -12,13 +12,17 @@ from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, to_text
 from webhook.quota.ledger.ledger import Condition, QuotaRevision
 from webhook.quota.shared.grants import (
+    MAX_PROMISES,
     Grants,
+    Promise,
     grants_from_status,
     grants_status,
     mark_complete,
     with_lowered,
+    with_promise,
     with_raised,
     without,
+    without_promises,
 )
 
 
@@ -29,11 +33,16 @@ def cpu(amount: str) -> ResourceList:
 GRANTS = Grants({"a": cpu("3"), "b": cpu("1500m")}, QuotaRevision("cdq/both", "u", "h"), sequence=7)
 
 
+def a_promise(uid: str = "pod-1") -> Promise:
+    return Promise(uid, "b", "web-1", cpu("2"))
+
+
 def test_it_reads_back_as_itself() -> None:
     condition = Condition("Counted", "True", "AllCounted", "", "2026-05-04T12:00:00Z")
     grants = Grants(
         GRANTS.namespaces, GRANTS.observed, 7, (condition,), unknown_fields={"newer": [1]}
     )
+    grants = with_promise(grants, a_promise())
     status: Any = decode_json(encode_json(grants_status(grants, cpu("20"))))
     assert grants_from_status(status, "both") == grants
     assert (status["hard"], status["used"]) == (
@@ -59,6 +68,14 @@ def test_nothing_is_granted_by_an_absent_status() -> None:
             {"namespaces": [{"name": "a", "granted": {"requests.cpu": "-1"}}]},
             "status.namespaces[0].granted[requests.cpu]: must not be negative",
         ),
+        (
+            {"promises": [{"uid": "u"}, {"uid": "u"}]},
+            "status.promises[1].uid: must be given, and once",
+        ),
+        (
+            {"promises": [{"uid": "u", "amounts": {"requests.cpu": "-1"}}]},
+            "status.promises[0].amounts[requests.cpu]: must not be negative",
+        ),
         ({"serial": -1}, "status.serial: must not be negative"),
         ({"observed": 5}, "status.observed: must be an object, not a number"),
     ],
@@ -72,6 +89,22 @@ def test_what_cannot_be_read_says_where(status: object, fault: str) -> None:
 def test_a_namespace_sees_what_the_others_hold() -> None:
     assert to_text(GRANTS.held_elsewhere("a")) == {"requests.cpu": "1500m"}
     assert to_text(GRANTS.held_elsewhere("c")) == {"requests.cpu": "4500m"}
+
+
+def test_promises_are_made_and_withdrawn_one_by_one() -> None:
+    made = with_promise(with_promise(GRANTS, a_promise("x")), a_promise("y"))
+    assert made.promises.keys() == {"x", "y"}
+    assert made.total == GRANTS.total  # nothing is granted by a promise
+    assert without_promises(made, ["x", "z"]).promises == {"y": a_promise("y")}
+
+
+def test_promises_have_a_bound() -> None:
+    full = GRANTS
+    for number in range(MAX_PROMISES):
+        full = with_promise(full, a_promise(str(number)))
+    assert with_promise(full, a_promise("0")).promises == full.promises
+    with pytest.raises(ValueError, match="promises are made already"):
+        with_promise(full, a_promise("one more"))
 
 
 def test_raising_never_takes_away_and_lets_take_part() -> None:
@@ -88,6 +121,8 @@ def test_lowering_and_dropping_leave_the_others() -> None:
 def test_every_change_is_one_to_the_api_server() -> None:
     observed = QuotaRevision("cdq/both", "u", "h")
     for changed in (
+        with_promise(GRANTS, a_promise()),
+        without_promises(GRANTS, ["pod-1"]),
         with_raised(GRANTS, "a", cpu("3")),
         with_lowered(GRANTS, "a", cpu("3")),
         without(GRANTS, "c"),

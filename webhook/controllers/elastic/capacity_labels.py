@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from webhook.config import Configuration
+from webhook.controllers.elastic.assigned_pods import (
+    AssignedPod,
+    EvictionLimits,
+    elastic_pod,
+    follow_assigned_pods,
+)
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.controller import (
     DONE,
@@ -28,21 +32,17 @@ from webhook.controllers.runtime.controller import (
 from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket
 from webhook.controllers.runtime.workqueue import WorkQueue
-from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     PODS,
     ApiError,
     ConflictError,
     InvalidError,
     NotFoundError,
-    Object,
 )
-from webhook.kube.informer import Change, Informer, ListOptions
-from webhook.quota.charging.pod_usage import charged_to, is_terminal
-from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, in_label_order, over_quota
-from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
-from webhook.quota.elastic.fair_share import nanos
-from webhook.quota.objects.compact import compact_pod
+from webhook.kube.informer import Change
+from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.elastic.capacity import LabelOrder, in_label_order, over_quota
+from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.objects.model import Pod
 from webhook.state.well_known import CAPACITY_LABEL
 
@@ -56,24 +56,6 @@ _SETTLE_SECONDS: Final = 0.2
 _BACKOFF: Final = ExponentialBackoff(0.2, 30.0)
 _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledPod:
-    """An assigned pod with its time of creation and its label."""
-
-    pod: Pod
-    created: datetime | None
-    capacity: str
-    """Value of the label; empty without."""
-
-    def is_like(self, other: LabelledPod) -> bool:
-        """Return whether both are one pod that is labelled alike."""
-        pod, another = self.pod, other.pod
-        return (
-            (self.capacity, pod.uid, pod.priority, is_terminal(pod))
-            == (other.capacity, another.uid, another.priority, is_terminal(another))
-        ) and charged_to(pod) == charged_to(another)
 
 
 class CapacityLabels:
@@ -93,6 +75,7 @@ class CapacityLabels:
         self._api = context.api
         self._quotas = quotas
         self._configuration = configuration
+        self._now = context.timings.now
         self._metrics = context.metrics.elastic
         self._leadership = Leadership(context.leader_epoch, self.requeue_all)
         self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=context.timings.clock)
@@ -100,13 +83,7 @@ class CapacityLabels:
             lambda: configuration().limits.labels_per_second, context.timings.clock
         )
         self._is_following = False
-        self.pods: Final = Informer(
-            context.api,
-            PODS,
-            transform=_read,
-            options=ListOptions(field_selector="spec.nodeName!="),
-            timings=context.timings.informer,
-        )
+        self.pods: Final = follow_assigned_pods(context.api, context.timings.informer)
         self.pods.add_handler(self._on_pod)
         self.workers: Final = Controller(
             "capacity-labels",
@@ -136,7 +113,7 @@ class CapacityLabels:
         for namespace in {*quotas, *labelled}:
             self._queue.add(namespace)
 
-    def _on_pod(self, change: Change[LabelledPod]) -> None:
+    def _on_pod(self, change: Change[AssignedPod]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and old.is_like(new):
             return
@@ -174,9 +151,10 @@ class CapacityLabels:
                 return RATE_LIMITED
         return DONE
 
-    def _labels(self, quota: ElasticQuota, pods: Iterable[LabelledPod]) -> dict[str, str]:
+    def _labels(self, quota: ElasticQuota, pods: Iterable[AssignedPod]) -> dict[str, str]:
         settings = self._configuration().elastic
-        live = [_elastic_pod(one, quota, settings.gpu_memory_gb) for one in pods]
+        now, limits = self._now(), EvictionLimits()
+        live = [elastic_pod(one, quota, settings.gpu_memory_gb, limits, now) for one in pods]
         over = over_quota(quota, in_label_order(live, LabelOrder(settings.label_order)))
         return {one.uid: OVER_QUOTA if one.uid in over else IN_QUOTA for one in live}
 
@@ -195,24 +173,3 @@ class CapacityLabels:
             return False
         self._metrics.labels.labels(value or "removed").inc()
         return True
-
-
-def _read(raw: Object) -> LabelledPod:
-    metadata = FieldReader(raw).child("metadata")
-    return LabelledPod(
-        compact_pod(raw),
-        metadata.timestamp("creationTimestamp"),
-        metadata.string_map("labels").get(CAPACITY_LABEL, ""),
-    )
-
-
-def _elastic_pod(one: LabelledPod, quota: ElasticQuota, gb_per_gpu: int) -> ElasticPod:
-    pod = one.pod
-    return ElasticPod(
-        namespace=pod.namespace,
-        name=pod.name,
-        uid=pod.uid,
-        created=one.created,
-        priority=pod.priority or 0,
-        amounts=nanos(charge(charged_to(pod), quota.names, gb_per_gpu)),
-    )

@@ -230,7 +230,8 @@ class SharedQuotaController:
 def _frees_quota(old: SharedQuotaVersion, new: SharedQuotaVersion) -> bool:
     """Return whether pods may go that could not before.
 
-    All are counted now, a namespace takes part now, or less is granted, so that others may have it.
+    All are counted now, a namespace takes part now, or less is granted or promised, so that others
+    may have it.
     """
     if old.shared is None or new.shared is None:
         return True
@@ -238,5 +239,7 @@ def _frees_quota(old: SharedQuotaVersion, new: SharedQuotaVersion) -> bool:
     if former.observed != present.observed:
         return True
     if present.namespaces.keys() - former.namespaces.keys():
+        return True
+    if former.promises.keys() - present.promises.keys():
         return True
     return any(amount > present.total.get(name, ZERO) for name, amount in former.total.items())

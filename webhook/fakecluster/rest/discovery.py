@@ -143,6 +143,8 @@ def _entries(kind: Kind) -> list[dict[str, object]]:
         entries.append(_entry(kind, "pods/resize", ["get", "patch", "update"]))
         entries.append(_entry(BINDINGS, "pods/binding", ["create"]))
         entries.append(_entry(BINDINGS, "bindings", ["create"]))
+        eviction = {**_entry(kind, "pods/eviction", ["create"]), "kind": "Eviction"}
+        entries.append({**eviction, "group": "policy", "version": "v1"})
     return entries
 
 

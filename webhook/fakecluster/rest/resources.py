@@ -14,6 +14,7 @@ from webhook.fakecluster.storage import FakeClient
 from webhook.fakecluster.storage.stored_object import StoredObject
 from webhook.fakecluster.storage.watch import FakeWatch
 from webhook.jsonfields.encoding import InvalidJsonError, decode_json
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     BINDINGS,
     PODS,
@@ -198,14 +199,25 @@ def _create(call: Call) -> Response:
 
 
 def _create_below(call: Call) -> Response:
-    """Create a subresource: the only one is the binding of a pod."""
+    """Create a subresource: the binding of a pod, or its eviction."""
     route = call.route
-    if (route.kind, route.subresource) != (PODS, "binding"):
+    if route.kind != PODS or route.subresource not in ("binding", "eviction"):
         raise _not_allowed()
     body = call.body()
+    if route.subresource == "eviction":
+        return _evict(call, body)
     if _metadata(body).get("name") != route.name:
         raise BadRequestError("name in URL does not match name in Binding object")
     return _bind(call, body, legacy=False)
+
+
+def _evict(call: Call, body: Object) -> Response:
+    route = call.route
+    if _metadata(body).get("name") != route.name:
+        raise BadRequestError("name in URL does not match name in Eviction object")
+    uid = FieldReader(body).child("deleteOptions").child("preconditions").text("uid")
+    call.client.evict(route.name, namespace=route.namespace, uid=uid, dry_run=call.dry_run)
+    return json_response({**_SUCCESS, "code": 201}, 201)
 
 
 def _bind(call: Call, body: Object, *, legacy: bool) -> Response:

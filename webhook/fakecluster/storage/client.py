@@ -23,6 +23,7 @@ from webhook.fakecluster.storage.writer import Target, Writer
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.api import (
     BINDINGS,
+    PODS,
     BadRequestError,
     JsonPatch,
     Kind,
@@ -184,6 +185,10 @@ class FakeClient:
             )
         placed = sent.with_meta(namespace=sent.meta.namespace or namespace)
         self._writer.bind(placed, legacy=legacy, dry_run=dry_run)
+
+    def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
+        """Ask a pod to end; see `ClusterApi.evict`."""
+        self._writer.evict(Target(PODS, namespace, name), uid, dry_run=dry_run)
 
 
 def _metadata_of(revision: Revision) -> Revision:

@@ -6,7 +6,7 @@ done again on the newer object, as in the API server: one request may ask admiss
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -29,15 +29,20 @@ from webhook.fakecluster.storage.strategies import (
     prepare_create,
     prepare_update,
 )
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     BINDINGS,
     NAMESPACES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     AlreadyExistsError,
     BadRequestError,
     ConflictError,
     Kind,
+    TooManyRequestsError,
 )
+from webhook.kube.codec import encode
+from webhook.quota.objects.label_selectors import read_selector_at
 
 _NAME_ATTEMPTS: Final = 8
 
@@ -180,6 +185,38 @@ class Writer:
         for kind in store.kinds():
             for stored in store.select(kind, namespace)[0] if kind.namespaced else ():
                 store.remove(stored, over=stored)
+
+    def evict(self, target: Target, uid: str, *, dry_run: bool) -> None:
+        """Delete a pod as far as PodDisruptionBudgets allow it; see `ClusterApi.evict`."""
+        pod = self._cluster.get(PODS, target.namespace, target.name)
+        check_preconditions(pod, Preconditions(uid))
+        for budget in self._budgets_of(pod):
+            allowed = FieldReader(budget.decode()).child("status").integer("disruptionsAllowed")
+            if not allowed:
+                raise TooManyRequestsError(
+                    "Cannot evict pod as it would violate the pod's disruption budget."
+                )
+            if not dry_run:
+                self._use_disruption(budget, allowed)
+        self.delete(target, Preconditions(uid), None, dry_run=dry_run)
+
+    def _budgets_of(self, pod: StoredObject) -> Iterator[StoredObject]:
+        raw = FieldReader(pod.decode())
+        # only of pods that run something is lost
+        if pod.meta.deletion_timestamp or raw.child("status").text("phase") != "Running":
+            return
+        labels = raw.child("metadata").string_map("labels")
+        stored, _ = self._cluster.store.select(POD_DISRUPTION_BUDGETS, pod.meta.namespace)
+        for budget in stored:
+            selector = read_selector_at(FieldReader(budget.decode()).child("spec"), "selector")
+            if selector is not None and selector.matches(labels):
+                yield budget
+
+    def _use_disruption(self, budget: StoredObject, allowed: int) -> None:
+        status = budget.decode().get("status")
+        assert isinstance(status, dict)  # noqa: S101 - it says how many are allowed
+        left = encode({**status, "disruptionsAllowed": allowed - 1})
+        self._cluster.store.commit(budget.with_parts(status=left), over=budget)
 
     def bind(self, sent: StoredObject, *, legacy: bool, dry_run: bool) -> None:
         """Assign a pod to a node; see `ClusterApi.bind`. `legacy`: by way of `bindings`."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from webhook.config import PageSettings
+from webhook.config import PageSettings, ReclaimMode
 from webhook.install.chart.emitting import Action, Block, Given, Text, When, emit_documents, escaped
 from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import MANIFESTS, Mask, Rendered, configured, render
@@ -99,6 +99,9 @@ def templates() -> dict[str, str]:
     services = [each for each in page if each["kind"] == "Service"]
     configuration = guarding.filled(lambda each: configured(each.configuration, _CONFIGURATION))
     workloads = guarding.filled(lambda each: configured(each.workloads, _CONFIGURATION))
+    reclaim = guarding.filled(lambda each: each.reclaim)
+    plan = [each for each in reclaim if each["metadata"]["name"].endswith("-plan")]
+    act = [each for each in reclaim if each not in plan]
     policies = read_directory(_NETWORK_POLICY)
     network = [_fill(each, each, _GUARD) for each in policies]
     return {
@@ -114,6 +117,8 @@ def templates() -> dict[str, str]:
         "page": _file((each for each in page if each not in services), _helper("page")),
         "page-service": _file(services, f"and ({_helper('page')}) ({_IN_CLUSTER})"),
         "rotation": _file(guarding.filled(lambda each: each.rotation), _helper("rotates")),
+        "reclaim-plan": _file(plan, _helper("plansReclaim")),
+        "reclaim": _file(act, _helper("reclaims")),
         "configuration": _file(configuration),
         "identities": _file(guarding.filled(lambda each: each.identities)),
         "workloads": _file(map(_workload, workloads), _IN_CLUSTER),
@@ -173,6 +178,7 @@ def _marked(mask: Mask, gating: str) -> Rendered:
         mask=mask,
         stamps=True,
         page=PageSettings(enabled=True, port=_PORT),
+        reclaim=ReclaimMode.ACT,
         deferred_resources=[_RESOURCE],
         exempt_namespaces=[_EXEMPT],
         gating=gating,

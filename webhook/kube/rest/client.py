@@ -307,6 +307,17 @@ class RestClient:
         place = _object_path(PODS, own or namespace, _text_of(binding, "name"), "binding")
         self._ask(Request("POST", _with_query(place, _only(dry_run=dry_run)), encode(binding)))
 
+    def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
+        """Ask a pod to end; see `ClusterApi.evict`."""
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        place = _object_path(PODS, namespace, name, "eviction")
+        self._ask(Request("POST", _with_query(place, _only(dry_run=dry_run)), encode(eviction)))
+
     def server_version(self) -> Object:
         """Return what the server says of its version: `major`, `minor`, `gitVersion` and more."""
         return self.raw("GET", "/version")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NODES, Object, kind_of
+from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, Object
 from webhook.operations.elastic.reading import Elastic, elastic_pod, priority_of
 from webhook.operations.explain.nodes import judged_view
 from webhook.operations.explain.session import Session
@@ -15,21 +14,18 @@ from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, render
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder
+from webhook.quota.elastic.disruption_budgets import DisruptionBudgets, read_budgets
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Nanos, Pool, Usage
 from webhook.quota.elastic.reclaim import (
     Circumstances,
     Plan,
     Queued,
-    Unit,
     plan_reclaim,
 )
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView
-from webhook.quota.objects.label_selectors import LabelSelector, read_selector_at
 from webhook.quota.objects.model import Pod
-
-_BUDGETS = kind_of("policy/v1", "PodDisruptionBudget", namespaced=True)
 
 
 class NotPlannedError(Exception):
@@ -45,21 +41,6 @@ class PodPlan:
     reason: str
     notes: tuple[str, ...] = ()
     """What was not known or not judged."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Budget:
-    """A PodDisruptionBudget."""
-
-    namespace: str
-    selector: LabelSelector | None
-    allowed: int
-
-    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Return whether it protects a pod."""
-        if self.selector is None or self.namespace != namespace:
-            return False
-        return self.selector.matches(labels)
 
 
 def plan_for(
@@ -85,7 +66,7 @@ def plan_for(
         for key in pool.quotas
     }
     nodes = _Nodes(session, elastic, raw)
-    circumstances = Circumstances(order, _Budgets(session, elastic).allow, nodes.have_room)
+    circumstances = Circumstances(order, _budgets(session, elastic).allow, nodes.have_room)
     found = plan_reclaim(pool, assigned, queued, circumstances)
     reason = _reason(pool, assigned, queued, found)
     return PodPlan(found, elastic, reason, (*elastic.notes, *nodes.notes))
@@ -102,41 +83,19 @@ def _quota_of(elastic: Elastic, pod: Pod) -> ElasticQuota:
     return quota
 
 
-class _Budgets:
-    """PodDisruptionBudgets, and the pods that they protect."""
-
-    def __init__(self, session: Session, elastic: Elastic) -> None:
-        none: tuple[Object, ...] = ()
-        raws = session.read(lambda: session.objects(_BUDGETS), none, _BUDGETS.plural)
-        self._budgets = [found for raw in raws if (found := _budget(raw)) is not None]
-        self._labels = {
-            (meta.text("namespace"), meta.text("name")): meta.string_map("labels")
-            for meta in (FieldReader(raw).child("metadata") for raw in elastic.raws)
-            if self._budgets
-        }
-
-    def allow(self, unit: Unit, taken: Sequence[ElasticPod]) -> bool:
-        """Return whether every budget lets the pods of a unit go, after those that are taken."""
-        for budget in self._budgets:
-            if any(self._covers(budget, pod) for pod in unit):
-                going = [pod for pod in (*unit, *taken) if self._covers(budget, pod)]
-                if len(going) > budget.allowed:
-                    return False
-        return True
-
-    def _covers(self, budget: _Budget, pod: ElasticPod) -> bool:
-        return budget.covers(pod.namespace, self._labels.get((pod.namespace, pod.name), {}))
-
-
-def _budget(raw: Object) -> _Budget | None:
-    node = FieldReader(raw)
-    namespace = node.child("metadata").text("namespace")
-    try:
-        selector = read_selector_at(node.child("spec"), "selector")
-        allowed = node.child("status").integer("disruptionsAllowed") or 0
-    except InvalidFieldError:
-        return None
-    return _Budget(namespace, selector, allowed)
+def _budgets(session: Session, elastic: Elastic) -> DisruptionBudgets:
+    none: tuple[Object, ...] = ()
+    budgets = read_budgets(
+        session.read(
+            lambda: session.objects(POD_DISRUPTION_BUDGETS), none, POD_DISRUPTION_BUDGETS.plural
+        )
+    )
+    labels = {
+        (meta.text("namespace"), meta.text("name")): meta.string_map("labels")
+        for meta in (FieldReader(raw).child("metadata") for raw in elastic.raws)
+        if budgets
+    }
+    return DisruptionBudgets(budgets, lambda pod: labels.get((pod.namespace, pod.name), {}))
 
 
 class _Nodes:

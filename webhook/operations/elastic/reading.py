@@ -21,6 +21,7 @@ from webhook.operations.explain.session import Session
 from webhook.operations.reading import name_of
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
+from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.elastic_quotas import (
     ElasticQuota,
@@ -32,10 +33,7 @@ from webhook.quota.elastic.elastic_quotas import (
 )
 from webhook.quota.elastic.fair_share import Pool, nanos
 from webhook.quota.objects.model import Pod
-from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
-
-GROUP_LABEL: Final = "elastic.deferredquota.io/group"
-"""On pods that are evicted together."""
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, RECLAIM_GROUP_LABEL
 
 _ASSIGNED: Final = "spec.nodeName!="
 _CRITICAL: Final = 2 * 10**9
@@ -60,13 +58,7 @@ class Elastic:
 
     def usage(self) -> dict[str, dict[str, int]]:
         """Return what the pods of each quota take, 10⁻⁹ units."""
-        found: dict[str, dict[str, int]] = {}
-        for key, pods in self.pods.items():
-            used = found.setdefault(key, {})
-            for pod in pods:
-                for name, amount in pod.amounts.items():
-                    used[name] = used.get(name, 0) + amount
-        return found
+        return usage_of_pods(self.pods)
 
     def quota_of(self, namespace: str) -> ElasticQuota | None:
         """Return the quota that counts a namespace."""
@@ -210,7 +202,7 @@ def elastic_pod(
         priority=priority,
         amounts=nanos(charge(charged_to(pod), quota.names, gb_per_gpu)),
         node=pod.node_name,
-        group=pod.labels.get(GROUP_LABEL, ""),
+        group=pod.labels.get(RECLAIM_GROUP_LABEL, ""),
         is_exempt=pod.is_mirror or priority >= _CRITICAL or _is_of_daemon_set(raw),
         is_young=_is_young(raw, quota, now),
     )

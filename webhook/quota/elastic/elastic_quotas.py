@@ -59,6 +59,8 @@ class ElasticQuota:
     pool: str
     protect_seconds: int
     """How long its pods are not evicted after they were bound."""
+    after_seconds: int | None = None
+    """How long its pods wait before others are evicted for them; None is as configured."""
     created: str = ""
     """Time of creation, as the API server writes it; empty if it is not stored yet."""
 
@@ -109,6 +111,7 @@ def _read(raw: Mapping[str, object]) -> ElasticQuota:
         weight=spec.quantity("weight"),
         pool=meta.string_map("labels").get(POOL_LABEL) or DEFAULT_POOL,
         protect_seconds=spec.child("reclaim").integer("protectSeconds") or 0,
+        after_seconds=spec.child("reclaim").integer("afterSeconds"),
         created=meta.text("creationTimestamp"),
     )
 
@@ -156,9 +159,10 @@ def _setting_errors(quota: ElasticQuota) -> Iterator[FieldError]:
     faults = (*object_name_errors(quota.pool), *(_NO_DOTS if "." in quota.pool else ()))
     for fault in faults[:1]:  # the pool is charged by an object of its name
         yield FieldError("FieldValueInvalid", _POOL_FIELD, fault, f'"{quota.pool}"')
-    if quota.protect_seconds < 0:
-        seconds = str(quota.protect_seconds)
-        yield FieldError("FieldValueInvalid", "spec.reclaim.protectSeconds", detail, seconds)
+    given = {"protectSeconds": quota.protect_seconds, "afterSeconds": quota.after_seconds or 0}
+    for name, seconds in given.items():
+        if seconds < 0:
+            yield FieldError("FieldValueInvalid", f"spec.reclaim.{name}", detail, str(seconds))
 
 
 def unknown_resources(quota: ElasticQuota) -> tuple[str, ...]:

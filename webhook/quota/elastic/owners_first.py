@@ -62,6 +62,18 @@ def first_waiting(pending: Iterable[PendingStatus]) -> Mapping[str, ResourceList
     return {}
 
 
+def first_waiting_for_elastic(pending: Mapping[str, PendingStatus]) -> str | None:
+    """Return the uid of the first pod that waits for elastic quotas and for nothing else."""
+    exceeding = (
+        (uid, one) for uid, one in pending.items() if one.reason is PendingReason.QUOTA_EXCEEDED
+    )
+    for _, (uid, status) in zip(range(_LOOKED_AT), exceeding, strict=False):
+        denials = status.denials
+        if denials and all(one.is_elastic for one in denials):
+            return uid
+    return None
+
+
 def owners_first(
     queue: Iterable[QueuedPod], shares: Mapping[str, PoolShare], reserved: Iterable[str]
 ) -> tuple[QueuedPod, ...]:

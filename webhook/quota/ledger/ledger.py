@@ -58,6 +58,7 @@ from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger_values import (
     EMPTY,
     NEWEST,
+    NO_PROMISES,
     OPTED_OUT,
     Account,
     Claim,
@@ -318,7 +319,7 @@ def _exceeded(
             or claim.usage.get(resource, ZERO) > counted.get(resource, ZERO)
         ):
             continue
-        others = _used_by_others(account, resource, own)
+        others = _used_by_others(account, resource, own, claim.uid)
         if others + amount > hard:
             over[resource] = others
     if not over:
@@ -336,32 +337,34 @@ def _within_hard(
 ) -> Reservation:
     """Return a reservation that holds what its quotas have left, and no less than before."""
     charges = {
-        name: _left_of(ledger.accounts[name], charge, held.get(name, EMPTY))
+        name: _left_of(ledger.accounts[name], charge, held.get(name, EMPTY), after.uid)
         for name, charge in after.charges.items()
     }
     is_capped = any(excess(charge, charges[name]) for name, charge in after.charges.items())
     return replace(after, charges=charges, is_capped=is_capped or after.is_capped)
 
 
-def _left_of(account: Account, charge: ResourceList, own: ResourceList) -> ResourceList:
+def _left_of(account: Account, charge: ResourceList, own: ResourceList, uid: str) -> ResourceList:
     """Return as much of a charge as a quota has left, at least what is held already (`own`)."""
     left = dict(charge)
     for resource, amount in charge.items():
         hard = account.hard.get(resource)
         if hard is not None:
-            room = hard - _used_by_others(account, resource, own)
+            room = hard - _used_by_others(account, resource, own, uid)
             left[resource] = max(own.get(resource, ZERO), min(amount, room))
     return left
 
 
-def _used_by_others(account: Account, resource: str, own: ResourceList) -> Quantity:
-    """Used and reserved, also elsewhere, without what the pod's own reservation holds."""
+def _used_by_others(account: Account, resource: str, own: ResourceList, uid: str) -> Quantity:
+    """Used and reserved, also elsewhere, without what is reserved for or promised to the pod."""
     taken = account.used.get(resource, ZERO)
     reserved = account.reserved.get(resource)
     if reserved:
         taken = taken + reserved
     if account.used_elsewhere and resource in account.used_elsewhere:
         taken = taken + account.used_elsewhere[resource]
+        if uid in account.promised:
+            taken = taken - account.promised[uid].get(resource, ZERO)
     return taken - own[resource] if resource in own else taken
 
 
@@ -375,6 +378,8 @@ def _with_reservation(
         growth = excess(charge, own) if own else charge
         if growth:
             accounts[name] = _with_reserved(accounts[name], growth)
+        if after.uid in accounts[name].promised:
+            accounts[name] = _redeemed(accounts[name], after.uid)
     following = Ledger(
         accounts,
         {**ledger.reservations, after.uid: after},
@@ -398,6 +403,19 @@ def _with_reserved(account: Account, growth: ResourceList) -> Account:
         account.pending,
         account.granted,
         account.used_elsewhere,
+        account.promised,
     )
+    object.__setattr__(following, "_written", account._written)  # noqa: SLF001 - the rest is alike
+    return following
+
+
+def _redeemed(account: Account, uid: str) -> Account:
+    """Return an account without what was promised to a pod, which is reserved for it now."""
+    amounts = account.promised[uid]
+    elsewhere = {
+        name: amount - amounts.get(name, ZERO) for name, amount in account.used_elsewhere.items()
+    }
+    left = {other: one for other, one in account.promised.items() if other != uid}
+    following = replace(account, used_elsewhere=elsewhere, promised=left or NO_PROMISES)
     object.__setattr__(following, "_written", account._written)  # noqa: SLF001 - the rest is alike
     return following

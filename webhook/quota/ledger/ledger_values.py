@@ -19,6 +19,7 @@ NEWEST: Final = 2**64
 or not at all, so no view of it can be too old."""
 
 EMPTY: ResourceList = MappingProxyType({})
+NO_PROMISES: Final[Mapping[str, ResourceList]] = MappingProxyType({})
 
 
 class ReservationSource(StrEnum):
@@ -58,8 +59,12 @@ class Account:
     granted: ResourceList = field(default_factory=dict)
     """Of a quota that namespaces share, what this one holds of it (`escrow`)."""
     used_elsewhere: ResourceList = field(default_factory=dict, repr=False, compare=False)
-    """Of such a quota, what the other namespaces hold, as far as it was known when the ledger was
-    decided by. It is not written."""
+    """Of such a quota, what the other namespaces hold, and all that is promised, as far as it was
+    known when the ledger was decided by. It is not written."""
+    promised: Mapping[str, ResourceList] = field(
+        default_factory=lambda: NO_PROMISES, repr=False, compare=False
+    )
+    """The part of `used_elsewhere` that is held for single pods, by uid."""
     _written: object = field(default=None, init=False, repr=False, compare=False)
     """The written form of all but `reserved`, kept by `ledger_codec`."""
 

@@ -107,11 +107,15 @@ class NodeInfo:
     def add(self, pod: PlainObject, requested: Requested) -> None:
         """Count a pod."""
         self.pods.append(pod)
-        for name, amount in requested.amounts.items():
-            self.requested[name] = self.requested.get(name, 0) + amount
+        self.count(requested)
         self.scored_cpu += requested.scored_cpu
         self.scored_memory += requested.scored_memory
         self._identities = None
+
+    def count(self, requested: Requested) -> None:
+        """Count what a pod requests of which nothing else is known."""
+        for name, amount in requested.amounts.items():
+            self.requested[name] = self.requested.get(name, 0) + amount
 
     def remove(self, pod: PlainObject, requested: Requested) -> None:
         """Count a pod no more: the very object that was added."""

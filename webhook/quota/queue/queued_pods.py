@@ -60,6 +60,8 @@ class PendingReason(StrEnum):
     """An earlier pod does not fit a quota that both share."""
     OWNERS_FIRST = "OwnersFirst"
     """It would borrow of an elastic pool what another quota's pod is guaranteed and waits for."""
+    RECLAIMING = "Reclaiming"
+    """Pods of other elastic quotas are being evicted for it."""
     NEVER_FITS = "NeverFits"
     """It requests more than a quota's limit."""
     NOT_COVERED = "NotCovered"

@@ -14,6 +14,9 @@ D. Complete. The quota's status says that all are counted only while that is tru
    Nothing is lowered, and no namespace dropped, but for the spec and the labels as they are in
    storage.
 
+E. Promised. What the status holds for one pod (`Promise`) is elsewhere for every decision but on
+   that pod, until its namespace's ledger has a reservation for it; that raised the grant first.
+
 Together: what all of them use and have reserved stays within the sum of what is granted.
 
 Raising, for handlers, lines and the controller: (1) have the ledger at a version; (2) decide on it
@@ -40,9 +43,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from webhook.quota.amounts.quantity import ZERO
-from webhook.quota.amounts.resources import ResourceList, max_of
+from webhook.quota.amounts.resources import ResourceList, add, max_of
 from webhook.quota.charging.deferral import deferred_part, observed_as
-from webhook.quota.ledger.ledger_values import EMPTY, Account, Ledger
+from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Ledger
 from webhook.quota.shared.cluster_quotas import PREFIX, ClusterQuota
 from webhook.quota.shared.grants import Grants
 
@@ -89,16 +92,28 @@ def is_counted_as(account: Account, shared: Shared) -> bool:
 
 
 def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:
-    """Return the ledger with what other namespaces hold, to be decided by."""
+    """Return the ledger with what other namespaces and promises hold, to be decided by."""
     accounts = {
-        name: replace(
-            ledger.accounts[name],
-            used_elsewhere=EMPTY if found is None else found.grants.held_elsewhere(namespace),
-        )
+        name: _beside(ledger, name, namespace, found)
         for name, found in shared.items()
         if name in ledger.accounts
     }
     return replace(ledger, accounts={**ledger.accounts, **accounts}) if accounts else ledger
+
+
+def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) -> Account:
+    account = ledger.accounts[name]
+    if shared is None:
+        return replace(account, used_elsewhere=EMPTY, promised=NO_PROMISES)
+    elsewhere = shared.grants.held_elsewhere(namespace)
+    promised = {
+        uid: one.amounts
+        for uid, one in shared.grants.promises.items()
+        if uid not in ledger.reservations
+    }
+    for amounts in promised.values():
+        elsewhere = add(elsewhere, amounts)
+    return replace(account, used_elsewhere=elsewhere, promised=promised or NO_PROMISES)
 
 
 def need(account: Account) -> ResourceList:

@@ -6,6 +6,8 @@ status:
   namespaces:
   - name: team-a
     granted: {requests.cpu: "7"}
+  promises:                             # held for one pod each, see `Promise`
+  - {uid: ..., namespace: team-b, pod: web-1, amounts: {requests.cpu: "2"}}
   serial: 12                            # every write raises it
   hard: {requests.cpu: "20"}            # for people
   used: {requests.cpu: "7"}             # for people: the sum of what is granted
@@ -19,7 +21,7 @@ What may be written when, and why that is safe, is said in `escrow`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -33,9 +35,29 @@ from webhook.quota.shared.cluster_quotas import ledger_name
 
 _FIELDS: Final = frozenset(
     {
-        "observed", "namespaces", "serial", "hard", "used", "members", "summary", "conditions",
+        "observed", "namespaces", "promises", "serial", "hard", "used", "members", "summary",
+        "conditions",
     }
 )  # fmt: skip
+MAX_PROMISES: Final = 256
+"""Of one quota, so that its status has a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What is held of a quota for one pod, while pods that make room for it are ending.
+
+    It is made and withdrawn by the leader. No other pod, of whichever namespace, may be admitted by
+    it; so what is freed cannot be taken by another. It may be made before there is room.
+    """
+
+    uid: str
+    """The pod."""
+    namespace: str
+    pod: str
+    """The pod's name."""
+    amounts: ResourceList
+    """What it requests of what the quota limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +74,8 @@ class Grants:
     """What the leader says of it, for people."""
     unknown_fields: Mapping[str, object] = field(default_factory=dict)
     """Fields of the status that this version of the program does not know."""
+    promises: Mapping[str, Promise] = field(default_factory=dict)
+    """Pod uid → what is held for it."""
     _total: ResourceList | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -91,6 +115,25 @@ def without(grants: Grants, namespace: str) -> Grants:
     return _with(grants, left)
 
 
+def with_promise(grants: Grants, promise: Promise) -> Grants:
+    """Hold something for one pod, in the place of what was held for it.
+
+    Raises:
+        ValueError: There are `MAX_PROMISES` already.
+    """
+    if promise.uid not in grants.promises and len(grants.promises) >= MAX_PROMISES:
+        raise ValueError(f"{MAX_PROMISES} promises are made already")
+    promises = {**grants.promises, promise.uid: promise}
+    return replace(grants, promises=promises, sequence=grants.sequence + 1)
+
+
+def without_promises(grants: Grants, uids: Iterable[str]) -> Grants:
+    """Hold nothing for some pods any more."""
+    dropped = frozenset(uids)
+    promises = {uid: one for uid, one in grants.promises.items() if uid not in dropped}
+    return replace(grants, promises=promises, sequence=grants.sequence + 1)
+
+
 def mark_complete(grants: Grants, observed: QuotaRevision) -> Grants:
     """Return the grants with all namespaces named that take part by this spec."""
     return replace(grants, observed=observed, sequence=grants.sequence + 1)
@@ -122,6 +165,7 @@ def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
             {"name": name, "granted": amounts_out(held)}
             for name, held in sorted(grants.namespaces.items())
         ],
+        **_promises_out(grants.promises),
         "serial": grants.sequence,
         "hard": amounts_out(hard),
         "used": amounts_out(used),
@@ -154,7 +198,42 @@ def grants_from_status(raw: object, name: str, *, field: str = "status") -> Gran
         sequence=counter(status, "serial", field),
         conditions=conditions_in(status.get("conditions")),
         unknown_fields={key: value for key, value in status.items() if key not in _FIELDS},
+        promises=_promises_in(status.get("promises"), f"{field}.promises"),
     )
+
+
+def _promises_out(promises: Mapping[str, Promise]) -> dict[str, object]:
+    if not promises:
+        return {}
+    written = [
+        {
+            "uid": one.uid,
+            "namespace": one.namespace,
+            "pod": one.pod,
+            "amounts": amounts_out(one.amounts),
+        }
+        for _, one in sorted(promises.items())
+    ]
+    return {"promises": written}
+
+
+def _promises_in(raw: object, field: str) -> dict[str, Promise]:
+    promises: dict[str, Promise] = {}
+    for index, item in enumerate(sequence(raw, field)):
+        path = f"{field}[{index}]"
+        one = mapping(item, path)
+        uid = text(one.get("uid"), f"{path}.uid")
+        if not uid or uid in promises:
+            raise InvalidFieldError(f"{path}.uid", "must be given, and once")
+        amounts = amounts_in(one.get("amounts"), field=f"{path}.amounts")
+        check_positive(amounts, f"{path}.amounts")
+        promises[uid] = Promise(
+            uid,
+            text(one.get("namespace"), f"{path}.namespace"),
+            text(one.get("pod"), f"{path}.pod"),
+            amounts,
+        )
+    return promises
 
 
 def _observed_in(raw: object, name: str, field: str) -> QuotaRevision | None:

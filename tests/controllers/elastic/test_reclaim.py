@@ -1,0 +1,283 @@
+"""Reclaim: pods above what is guaranteed to their quota make room for pods that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.admission.handlers.harness import eventually, opt_out
+from tests.controllers.elastic.objects import an_elastic_quota
+from tests.controllers.elastic.world import Object, World, world
+from tests.install.recording import granted, used_rights
+from tests.reactions import throttle, unavailable
+from webhook.config import ReclaimMode
+from webhook.install import render
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    ELASTIC_QUOTAS,
+    EVENTS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+)
+from webhook.quota.queue.pod_conditions import observed_condition
+from webhook.state.well_known import SCHEDULING_GATE
+
+POOL = {"epool_default": {"requests.cpu": "4"}}
+A_AND_B = (an_elastic_quota("team-a", {"cpu": 2}), an_elastic_quota("team-b", {"cpu": 2}))
+
+
+def a_node(name: str = "node-1", cpu: str = "100") -> Object:
+    allocatable = {"cpu": cpu, "memory": "100Gi", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"allocatable": allocatable},
+    }
+
+
+class Reclaiming(World):
+    """The two teams; the pods of team-b have all of the pool."""
+
+    def start(self, name: str, namespace: str, labels: Object | None = None) -> None:
+        """Create a pod, and bind it once its gate is off."""
+        self.create(name, namespace, metadata={"labels": labels or {}})
+        self.says(name, namespace, "Released")
+        self.harness.catch_up()
+        reply = self.harness.bind_in_fact(name, namespace=namespace)
+        assert reply.allowed, reply
+        running = {"status": {"phase": "Running"}}
+        self.harness.api.patch(PODS, name, running, namespace=namespace, subresource="status")
+
+    def create(self, name: str, namespace: str, cpu: str = "1", **fields: object) -> None:
+        self.harness.pod(
+            name=name,
+            namespace=namespace,
+            requests={"cpu": cpu},
+            uid=f"{namespace}-{name}",
+            schedulingGates=[{"name": SCHEDULING_GATE}],
+            terminationGracePeriodSeconds=30,
+            **fields,
+        )
+
+    def ending(self, namespace: str = "team-b") -> list[str]:
+        """Return the pods of a namespace that were evicted and have not ended."""
+        pods = self.harness.api.list(PODS, namespace=namespace).items
+        read = [FieldReader(one).child("metadata") for one in pods]
+        return sorted(one.text("name") for one in read if one.has("deletionTimestamp"))
+
+    def promises(self) -> list[str]:
+        """Return the names of the pods to which something of the pool is promised."""
+        pool = self.harness.stored(CLUSTER_DEFERRED_QUOTAS, "epool.default", "")
+        held = FieldReader(pool).child("status").children("promises")
+        return sorted(one.text("pod") for one in held)
+
+    def says_of(self, name: str, namespace: str = "team-a") -> str:
+        """Return the text of a pod's condition."""
+        found = observed_condition(self.harness.stored(PODS, name, namespace)).condition
+        return "" if found is None else found.message
+
+    def events(self, reason: str) -> list[str]:
+        """Return the messages of the events with a reason."""
+        listed = self.harness.api.list(EVENTS).items
+        found = [FieldReader(one) for one in listed]
+        return [one.text("message") for one in found if one.text("reason") == reason]
+
+
+@contextmanager
+def reclaiming(
+    directory: Path,
+    *objects: Object,
+    mode: str = "Act",
+    labels: Object | None = None,
+    **reclaim: object,
+) -> Iterator[Reclaiming]:
+    """Open a world in which team-b has borrowed all that team-a does not use."""
+    settings: Object = {"reclaim": {"mode": mode, "afterSeconds": 0, **reclaim}}
+    given = (*A_AND_B, *(objects or (a_node(),)))
+    with world(*given, directory=directory, settings={"elastic": settings}, is_gated=True) as made:
+        here = Reclaiming(made.harness)
+        here.wait_for(**POOL)
+        for number in range(4):
+            here.start(f"b{number}", "team-b", labels if number > 1 else None)
+        over = {"b0": "in-quota", "b1": "in-quota", "b2": "over-quota", "b3": "over-quota"}
+        eventually(lambda: here.labels("team-b") == over, "all are seen")
+        yield here
+
+
+def test_an_owner_gets_its_min_back_from_the_newest_pod_that_is_over(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        assert here.promises() == ["a0"]
+        here.says("a0", "team-a", "Reclaiming")
+        assert here.says_of("a0") == (
+            "elastic pool default is used up, requested: cpu=1, used: cpu=4, size: cpu=4; evicting"
+            " team-b/b3 (cpu=1), by its own claim; host ports, volumes, topology spread, pod"
+            " affinity and devices are not judged; place 1 of 1"
+        )
+        here.create("b4", "team-b")  # its controller makes it again
+        here.end("b3", "team-b")
+        here.says("a0", "team-a", "Released")
+        eventually(lambda: here.promises() == [], "what was promised is reserved")
+        here.says("b4", "team-b", "QuotaExceeded")
+        assert here.ending() == []
+        stays = "which stays within the min of its quota"
+        eventually(
+            lambda: (
+                here.events("Reclaimed")
+                == [f"evicted for pod team-a/a0 of eq/q, {stays}; this frees cpu=1"]
+            ),
+            "the victim says why",
+        )
+        quotas = {"victim": "ElasticQuota team-b/q", "beneficiary": "ElasticQuota team-a/q"}
+        assert here.metric("elastic_evictions_total", **quotas) == 1
+        eventually(
+            lambda: here.metric("elastic_plans_total", outcome="bound") == 1, "the plan came true"
+        )
+
+
+def test_a_second_pod_is_planned_for_beside_the_first(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        here.create("a1", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "for the first")
+        here.end("b3", "team-b")
+        eventually(lambda: here.ending() == ["b2"], "then for the second")
+        here.end("b2", "team-b")
+        for name in ("a0", "a1"):
+            here.says(name, "team-a", "Released")
+        here.create("a2", "team-a")
+        here.says("a2", "team-a", "QuotaExceeded")
+        eventually(lambda: "nothing is evicted for it" in here.says_of("a2"), "it has its min")
+        assert here.ending() == []
+
+
+def test_by_default_a_plan_is_said_and_nothing_is_evicted(tmp_path: Path) -> None:
+    with reclaiming(tmp_path, mode="Plan") as here:
+        here.create("a0", "team-a")
+        eventually(lambda: "would evict team-b/b3 (cpu=1)" in here.says_of("a0"), "it is said")
+        assert "elastic.reclaim.mode is Plan" in here.says_of("a0")
+        assert (here.ending(), here.promises()) == ([], [])
+
+
+def test_off_says_nothing(tmp_path: Path) -> None:
+    with reclaiming(tmp_path, mode="Off") as here:
+        here.create("a0", "team-a")
+        here.says("a0", "team-a", "QuotaExceeded")
+        assert "evict" not in here.says_of("a0")
+
+
+def a_budget(allowed: int) -> Object:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "team-b"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
+def test_what_a_disruption_budget_protects_stays(tmp_path: Path) -> None:
+    with reclaiming(tmp_path, a_node(), a_budget(0), labels={"app": "web"}) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: "a PodDisruptionBudget" in here.says_of("a0"), "it is said")
+        assert (here.ending(), here.promises()) == ([], [])
+        more = {"status": {"disruptionsAllowed": 1}}
+        here.harness.api.patch(
+            POD_DISRUPTION_BUDGETS, "web", more, namespace="team-b", subresource="status"
+        )
+        eventually(lambda: here.ending() == ["b3"], "it is evicted once that is allowed")
+
+
+def test_a_pod_that_is_gone_is_promised_nothing(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        here.create("b4", "team-b")
+        here.end("a0", "team-a")
+        eventually(lambda: here.promises() == [], "nothing is promised any more")
+        eventually(
+            lambda: (
+                here.events("ReclaimWithdrawn")
+                == ["nothing is held for it any more: the pod is gone"]
+            ),
+            "an event says so",
+        )
+        here.end("b3", "team-b")
+        here.says("b4", "team-b", "Released")
+
+
+def test_evictions_that_fail_are_tried_again_under_the_same_promise(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        failing = here.harness.client.on("create", PODS, unavailable, subresource="eviction")
+        here.create("a0", "team-a")
+        eventually(lambda: here.promises() == ["a0"], "it is promised first")
+        assert here.ending() == []
+        failing.remove()
+        eventually(lambda: here.ending() == ["b3"], "then evicted")
+        assert here.promises() == ["a0"]
+
+
+@pytest.mark.parametrize(("fit", "is_evicted"), [("Require", False), ("Off", True)])
+def test_without_a_node_for_the_pod_nothing_is_evicted(
+    tmp_path: Path, fit: str, *, is_evicted: bool
+) -> None:
+    full = a_node(cpu="500m")
+    with reclaiming(tmp_path, full, nodeFit=fit) as here:
+        here.create("a0", "team-a")
+        wanted = "evicting" if is_evicted else "no node has room for it after any plan"
+        eventually(lambda: wanted in here.says_of("a0"), wanted)
+        assert here.ending() == (["b3"] if is_evicted else [])
+
+
+def test_the_pods_of_a_group_go_together(tmp_path: Path) -> None:
+    with reclaiming(tmp_path, labels={"elastic.deferredquota.io/group": "g"}) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b2", "b3"], "both are evicted")
+
+
+def test_what_is_promised_is_withdrawn_when_the_quota_goes(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.promises() == ["a0"], "it is promised")
+        here.harness.api.delete(ELASTIC_QUOTAS, "q", namespace="team-a")
+        eventually(lambda: here.promises() == [], "its quota is gone")
+
+
+def test_what_is_promised_goes_with_the_opt_out(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.promises() == ["a0"], "it is promised")
+        opt_out(here.harness.api, "team-a")
+        eventually(lambda: here.promises() == [], "its namespace has left")
+
+
+def test_a_budget_that_closes_in_between_is_obeyed(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.harness.client.on("create", PODS, throttle, subresource="eviction", times=1)
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b2"], "the next one goes in the place of b3")
+        assert here.promises() == ["a0"]
+
+
+def test_the_rights_are_those_of_the_components(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        used = used_rights(here.harness.client)
+    installed = render(reclaim=ReclaimMode.ACT)
+    usual = {right for role in installed.cluster for right in granted(role.get("rules", ()))}
+    own = {right for role in installed.reclaim for right in granted(role.get("rules", ()))}
+    assert used & own == own
+    assert used <= usual | own
+    planned = render().reclaim
+    assert {right for role in planned for right in granted(role.get("rules", ()))} == {
+        ("", "nodes", "list"),
+        ("policy", "poddisruptionbudgets", "list"),
+    }
+    assert render(reclaim=ReclaimMode.OFF).reclaim == ()

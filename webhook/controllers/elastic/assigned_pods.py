@@ -1,0 +1,129 @@
+"""Pods with a node, as elastic quotas look at them: kept of every namespace, so kept small."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import PODS, ClusterApi, Object
+from webhook.kube.informer import Informer, InformerTimings, ListOptions
+from webhook.quota.charging.pod_usage import charged_to, is_terminal
+from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
+from webhook.quota.elastic.fair_share import nanos
+from webhook.quota.nodes.requested import Requested, requested_of
+from webhook.quota.objects.compact import compact_pod
+from webhook.quota.objects.model import Pod
+from webhook.state.well_known import CAPACITY_LABEL, RECLAIM_GROUP_LABEL
+
+CRITICAL_PRIORITY: Final = 2 * 10**9
+"""From which a pod keeps the cluster alive."""
+
+_NOTHING: Final = Requested({}, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedPod:
+    """An assigned pod with what `compact_pod` leaves out and elastic quotas ask for."""
+
+    pod: Pod
+    created: datetime | None
+    capacity: str
+    """Value of the label; empty without."""
+    group: str
+    """Pods of a namespace with one group are evicted together; empty: alone."""
+    bound: datetime | None
+    """When it got its node."""
+    is_of_daemon_set: bool
+    requested: Requested
+    """What it takes of its node."""
+
+    def is_like(self, other: AssignedPod) -> bool:
+        """Return whether both are one pod that is labelled alike."""
+        pod, another = self.pod, other.pod
+        return (
+            (self.capacity, pod.uid, pod.priority, is_terminal(pod))
+            == (other.capacity, another.uid, another.priority, is_terminal(another))
+        ) and charged_to(pod) == charged_to(another)
+
+    def is_young(self, seconds: int, now: datetime) -> bool:
+        """Return whether it was bound less than some seconds ago; a time ahead counts as now."""
+        if not seconds:
+            return False
+        return self.bound is None or now < min(self.bound, now) + timedelta(seconds=seconds)
+
+
+def follow_assigned_pods(
+    api: ClusterApi, timings: InformerTimings | None = None
+) -> Informer[AssignedPod]:
+    """Return an informer of the pods of all namespaces that have a node."""
+    return Informer(
+        api,
+        PODS,
+        transform=_read,
+        options=ListOptions(field_selector="spec.nodeName!="),
+        timings=timings,
+    )
+
+
+def _read(raw: Object) -> AssignedPod:
+    metadata = FieldReader(raw).child("metadata")
+    labels = metadata.string_map("labels")
+    owners = metadata.children("ownerReferences")
+    return AssignedPod(
+        compact_pod(raw),
+        metadata.timestamp("creationTimestamp"),
+        labels.get(CAPACITY_LABEL, ""),
+        labels.get(RECLAIM_GROUP_LABEL, ""),
+        _bound_at(raw),
+        any(one.text("kind") == "DaemonSet" and one.boolean("controller") for one in owners),
+        _requested(raw),
+    )
+
+
+def _bound_at(raw: Object) -> datetime | None:
+    for one in FieldReader(raw).child("status").children("conditions"):
+        if one.text("type") == "PodScheduled":
+            return one.timestamp("lastTransitionTime")
+    return None
+
+
+def _requested(raw: Object) -> Requested:
+    try:
+        return requested_of(raw)
+    except InvalidFieldError:
+        return _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionLimits:
+    """Which assigned pods are never evicted, besides those that every cluster needs."""
+
+    protect_seconds: int = 0
+    """For so long after its bind a pod is evicted for the min of an owner only."""
+    protect_own_seconds: int = 0
+    """For so long it is not evicted at all."""
+
+
+def elastic_pod(
+    one: AssignedPod, quota: ElasticQuota, gb_per_gpu: int, limits: EvictionLimits, now: datetime
+) -> ElasticPod:
+    """Return a pod as plans and labels look at it."""
+    pod = one.pod
+    priority = pod.priority or 0
+    is_kept = pod.is_mirror or priority >= CRITICAL_PRIORITY or one.is_of_daemon_set
+    return ElasticPod(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        created=one.created,
+        priority=priority,
+        amounts=nanos(charge(charged_to(pod), quota.names, gb_per_gpu)),
+        node=pod.node_name,
+        group=one.group,
+        is_exempt=is_kept or one.is_young(limits.protect_own_seconds, now),
+        is_young=one.is_young(limits.protect_seconds, now),
+    )

@@ -1,0 +1,488 @@
+"""Reclaim: evict pods above what is guaranteed to their quota, for pods that wait for theirs.
+
+What may be taken from which quota is in `quota.elastic.reclaim`. For the first pod of each queue
+that waits for elastic quotas alone the leader makes a plan, and with `elastic.reclaim.mode: Act`
+carries it out:
+
+1. What the pod requests is promised to it in the derived quotas (`promises`): from then on no other
+   pod can take what becomes free.
+2. The victims are evicted, by their uid and as far as PodDisruptionBudgets allow.
+3. Once they have ended, the queue reserves for the pod, and the promise goes.
+
+All of it is found in objects, so that another leader goes on: it plans again for each promise, with
+pods that are ending taken as gone. A promise whose pod is gone, or for which nothing happens any
+more, is withdrawn, and nothing is evicted for its quota for a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from webhook.config import ElasticSettings, ReclaimMode
+from webhook.controllers.elastic.assigned_pods import AssignedPod
+from webhook.controllers.elastic.evictions import Evictor
+from webhook.controllers.elastic.promises import HeldPromise, Promises
+from webhook.controllers.elastic.reclaim_planner import PlannedClaim, ReclaimPlanner
+from webhook.controllers.elastic.reclaim_view import (
+    ReclaimSources,
+    ReclaimView,
+    ledger_of,
+    read_view,
+)
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.controller import (
+    DONE,
+    RATE_LIMITED,
+    Controller,
+    RequeueAfter,
+    Result,
+)
+from webhook.controllers.runtime.events import ObjectReference
+from webhook.controllers.runtime.leadership import Leadership, NotLeadingError
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff
+from webhook.controllers.runtime.workqueue import WorkQueue
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import PODS, ApiError, NotFoundError, Object
+from webhook.kube.informer import Informer
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import mask
+from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.elastic.beneficiaries import in_claim_order, usage_of_pods
+from webhook.quota.elastic.derived_quotas import DERIVED_PREFIXES, quota_key
+from webhook.quota.elastic.elastic_quotas import ElasticQuota
+from webhook.quota.elastic.owners_first import first_waiting_for_elastic
+from webhook.quota.elastic.reclaim import Queued
+from webhook.quota.objects.model import Pod
+from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
+from webhook.quota.shared.cluster_quotas import ledger_name
+from webhook.state.ledgers import LedgerStore
+from webhook.state.shared_quotas import SharedQuotaStore
+
+_log = logging.getLogger(__name__)
+
+_KEY: Final = "reclaim"
+_BACKOFF: Final = ExponentialBackoff(0.2, 30.0)
+_POLL_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = 1.0
+"""Until promises and waiting pods are looked at again."""
+_FRUITLESS: Final = ExponentialBackoff(1.0, 30.0)
+"""Between plans for one pod that come to nothing: a plan may read all nodes."""
+_ENDING_MARGIN: Final = 30.0
+"""How long after its grace period a pod that is ending is still waited for."""
+_DERIVED: Final = tuple(ledger_name(one) for one in DERIVED_PREFIXES)
+_BLOCKED: Final = (
+    "a PodDisruptionBudget or elastic.reclaim.maxEvictionsPerMinute does not allow it now"
+)
+_IS_PROMISED: Final = (PendingReason.RECLAIMING, "room is being made for it")
+
+Advice = tuple[PendingReason, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReclaimParts:
+    """What plans are made from, and where promises are kept."""
+
+    quotas: Callable[[], Mapping[str, ElasticQuota]]
+    """Returns the elastic quotas that count, by namespace."""
+    assigned: Informer[AssignedPod]
+    pods: Callable[[], Informer[Pod]]
+    """Returns the cache of all pods, those without a node included."""
+    ledgers: LedgerStore
+    shared: SharedQuotaStore
+    cluster_quotas: Callable[[], Iterable[str]]
+    """Returns the names of the cluster quotas that there are, as ledgers name them."""
+    requeue_after: Callable[[str, float], None]
+    """Has a namespace looked at again after some seconds."""
+    settings: Callable[[], ElasticSettings]
+    """Returns what the configuration says of elastic quotas."""
+    patience: Callable[[], float]
+    """Returns for how many seconds a promise is kept while nothing happens."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The first pod of a queue that waits for elastic quotas alone."""
+
+    uid: str
+    since: float
+    epoch: int
+    fruitless: int = 0
+    """How many plans for it in a row came to nothing."""
+    not_before: float = 0.0
+    """When it is planned for again."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A promise, as this process has seen it."""
+
+    since: float
+    progress: float
+    """When something was last on its way: an eviction, or a pod that ends."""
+
+
+class Reclaimer:
+    """Evicts pods for pods that wait for their elastic quota, while it leads.
+
+    Args:
+        parts: What plans are made from.
+    """
+
+    def __init__(self, context: ControllerContext, parts: ReclaimParts) -> None:
+        self._api = context.api
+        self._parts = parts
+        self._events = context.events
+        self._metrics = context.metrics.elastic
+        self._clock, self._now = context.timings.clock, context.timings.now
+        self._lock = threading.Lock()
+        self._waiting: dict[str, _Waiting] = {}
+        """Namespace → its first pod that waits for elastic quotas alone."""
+        self._advice: dict[str, Advice] = {}
+        """Pod uid → what its condition says beside the numbers."""
+        self._kept: dict[str, _Kept] = {}
+        self._ending: dict[str, float] = {}
+        """Uid of a pod that is ending → until when that counts as progress."""
+        self._cooling: dict[str, float] = {}
+        """Key of a quota → until when nothing is evicted for it."""
+        self._epoch = context.leader_epoch
+        self._leadership = Leadership(context.leader_epoch, self._begin)
+        self._promises = Promises(parts.shared, self._derived, self._leadership)
+        self._evictor = Evictor(
+            context, self._leadership, parts.quotas, lambda: parts.settings().reclaim
+        )
+        self._planner = ReclaimPlanner(context.api, parts.settings, self._evictor.refused)
+        self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=self._clock)
+        self.workers: Final = Controller(
+            "reclaim", self._queue, self.reconcile, poll=self._poll, poll_seconds=_POLL_SECONDS
+        )
+
+    def start(self) -> None:
+        """Begin to look."""
+        self.workers.start()
+
+    def stop(self) -> None:
+        """Evict nothing any more."""
+        self._leadership.stop()
+        self.workers.stop(_STOP_SECONDS)
+
+    def _begin(self) -> None:
+        """Forget what an earlier leadership saw; what it promised stands in the objects."""
+        for seen in (self._kept, self._ending, self._cooling):
+            seen.clear()
+        self._evictor.reset()
+        self._queue.add(_KEY)
+
+    def _poll(self) -> bool:
+        return bool(self._leadership.current_epoch())
+
+    def _derived(self) -> list[str]:
+        return [name for name in self._parts.cluster_quotas() if name.startswith(_DERIVED)]
+
+    # -- from the queues, on their threads -----------------------------------------------------
+
+    def on_queue(
+        self, namespace: str, pending: Mapping[str, PendingStatus], _releasable: Collection[str]
+    ) -> None:
+        """Take the result of a cycle of a queue, see `QueueListener`."""
+        quota = self._parts.quotas().get(namespace)
+        uid = None if quota is None else first_waiting_for_elastic(pending)
+        epoch = self._epoch()
+        with self._lock:
+            if quota is None or uid is None:
+                self._waiting.pop(namespace, None)
+                return
+            known = self._waiting.get(namespace)
+            if known is not None and (known.uid, known.epoch) == (uid, epoch):
+                return
+            self._waiting[namespace] = _Waiting(uid, self._clock(), epoch)
+        self._queue.add_after(_KEY, self._after(quota))
+
+    def with_advice(self, pending: Mapping[str, PendingStatus]) -> Mapping[str, PendingStatus]:
+        """Return why pods wait, with what reclaim does or would do for them."""
+        with self._lock:
+            found = {uid: self._advice[uid] for uid in self._advice if uid in pending}
+        advised = {
+            uid: replace(pending[uid], reason=reason, detail=text)
+            for uid, (reason, text) in found.items()
+            if pending[uid].reason is PendingReason.QUOTA_EXCEEDED
+        }
+        return {**pending, **advised} if advised else pending
+
+    # -- on the thread -------------------------------------------------------------------------
+
+    def reconcile(self, _key: str) -> Result:
+        """Look at the promises, then at the pods that wait, while this process leads."""
+        epoch = self._leadership.current_epoch()
+        if not epoch:
+            return DONE
+        promises, waiting = self._promises.held(), self._waiting_now(epoch)
+        if not (promises or waiting):
+            self._advise({})
+            return DONE
+        if not (self._parts.assigned.has_synced and self._parts.pods().has_synced):
+            return RequeueAfter(_AGAIN_SECONDS)
+        settings = self._parts.settings()
+        mode = settings.reclaim.mode if settings.enabled else ReclaimMode.OFF
+        try:
+            if mode is ReclaimMode.ACT:
+                promises = self._keep(promises, epoch)
+            else:
+                for promise in promises.values():
+                    self._end(promise, "nothing is reclaimed any more", epoch)
+                promises = {}
+            self._advise({} if mode is ReclaimMode.OFF else self._claim(promises, waiting, epoch))
+        except NotLeadingError:
+            return DONE
+        except (ApiError, InvalidFieldError) as err:
+            _log.info("nothing reclaimed", extra={"error": str(err)})
+            return RATE_LIMITED
+        return RequeueAfter(_AGAIN_SECONDS)
+
+    def _waiting_now(self, epoch: int) -> dict[str, _Waiting]:
+        with self._lock:
+            return {name: one for name, one in self._waiting.items() if one.epoch == epoch}
+
+    def _view(self, promises: Mapping[str, HeldPromise]) -> ReclaimView:
+        sources = ReclaimSources(
+            self._parts.assigned,
+            self._parts.ledgers,
+            self._parts.settings(),
+            self._evictor.evicted(),
+            self._now(),
+        )
+        return read_view(self._parts.quotas(), sources, promises.values())
+
+    # -- promises that are made already --------------------------------------------------------
+
+    def _keep(self, promises: Mapping[str, HeldPromise], epoch: int) -> dict[str, HeldPromise]:
+        """Go on with what is promised; return what is kept."""
+        self._kept = {uid: one for uid, one in self._kept.items() if uid in promises}
+        kept = dict(promises)
+        for uid, promise in promises.items():
+            end = self._end_of(promise)
+            if end is None:
+                end = self._go_on(promise, kept, epoch)
+            if end is not None:
+                del kept[uid]
+                self._end(promise, end, epoch)
+        return kept
+
+    def _end_of(self, promise: HeldPromise) -> str | None:
+        """Return why a promise is at its end, empty for a good one; None if it is not."""
+        ledger = ledger_of(self._parts.ledgers, promise.namespace)
+        if ledger is not None and promise.uid in ledger.reservations:
+            return ""
+        raw = self._stored(promise.namespace, promise.pod, promise.uid)
+        if raw is None:
+            return "the pod is gone"
+        pod = Pod.from_stored(raw)
+        if pod.is_deleting or is_terminal(pod):
+            return "the pod is ending"
+        return "" if pod.is_assigned else None
+
+    def _go_on(
+        self, promise: HeldPromise, promises: Mapping[str, HeldPromise], epoch: int
+    ) -> str | None:
+        """Evict what a promise still needs; return why it comes to nothing, if so."""
+        view = self._view(promises)
+        quota = view.quotas.get(promise.namespace)
+        raw = self._stored(promise.namespace, promise.pod, promise.uid)
+        if quota is None or raw is None:
+            return "its namespace has no elastic quota any more"
+        now = self._clock()
+        kept = self._kept.setdefault(promise.uid, _Kept(now, now))
+        whole = self._promise_to(self._planner.queued(quota, raw))
+        if not self._promises.make(whole, epoch):
+            return None  # its ledger or a quota cannot be read now
+        if self._is_something_ending(view):
+            kept.progress = now
+        if self._planner.shortage(view, quota, raw).resources:
+            claim = self._planner.plan(view, quota, raw)
+            if not claim.plan.is_possible:
+                return claim.plan.obstacle
+            if self._evictor.evict(claim, epoch):
+                kept.progress = now
+        if now - kept.progress > self._parts.patience():
+            return "it got no quota in time"
+        self._parts.requeue_after(promise.namespace, 0.0)
+        return None
+
+    def _is_something_ending(self, view: ReclaimView) -> bool:
+        """Return whether a pod ends that still may: not past its grace period for long."""
+        now = self._clock()
+        self._ending = {uid: until for uid, until in self._ending.items() if uid in view.ending}
+        for namespace in view.quotas:
+            for one in self._parts.assigned.in_namespace(namespace):
+                if one.pod.uid in view.ending:
+                    grace = one.pod.deletion_grace_period_seconds or 0
+                    self._ending.setdefault(one.pod.uid, now + grace + _ENDING_MARGIN)
+        return any(until > now for until in self._ending.values())
+
+    def _end(self, promise: HeldPromise, fault: str, epoch: int) -> None:
+        """End a promise: one that was kept, or, with a fault, one that comes to nothing."""
+        if not self._promises.withdraw([promise.uid], epoch):
+            return
+        kept = self._kept.pop(promise.uid, None)
+        if not fault:
+            self._metrics.plans.labels("bound").inc()
+            if kept is not None:
+                self._metrics.reclaim_seconds.observe(self._clock() - kept.since)
+            return
+        self._metrics.plans.labels("withdrawn").inc()
+        quota = self._parts.quotas().get(promise.namespace)
+        if quota is not None:
+            cool_down = self._parts.settings().reclaim.cool_down_seconds
+            self._cooling[quota.key] = self._clock() + cool_down
+        pod = ObjectReference(PODS, promise.pod, promise.namespace, promise.uid)
+        self._events.warning(pod, "ReclaimWithdrawn", f"nothing is held for it any more: {fault}")
+        self._parts.requeue_after(promise.namespace, 0.0)
+
+    # -- pods that wait ------------------------------------------------------------------------
+
+    def _claim(
+        self, promises: Mapping[str, HeldPromise], waiting: Mapping[str, _Waiting], epoch: int
+    ) -> dict[str, Advice]:
+        """Plan for the pods that wait, in the order of their claims, and act by it."""
+        made = dict(promises)
+        uids = {one.uid for one in waiting.values()}
+        advice = {uid: one for uid, one in self._advice.items() if uid in uids and uid not in made}
+        due = {
+            namespace: one
+            for namespace, one in waiting.items()
+            if one.uid not in promises and self._is_due(namespace, one)
+        }
+        for namespace, raw in self._in_order(due, made):
+            one = due[namespace]
+            view = self._view(made)
+            quota = view.quotas.get(namespace)
+            if quota is None:
+                continue
+            claim = self._planner.plan(view, quota, raw)
+            promise = self._act(claim, epoch) if claim.plan.victims else None
+            if promise is not None:
+                made[one.uid] = promise
+            else:
+                one.fruitless += 1
+                one.not_before = self._clock() + _FRUITLESS.seconds(one.fruitless)
+            said = self._words(claim, is_promised=promise is not None)
+            advice.pop(one.uid, None)
+            advice.update({one.uid: said} if said[1] else {})
+        kept = {uid: self._advice.get(uid, _IS_PROMISED) for uid in promises}
+        return {**advice, **kept}
+
+    def _is_due(self, namespace: str, waiting: _Waiting) -> bool:
+        quota, now = self._parts.quotas().get(namespace), self._clock()
+        if quota is None or self._cooling.get(quota.key, 0.0) > now:
+            return False
+        return now >= max(waiting.not_before, waiting.since + self._after(quota))
+
+    def _after(self, quota: ElasticQuota) -> float:
+        given = quota.after_seconds
+        return float(self._parts.settings().reclaim.after_seconds if given is None else given)
+
+    def _in_order(
+        self, due: Mapping[str, _Waiting], promises: Mapping[str, HeldPromise]
+    ) -> list[tuple[str, Object]]:
+        """Return namespaces with their pods in the order of their claims."""
+        if not due:
+            return []
+        view = self._view(promises)
+        usage = usage_of_pods(view.pods)
+        raws: dict[str, Object] = {}
+        by_pool: dict[str, list[Queued]] = {}
+        for namespace, one in due.items():
+            quota, raw = view.quotas.get(namespace), self._waiting_pod(namespace, one.uid)
+            if quota is not None and raw is not None:
+                raws[namespace] = raw
+                by_pool.setdefault(quota.pool, []).append(self._planner.queued(quota, raw))
+        return [
+            (one.pod.namespace, raws[one.pod.namespace])
+            for pool, queued in sorted(by_pool.items())
+            for one in in_claim_order(view.pools[pool], usage, queued)
+        ]
+
+    def _waiting_pod(self, namespace: str, uid: str) -> Object | None:
+        """Return a pod as it is stored, while it may still be released."""
+        for one in self._parts.pods().in_namespace(namespace):
+            if one.uid == uid:
+                raw = self._stored(namespace, one.name, uid)
+                pod = None if raw is None else Pod.from_stored(raw)
+                if pod is None or pod.is_assigned or pod.is_deleting or is_terminal(pod):
+                    return None
+                return raw
+        return None
+
+    def _stored(self, namespace: str, name: str, uid: str) -> Object | None:
+        try:
+            raw = self._api.get(PODS, name, namespace=namespace)
+        except NotFoundError:
+            return None
+        return raw if FieldReader(raw).child("metadata").text("uid") == uid else None
+
+    def _act(self, claim: PlannedClaim, epoch: int) -> HeldPromise | None:
+        """Promise and evict; return the promise, None where nothing is done."""
+        if self._parts.settings().reclaim.mode is not ReclaimMode.ACT:
+            return None
+        is_allowed = self._planner.evictable()(claim.plan.victims, ())
+        promise = self._promise_to(claim.queued)
+        if not (is_allowed and promise.amounts and self._evictor.evictions_left()):
+            return None
+        if not self._promises.make(promise, epoch):
+            self._promises.withdraw([promise.uid], epoch)
+            return None
+        now = self._clock()
+        self._kept[promise.uid] = _Kept(now, now)
+        self._events.normal(claim.reference, "Reclaiming", f"evicting {claim.victims}")
+        self._evictor.evict(claim, epoch)
+        return promise
+
+    def _promise_to(self, queued: Queued) -> HeldPromise:
+        """Return what a pod needs of each derived quota that its namespace's ledger counts."""
+        pod, gb_per_gpu = queued.pod, self._parts.settings().gpu_memory_gb
+        keys = {name: quota_key(name, gb_per_gpu) for name in pod.amounts}
+        by_key = {
+            key: Quantity.of_nano(pod.amounts[name])
+            for name, key in keys.items()
+            if key is not None
+        }
+        ledger = ledger_of(self._parts.ledgers, pod.namespace)
+        amounts = {
+            name: found
+            for name, account in sorted(({} if ledger is None else ledger.accounts).items())
+            if name.startswith(_DERIVED) and (found := mask(by_key, account.hard))
+        }
+        return HeldPromise(pod.uid, pod.namespace, pod.name, amounts)
+
+    # -- words ---------------------------------------------------------------------------------
+
+    def _words(self, claim: PlannedClaim, *, is_promised: bool) -> Advice:
+        """Return what the condition of a pod says of the plan for it, and count the plan."""
+        mode, obstacle = self._parts.settings().reclaim.mode, claim.plan.obstacle
+        if is_promised:
+            outcome, text = "acted", f"evicting {claim.victims}"
+        elif claim.plan.victims:
+            is_blocked = mode is ReclaimMode.ACT
+            outcome = "blocked" if is_blocked else "planned"
+            why = _BLOCKED if is_blocked else f"elastic.reclaim.mode is {mode}"
+            text = f"would evict {claim.victims}; {why}"
+        else:
+            outcome = "impossible" if obstacle else "needless"
+            text = f"nothing is evicted for it: {obstacle}" if obstacle else ""
+        self._metrics.plans.labels(outcome).inc()
+        reason = PendingReason.RECLAIMING if is_promised else PendingReason.QUOTA_EXCEEDED
+        return reason, text
+
+    def _advise(self, advice: Mapping[str, Advice]) -> None:
+        """Have the conditions of pods written again for which something else is to be said."""
+        with self._lock:
+            former, self._advice = self._advice, dict(advice)
+            changed = {uid for uid in {*former, *advice} if former.get(uid) != advice.get(uid)}
+            namespaces = [name for name, one in self._waiting.items() if one.uid in changed]
+        for namespace in namespaces:
+            self._parts.requeue_after(namespace, 0.0)

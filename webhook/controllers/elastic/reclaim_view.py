@@ -1,0 +1,144 @@
+"""What a plan to reclaim is made from: pools, their pods, what is on its way, and nodes.
+
+Beside the assigned pods count what is reserved for requests on their way, and what is promised: as
+pods that are never evicted. Pods that are ending count as gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Final
+
+from webhook.config import ElasticSettings
+from webhook.controllers.elastic.assigned_pods import AssignedPod, EvictionLimits, elastic_pod
+from webhook.controllers.elastic.promises import HeldPromise
+from webhook.kube.informer import Informer
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.derived_quotas import quota_key
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
+from webhook.quota.elastic.fair_share import Nanos, Pool, nanos
+from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.nodes.node_room import PlacedPod
+from webhook.state.ledgers import LedgerStore
+
+_NEWEST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class ReclaimView:
+    """The elastic quotas and their pods at one moment."""
+
+    quotas: Mapping[str, ElasticQuota]
+    """By each namespace that they count."""
+    pools: Mapping[str, Pool]
+    pods: Mapping[str, list[ElasticPod]]
+    """Key of each quota → its pods, reserved and promised ones included."""
+    ending: frozenset[str]
+    """Uids of pods that are ending."""
+    informer: Informer[AssignedPod]
+
+    @cached_property
+    def placed(self) -> list[PlacedPod]:
+        """All pods of the cluster that have a node, with what they take of it."""
+        return [
+            PlacedPod(one.pod.uid, one.pod.node_name, one.requested)
+            for one in self.informer.items().values()
+            if not is_terminal(one.pod)
+        ]
+
+    def without(self, quota: ElasticQuota, uid: str) -> dict[str, list[ElasticPod]]:
+        """Return the pods of a quota's pool, but for what is promised to one pod."""
+        members = self.pools[quota.pool].quotas
+        return {key: [one for one in self.pods[key] if one.uid != uid] for key in members}
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimSources:
+    """Where a view comes from."""
+
+    pods: Informer[AssignedPod]
+    ledgers: LedgerStore
+    settings: ElasticSettings
+    evicted: Collection[str]
+    """Uids of pods that were evicted; the cache may not show it yet."""
+    now: datetime
+
+
+def read_view(
+    quotas: Mapping[str, ElasticQuota],
+    sources: ReclaimSources,
+    promises: Iterable[HeldPromise],
+) -> ReclaimView:
+    """Return the quotas with their pods, from the caches.
+
+    Args:
+        quotas: Those that count, by each namespace that they count.
+        sources: Where their pods are.
+        promises: What is promised.
+    """
+    every = {one.key: one for one in quotas.values()}
+    pools = {
+        name: Pool(name, [one for one in every.values() if one.pool == name])
+        for name in sorted({one.pool for one in every.values()})
+    }
+    pods: dict[str, list[ElasticPod]] = {key: [] for key in every}
+    ending: set[str] = set()
+    reserved: set[str] = set()
+    for namespace, quota in quotas.items():
+        assigned = [one for one in sources.pods.in_namespace(namespace) if not is_terminal(one.pod)]
+        here = {one.pod.uid for one in assigned}
+        for one in assigned:
+            if one.pod.is_deleting or one.pod.uid in sources.evicted:
+                ending.add(one.pod.uid)
+            else:
+                pods[quota.key].append(_elastic(one, quota, sources))
+        for uid, pod in _reserved(namespace, quota, sources):
+            reserved.add(uid)
+            if uid not in here:
+                pods[quota.key].append(pod)
+    for promise in promises:
+        owner = quotas.get(promise.namespace)
+        if owner is not None and promise.uid not in reserved:
+            amounts = _promised(promise, owner, sources.settings.gpu_memory_gb)
+            pods[owner.key].append(_held(promise.namespace, promise.pod, promise.uid, amounts))
+    return ReclaimView(quotas, pools, pods, frozenset(ending), sources.pods)
+
+
+def ledger_of(ledgers: LedgerStore, namespace: str) -> Ledger | None:
+    """Return the ledger of a namespace as it is known; None where there is none."""
+    known = ledgers.known(namespace)
+    return None if known is None else known.ledger
+
+
+def _elastic(one: AssignedPod, quota: ElasticQuota, sources: ReclaimSources) -> ElasticPod:
+    settings = sources.settings
+    limits = EvictionLimits(quota.protect_seconds, settings.reclaim.protect_own_seconds)
+    return elastic_pod(one, quota, settings.gpu_memory_gb, limits, sources.now)
+
+
+def _reserved(
+    namespace: str, quota: ElasticQuota, sources: ReclaimSources
+) -> Iterator[tuple[str, ElasticPod]]:
+    ledger = ledger_of(sources.ledgers, namespace)
+    for uid, one in ({} if ledger is None else ledger.reservations).items():
+        if not one.is_intent:
+            amounts = charge(one.usage, quota.names, sources.settings.gpu_memory_gb)
+            yield uid, _held(namespace, one.pod, uid, nanos(amounts))
+
+
+def _promised(promise: HeldPromise, quota: ElasticQuota, gb_per_gpu: int) -> Nanos:
+    by_key: ResourceList = {}
+    for amounts in promise.amounts.values():
+        by_key = {**by_key, **amounts}
+    keys = {name: quota_key(name, gb_per_gpu) for name in quota.names}
+    return {name: by_key[key].nano for name, key in keys.items() if key and key in by_key}
+
+
+def _held(namespace: str, name: str, uid: str, amounts: Nanos) -> ElasticPod:
+    """Return what is taken and cannot be evicted; in label order it comes last."""
+    return ElasticPod(namespace, name, uid, _NEWEST, 0, amounts, is_exempt=True)

@@ -1,0 +1,63 @@
+"""The order in which pods have others evicted for them.
+
+First those that stay within the min of their quota, then those within min and what is guaranteed
+beyond, then the rest; in each the quota that has least above its min for its share, then the higher
+priority, then the older pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Final
+
+from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.fair_share import Pool, Usage, nanos
+from webhook.quota.elastic.reclaim import Queued
+
+_NO_SHARE: Final = Fraction(10**60)
+
+
+def in_claim_order(pool: Pool, usage: Usage, queued: Iterable[Queued]) -> list[Queued]:
+    """Return the pods that wait for a pool in the order of their claims; usage is without them."""
+
+    def rank(one: Queued) -> tuple[object, ...]:
+        above = [_above(pool, usage, one, name) for name in one.pod.amounts]
+        classes = [found for found, _ in above]
+        ratios = [ratio for _, ratio in above]
+        first = max(classes, default=0), max(ratios, default=Fraction(0))
+        return (*first, -one.pod.priority, one.pod.age_order)
+
+    return sorted(queued, key=rank)
+
+
+def _above(pool: Pool, usage: Usage, queued: Queued, resource: str) -> tuple[int, Fraction]:
+    """Return the class of a pod in one resource, and how much its quota has above min."""
+    if resource not in pool.resources:
+        return 0, Fraction(0)
+    key = queued.quota
+    used = usage.get(key, {}).get(resource, 0)
+    after = used + queued.pod.amounts[resource]
+    least = nanos(pool.quotas[key].min).get(resource, 0)
+    share = pool.shares(resource)[key]
+    beyond = used - least
+    ratio = beyond / share if share else _NO_SHARE * (beyond > 0)
+    if after <= least:
+        return 0, ratio
+    guaranteed = pool.guaranteed(resource, _with(usage, key, resource, after))[key]
+    return (1 if after <= least + guaranteed else 2), ratio
+
+
+def _with(usage: Usage, key: str, resource: str, amount: int) -> Mapping[str, Mapping[str, int]]:
+    return {**usage, key: {**usage.get(key, {}), resource: amount}}
+
+
+def usage_of_pods(pods: Mapping[str, Iterable[ElasticPod]]) -> dict[str, dict[str, int]]:
+    """Return what the pods of each quota take, 10⁻⁹ units."""
+    found: dict[str, dict[str, int]] = {}
+    for key, every in pods.items():
+        used = found.setdefault(key, {})
+        for pod in every:
+            for name, amount in pod.amounts.items():
+                used[name] = used.get(name, 0) + amount
+    return found
