@@ -29,6 +29,7 @@ from tests.e2e.harness import make_certificates
 from tests.torture.bystander import Bystander, registration
 from tests.torture.links import Links
 from tests.torture.shapes import Space
+from webhook.config import ReclaimMode
 from webhook.install import MANIFESTS
 from webhook.install.rendering import Rendered, render
 from webhook.kube.api import Object
@@ -42,6 +43,7 @@ _CONFIGURATION: Final = {
     "apiVersion": "deferredquota.io/v1alpha1",
     "kind": "Configuration",
     "extender": {"enabled": True},
+    "elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0, "coolDownSeconds": 1}},
 }
 
 
@@ -108,7 +110,8 @@ class Stack:
         directory.mkdir(parents=True, exist_ok=True)
         certificates = make_certificates(directory / "certs")
         authority = (certificates / "ca.crt").read_bytes()
-        _apply(plane, render(url="https://127.0.0.1:1", ca_pem=authority).cluster)
+        prepared = render(url="https://127.0.0.1:1", ca_pem=authority, reclaim=ReclaimMode.ACT)
+        _apply(plane, (*prepared.cluster, *prepared.reclaim))
         plane.kubectl(
             *("wait", "--for=condition=Established", "--timeout=60s"),
             "crd/quotaledgers.deferredquota.io",

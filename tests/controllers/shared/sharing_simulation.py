@@ -22,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from tests.reactions import Call, Proceed, ReactiveClient
+from webhook.controllers.elastic.promises import HeldPromise, Promises
 from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.recent_binds import RecentBinds
@@ -92,6 +93,10 @@ class Task(threading.Thread):
         self.is_done = False
         self.counts: list[PodState] = []
         """Pods that are counted once the ledger is written."""
+        self.asks_for = ""
+        """Uid of the pod that a handler is asked about."""
+        self.breaks_promise = False
+        """Whether its last grant, if its ledger is written, takes what is promised to another."""
         self.error: BaseException | None = None
         self.start()
 
@@ -200,10 +205,16 @@ class StoredState:
     hard: int
     granted: Mapping[str, int]
     is_complete: bool
+    promised: Mapping[str, int] = field(default_factory=dict)
+    """Uid → what is promised to a pod for which nothing is reserved."""
 
     @property
     def total(self) -> int:
         return sum(self.granted.values())
+
+    def with_promises(self, but: str) -> int:
+        """What is granted, and promised to other pods than one."""
+        return self.total + sum(cpu for uid, cpu in self.promised.items() if uid != but)
 
 
 @dataclass
@@ -223,6 +234,7 @@ class ControllerActor:
     shared: SharedQuotaContext
     shared_controller: SharedQuotaController
     states: dict[str, Any]
+    promises: Promises
     view: int = 0
     task: Task | None = None
 
@@ -335,6 +347,7 @@ class SharingSimulation:
                     self.asked.discard(pod.uid)
 
         door.task = Task(ask, is_webhook=True)
+        door.task.asks_for = pod.uid
         self.step(door)  # to its first call
 
     def commit(self, request: Request, *, fails: bool) -> None:
@@ -353,6 +366,23 @@ class SharingSimulation:
             actor.task = Task(
                 lambda: cast("None", actor.reconciler.reconcile(namespace, state, self.epoch)),
                 is_webhook=False,
+            )
+            self.step(actor)
+
+    def promise(self, actor: ControllerActor, pod: PodState) -> None:
+        """Let a controller promise something to a pod that waits, whatever there is."""
+        if actor.task is None:
+            held = HeldPromise(pod.uid, pod.namespace, pod.uid, {NAME: cpus(pod.cpu)})
+            actor.task = Task(
+                lambda: cast("None", actor.promises.make(held, self.epoch)), is_webhook=False
+            )
+            self.step(actor)
+
+    def withdraw(self, actor: ControllerActor, uid: str) -> None:
+        """Let a controller withdraw a promise."""
+        if actor.task is None:
+            actor.task = Task(
+                lambda: cast("None", actor.promises.withdraw([uid], self.epoch)), is_webhook=False
             )
             self.step(actor)
 
@@ -429,7 +459,17 @@ class SharingSimulation:
             wanted.uid,
             wanted.spec_hash,
         )
-        return StoredState(ledgers, raw["metadata"]["uid"], hard, granted, is_complete=is_complete)
+        reserved = {uid for one in ledgers.values() if one is not None for uid in one.reservations}
+        promised = {
+            one["uid"]: number(Quantity.parse(one["amounts"].get(CPU, "0")))
+            for one in status.get("promises", ())
+            if one["uid"] not in reserved and not self._is_running(one["uid"])
+        }
+        uid = raw["metadata"]["uid"]
+        return StoredState(ledgers, uid, hard, granted, is_complete=is_complete, promised=promised)
+
+    def _is_running(self, uid: str) -> bool:
+        return uid in self.pods and self.pods[uid].is_assigned
 
     def check_write(self, kind: Kind, before: StoredState) -> None:
         """Check what a write has changed, and all that has to be true at every moment."""
@@ -438,9 +478,16 @@ class SharingSimulation:
         is_door = isinstance(task, Task) and task.is_webhook
         if kind == CLUSTER_DEFERRED_QUOTAS and is_door:
             assert now.total <= max(now.hard, before.total), "C: an admission exceeds the quota"
+            asking = cast("Task", task)
+            # what was decided by an old ledger is held too much for a while, and gives nothing away
+            asking.breaks_promise = (
+                now.total > before.total and now.with_promises(asking.asks_for) > now.hard
+            )
         if kind == QUOTA_LEDGERS and is_door:
             for namespace, ledger in now.ledgers.items():
                 _check_own(before.ledgers[namespace], ledger)
+            is_broken = cast("Task", task).breaks_promise
+            assert not is_broken, "E: what is promised to a pod is given to another"
         if kind == CLUSTER_DEFERRED_QUOTAS and not is_door:
             self._check_joined(before, now)
         elif kind == QUOTA_LEDGERS and isinstance(task, Task):
@@ -567,8 +614,9 @@ class SharingSimulation:
             cast("NamespaceCache", informers),
             LedgerRecorder(),
         )
+        promises = Promises(store, lambda: [NAME], leadership)
         state = {namespace: _namespace_state(is_hasty=number == 2) for namespace in NAMESPACES}
-        actor = ControllerActor(reconciler, shares, keeper, state)
+        actor = ControllerActor(reconciler, shares, keeper, state, promises)
         usage_cache.actor = actor
         return actor
 
@@ -839,6 +887,15 @@ def _drop(world: SharingSimulation, _namespace: str) -> None:
         world.drop(actor, world.rng.choice(left))
 
 
+def _promise(world: SharingSimulation, _namespace: str) -> None:
+    waiting, promised = _waiting(world), sorted(world.read_stored().promised)
+    actor = world.rng.choice(world.controllers)
+    if promised and world.rng.random() < 0.5:
+        world.withdraw(actor, world.rng.choice(promised))
+    elif waiting:
+        world.promise(actor, world.rng.choice(waiting))
+
+
 _ACTS: Final[Mapping[str, tuple[float, Callable[[SharingSimulation, str], None]]]] = {
     "create": (18, _create),
     "bind": (27, _bind),
@@ -850,4 +907,5 @@ _ACTS: Final[Mapping[str, tuple[float, Callable[[SharingSimulation, str], None]]
     "run all": (1.5, lambda world, _name: world.run_all()),
     "disturb": (4, _disturb),
     "drop": (2, _drop),
+    "promise": (3, _promise),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from webhook.controllers.shared.controller import SharedQuotaController
 from webhook.controllers.shared.grant_transaction import GrantTransaction
 from webhook.quota.ledger import apply_usage as settlement
 from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
+from webhook.quota.shared import escrow
 from webhook.quota.shared.escrow import Shared
 from webhook.quota.shared.grants import Grants, without
 from webhook.state.ledgers import LedgerStore, LedgerVersion
@@ -94,6 +96,43 @@ def _overlook_what_others_hold(patch: Patch) -> None:
     patch.setattr("webhook.state.grant_raising.beside", lambda ledger, _namespace, _shared: ledger)
 
 
+def _give_what_is_promised_to_others(patch: Patch) -> None:
+    genuine = escrow.beside
+
+    def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:
+        without_promises = {
+            name: found and replace(found, grants=replace(found.grants, promises={}))
+            for name, found in shared.items()
+        }
+        return genuine(ledger, namespace, without_promises)
+
+    patch.setattr("webhook.state.grant_raising.beside", beside)
+
+
+def _take_what_is_promised_for_ones_own(patch: Patch) -> None:
+    genuine = escrow.beside
+
+    def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:
+        foreign = {
+            name: found
+            and replace(
+                found,
+                grants=replace(
+                    found.grants,
+                    promises={
+                        uid: one
+                        for uid, one in found.grants.promises.items()
+                        if one.namespace != namespace
+                    },
+                ),
+            )
+            for name, found in shared.items()
+        }
+        return genuine(ledger, namespace, foreign)
+
+    patch.setattr("webhook.state.grant_raising.beside", beside)
+
+
 def _take_part_before_the_ledger_counts(patch: Patch) -> None:
     patch.setattr(GrantTransaction, "_had_joined", lambda *_: True)
 
@@ -144,6 +183,8 @@ BREACHES: Mapping[str, Callable[[Patch], None]] = {
     "raise: what runs already is not said": _hold_without_saying_so,
     "lower: the ledger is not written first": _lower_without_writing_the_ledger,
     "lower: the quota is read after the ledger was written": _lower_what_is_there_afterwards,
+    "promised: to a pod, and given to others": _give_what_is_promised_to_others,
+    "promised: to a pod, and given to its namespace": _take_what_is_promised_for_ones_own,
     "join: before the ledger counts": _take_part_before_the_ledger_counts,
     "join: complete with some missing": _complete_with_some_missing,
     "leave: before the ledger is written": _leave_before_the_ledger_is_written,

@@ -18,6 +18,7 @@ _LONGEST: Final = (
     "test_operations",
     "test_outages",
     "test_chart_releases",
+    "test_reclaim",
     "test_shadow",
     "test_live_client",
     "test_differential",

@@ -30,6 +30,7 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
+from webhook.config import ReclaimMode
 from webhook.install import Mask, render
 from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE
 
@@ -142,12 +143,14 @@ class Product:
             product.start_processes()
             ca = (product.certificates / "ca.crt").read_bytes()
             extended = given.get("deferredResources", ())
+            elastic = given.get("elastic", {})
             wanted = render(
                 url=product.url,
                 ca_pem=ca,
                 mask=mask,
                 deferred_resources=extended,
                 gating=given.get("gating", "always"),
+                reclaim=ReclaimMode(elastic.get("reclaim", {}).get("mode", "Plan")),
             )
             apply(plane, _as_by_service(wanted.objects) if direct else wanted.objects)
             product.wait_until_asked(is_masked=mask != "none")

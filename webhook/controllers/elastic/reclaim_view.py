@@ -88,22 +88,23 @@ def read_view(
     }
     pods: dict[str, list[ElasticPod]] = {key: [] for key in every}
     ending: set[str] = set()
-    reserved: set[str] = set()
+    counted: set[str] = set()
     for namespace, quota in quotas.items():
         assigned = [one for one in sources.pods.in_namespace(namespace) if not is_terminal(one.pod)]
         here = {one.pod.uid for one in assigned}
+        counted |= here
         for one in assigned:
             if one.pod.is_deleting or one.pod.uid in sources.evicted:
                 ending.add(one.pod.uid)
             else:
                 pods[quota.key].append(_elastic(one, quota, sources))
         for uid, pod in _reserved(namespace, quota, sources):
-            reserved.add(uid)
+            counted.add(uid)
             if uid not in here:
                 pods[quota.key].append(pod)
     for promise in promises:
         owner = quotas.get(promise.namespace)
-        if owner is not None and promise.uid not in reserved:
+        if owner is not None and promise.uid not in counted:
             amounts = _promised(promise, owner, sources.settings.gpu_memory_gb)
             pods[owner.key].append(_held(promise.namespace, promise.pod, promise.uid, amounts))
     return ReclaimView(quotas, pools, pods, frozenset(ending), sources.pods)

@@ -1,0 +1,288 @@
+"""Quotas get back what others have borrowed, on a real control plane with the real scheduler.
+
+Pods of one cpu stand for the ten gigabytes of GPU memory in nos' documents.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.elastic_pools import Pool
+from tests.e2e.cluster.kubelets import Kubelets
+from tests.e2e.cluster.objects import Object
+from tests.e2e.cluster.product import Product
+from tests.e2e.cluster.shared_history import History, cluster_quotas
+from tests.e2e.cluster.tenant import REAL, Tenant
+from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.quota.objects.names import QUOTA_RESERVED
+
+SETTINGS: Final = {
+    "elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0, "maxEvictionsPerMinute": 1000}},
+    "timeouts": {"gateReleaseSeconds": 5, "expireReservationSeconds": 35},
+}
+RUNS: Final = 2 if os.environ.get("DEFERRED_QUOTA_E2E") == "short" else 100
+_NONE: Final[list[str]] = []
+
+
+@pytest.fixture(scope="module")
+def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane.start(tmp_path_factory.mktemp("reclaim-plane")) as plane:
+        plane.add_nodes(2, cpu="50")
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def acting(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    directory = tmp_path_factory.mktemp("reclaim-product")
+    with Product.start(
+        own_plane, directory, webhooks=2, controllers=2, configuration=SETTINGS
+    ) as product:
+        yield product
+
+
+class Teams:
+    """Teams a, b and c of one pool, with 4, 1 and 3 cpu guaranteed unless said otherwise."""
+
+    def __init__(self, plane: ControlPlane, **least: int) -> None:
+        quotas = {team: {"min": {"cpu": cpu}} for team, cpu in (least or LEAST).items()}
+        self.size = sum((least or LEAST).values())
+        self.pool = Pool(plane, quotas, gating="always")
+        self._numbers = dict.fromkeys(quotas, 0)
+
+    def __getitem__(self, team: str) -> Tenant:
+        return self.pool.teams[team]
+
+    @property
+    def namespaces(self) -> list[str]:
+        return [tenant.namespace for tenant in self.pool.teams.values()]
+
+    def create(self, team: str, count: int = 1, cpu: str = "1", **fields: Any) -> list[str]:
+        names = []
+        for _ in range(count):
+            name = f"{team}{self._numbers[team]}"
+            self._numbers[team] += 1
+            self[team].pod(name, cpu, schedulerName=REAL, **fields)
+            names.append(name)
+        return names
+
+    def run(self, team: str, count: int, **fields: Any) -> list[str]:
+        """Create pods, and wait until they have their nodes."""
+        names = self.create(team, count, **fields)
+        for name in names:
+            eventually(lambda name=name: self[team].node_of(name), f"{name} runs")  # type: ignore[misc]
+        return names
+
+    def taken(self) -> dict[str, str]:
+        """Return what the pods of each team take that are not ending."""
+        return {team: str(live(tenant)) for team, tenant in self.pool.teams.items()}
+
+    def become(self, **taken: int) -> None:
+        wanted = {team: str(cpu) for team, cpu in taken.items()}
+        becomes(self.taken, wanted, "what the teams take", 60.0)
+        becomes(self.promised, _NONE, "no promise is left")
+
+    def promised(self) -> list[str]:
+        """Return the pods to which something is promised."""
+        status = self.pool.api.get(cluster_quotas(self.pool.charged_by)).body.get("status", {})
+        return [one["pod"] for one in status.get("promises", [])]
+
+    def says(self, team: str, name: str) -> tuple[str, str, str]:
+        return self[team].condition(name, QUOTA_RESERVED)
+
+    def events(self, team: str, reason: str) -> list[str]:
+        path = f"/api/v1/namespaces/{self[team].namespace}/events"
+        listed = self.pool.api.get(path).body["items"]
+        return [one["message"] for one in listed if one["reason"] == reason]
+
+
+LEAST: Final = {"a": 4, "b": 1, "c": 3}
+
+
+def live(tenant: Tenant) -> int:
+    pods: list[Object] = tenant.api.get(objects.pods(tenant.namespace)).body["items"]
+    return sum(
+        int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+        for pod in pods
+        if pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
+    )
+
+
+@pytest.fixture
+def teams(own_plane: ControlPlane, acting: Product) -> Iterator[Teams]:
+    assert acting.webhooks
+    made = Teams(own_plane)
+    yield made
+    made.pool.close()
+    acting.restore()
+
+
+def test_the_example_of_nos_documents(own_plane: ControlPlane, teams: Teams) -> None:
+    with Kubelets(own_plane.rest, teams.namespaces), History(own_plane) as history:
+        teams.run("a", 4)
+        teams.run("b", 4)  # three of them borrowed of c
+        (fair,) = teams.create("a")
+        teams.become(a=5, b=3, c=0)
+        assert teams["a"].node_of(fair)
+        (beyond,) = teams.create("a")
+        eventually(
+            lambda: "above min and guaranteed of cpu" in teams.says("a", beyond)[2],
+            "the next one has no claim",
+        )
+        assert teams.taken() == {"a": "5", "b": "3", "c": "0"}
+        for number, (a, b) in enumerate(((5, 2), (5, 1), (4, 1)), start=1):
+            teams.create("c")
+            teams.become(a=a, b=b, c=number)
+        found = history.replay(teams.pool.charged_by, str(teams.size))
+    assert found.problems == []
+    victims = [*teams.events("b", "Reclaimed"), *teams.events("a", "Reclaimed")]
+    assert len(victims) == 4
+    assert any(
+        "which stays within what is guaranteed to its quota beyond min" in v for v in victims
+    )
+
+
+def test_a_pod_that_is_made_again_does_not_get_the_room(
+    own_plane: ControlPlane, teams: Teams
+) -> None:
+    replicas: Object = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 8,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "example.com/i",
+                            "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
+                        }
+                    ]
+                },
+            },
+        },
+    }
+    path = f"/apis/apps/v1/namespaces/{teams['b'].namespace}/replicasets"
+    with Kubelets(own_plane.rest, teams.namespaces), History(own_plane) as history:
+        assert teams.pool.api.create(path, replicas).ok
+        teams.become(a=0, b=8, c=0)
+        teams.create("a", 4)
+        teams.create("c", 3)
+        teams.become(a=4, b=1, c=3)
+        found = history.replay(teams.pool.charged_by, str(teams.size))
+        # its controller has made seven again: none of them runs, none is evicted for another
+        assert len(teams.events("b", "Reclaimed")) == 7
+    assert found.problems == []
+
+
+def test_victims_on_two_nodes_make_room_for_a_large_pod(
+    own_plane: ControlPlane, teams: Teams
+) -> None:
+    with Kubelets(own_plane.rest, teams.namespaces):
+        teams.run("b", 8)
+        (large,) = teams.create("a", cpu="4")
+        teams.become(a=4, b=4, c=0)
+        assert teams["a"].node_of(large)
+
+
+def test_a_disruption_budget_in_the_way(own_plane: ControlPlane, teams: Teams) -> None:
+    labels = {"metadata": {"labels": {"app": "web"}}}
+    budget = {
+        "metadata": {"name": "web"},
+        "spec": {"minAvailable": "100%", "selector": {"matchLabels": {"app": "web"}}},
+    }
+    budgets = f"/apis/policy/v1/namespaces/{teams['b'].namespace}/poddisruptionbudgets"
+    with Kubelets(own_plane.rest, teams.namespaces):
+        assert teams.pool.api.create(budgets, budget).ok
+        teams.run("b", 8, **labels)
+        (waiting,) = teams.create("a")
+        eventually(
+            lambda: "a PodDisruptionBudget" in teams.says("a", waiting)[2], "the budget is named"
+        )
+        assert teams.taken() == {"a": "0", "b": "8", "c": "0"}
+        assert teams.promised() == []
+        assert teams.pool.api.delete(f"{budgets}/web").ok
+        teams.become(a=1, b=7, c=0)
+
+
+def test_a_plan_that_comes_to_nothing_is_withdrawn(own_plane: ControlPlane, teams: Teams) -> None:
+    with Kubelets(own_plane.rest, teams.namespaces) as kubelets:
+        kubelets.ends.clear()
+        teams.run("b", 8)
+        (gone,) = teams.create("a")
+        becomes(teams.promised, [gone], "it is promised")
+        (again,) = teams.create("b")
+        teams["a"].delete(gone)
+        becomes(teams.promised, _NONE, "nothing is promised to a pod that is gone")
+        eventually(lambda: teams.events("a", "ReclaimWithdrawn"), "an event says so")
+        kubelets.ends.set()
+        eventually(lambda: teams["b"].node_of(again), "what became free is for others")
+        teams.become(a=0, b=8, c=0)
+
+
+@pytest.mark.parametrize("moment", ["promised", "evicted"])
+def test_another_leader_goes_on(
+    own_plane: ControlPlane, acting: Product, teams: Teams, moment: str
+) -> None:
+    with Kubelets(own_plane.rest, teams.namespaces) as kubelets, History(own_plane) as history:
+        kubelets.ends.clear()
+        teams.run("b", 8)
+        killed = threading.Thread(target=kill_at, args=(acting, teams, moment))
+        killed.start()
+        teams.create("a", 3)
+        killed.join(60)
+        kubelets.ends.set()
+        becomes(teams.taken, {"a": "3", "b": "5", "c": "0"}, "the plan is carried out", 90.0)
+        becomes(teams.promised, _NONE, "no promise is left", 60.0)
+        found = history.replay(teams.pool.charged_by, str(teams.size))
+    assert found.problems == []
+    assert live(teams["b"]) == 5
+
+
+def kill_at(product: Product, teams: Teams, moment: str) -> None:
+    """Kill the leader, and what would be the next but for the other one, at a moment of a plan."""
+
+    def is_there() -> bool:
+        return bool(teams.promised()) if moment == "promised" else live(teams["b"]) < 8
+
+    eventually(is_there, moment, growth=1.0)
+    leading = [one for one in product.controllers if one.metric("leader") == 1]
+    for process in leading or product.controllers[:1]:
+        process.kill()
+
+
+@pytest.mark.parametrize("number", range(RUNS))
+def test_three_that_claim_at_once_end_in_the_same_sums(
+    own_plane: ControlPlane, acting: Product, number: int
+) -> None:
+    assert acting.webhooks
+    teams = Teams(own_plane, a=2, b=2, c=2, d=0)
+    try:
+        with Kubelets(own_plane.rest, teams.namespaces), History(own_plane) as history:
+            teams.run("d", 6)
+            threads = [
+                threading.Thread(target=teams.create, args=(team, 3)) for team in ("a", "b", "c")
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            teams.become(a=2, b=2, c=2, d=0)
+            found = history.replay(teams.pool.charged_by, "6")
+            evicted = sum(len(teams.events(team, "Reclaimed")) for team in "abcd")
+        assert found.problems == [], number
+        assert evicted == 6
+        withdrawn = [one for team in "abc" for one in teams.events(team, "ReclaimWithdrawn")]
+        assert withdrawn == []
+    finally:
+        teams.pool.close()
