@@ -219,7 +219,7 @@ class ReclaimMode(StrEnum):
     """Nothing."""
 
     PLAN = "Plan"
-    """Events on the pods that wait say which pods would be evicted."""
+    """Conditions of the pods that wait say which pods would be evicted."""
 
     ACT = "Act"
     """The pods are evicted. The controller needs the right to it, see `docs/elastic-quotas.md`."""
