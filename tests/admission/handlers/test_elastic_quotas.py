@@ -104,7 +104,6 @@ def test_what_is_not_charged_is_worth_a_word(harness: AdmissionHarness) -> None:
     assert reply.warnings == [
         "nvidia.com/mig-foo: no pod asks for a resource of this name",
         "pods: no bind is charged for it",
-        "spec.lendable: is planned with and not charged: all of min is lent",
         "namespace team-c has not opted in: it is not charged",
         "namespace team-x does not exist: it is not charged",
     ]

@@ -47,6 +47,34 @@ def test_a_team_borrows_up_to_its_max_what_others_leave() -> None:
         ]
 
 
+def test_what_is_not_lent_is_kept() -> None:
+    # X21 of the rules, a tenth of it: a lends 1 of its 4, b has 1
+    quotas = (
+        an_elastic_quota("team-a", {"cpu": 4}, lendable={"cpu": 1}),
+        an_elastic_quota("team-b", {"cpu": 1}),
+    )
+    with world(*quotas) as here:
+        here.wait_for(epool_default={"requests.cpu": "5"})
+        assert [here.bind(f"b{number}", "team-b").allowed for number in range(3)] == [
+            True,
+            True,
+            False,
+        ]
+        assert [here.bind(f"a{number}", "team-a").allowed for number in range(4)] == [
+            True,
+            True,
+            True,
+            False,
+        ]
+        # a lends more from now on: nothing is counted again
+        spec = {"spec": {"lendable": {"cpu": 3}}}
+        here.harness.api.patch(ELASTIC_QUOTAS, "q", spec, namespace="team-a")
+        here.end("a0", "team-a")
+        eventually(
+            lambda: here.harness.bind_in_fact("b2", namespace="team-b").allowed, "b borrows more"
+        )
+
+
 def test_the_status_says_what_is_used_and_borrowed() -> None:
     with world(*A_AND_B) as here:
         here.wait_for(**POOL)

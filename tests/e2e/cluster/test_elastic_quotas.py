@@ -61,6 +61,12 @@ def test_a_team_borrows_what_others_leave_and_no_more(pool_of: MakePool) -> None
     eventually(lambda: pool.teams["a"].bind("a1").code == 201, "the owner takes what is free again")
 
 
+def test_what_is_not_lent_is_kept(pool_of: MakePool) -> None:
+    pool = pool_of(a={**amounts(4), "lendable": {"cpu": 1}}, b=amounts(1))
+    assert [pool.bind("b", f"b{number}").code for number in range(3)] == [201, 201, 403]
+    assert [pool.bind("a", f"a{number}").code for number in range(4)] == [201, 201, 201, 403]
+
+
 def test_labels_and_status_say_what_is_borrowed(pool_of: MakePool, plane: ControlPlane) -> None:
     pool = pool_of(a=amounts(2), b=amounts(1))
     for number in range(3):

@@ -171,3 +171,26 @@ def test_what_is_held_is_summed_over_the_namespaces_of_a_quota() -> None:
         "ceq.c.c": {"x": {"requests.cpu": cpu, "requests.memory": memory}},
     }
     assert to_text(held_by(quota, held, DEFAULT_GB)) == {"cpu": "3", "memory": "1"}
+
+
+def test_what_is_not_lent_is_kept_for_the_namespaces_of_its_quota() -> None:
+    quotas = (
+        a_quota("a", {"cpu": "4", "memory": "1Gi"}, lendable={"cpu": "1", "memory": "1Gi"}),
+        a_quota("c", {"cpu": "2"}, namespaces=["x", "y"], lendable={"cpu": "0"}),
+        a_quota("out", {"cpu": "2"}, lendable={"cpu": "0"}),
+        a_quota("b", {"cpu": "1"}),
+    )
+    found = derived_quotas(quotas, lambda namespace: namespace != "out", DEFAULT_GB)
+    pool = next(one for one in found.values() if "requests.cpu" in one.hard)
+    assert pool.spec["kept"] == [
+        {"namespaces": ["x", "y"], "amounts": {"requests.cpu": "2"}},
+        {"namespaces": ["a"], "amounts": {"requests.cpu": "3"}},
+    ]
+    memory = next(one for one in found.values() if "requests.memory" in one.hard)
+    assert "kept" not in memory.spec
+    raw = {"metadata": {"name": pool.name, "uid": "u"}, "spec": pool.spec}
+    assert {one.namespaces for one in cluster_quota(raw).kept} == {
+        frozenset({"a"}),
+        frozenset({"x", "y"}),
+    }
+    assert cluster_quota_errors(raw, DEFERRED_KEYS) == []

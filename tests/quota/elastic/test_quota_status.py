@@ -49,5 +49,5 @@ def test_the_condition_says_whether_binds_are_charged() -> None:
     assert condition(a_quota("a", {"cpu": "4", "pods": "2"})) == ("True", "PartlyCharged")
     assert condition(a_quota("a", {"cpu": "4"}, namespaces=["x", "y"])) == ("True", "PartlyCharged")
     kept = a_quota("a", {"cpu": "4"}, lendable={"cpu": "1"})
-    assert condition(kept) == ("True", "PartlyCharged")
+    assert condition(kept) == ("True", "AllCharged")
     assert condition(a_quota("a", {"cpu": "4"}, lendable={"cpu": "4"})) == ("True", "AllCharged")

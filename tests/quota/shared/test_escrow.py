@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.deferral import deferred_quotas
@@ -20,7 +21,7 @@ from webhook.quota.ledger.ledger import (
     admit_all,
     exceeded_quotas,
 )
-from webhook.quota.shared.cluster_quotas import cluster_quota
+from webhook.quota.shared.cluster_quotas import KeptPart, cluster_quota
 from webhook.quota.shared.escrow import (
     Shared,
     beside,
@@ -152,3 +153,59 @@ def test_promises_beyond_the_limit_let_nothing_in_but_their_pods_once_there_is_r
     ledger = beside(a_ledger(), "a", {NAME: freed})
     assert isinstance(admit(ledger, claim("1"))[1], Denied)
     assert isinstance(admit(ledger, claim("5", uid="owner"))[1], Admitted)
+
+
+def keeping(found: Shared, amount: str, *namespaces: str) -> Shared:
+    part = KeptPart(frozenset(namespaces), cpu(amount))
+    return Shared(replace(QUOTA, kept=(*found.quota.kept, part)), found.grants)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "asked", "fits"),
+    [("a", "5", True), ("a", "6", False), ("b", "8", True), ("b", "9", False)],
+)
+def test_what_is_kept_for_a_namespace_is_taken_for_all_others(
+    namespace: str, asked: str, *, fits: bool
+) -> None:
+    # of 10: a holds 1, b 1, and 4 are kept for b
+    here = keeping(shared(a="1", b="1"), "4", "b")
+    ledger = beside(a_ledger(), namespace, {NAME: here})
+    assert isinstance(admit(ledger, claim(asked))[1], Admitted) is fits
+
+
+def test_several_namespaces_take_together_what_is_kept_for_them() -> None:
+    here = keeping(shared(a="1", b="2", c="1"), "5", "b", "c")
+    assert beside(a_ledger(), "a", {NAME: here}).accounts[NAME].used_elsewhere == cpu("5")
+    assert beside(a_ledger(), "b", {NAME: here}).accounts[NAME].used_elsewhere == cpu("2")
+    more = keeping(shared(a="1", b="4", c="3"), "5", "b", "c")
+    assert beside(a_ledger(), "a", {NAME: more}).accounts[NAME].used_elsewhere == cpu("7")
+
+
+def test_a_promise_to_a_pod_takes_of_what_is_kept_for_its_namespace() -> None:
+    here = keeping(promising(shared(a="1", b="1"), "x", "2"), "4", "a")
+    assert beside(a_ledger(), "b", {NAME: here}).accounts[NAME].used_elsewhere == cpu("4")
+
+
+def test_what_is_kept_is_read_and_no_part_of_what_is_counted() -> None:
+    spec = {"namespaceSelector": {}, "hard": {CPU: "10"}}
+    kept = [{"namespaces": ["b"], "amounts": {CPU: "4"}}]
+    read = cluster_quota({"metadata": {"name": "both", "uid": "u"}, "spec": {**spec, "kept": kept}})
+    assert read.kept == (KeptPart(frozenset({"b"}), cpu("4")),)
+    assert read.quota.spec_hash == QUOTA.quota.spec_hash
+
+
+@pytest.mark.parametrize(
+    ("part", "fault"),
+    [
+        ({"amounts": {CPU: "1"}}, "spec.kept[0].namespaces: must name at least one"),
+        (
+            {"namespaces": ["b"], "amounts": {CPU: "-1"}},
+            "spec.kept[0].amounts[requests.cpu]: must not be negative",
+        ),
+    ],
+)
+def test_a_part_that_makes_no_sense_cannot_be_read(part: object, fault: str) -> None:
+    spec = {"namespaceSelector": {}, "hard": {CPU: "10"}, "kept": [part]}
+    with pytest.raises(InvalidFieldError) as caught:
+        cluster_quota({"metadata": {"name": "both", "uid": "u"}, "spec": spec})
+    assert str(caught.value) == fault

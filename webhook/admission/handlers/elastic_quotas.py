@@ -15,7 +15,6 @@ from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.kube.api import ApiError
-from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.elastic.derived_quotas import uncharged_resources
 from webhook.quota.elastic.elastic_quotas import (
     COMPOSITE,
@@ -91,8 +90,6 @@ def _warnings(context: HandlerContext, quota: ElasticQuota) -> Iterator[str]:
     for name in uncharged_resources(quota):
         if name not in unknown:
             yield f"{name}: no bind is charged for it"
-    if any(amount != quota.min.get(name, ZERO) for name, amount in quota.lendable.items()):
-        yield "spec.lendable: is planned with and not charged: all of min is lent"
     try:
         known = context.namespaces()
     except (ApiError, InvalidFieldError):

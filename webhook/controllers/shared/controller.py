@@ -230,10 +230,12 @@ class SharedQuotaController:
 def _frees_quota(old: SharedQuotaVersion, new: SharedQuotaVersion) -> bool:
     """Return whether pods may go that could not before.
 
-    All are counted now, a namespace takes part now, or less is granted or promised, so that others
-    may have it.
+    All are counted now, a namespace takes part now, or less is granted, promised or kept, so that
+    others may have it.
     """
     if old.shared is None or new.shared is None:
+        return True
+    if old.shared.quota.kept != new.shared.quota.kept:
         return True
     former, present = old.shared.grants, new.shared.grants
     if former.observed != present.observed:

@@ -12,6 +12,8 @@ the others. So a bind takes of pool and maximum all or nothing, by the laws of t
 shared quotas (`ledger.ledger`, `shared.escrow`), and what is borrowed is never more than what
 others leave unused.
 
+What a quota does not lend of its min (`lendable`) is kept for its namespaces in the pool's spec.
+
 A namespace shares the pool as soon as an elastic quota counts it. Its minimum is part of the pool
 only while a namespace of it has opted in: what is not charged lends nothing.
 """
@@ -45,14 +47,20 @@ class DerivedQuota:
     """Which share it, sorted."""
     hard: ResourceList
     """By quota key."""
+    kept: tuple[tuple[tuple[str, ...], ResourceList], ...] = ()
+    """Namespaces of a quota → the part of its min that is not lent, by quota key."""
 
     @property
     def spec(self) -> dict[str, object]:
         """Return the spec of the object."""
+        kept = [
+            {"namespaces": [*names], "amounts": to_text(amounts)} for names, amounts in self.kept
+        ]
         expression = {"key": _NAMESPACE_LABEL, "operator": "In", "values": [*self.namespaces]}
         return {
             "namespaceSelector": {"matchExpressions": [expression]},
             "hard": to_text(self.hard),
+            **({"kept": kept} if kept else {}),
         }
 
 
@@ -90,7 +98,28 @@ def _pools(
         every = tuple(sorted({name for one in members for name in one.namespaces}))
         for namespaces, hard in sizes.items():
             part = "" if namespaces == every else ",".join(sorted(hard))
-            yield DerivedQuota(pool_name(pool, part), namespaces, hard)
+            kept = tuple(_kept(members, hard, is_opted_in, gb_per_gpu))
+            yield DerivedQuota(pool_name(pool, part), namespaces, hard, kept)
+
+
+def _kept(
+    quotas: Iterable[ElasticQuota],
+    hard: Mapping[str, Quantity],
+    is_opted_in: Callable[[str], bool],
+    gb_per_gpu: int,
+) -> Iterator[tuple[tuple[str, ...], ResourceList]]:
+    """Yield what the quotas of a pool do not lend of what it is limited to."""
+    for one in quotas:
+        if not any(map(is_opted_in, one.namespaces)):
+            continue
+        amounts: ResourceList = {}
+        for name, lendable in one.lendable.items():
+            key = quota_key(name, gb_per_gpu)
+            own = one.min.get(name, ZERO) - lendable
+            if key is not None and key in hard and own > ZERO:
+                amounts = {**amounts, key: own}
+        if amounts:
+            yield one.namespaces, amounts
 
 
 def _size(

@@ -64,8 +64,6 @@ def charged_condition(
     faults = []
     if uncharged:
         faults.append(f"no bind is charged for {', '.join(uncharged)}")
-    if any(amount != quota.min.get(name, ZERO) for name, amount in quota.lendable.items()):
-        faults.append("lendable is planned with, not charged: all of min is lent")
     outside = len(quota.namespaces) - opted_in
     if outside:
         faults.append(f"{outside} of {len(quota.namespaces)} namespaces have not opted in")

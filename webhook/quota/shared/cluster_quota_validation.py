@@ -5,6 +5,7 @@ Amounts and scopes are judged as those of a ResourceQuota (`quota_rules`). Besid
 1. It limits deferred resources only, every extended resource and GPU memory among them: all else
    is charged by the API server, in one namespace.
 2. Its selector of namespaces is there, and can be evaluated.
+3. What it keeps for some namespaces is of what it limits.
 
 Errors have the API server's field paths and words.
 
@@ -29,6 +30,7 @@ from webhook.quota.objects.quota_validation import (
     quota_update_errors,
     quota_warnings,
 )
+from webhook.quota.shared.cluster_quotas import read_kept
 
 SELECTING_FIELDS: Final = SCOPE_FIELDS | {"namespaceSelector"}
 """The fields of the spec that say which pods it is about."""
@@ -93,6 +95,7 @@ def _own_errors(raw: Mapping[str, object], keys: Set[str]) -> Iterator[FieldErro
     yield from _hard_errors(spec, keys)
     try:
         yield from _selector_errors(spec.get("namespaceSelector"))
+        yield from _kept_errors(raw, spec)
     except InvalidFieldError as err:
         yield FieldError("FieldValueInvalid", err.field, err.detail)
 
@@ -106,6 +109,15 @@ def _hard_errors(spec: Mapping[str, object], keys: Set[str]) -> Iterator[FieldEr
         yield FieldError("FieldValueRequired", _HARD, "must limit a deferred resource")
     for key in sorted(hard.keys() - keys - shared_keys(map(str, hard))):
         yield FieldError("FieldValueInvalid", f"{_HARD}[{key}]", _NOT_DEFERRED)
+
+
+def _kept_errors(raw: Mapping[str, object], spec: Mapping[str, object]) -> Iterator[FieldError]:
+    hard = spec.get("hard")
+    limited = hard.keys() if isinstance(hard, Mapping) else set()
+    for index, part in enumerate(read_kept(raw)):
+        for key in sorted(part.amounts.keys() - limited):
+            field = f"spec.kept[{index}].amounts[{key}]"
+            yield FieldError("FieldValueInvalid", field, "must be limited by spec.hard")
 
 
 def _selector_errors(raw: object) -> Iterator[FieldError]:

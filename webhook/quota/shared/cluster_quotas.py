@@ -7,6 +7,8 @@ spec:
   namespaceSelector: {matchLabels: {team: web}}   # {} selects every namespace
   hard: {requests.cpu: "20"}
   scopes: [NotTerminating]                        # and scopeSelector, as in a ResourceQuota
+  kept:                                           # of hard, for these namespaces alone
+  - {namespaces: [team-a], amounts: {requests.cpu: "4"}}
 ```
 
 In the ledger of each namespace it is one more quota, by a name that no ResourceQuota can have
@@ -22,6 +24,9 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
+from webhook.quota.amounts.resource_reader import ResourceReader
+from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.ledger.reservation_codec import check_positive
 from webhook.quota.objects.label_selectors import LabelSelector, read_label_selector
 from webhook.quota.objects.model import ResourceQuota
 
@@ -29,6 +34,14 @@ PREFIX: Final = "cdq/"
 """Before the names of shared quotas, wherever quotas of a namespace are named."""
 
 _SELECTOR: Final = "spec.namespaceSelector"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPart:
+    """A part of a shared quota that is for some namespaces alone, whether they use it or not."""
+
+    namespaces: frozenset[str]
+    amounts: ResourceList
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,8 @@ class ClusterQuota:
     quota: ResourceQuota
     """Its ceilings and scopes, under the name that it has in ledgers. Which namespaces it selects
     is part of its hash: what is counted for it depends on that too."""
+    kept: tuple[KeptPart, ...] = ()
+    """No part of the hash: what is counted does not depend on it."""
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Return whether a namespace with these labels shares it."""
@@ -96,7 +111,25 @@ def cluster_quota(raw: Mapping[str, object]) -> ClusterQuota:
     read = ResourceQuota.from_object({**raw, "status": None})
     quota = replace(read, namespace="", name=ledger_name(read.name), annotations={})
     object.__setattr__(quota, "_spec_hash", _spec_hash(read, selector))
-    return ClusterQuota(read.name, read.uid, selector, quota)
+    return ClusterQuota(read.name, read.uid, selector, quota, read_kept(raw))
+
+
+def read_kept(raw: Mapping[str, object]) -> tuple[KeptPart, ...]:
+    """Read what a ClusterDeferredQuota keeps for some namespaces.
+
+    Raises:
+        InvalidFieldError: A part names no namespace, or an amount that is less than nothing.
+        InvalidQuantityError: An amount is not a quantity.
+    """
+    return tuple(map(_kept_part, ResourceReader(raw).child("spec").children("kept")))
+
+
+def _kept_part(part: ResourceReader) -> KeptPart:
+    namespaces, amounts = part.strings("namespaces"), part.resource_list("amounts")
+    if not namespaces:
+        raise InvalidFieldError(part.path("namespaces"), "must name at least one")
+    check_positive(amounts, part.path("amounts"))
+    return KeptPart(frozenset(namespaces), amounts)
 
 
 def cluster_quota_or_fault(raw: Mapping[str, object]) -> ClusterQuota | UnreadableClusterQuota:

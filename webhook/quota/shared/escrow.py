@@ -17,6 +17,9 @@ D. Complete. The quota's status says that all are counted only while that is tru
 E. Promised. What the status holds for one pod (`Promise`) is elsewhere for every decision but on
    that pod, until its namespace's ledger has a reservation for it; that raised the grant first.
 
+F. Kept. What the spec keeps for some namespaces, and they do not hold, is elsewhere for the
+   decisions of all others.
+
 Together: what all of them use and have reserved stays within the sum of what is granted.
 
 Raising, for handlers, lines and the controller: (1) have the ledger at a version; (2) decide on it
@@ -45,7 +48,7 @@ from dataclasses import dataclass, replace
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, max_of
 from webhook.quota.charging.deferral import deferred_part, observed_as
-from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Ledger
+from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Ledger, excess
 from webhook.quota.shared.cluster_quotas import PREFIX, ClusterQuota
 from webhook.quota.shared.grants import Grants
 
@@ -105,7 +108,7 @@ def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) ->
     account = ledger.accounts[name]
     if shared is None:
         return replace(account, used_elsewhere=EMPTY, promised=NO_PROMISES)
-    elsewhere = shared.grants.held_elsewhere(namespace)
+    elsewhere = add(shared.grants.held_elsewhere(namespace), _kept_for_others(shared, namespace))
     promised = {
         uid: one.amounts
         for uid, one in shared.grants.promises.items()
@@ -114,6 +117,22 @@ def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) ->
     for amounts in promised.values():
         elsewhere = add(elsewhere, amounts)
     return replace(account, used_elsewhere=elsewhere, promised=promised or NO_PROMISES)
+
+
+def _kept_for_others(shared: Shared, namespace: str) -> ResourceList:
+    """Return what is kept for others beyond what they hold and what is promised to their pods."""
+    total: ResourceList = EMPTY
+    for part in shared.quota.kept:
+        if namespace in part.namespaces:
+            continue
+        held: ResourceList = EMPTY
+        for name in part.namespaces:
+            held = add(held, shared.grants.namespaces.get(name, EMPTY))
+        for one in shared.grants.promises.values():
+            if one.namespace in part.namespaces:
+                held = add(held, one.amounts)
+        total = add(total, excess(part.amounts, held))
+    return total
 
 
 def need(account: Account) -> ResourceList:
