@@ -95,6 +95,7 @@ class Task(threading.Thread):
         """Pods that are counted once the ledger is written."""
         self.asks_for = ""
         """Uid of the pod that a handler is asked about."""
+        self.namespace = ""
         self.breaks_promise = False
         """Whether its last grant, if its ledger is written, takes what is promised to another."""
         self.error: BaseException | None = None
@@ -207,14 +208,22 @@ class StoredState:
     is_complete: bool
     promised: Mapping[str, int] = field(default_factory=dict)
     """Uid → what is promised to a pod for which nothing is reserved."""
+    kept: int = 0
+    """What is kept for the namespace `a`."""
 
     @property
     def total(self) -> int:
         return sum(self.granted.values())
 
-    def with_promises(self, but: str) -> int:
-        """What is granted, and promised to other pods than one."""
-        return self.total + sum(cpu for uid, cpu in self.promised.items() if uid != but)
+    def held_for_others(self, but: str, namespace: str) -> int:
+        """What is granted, promised to other pods than one, and kept for other namespaces.
+
+        Of what is kept for `a`, its grants and the promises to its pods are a part; all promises
+        are subtracted here, which leaves no more than there is.
+        """
+        promised = sum(cpu for uid, cpu in self.promised.items() if uid != but)
+        kept = max(0, self.kept - self.granted.get("a", 0) - sum(self.promised.values()))
+        return self.total + promised + (0 if namespace == "a" else kept)
 
 
 @dataclass
@@ -248,6 +257,11 @@ class SharingSimulation:
     """Nobody changes quotas or namespaces, and nothing is bound unasked."""
     clock: list[float] = field(default_factory=lambda: [100.0])
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether something is promised to pods, and kept for a namespace."""
+        return self.seed % 5 == 4
+
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
         self.cluster = FakeCluster()
@@ -263,16 +277,18 @@ class SharingSimulation:
         self.epoch = 1
         for namespace in NAMESPACES:
             LedgerStore(self.api).create(namespace)
-        self.put_quota(6, {})
+        self.put_quota(6, {}, kept=self.seed % 4 if self.holds_back else 0)
         self.webhooks = [self._new_webhook() for _ in range(3)]
         self.controllers = [self._new_controller(1), self._new_controller(2)]
         self.run_all()
 
     # -- people ----------------------------------------------------------------------------
 
-    def put_quota(self, hard: int, selector: Mapping[str, object]) -> None:
-        """Create the shared quota, or edit it."""
-        spec = {"namespaceSelector": selector, "hard": {CPU: str(hard)}}
+    def put_quota(self, hard: int, selector: Mapping[str, object], kept: int = 0) -> None:
+        """Create the shared quota, or edit it; a part may be kept for the namespace `a`."""
+        part = {"namespaces": ["a"], "amounts": {CPU: str(kept)}}
+        spec: dict[str, object] = {"namespaceSelector": selector, "hard": {CPU: str(hard)}}
+        spec["kept"] = [part] if kept else []
         obj = {
             "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
             "kind": CLUSTER_DEFERRED_QUOTAS.kind,
@@ -347,7 +363,7 @@ class SharingSimulation:
                     self.asked.discard(pod.uid)
 
         door.task = Task(ask, is_webhook=True)
-        door.task.asks_for = pod.uid
+        door.task.asks_for, door.task.namespace = pod.uid, pod.namespace
         self.step(door)  # to its first call
 
     def commit(self, request: Request, *, fails: bool) -> None:
@@ -466,7 +482,11 @@ class SharingSimulation:
             if one["uid"] not in reserved and not self._is_running(one["uid"])
         }
         uid = raw["metadata"]["uid"]
-        return StoredState(ledgers, uid, hard, granted, is_complete=is_complete, promised=promised)
+        parts = raw["spec"].get("kept", ())
+        kept = sum(number(Quantity.parse(one["amounts"][CPU])) for one in parts)
+        return StoredState(
+            ledgers, uid, hard, granted, is_complete=is_complete, promised=promised, kept=kept
+        )
 
     def _is_running(self, uid: str) -> bool:
         return uid in self.pods and self.pods[uid].is_assigned
@@ -481,13 +501,14 @@ class SharingSimulation:
             asking = cast("Task", task)
             # what was decided by an old ledger is held too much for a while, and gives nothing away
             asking.breaks_promise = (
-                now.total > before.total and now.with_promises(asking.asks_for) > now.hard
+                now.total > before.total
+                and now.held_for_others(asking.asks_for, asking.namespace) > now.hard
             )
         if kind == QUOTA_LEDGERS and is_door:
             for namespace, ledger in now.ledgers.items():
                 _check_own(before.ledgers[namespace], ledger)
             is_broken = cast("Task", task).breaks_promise
-            assert not is_broken, "E: what is promised to a pod is given to another"
+            assert not is_broken, "E, F: what is promised or kept is given to others"
         if kind == CLUSTER_DEFERRED_QUOTAS and not is_door:
             self._check_joined(before, now)
         elif kind == QUOTA_LEDGERS and isinstance(task, Task):
@@ -816,7 +837,7 @@ def _happen(world: SharingSimulation) -> None:
         order = rng.choices(("go", "lose", "end"), (30, 1, 1))[0]
         world.step(rng.choice(busy), order)
         return
-    names = list(_ACTS)
+    names = [name for name in _ACTS if name != "promise" or world.holds_back]
     act = rng.choices(names, [_ACTS[name][0] for name in names])[0]
     _ACTS[act][1](world, rng.choice(NAMESPACES))
 
@@ -863,7 +884,8 @@ def _disturb(world: SharingSimulation, namespace: str) -> None:
     rng, roll = world.rng, world.rng.random()
     if roll < 0.3:
         selector = rng.choice(({}, {}, {"matchLabels": {"team": "x"}}))
-        world.put_quota(rng.choice((2, 4, 6)), selector)
+        hard = rng.choice((2, 4, 6))
+        world.put_quota(hard, selector, rng.choice((0, 2)) if world.holds_back else 0)
     elif roll < 0.4:
         world.delete_quota()
     elif roll < 0.6:
@@ -907,5 +929,5 @@ _ACTS: Final[Mapping[str, tuple[float, Callable[[SharingSimulation, str], None]]
     "run all": (1.5, lambda world, _name: world.run_all()),
     "disturb": (4, _disturb),
     "drop": (2, _drop),
-    "promise": (3, _promise),
+    "promise": (6, _promise),
 }

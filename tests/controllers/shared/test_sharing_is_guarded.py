@@ -133,6 +133,19 @@ def _take_what_is_promised_for_ones_own(patch: Patch) -> None:
     patch.setattr("webhook.state.grant_raising.beside", beside)
 
 
+def _give_what_is_kept_to_others(patch: Patch) -> None:
+    genuine = escrow.beside
+
+    def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:
+        unkept = {
+            name: found and replace(found, quota=replace(found.quota, kept=()))
+            for name, found in shared.items()
+        }
+        return genuine(ledger, namespace, unkept)
+
+    patch.setattr("webhook.state.grant_raising.beside", beside)
+
+
 def _take_part_before_the_ledger_counts(patch: Patch) -> None:
     patch.setattr(GrantTransaction, "_had_joined", lambda *_: True)
 
@@ -185,6 +198,7 @@ BREACHES: Mapping[str, Callable[[Patch], None]] = {
     "lower: the quota is read after the ledger was written": _lower_what_is_there_afterwards,
     "promised: to a pod, and given to others": _give_what_is_promised_to_others,
     "promised: to a pod, and given to its namespace": _take_what_is_promised_for_ones_own,
+    "kept: for a namespace, and given to others": _give_what_is_kept_to_others,
     "join: before the ledger counts": _take_part_before_the_ledger_counts,
     "join: complete with some missing": _complete_with_some_missing,
     "leave: before the ledger is written": _leave_before_the_ledger_is_written,
