@@ -5,6 +5,7 @@ Pods of one cpu stand for the ten gigabytes of GPU memory in nos' documents.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -16,8 +17,8 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.elastic_pools import Pool
 from tests.e2e.cluster.kubelets import Kubelets
-from tests.e2e.cluster.objects import Object
-from tests.e2e.cluster.product import Product
+from tests.e2e.cluster.objects import Api, Object
+from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
 from tests.e2e.cluster.shared_history import History, cluster_quotas
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
@@ -259,6 +260,38 @@ def kill_at(product: Product, teams: Teams, moment: str) -> None:
     leading = [one for one in product.controllers if one.metric("leader") == 1]
     for process in leading or product.controllers[:1]:
         process.kill()
+
+
+EVICTIONS: Final = {
+    "without uid": ("a", {}, "each by its uid"),
+    "at once": ("a", {"preconditions": {"uid": "UID"}, "gracePeriodSeconds": 0}, "each by its uid"),
+    "of another namespace": ("plain", {"preconditions": {"uid": "UID"}}, "opted-in namespaces"),
+    "as it is allowed": ("a", {"preconditions": {"uid": "UID"}}, ""),
+}
+
+
+@pytest.mark.parametrize(("where", "options", "refusal"), EVICTIONS.values(), ids=EVICTIONS)
+def test_our_token_evicts_pods_of_opted_in_namespaces_only(
+    own_plane: ControlPlane, teams: Teams, where: str, options: Object, refusal: str
+) -> None:
+    tenant = Tenant(own_plane.rest, "reclaim-plain") if where == "plain" else teams[where]
+    if where == "plain":
+        apply_namespace(tenant.api, tenant.namespace, mode="")
+    made = tenant.pod("web", "1")
+    given = json.loads(json.dumps(options).replace("UID", made.uid))
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "web", "namespace": tenant.namespace},
+        "deleteOptions": given,
+    }
+    ours = Api(own_plane.service_account_rest(SYSTEM, "deferred-quota-controller"))
+    answer = ours.create(objects.pods(tenant.namespace, "web", "eviction"), eviction)
+    assert answer.ok is (refusal == ""), str(answer)
+    assert refusal in answer.message
+    if not answer.ok:
+        assert answer.code == 403
+        tenant.delete("web")
 
 
 @pytest.mark.parametrize("number", range(RUNS))
