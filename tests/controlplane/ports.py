@@ -18,20 +18,23 @@ _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _ATTEMPTS: Final = 200
 _RUNS: Final = 8
 """Test runs side by side that have a range each."""
+_given: set[int] = set()
+"""Ports that this process chose before: their programs may not listen at this moment."""
 
 
 def free_ports(count: int, *, chance: random.Random | None = None) -> list[int]:
     """Choose ports on 127.0.0.1 on which nothing listens.
 
     They lie below those that the kernel gives to outgoing connections and to port 0, so that
-    nothing takes one between a kill and the next start.
+    nothing takes one between a kill and the next start. None is chosen twice by one process.
     """
     chance = chance or random.SystemRandom()
     candidates = of_run(range(_LEAST, first_ephemeral(_ephemeral_text())))
     found: list[int] = []
     for _ in range(_ATTEMPTS * count):
         port = chance.choice(candidates)
-        if port not in found and is_free(port):
+        if port not in _given and is_free(port):
+            _given.add(port)
             found.append(port)
             if len(found) == count:
                 return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 
 import pytest
@@ -16,6 +17,11 @@ def test_ports_are_different_and_free() -> None:
     with contextlib.ExitStack() as listening:
         for port in ports:
             listening.enter_context(socket.create_server(("127.0.0.1", port)))
+
+
+def test_no_port_is_given_twice_although_its_program_is_not_yet_started() -> None:
+    first = free_ports(20, chance=random.Random(1))  # noqa: S311
+    assert not set(first) & set(free_ports(20, chance=random.Random(1)))  # noqa: S311
 
 
 def test_a_port_on_which_something_listens_is_not_free() -> None:
