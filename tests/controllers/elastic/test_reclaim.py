@@ -22,6 +22,7 @@ from webhook.kube.api import (
     EVENTS,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_QUOTAS,
 )
 from webhook.quota.queue.pod_conditions import observed_condition
 from webhook.state.well_known import SCHEDULING_GATE
@@ -94,12 +95,14 @@ def reclaiming(
     *objects: Object,
     mode: str = "Act",
     labels: Object | None = None,
+    timeouts: Object | None = None,
     **reclaim: object,
 ) -> Iterator[Reclaiming]:
     """Open a world in which team-b has borrowed all that team-a does not use."""
-    settings: Object = {"reclaim": {"mode": mode, "afterSeconds": 0, **reclaim}}
+    elastic: Object = {"reclaim": {"mode": mode, "afterSeconds": 0, **reclaim}}
+    settings: Object = {"elastic": elastic, "timeouts": timeouts or {}}
     given = (*A_AND_B, *(objects or (a_node(),)))
-    with world(*given, directory=directory, settings={"elastic": settings}, is_gated=True) as made:
+    with world(*given, directory=directory, settings=settings, is_gated=True) as made:
         here = Reclaiming(made.harness)
         here.wait_for(**POOL)
         for number in range(4):
@@ -210,6 +213,27 @@ def test_a_pod_that_is_gone_is_promised_nothing(tmp_path: Path) -> None:
         )
         here.end("b3", "team-b")
         here.says("b4", "team-b", "Released")
+
+
+def test_a_promise_that_is_not_used_ends_although_pods_go_on_ending(tmp_path: Path) -> None:
+    full: Object = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "none", "namespace": "team-a"},
+        "spec": {"hard": {"requests.cpu": "0"}},
+    }
+    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        here.harness.api.create(RESOURCE_QUOTAS, full)
+        here.harness.catch_up()
+        for name in ("b2", "b3"):
+            here.harness.api.delete(PODS, name, namespace="team-b", grace_period_seconds=30)
+        here.end("b3", "team-b")
+        eventually(lambda: here.promises() == [], "it is withdrawn while b2 is ending")
+        assert here.ending() == ["b2"]
+        said = ["nothing is held for it any more: it got no quota in time"]
+        eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
 
 
 def test_evictions_that_fail_are_tried_again_under_the_same_promise(tmp_path: Path) -> None:

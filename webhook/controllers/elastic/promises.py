@@ -17,6 +17,7 @@ from webhook.controllers.runtime.leadership import Leadership
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError
 from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.shared.escrow import has_room
 from webhook.quota.shared.grants import Grants, Promise, with_promise, without_promises
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 
@@ -92,6 +93,14 @@ class Promises:
             if self._has_any(name, gone)
         ]
         return all(results)
+
+    def has_room(self, uid: str) -> bool:
+        """Return whether all that is promised to a pod is free by now."""
+        versions = [self._shared.known(name) for name in self._names()]
+        shared = [one.shared for one in versions if one is not None and one.shared is not None]
+        return all(
+            has_room(one, one.grants.promises[uid]) for one in shared if uid in one.grants.promises
+        )
 
     def _has_any(self, name: str, uids: frozenset[str]) -> bool:
         version = self._shared.known(name)

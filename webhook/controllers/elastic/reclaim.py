@@ -300,7 +300,8 @@ class Reclaimer:
         whole = self._promise_to(self._planner.queued(quota, raw))
         if not self._promises.make(whole, epoch):
             return None  # its ledger or a quota cannot be read now
-        if self._is_something_ending(view):
+        # what ends frees nothing more for a promise that has its room: then the queue is awaited
+        if self._is_something_ending(view) and not self._promises.has_room(promise.uid):
             kept.progress = now
         if self._planner.shortage(view, quota, raw).resources:
             claim = self._planner.plan(view, quota, raw)

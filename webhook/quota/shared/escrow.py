@@ -50,7 +50,7 @@ from webhook.quota.amounts.resources import ResourceList, add, max_of
 from webhook.quota.charging.deferral import deferred_part, observed_as
 from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Ledger, excess
 from webhook.quota.shared.cluster_quotas import PREFIX, ClusterQuota
-from webhook.quota.shared.grants import Grants
+from webhook.quota.shared.grants import Grants, Promise
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,15 @@ def _kept_for_others(shared: Shared, namespace: str) -> ResourceList:
                 held = add(held, one.amounts)
         total = add(total, excess(part.amounts, held))
     return total
+
+
+def has_room(shared: Shared, promise: Promise) -> bool:
+    """Return whether a promise that stands is free by now, beside all that is held and kept."""
+    held = add(shared.grants.total, _kept_for_others(shared, promise.namespace))
+    for one in shared.grants.promises.values():
+        held = add(held, one.amounts)
+    hard = shared.quota.quota.hard
+    return all(name not in hard or held[name] <= hard[name] for name in promise.amounts)
 
 
 def need(account: Account) -> ResourceList:
