@@ -19,8 +19,9 @@ from tests.torture.facts import (
     space_fact,
 )
 from tests.torture.gating import Waiting, left_behind
-from tests.torture.recount import Difference, differences
+from tests.torture.recount import Difference, differences, idle_promises
 from tests.torture.replay import Judge
+from tests.torture.setting import CLUSTER_QUOTAS, has_cluster_quotas
 from tests.torture.shapes import Space
 from tests.torture.world import LEDGERS
 
@@ -90,6 +91,7 @@ def wait_for_peace(
 
 def _look(plane: ControlPlane, spaces: Sequence[Space], *, holds: bool) -> Ending:
     ending = Ending()
+    without_node: list[PodFact] = []
     for space in spaces:
         at = time.monotonic()
         found = [
@@ -117,6 +119,9 @@ def _look(plane: ControlPlane, spaces: Sequence[Space], *, holds: bool) -> Endin
             at=at,
         )
         ending.charged[space.name] = {pod.uid for pod in pods if _is_charged(pod, at)}
+        without_node += [pod for pod in pods if pod.is_live and not pod.is_assigned]
+    if has_cluster_quotas(plane):
+        ending.differences += idle_promises(_items(plane, CLUSTER_QUOTAS), without_node)
     return ending
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tests.torture.amounts import Amounts, spelled, total
 from tests.torture.facts import CLUSTER_PREFIX, Account, LedgerFact, PodFact, QuotaFact
@@ -70,6 +71,26 @@ def differences(
     if left:
         found.append(Difference(namespace, "*", f"{left} reservations are left"))
     return found
+
+
+def idle_promises(
+    quotas: Iterable[Mapping[str, Any]], waiting: Iterable[PodFact]
+) -> list[Difference]:
+    """Return what is held in cluster quotas for pods that do not wait for it.
+
+    Args:
+        quotas: ClusterDeferredQuotas.
+        waiting: The pods of all namespaces that have not ended and have no node.
+    """
+    uids = {pod.uid for pod in waiting}
+    return [
+        Difference(
+            one["namespace"], quota["metadata"]["name"], f"promised to {one['pod']} for ever"
+        )
+        for quota in quotas
+        for one in quota.get("status", {}).get("promises", [])
+        if one["uid"] not in uids
+    ]
 
 
 def _faults(

@@ -28,7 +28,7 @@ _PATIENCE_SECONDS: Final = 120.0
 
 _OPTED_IN: Final = {"deferredquota.io/mode": "deferred", "deferredquota.io/gating": "never"}
 _GATING: Final = "deferredquota.io/gating"
-_CLUSTER_QUOTAS: Final = "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas"
+CLUSTER_QUOTAS: Final = "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas"
 _ELASTIC_QUOTAS: Final = "/apis/nos.nebuly.com/v1alpha1/elasticquotas"
 _PROBE: Final = "mask-probe"
 
@@ -75,7 +75,7 @@ def lay_out(plane: ControlPlane, spaces: Sequence[Space]) -> None:
         for name, spec in quota_specs(space).items():
             plane.rest.create(f"{space.path}/resourcequotas", quota(name, spec))
     if has_cluster_quotas(plane):
-        plane.rest.create(_CLUSTER_QUOTAS, cluster_quota())
+        plane.rest.create(CLUSTER_QUOTAS, cluster_quota())
     if _is_served(plane, _ELASTIC_QUOTAS):
         for space in spaces:
             if space.shares_cluster_quota:
@@ -84,7 +84,7 @@ def lay_out(plane: ControlPlane, spaces: Sequence[Space]) -> None:
 
 def has_cluster_quotas(plane: ControlPlane) -> bool:
     """Say whether the API server has the kind of cluster quotas."""
-    return _is_served(plane, _CLUSTER_QUOTAS)
+    return _is_served(plane, CLUSTER_QUOTAS)
 
 
 def _is_served(plane: ControlPlane, path: str) -> bool:

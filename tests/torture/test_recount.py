@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.torture.amounts import NANO
 from tests.torture.facts import Account, LedgerFact, PodFact, QuotaFact
-from tests.torture.recount import differences
+from tests.torture.recount import differences, idle_promises
 from tests.torture.usage import Expression
 
 QUOTA = QuotaFact(
@@ -106,3 +107,17 @@ def test_what_is_promised_to_pods_without_a_node_may_be_left() -> None:
 def test_accounts_of_cluster_quotas_are_not_of_the_namespace() -> None:
     accounts = {"q": ACCOUNT, "cdq/all": ACCOUNT}
     assert words(replace(LEDGER, accounts=accounts), POD) == []
+
+
+def test_what_is_promised_to_a_pod_that_does_not_wait_is_found() -> None:
+    promises = [
+        {"uid": "w", "namespace": "n", "pod": "w", "amounts": {"requests.cpu": "1"}},
+        {"uid": "gone", "namespace": "n", "pod": "g", "amounts": {"requests.cpu": "1"}},
+    ]
+    quotas: list[dict[str, Any]] = [
+        {"metadata": {"name": "all"}},
+        {"metadata": {"name": "epool.default"}, "status": {"promises": promises}},
+    ]
+    waits = replace(POD, uid="w", name="w", is_assigned=False)
+    found = [str(each) for each in idle_promises(quotas, [waits])]
+    assert found == ["n/epool.default: promised to g for ever"]
