@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.builders import a_quota, an_expression
+from tests.builders import a_pod, a_quota, an_expression
 from tests.controllers.elastic.objects import an_elastic_quota
 from tests.operations.healthy import count, edit, examined, healthy, ids, renewing, serious, the
 from tests.operations.scenes import NAMESPACE, a_namespace, load
@@ -21,7 +21,7 @@ from webhook.quota.charging.deferral import deferred_part, observed_as
 from webhook.quota.ledger.ledger import Account, Ledger
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.shared.cluster_quotas import cluster_quota
-from webhook.quota.shared.grants import Grants, grants_status
+from webhook.quota.shared.grants import Grants, Promise, grants_status
 
 Object = dict[str, Any]
 
@@ -41,6 +41,7 @@ def shared(
     ledger: str = "1",
     used: str = "1",
     is_counted: bool = True,
+    promises: Mapping[str, Promise] | None = None,
 ) -> None:
     """Put a cluster quota in, as it is when `team-a` holds 1 of it: its pod that runs.
 
@@ -55,7 +56,7 @@ def shared(
     hard = deferred_part(read.quota.hard, DEFERRED_KEYS)
     observed = observed_as(read.quota, hard)
     held = {name: cpu(each) for name, each in (granted or {NAMESPACE: "1"}).items()}
-    grants = Grants(held, observed if is_counted else None, sequence=1)
+    grants = Grants(held, observed if is_counted else None, sequence=1, promises=promises or {})
     load(cluster, {**wanted, "status": grants_status(grants, hard)})
     account = Account(observed, hard, cpu(used), granted=cpu(ledger))
     count(cluster, lambda one: with_account(one, account))
@@ -261,6 +262,23 @@ def test_without_ledgers_and_definitions_nothing_is_looked_at() -> None:
     FakeClient(cluster).delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     load(cluster, a_quota("other", namespace="default"))
     assert not [one for one in found(cluster) if one.id.startswith(ID)]
+
+
+@pytest.mark.parametrize(
+    ("uid", "node", "is_named"),
+    [("w", "", False), ("another", "", True), ("w", "node-1", True), (None, "", True)],
+    ids=["waits", "made anew", "has a node", "gone"],
+)
+def test_a_promise_to_a_pod_that_does_not_wait_is_named(
+    uid: str | None, node: str, *, is_named: bool
+) -> None:
+    cluster = healthy()
+    shared(cluster, promises={"w": Promise("w", NAMESPACE, "waits", cpu("2"))})
+    if uid is not None:
+        load(cluster, a_pod(name="waits", namespace=NAMESPACE, uid=uid, node=node))
+    wanted = "requests.cpu=2 is held for pod team-a/waits, which does not wait for it"
+    said = [one.message for one in found(cluster) if one.id == "cdq.idle-promise"]
+    assert said == ([wanted] if is_named else [])
 
 
 def elastic(**status: object) -> dict[str, object]:

@@ -55,3 +55,38 @@ def test_nothing_is_read_where_nobody_opted_in_or_only_a_namespace_is_asked_abou
     assert "node.overcommitted" not in ids(examined(full, namespaces=("team-a",)))
     empty = a_cluster(a_namespace("default", mode=""), a_node(cpu="100m"), a_guarded_pod())
     assert "node.overcommitted" not in ids(examined(empty))
+
+
+def a_pool(**hard: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "ClusterDeferredQuota",
+        "metadata": {"name": "epool.default", "uid": "u", "resourceVersion": "1"},
+        "spec": {
+            "namespaceSelector": {},
+            "hard": {key.replace("__", "/").replace("_", "."): one for key, one in hard.items()},
+        },
+    }
+
+
+def test_a_pool_that_guarantees_more_than_all_nodes_have_is_named() -> None:
+    cluster = with_node(
+        cpu="2", memory="1Gi", **{"nvidia.com/gpu": "1", "nvidia.com/mig-1g.8gb": "1"}
+    )
+    load(cluster, a_node("node-2", cpu="1500m"))
+    pool = a_pool(requests_cpu="4")
+    pool["spec"]["hard"]["nos.nebuly.com/gpu-memory.16gb"] = "25"
+    load(cluster, pool)
+    found = the(examined(cluster), "elastic.pool-above-nodes")
+    assert str(found.subject) == "ClusterDeferredQuota epool.default"
+    assert found.message == (
+        "its elastic quotas guarantee nos.nebuly.com/gpu-memory.16gb=25,requests.cpu=4 together,"
+        " and all nodes have nos.nebuly.com/gpu-memory.16gb=24,requests.cpu=3500m: not each of"
+        " them can have its min"
+    )
+
+
+def test_a_pool_within_what_the_nodes_have_is_not() -> None:
+    cluster = with_node(cpu="2", memory="1Gi")
+    load(cluster, a_pool(requests_cpu="2", requests_memory="1Gi"))
+    assert "elastic.pool-above-nodes" not in ids(examined(cluster))

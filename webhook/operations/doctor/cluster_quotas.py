@@ -16,6 +16,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     COMPOSITE_ELASTIC_QUOTAS,
     ELASTIC_QUOTAS,
+    PODS,
     QUOTA_LEDGERS,
     NotFoundError,
     Object,
@@ -36,6 +37,7 @@ from webhook.quota.charging.deferral import limits_of, observed_as
 from webhook.quota.elastic.quota_status import CHARGED
 from webhook.quota.ledger.ledger import Account
 from webhook.quota.shared.cluster_quotas import ClusterQuota
+from webhook.quota.shared.grants import Promise
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
 
 _ATTEMPTS: Final = 3
@@ -51,6 +53,8 @@ class _Look:
 
     quota: SharedQuota
     accounts: dict[str, Account | None]
+    idle: tuple[Promise, ...]
+    """Promises to pods that do not wait."""
 
 
 def cluster_quotas(scene: CheckContext) -> Iterator[Finding]:
@@ -140,12 +144,24 @@ def _look(scene: CheckContext, one: SharedQuota, raw: Object) -> _Look | None:
         for after, again in scene.cluster_quotas(again=True):
             if after.spec.name == one.spec.name:
                 if _version(again) == _version(raw):
-                    return _Look(one, accounts)
+                    return _Look(one, accounts, tuple(_idle_promises(scene, one)))
                 one, raw = after, again
                 break
         else:
             return None  # it is gone
     return None
+
+
+def _idle_promises(scene: CheckContext, one: SharedQuota) -> Iterator[Promise]:
+    for promise in one.grants.promises.values():
+        try:
+            raw = scene.find(PODS, promise.pod, namespace=promise.namespace)
+        except NotInSnapshotError:
+            return
+        pod = FieldReader(raw or {})
+        is_same = pod.child("metadata").text("uid") == promise.uid
+        if not is_same or pod.child("spec").text("nodeName"):
+            yield promise
 
 
 def _account(scene: CheckContext, namespace: str, one: SharedQuota) -> Account | None:
@@ -181,6 +197,14 @@ def _judged(settings: Settings, every: list[Namespace], look: _Look | None) -> _
     wanted = observed_as(spec.quota, hard, holds_terminating=settings.holds_terminating)
     is_counted = one.grants.observed == wanted
     found = {**_members(one, sharing, is_counted=is_counted), **_sum(one, hard)}
+    for promise in look.idle:
+        message = (
+            f"{render(promise.amounts)} is held for pod {promise.namespace}/{promise.pod}, which"
+            " does not wait for it"
+        )
+        found["promise", promise.uid] = warning(
+            "cdq.idle-promise", one.subject, message, CONTROLLER_LOG
+        )
     for name, account in look.accounts.items():
         if name in sharing:
             found.update(_against_ledger(one, name, hard, account))

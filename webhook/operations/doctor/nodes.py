@@ -1,16 +1,29 @@
-"""Whether the pods on a node request more than it has for pods."""
+"""Whether more is requested of nodes, or guaranteed by elastic quotas, than they have for pods."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from webhook.jsonfields.fields import mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NODES, PODS, Object
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.findings import Finding, Subject, subject_of, warning
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.resources import (
+    ResourceList,
+    add,
+    exceeding,
+    mask,
+    parse_stored_list,
+    render,
+)
+from webhook.quota.charging.gpu_memory import gb_of, gpu_memory, gpu_memory_keys
+from webhook.quota.elastic.derived_quotas import POOL_PREFIX
 from webhook.quota.nodes.model import NodeInfo, NodeView
 from webhook.quota.nodes.requested import Amounts, as_quantity, requested_of
+from webhook.quota.shared.cluster_quotas import ClusterQuota
 
 _ENDED: Final = ("Succeeded", "Failed")
 
@@ -27,7 +40,9 @@ def overcommitted(scene: CheckContext) -> Iterator[Finding]:
     """
     if scene.settings.namespaces or not scene.deferred_namespaces():
         return
-    nodes = NodeView(scene.objects(NODES), ()).infos
+    raws = scene.objects(NODES)
+    yield from _pools(scene, raws)
+    nodes = NodeView(raws, ()).infos
     requested: dict[str, dict[str, int]] = {}
     for node, amounts in filter(None, scene.assigned_pods(_requested)):
         total = requested.setdefault(node, {})
@@ -61,3 +76,28 @@ def _above(node: NodeInfo, requested: Amounts) -> Iterator[str]:
         wanted = requested.get(resource, 0)
         if wanted > has:
             yield f"{resource} {as_quantity(resource, wanted)} of {as_quantity(resource, has)}"
+
+
+def _pools(scene: CheckContext, nodes: Sequence[Object]) -> Iterator[Finding]:
+    """Compare what the quotas of a pool guarantee together with what all nodes have."""
+    total: ResourceList = {}
+    for raw in nodes:
+        status = mapping(raw.get("status"), "status")
+        has = parse_stored_list(status.get("allocatable"), field="status.allocatable")
+        total = add(total, {f"requests.{key}": amount for key, amount in has.items()})
+    for one, _ in scene.cluster_quotas():
+        if not isinstance(one.spec, ClusterQuota) or not one.spec.name.startswith(POOL_PREFIX):
+            continue
+        hard = one.spec.quota.hard
+        memory = {key: gpu_memory(total, gb_of(key)) for key in gpu_memory_keys(hard)}
+        known = {**total, **{key: found.amount for key, found in memory.items() if found}}
+        has = {key: known.get(key, ZERO) for key in hard}
+        above = exceeding(hard, has)
+        if above:
+            yield warning(
+                "elastic.pool-above-nodes",
+                one.subject,
+                f"its elastic quotas guarantee {render(mask(hard, above))} together, and all nodes"
+                f" have {render(mask(has, above))}: not each of them can have its min",
+                "Lower spec.min of some, or add nodes.",
+            )
