@@ -1,4 +1,4 @@
-"""`deferred-quota convert`: quotas of AAQ and of OpenShift."""
+"""`deferred-quota convert`: quotas of AAQ, of OpenShift and of the scheduler's plugins."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from webhook.quota.shared.cluster_quota_validation import cluster_quota_errors
 
 AAQ = "aaq.kubevirt.io/v1alpha1"
 OPENSHIFT = "quota.openshift.io/v1"
+PLUGINS = "scheduling.x-k8s.io/v1alpha1"
 SCOPED = {"scopes": ["NotTerminating"]}
 
 
@@ -109,3 +110,46 @@ def test_items_of_a_list_are_converted_and_others_stay() -> None:
     (listed,) = converted({"apiVersion": "v1", "kind": "List", "items": [mine, other]})
     assert [one["kind"] for one in listed["items"]] == ["ResourceQuota", "ConfigMap"]
     assert listed["items"][1] == other
+
+
+def test_an_elastic_quota_of_the_schedulers_plugins_is_one_of_ours() -> None:
+    spec = {
+        "min": {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": 2},
+        "max": {"cpu": "6", "memory": "9Gi"},
+    }
+    done = convert(theirs(PLUGINS, "ElasticQuota", spec, namespace="a"))
+    (quota,) = list(yaml.safe_load_all(done.stdout))
+    assert quota == {
+        "apiVersion": "nos.nebuly.com/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": {"name": "q", "namespace": "a"},
+        "spec": spec,
+    }
+    assert done.stderr == ""
+
+
+def test_what_means_another_thing_in_an_elastic_quota_is_noted() -> None:
+    spec = {"min": {"nvidia.com/gpu": 2, "ephemeral-storage": "1Gi"}, "max": {"cpu": "1"}}
+    done = convert(theirs(PLUGINS, "ElasticQuota", spec, namespace="a"))
+    assert done.exit_code == ExitCode.OK
+    for words in (
+        "spec.min.ephemeral-storage: no bind is charged for it: limit it by a ResourceQuota",
+        "spec.max.memory: was 0, as it is not named; now it has no ceiling: name it to keep that",
+    ):
+        assert words in done.stderr
+    done = convert(theirs(PLUGINS, "ElasticQuota", {"min": {"memory": "1Gi"}}, namespace="a"))
+    assert "spec.min.cpu: was 0, as it is not named; now it is not compared" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"min": {"cpu": "2"}, "max": {"cpu": "1"}}, "spec.min[cpu]: must be less than or equal"),
+        ({"min": {"cpu": "x"}}, "spec.min.cpu: 'x' is not a quantity"),
+        ({"min": []}, "spec.min: must be an object"),
+    ],
+)
+def test_an_elastic_quota_that_is_wrong_is_an_error(spec: object, words: str) -> None:
+    done = convert(theirs(PLUGINS, "ElasticQuota", spec, namespace="a"))
+    assert (done.exit_code, done.stdout) == (ExitCode.BAD_INPUT, "")
+    assert words in done.stderr

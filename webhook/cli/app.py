@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "convert": (
         "webhook.cli.commands.files:convert",
-        "Convert quotas of 2017, of AAQ and of OpenShift.",
+        "Convert quotas of 2017, AAQ, OpenShift, scheduler-plugins.",
     ),
     "simulate": (
         "webhook.cli.commands.simulating:simulate",

@@ -52,11 +52,10 @@ class Pool:
                 continue
             answer = self.api.create(elastic_quotas(tenant.namespace), self.quota(spec))
             assert answer.ok, str(answer)
-        if quotas:
-            given = [spec for spec in quotas.values() if spec is not None]
-            sizes = [int(spec.get("min", {}).get(resource, 0)) for spec in given]
-            counted = [name for name, spec in quotas.items() if spec is not None]
-            self.is_counted(sum(sizes), *counted)
+        given = {team: spec for team, spec in quotas.items() if spec is not None}
+        if given:
+            sizes = [int(spec.get("min", {}).get(resource, 0)) for spec in given.values()]
+            self.is_counted(sum(sizes), *given)
 
     def quota(self, spec: Object, *, kind: str = "ElasticQuota", name: str = "q") -> Object:
         """Write an elastic quota of the pool."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.elastic_pools import Pool, elastic_quotas
@@ -16,6 +18,7 @@ from tests.e2e.cluster.shared_history import History
 from tests.e2e.cluster.sharing import Binders
 from tests.e2e.cluster.tenant import REAL
 from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.cli import cli
 from webhook.quota.objects.names import QUOTA_RESERVED
 
 DENIED: Final = 'admission webhook "bind.deferredquota.io" denied the request: '
@@ -163,6 +166,58 @@ def test_nos_manifests_are_taken_as_they_are(pool_of: MakePool, namespace: str) 
     assert pool.api.create(path, composite, dry_run=True).ok
     twice = pool.quota({"namespaces": ["x", "x"]}, kind="CompositeElasticQuota")
     assert pool.api.create(path, twice, dry_run=True).code == 422
+
+
+PLUGINS: Final = "scheduling.x-k8s.io"
+
+
+@pytest.fixture
+def plugins_kind(plane: ControlPlane) -> Iterator[None]:
+    """The kind of the scheduler's plugins, which has the names of ours."""
+    names = {"plural": "elasticquotas", "singular": "elasticquota", "shortNames": ["eq"]}
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha1", "served": True, "storage": True}
+    kind = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"elasticquotas.{PLUGINS}"},
+        "spec": {
+            "group": PLUGINS,
+            "names": {**names, "kind": "ElasticQuota"},
+            "scope": "Namespaced",
+            "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    # a group of Kubernetes' own names must say that it is not approved
+    kind["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved"}  # type: ignore[index]
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    plane.rest.create(path, kind)
+    yield
+    plane.rest.delete(f"{path}/elasticquotas.{PLUGINS}")
+
+
+@pytest.mark.usefixtures("plugins_kind")
+def test_quotas_of_the_schedulers_plugins_are_taken_over(pool_of: MakePool) -> None:
+    pool = pool_of(a=None)
+    namespace = pool.teams["a"].namespace
+    theirs = f"/apis/{PLUGINS}/v1alpha1/namespaces/{namespace}/elasticquotas"
+    spec = {"min": {"cpu": 1, "memory": "1Gi"}, "max": {"cpu": 2, "memory": "2Gi"}}
+    written = {
+        "apiVersion": f"{PLUGINS}/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": {"name": "q", "labels": {"deferredquota.io/pool": pool.name}},
+        "spec": spec,
+    }
+    eventually(lambda: pool.api.create(theirs, written).ok, "the kind is served")
+    stored = json.dumps(pool.api.get(f"{theirs}/q").body)
+    done = CliRunner().invoke(cli, ["convert", "-f", "-", "-o", "json"], input=stored)
+    assert done.exit_code == 0, done.output
+    made = pool.api.create(elastic_quotas(namespace), json.loads(done.stdout))
+    assert made.ok, str(made)
+    pool.is_counted(1, "a")
+    assert pool.bind("a", "a0").code == 201
+    assert "is used up" in pool.bind("a", "a1").message
+    assert pool.api.get(f"{theirs}/q").body["spec"] == spec
 
 
 def test_at_no_revision_more_than_the_pool_while_min_is_edited(

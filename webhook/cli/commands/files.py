@@ -117,11 +117,12 @@ Examples:
 @filename_option
 @output_option("yaml", "json")
 def convert(**options: Any) -> None:
-    """Convert quotas of the proposal of 2017, of AAQ and of OpenShift.
+    """Convert quotas of the proposal of 2017, of AAQ, OpenShift and the scheduler's plugins.
 
     An ApplicationAwareResourceQuota becomes a ResourceQuota; an
     ApplicationAwareClusterResourceQuota, and a ClusterResourceQuota of OpenShift, become a
-    ClusterDeferredQuota. What has no counterpart is named, or is an error.
+    ClusterDeferredQuota; an ElasticQuota of scheduling.x-k8s.io becomes one of nos.nebuly.com. What
+    has no counterpart, or means another thing, is named, or is an error.
 
     The proposal "Priority in ResourceQuota" of 2017 gave a quota spec.priorityClassNameList.
     Names become PriorityClass In, and a list with "*" becomes PriorityClass Exists. Without a list

@@ -10,13 +10,13 @@ import click
 import yaml
 
 from webhook.cli.exit_codes import InputError, printable, shortened
+from webhook.cli.files.foreign_quotas import convert_foreign_quota
 from webhook.cli.files.inputs import manifest_files, read_input
 from webhook.cli.printing.output import print_json
 from webhook.jsonfields.encoding import InvalidJsonError, NumberText, encode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
 from webhook.kube.files.yaml_scalars import plain_value
-from webhook.quota.objects.foreign_quotas import convert_foreign_quota
 from webhook.quota.objects.legacy_priority_lists import convert_class_list, is_resource_quota
 
 _STRING: Final = "tag:yaml.org,2002:str"

@@ -5,13 +5,19 @@
 | `ApplicationAwareResourceQuota` of aaq.kubevirt.io | `ResourceQuota` of its name and namespace |
 | `ApplicationAwareClusterResourceQuota` of aaq.kubevirt.io | `ClusterDeferredQuota` |
 | `ClusterResourceQuota` of quota.openshift.io | `ClusterDeferredQuota` |
+| `ElasticQuota` of scheduling.x-k8s.io | `ElasticQuota` of nos.nebuly.com |
 
-The spec of the first is that of a ResourceQuota. The others have it under `spec.quota`, beside a
+The spec of the first is that of a ResourceQuota. The next two have it under `spec.quota`, beside a
 selector of namespaces by labels and by annotations; the latter has no counterpart. What is counted
 outside of pods, and the resources of virtual machines (`requests.cpu/vmi`), are left out with a
 note.
 
-Source: application-aware-quota v1.4, core/v1alpha1/types.go; openshift/api, quota/v1/types.go.
+The last has min and max like ours. There cpu and memory that min or max do not name are none; here
+what neither names is not compared, and what max does not name has no ceiling. Of that, and of
+resources that no bind is charged for, there is a note.
+
+Source: application-aware-quota v1.4, core/v1alpha1/types.go; openshift/api, quota/v1/types.go;
+scheduler-plugins v0.33, apis/scheduling/v1alpha1/types.go, pkg/capacityscheduling/elasticquota.go.
 """
 
 from __future__ import annotations
@@ -21,17 +27,28 @@ from dataclasses import dataclass
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError, child, key, mapping
+from webhook.quota.elastic.derived_quotas import uncharged_resources
+from webhook.quota.elastic.elastic_quotas import (
+    ElasticQuota,
+    elastic_quota_errors,
+    read_elastic_quota,
+)
 from webhook.quota.objects.names import is_deferrable
 from webhook.quota.objects.quota_validation import quota_errors
 
 _AAQ: Final = "aaq.kubevirt.io/"
 _OPENSHIFT: Final = "quota.openshift.io/"
+_SCHEDULER_PLUGINS: Final = "scheduling.x-k8s.io/"
 _VIRTUAL_MACHINES: Final = "/vmi"
 _OF_THE_SERVER: Final = frozenset(
     {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"}
 )
 _NOT_DEFERRED: Final = "is left out: limit it by a ResourceQuota in each namespace"
 _NO_MACHINES: Final = "is left out: virtual machines are charged as the pods that run them"
+_ALWAYS_COMPARED: Final = ("cpu", "memory")
+_NOT_CHARGED: Final = "no bind is charged for it: limit it by a ResourceQuota"
+_NO_CEILING: Final = "was 0, as it is not named; now it has no ceiling: name it to keep that"
+_NOT_COMPARED: Final = "was 0, as it is not named; now it is not compared: name it to keep that"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +74,8 @@ def convert_foreign_quota(
     group, kind = str(raw.get("apiVersion", "")), raw.get("kind")
     if group.startswith(_AAQ) and kind == "ApplicationAwareResourceQuota":
         return _namespaced(raw, field)
+    if group.startswith(_SCHEDULER_PLUGINS) and kind == "ElasticQuota":
+        return _elastic(raw, field)
     is_cluster_wide = (
         group.startswith(_AAQ) and kind == "ApplicationAwareClusterResourceQuota"
     ) or (group.startswith(_OPENSHIFT) and kind == "ClusterResourceQuota")
@@ -88,6 +107,27 @@ def _cluster_wide(raw: Mapping[str, object], field: str) -> ForeignConversion:
         at = child(inner, error.field.removeprefix("spec."))
         raise InvalidFieldError(at, error.detail or error.message)
     return ForeignConversion(quota, notes)
+
+
+def _elastic(raw: Mapping[str, object], field: str) -> ForeignConversion:
+    path = child(field, "spec")
+    spec = mapping(raw.get("spec"), path)
+    quota = _quota(raw, "nos.nebuly.com/v1alpha1", "ElasticQuota", dict(spec))
+    for error in elastic_quota_errors(quota):
+        raise InvalidFieldError(child(field, error.field), error.detail or error.message)
+    read = read_elastic_quota(quota)
+    return ForeignConversion(quota, tuple(_notes_of(read, path)))
+
+
+def _notes_of(quota: ElasticQuota, path: str) -> Iterator[tuple[str, str]]:
+    for name in uncharged_resources(quota):
+        field = "min" if name in quota.min else "max"
+        yield key(child(path, field), name), _NOT_CHARGED
+    for name in _ALWAYS_COMPARED:
+        if quota.max and name not in quota.max:
+            yield key(child(path, "max"), name), _NO_CEILING
+        elif name not in quota.names:
+            yield key(child(path, "min"), name), _NOT_COMPARED
 
 
 def _quota(
