@@ -11,7 +11,7 @@ from webhook.operations.findings import Finding, Subject, error, information, wa
 from webhook.operations.reading import Inhabitants
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import exceeding, mask, render
-from webhook.quota.charging.constraints import missing_resources
+from webhook.quota.charging.constraints import missing_resources, obliging_keys
 from webhook.quota.charging.deferral import DeferredQuota, NamespaceQuotas, is_excluded
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.charging.scopes import matches
@@ -156,7 +156,7 @@ def _unspecified(
             for pod in pods
             if not is_terminal(pod)
             and matches(quota.quota, pod)
-            and missing_resources(pod, quota.hard)
+            and missing_resources(pod, obliging_keys(quota.name, quota.hard))
         ]
         waiting = [pod for pod in found if not pod.is_assigned]
         if found:

@@ -17,7 +17,8 @@ from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import add
 from webhook.quota.explaining.facts import Health
 from webhook.quota.ledger.ledger import Account, Ledger
-from webhook.quota.shared.cluster_quotas import PREFIX, own_name
+from webhook.quota.objects.names import SHARED_PREFIX
+from webhook.quota.shared.cluster_quotas import own_name
 from webhook.state.ledgers import read_ledger
 
 _COUNTED: Final = "Counted"
@@ -114,7 +115,7 @@ def _ledgers(
 
 def _own_rows(namespace: str, ledger: Ledger) -> Iterator[QuotaUsage]:
     for name, account in sorted(ledger.accounts.items()):
-        if not name.startswith(PREFIX):
+        if not name.startswith(SHARED_PREFIX):
             yield from _rows(namespace, name, account)
 
 
@@ -135,7 +136,7 @@ def _shared_rows(ledgers: Iterable[Ledger]) -> Iterator[QuotaUsage]:
     sums: dict[str, Account] = {}
     for ledger in ledgers:
         for name, account in ledger.accounts.items():
-            if name.startswith(PREFIX):
+            if name.startswith(SHARED_PREFIX):
                 sums[name] = _sum(sums.get(name), account)
     for name, account in sorted(sums.items()):
         yield from _rows("", own_name(name), account)

@@ -12,8 +12,9 @@ from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, to_text
 from webhook.quota.explaining.values import Consumer
 from webhook.quota.ledger.ledger import Account, Ledger
+from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.queue.queued_pods import CycleResult, QueuedPod
-from webhook.quota.shared.cluster_quotas import PREFIX, own_name
+from webhook.quota.shared.cluster_quotas import own_name
 
 Entry: TypeAlias = dict[str, object]
 
@@ -77,7 +78,7 @@ def _conditions(ledger: Ledger | None) -> list[Entry]:
 def _quota_entry(name: str, account: Account) -> Entry:
     return {
         "name": own_name(name),
-        "kind": "ClusterDeferredQuota" if name.startswith(PREFIX) else "ResourceQuota",
+        "kind": "ClusterDeferredQuota" if name.startswith(SHARED_PREFIX) else "ResourceQuota",
         "resources": [_resource_entry(account, name) for name in sorted(account.hard)],
     }
 

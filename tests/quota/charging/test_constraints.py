@@ -10,6 +10,7 @@ from webhook.quota.charging.constraints import (
     MUST_SPECIFY_KEYS,
     constraint_text,
     missing_resources,
+    obliging_keys,
     states_pod_level,
 )
 from webhook.quota.objects.names import DEFERRED_KEYS
@@ -131,3 +132,20 @@ def test_missing_amounts_come_sorted() -> None:
 
 def test_the_keys_that_oblige_are_the_compute_keys_that_are_deferred() -> None:
     assert MUST_SPECIFY_KEYS == DEFERRED_KEYS
+
+
+@pytest.mark.parametrize(
+    ("quota", "obliges"),
+    [
+        ("compute", True),
+        ("eq.a.b", True),
+        ("cdq/both", True),
+        ("cdq/epool.default", False),
+        ("cdq/eq.team-a.q", False),
+        ("cdq/ceq.team-a.q", False),
+    ],
+)
+def test_a_quota_that_charges_elastic_quotas_obliges_no_container(
+    quota: str, *, obliges: bool
+) -> None:
+    assert bool([*obliging_keys(quota, ["requests.cpu"])]) is obliges

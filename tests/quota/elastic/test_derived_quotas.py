@@ -13,14 +13,13 @@ from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import to_text
 from webhook.quota.charging.gpu_memory import DEFAULT_GB, GPU_MEMORY
 from webhook.quota.elastic.derived_quotas import (
-    DERIVED_PREFIXES,
     derived_quotas,
     held_by,
     max_name,
     uncharged_resources,
 )
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
-from webhook.quota.objects.names import DEFERRED_KEYS, object_name_errors
+from webhook.quota.objects.names import DEFERRED_KEYS, DERIVED_PREFIXES, object_name_errors
 from webhook.quota.shared.cluster_quota_validation import cluster_quota_errors
 from webhook.quota.shared.cluster_quotas import cluster_quota
 

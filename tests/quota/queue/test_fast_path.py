@@ -15,9 +15,9 @@ from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, add, parse_resource_list
 from webhook.quota.ledger.ledger import Ledger, admit, exceeded_quotas
 from webhook.quota.objects.model import Pod
+from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.queue.fast_path import can_skip_gate
 from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, QueuePolicy, to_queued_pod
-from webhook.quota.shared.cluster_quotas import PREFIX
 
 Object = dict[str, object]
 
@@ -168,7 +168,7 @@ def test_in_doubt_it_is_gated() -> None:
 def test_a_pod_in_a_quota_that_namespaces_share_is_gated() -> None:
     shared = replace(
         TERMS.quotas.quotas[0],
-        quota=replace(TERMS.quotas.quotas[0].quota, name=f"{PREFIX}all"),
+        quota=replace(TERMS.quotas.quotas[0].quota, name=f"{SHARED_PREFIX}all"),
     )
     terms = replace(TERMS, quotas=replace(TERMS.quotas, quotas=(shared,)))
     assert not passes(terms=terms, ledger=ledger_of(terms))

@@ -21,7 +21,7 @@ from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowe
 from webhook.config import Coverage
 from webhook.config import MustSpecify as WhenToSpecify
 from webhook.quota.amounts.resources import render
-from webhook.quota.charging.constraints import missing_resources
+from webhook.quota.charging.constraints import missing_resources, obliging_keys
 from webhook.quota.charging.coverage import (
     CoverageRules,
     Uncovered,
@@ -150,7 +150,7 @@ def missing_requirement(
 def _unspecified(pod: Pod, applying: tuple[DeferredQuota, ...]) -> MustSpecify | None:
     """Refuse a pod whose containers do not name what a deferred quota limits."""
     for quota in applying:
-        missing = missing_resources(pod, quota.hard)
+        missing = missing_resources(pod, obliging_keys(quota.name, quota.hard))
         if missing:
             return MustSpecify(quota.name, missing)
     return None

@@ -39,9 +39,8 @@ from webhook.quota.charging.pod_usage import charged_to
 from webhook.quota.charging.scopes import is_terminating
 from webhook.quota.ledger.ledger import NEWEST, Claim, ReservationSource
 from webhook.quota.objects.model import Pod
-from webhook.quota.objects.names import is_uid, object_name_errors
+from webhook.quota.objects.names import SHARED_PREFIX, is_uid, object_name_errors
 from webhook.quota.objects.qos import forged_qos_class
-from webhook.quota.shared.cluster_quotas import PREFIX
 from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.well_known import NEVER_GATING, gating_of
 
@@ -263,7 +262,7 @@ def _runs_anyway(
 
     Not where namespaces share the quota: what others give back cannot be kept for it.
     """
-    is_shared = any(name.startswith(PREFIX) for name in claim.quotas)
+    is_shared = any(name.startswith(SHARED_PREFIX) for name in claim.quotas)
     return not is_shared and not _is_enforced(context, request, pod)
 
 

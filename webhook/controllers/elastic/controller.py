@@ -52,8 +52,6 @@ from webhook.kube.metadata import time_text
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.elastic.derived_quotas import (
-    DERIVED_PREFIXES,
-    POOL_PREFIX,
     DerivedQuota,
     derived_quotas,
     held_by,
@@ -70,6 +68,7 @@ from webhook.quota.elastic.quota_status import (
 )
 from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out
 from webhook.quota.ledger.ledger_values import Condition
+from webhook.quota.objects.names import DERIVED_PREFIXES, POOL_PREFIX
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 from webhook.state.well_known import DEFERRED_MODE, ELASTIC_LABEL, MODE_LABEL

@@ -10,7 +10,7 @@ from webhook.config import ElasticSettings
 from webhook.controllers.runtime.leadership import always_leader
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add
-from webhook.quota.elastic.derived_quotas import POOL_PREFIX, quota_key
+from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.owners_first import (
     PoolShare,
@@ -19,6 +19,7 @@ from webhook.quota.elastic.owners_first import (
     owners_first,
 )
 from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.objects.names import POOL_PREFIX
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus, QueuedPod
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.quota.shared.escrow import need

@@ -27,8 +27,9 @@ from webhook.controllers.shared.shared_context import EXCESS_SECONDS, SharedQuot
 from webhook.kube.api import ApiError, ConflictError, NotFoundError
 from webhook.quota.amounts.resources import ResourceList, max_of
 from webhook.quota.ledger.ledger import Account, Ledger
+from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.queue.queued_pods import Blocker, PendingReason, QueuedPod
-from webhook.quota.shared.cluster_quotas import PREFIX, ClusterQuota
+from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.quota.shared.escrow import (
     Shared,
     holding_only,
@@ -62,7 +63,7 @@ def begin(
         ledger: What its ledger says; it was read already.
         epoch: The leadership to write under.
     """
-    counted = [one.name for one in state.usage.quotas.quotas if one.name.startswith(PREFIX)]
+    counted = [one.name for one in state.usage.quotas.quotas if one.name.startswith(SHARED_PREFIX)]
     names = sorted({*counted, *shared_names(ledger), *shared.quotas_naming(namespace)})
     with shared.store.locked(names, until=time.monotonic() + _WAIT_SECONDS) as is_held:
         if not is_held:

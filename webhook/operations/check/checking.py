@@ -31,7 +31,7 @@ from webhook.quota.checking.checking import Outcome, check_namespace
 from webhook.quota.checking.node_fit import NodeFit, nodes_of_daemon_set
 from webhook.quota.checking.subjects import ManifestObject, ReadOptions, read_subject
 from webhook.quota.checking.values import Issue, Result, Rule, Subject, Terms, Verdict
-from webhook.quota.shared.cluster_quotas import PREFIX
+from webhook.quota.objects.names import SHARED_PREFIX
 
 
 def manifest_object(
@@ -124,7 +124,7 @@ class Checker:
 
     def _take(self, terms: Terms, outcome: Outcome) -> None:
         for one in terms.balances:
-            if one.name.startswith(PREFIX):
+            if one.name.startswith(SHARED_PREFIX):
                 grown = subtract(outcome.used[one.name], one.used)
                 self._taken[one.name] = add(self._taken.get(one.name, {}), grown)
 

@@ -9,7 +9,7 @@ from typing import Final
 from webhook.jsonfields.encoding import encode_json
 from webhook.operations.check.values import Entry
 from webhook.quota.checking.values import Issue, Rule
-from webhook.quota.shared.cluster_quotas import PREFIX
+from webhook.quota.objects.names import SHARED_PREFIX
 
 _AMOUNT: Final = "AMOUNT"
 """Stands in a command for what only the author of a manifest knows."""
@@ -26,8 +26,8 @@ def _raise_quota(issue: Issue, entry: Entry) -> str:
         return ""
     hard = {one.resource: str(one.used + one.requested) for one in issue.shortages}
     patch = encode_json({"spec": {"hard": hard}}).decode()
-    if issue.quota.startswith(PREFIX):
-        named = ["clusterdeferredquota", issue.quota.removeprefix(PREFIX)]
+    if issue.quota.startswith(SHARED_PREFIX):
+        named = ["clusterdeferredquota", issue.quota.removeprefix(SHARED_PREFIX)]
     else:
         named = ["resourcequota", issue.quota, "-n", entry.object.namespace]
     return _command("kubectl", "patch", *named, "--type=merge", "-p", patch)

@@ -21,7 +21,7 @@ from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.ledger.ledger import Account, Ledger, Reservation
 from webhook.quota.objects.model import Pod
-from webhook.quota.shared.cluster_quotas import PREFIX
+from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.state.ledgers import LEDGER_NAME, LedgerVersion, read_ledger
 
 _ATTEMPTS: Final = 3
@@ -152,7 +152,7 @@ def _over(namespace: str, account: Account) -> Finding | None:
     """Return the finding of a quota of which more is used and reserved than it allows."""
     held = mask(add(account.used, account.reserved), account.hard)
     over = exceeding(held, account.hard)
-    if not over or account.observed.name.startswith(PREFIX):
+    if not over or account.observed.name.startswith(SHARED_PREFIX):
         return None  # what namespaces share has a check of its own
     amounts = {"used": account.used, "reserved": account.reserved, "limited": account.hard}
     told = [

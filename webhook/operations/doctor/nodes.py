@@ -20,9 +20,9 @@ from webhook.quota.amounts.resources import (
     render,
 )
 from webhook.quota.charging.gpu_memory import gb_of, gpu_memory, gpu_memory_keys
-from webhook.quota.elastic.derived_quotas import POOL_PREFIX
 from webhook.quota.nodes.model import NodeInfo, NodeView
 from webhook.quota.nodes.requested import Amounts, as_quantity, requested_of
+from webhook.quota.objects.names import POOL_PREFIX
 from webhook.quota.shared.cluster_quotas import ClusterQuota
 
 _ENDED: Final = ("Succeeded", "Failed")

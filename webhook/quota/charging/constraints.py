@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.quota.charging.pod_requests import is_pod_level_resource
+from webhook.quota.objects.names import DERIVED_PREFIXES, SHARED_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,6 +32,7 @@ _NAMES: Final = {**_REQUESTS, **_LIMITS}
 MUST_SPECIFY_KEYS: Final = frozenset(_NAMES)
 """The only quota keys that oblige a container to state an amount."""
 
+_ELASTIC: Final = tuple(f"{SHARED_PREFIX}{one}" for one in DERIVED_PREFIXES)
 _NOTHING: Final[Mapping[str, tuple[str, ...]]] = {}
 
 
@@ -66,6 +68,19 @@ def states_pod_level(pod: Pod) -> bool:
         return False
     stated = (*pod.resources.requests, *pod.resources.limits)
     return any(is_pod_level_resource(name) for name in stated)
+
+
+def obliging_keys(quota: str, hard: Iterable[str]) -> Iterable[str]:
+    """Return the keys of a quota that oblige a container to state an amount, at most.
+
+    One by which elastic quotas are charged obliges none: what a container does not request takes
+    nothing of them, as in nos and in the scheduler's plugins.
+
+    Args:
+        quota: Its name, as ledgers have it.
+        hard: What it limits.
+    """
+    return () if quota.startswith(_ELASTIC) else hard
 
 
 def constraint_text(missing: Mapping[str, tuple[str, ...]]) -> str:

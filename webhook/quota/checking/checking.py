@@ -19,7 +19,7 @@ from webhook.quota.amounts.resources import (
     remove_zeros,
     subtract,
 )
-from webhook.quota.charging.constraints import missing_resources
+from webhook.quota.charging.constraints import missing_resources, obliging_keys
 from webhook.quota.charging.coverage import uncovered_assignment
 from webhook.quota.charging.deferral import QuotaScopeError
 from webhook.quota.charging.denials import MustSpecify, QuotaExceeded
@@ -205,7 +205,9 @@ class _Check:
         for account in applying:
             if account.balance.at_bind and not terms.must_specify:
                 continue
-            unsaid = missing_resources(pod, account.balance.hard)
+            unsaid = missing_resources(
+                pod, obliging_keys(account.balance.name, account.balance.hard)
+            )
             if unsaid:
                 yield Issue(
                     Rule.MUST_SPECIFY,

@@ -29,11 +29,8 @@ from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, to_text
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory_key
 from webhook.quota.elastic.elastic_quotas import COMPOSITE, ElasticQuota
-from webhook.quota.objects.names import MAX_NAME_BYTES, is_extended_resource
+from webhook.quota.objects.names import MAX_NAME_BYTES, POOL_PREFIX, is_extended_resource
 
-POOL_PREFIX: Final = "epool."
-DERIVED_PREFIXES: Final = (POOL_PREFIX, "eq.", "ceq.")
-"""How the names of the quotas begin that elastic quotas are charged by."""
 _NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 _COMPUTE: Final = frozenset({"cpu", "memory"})
 

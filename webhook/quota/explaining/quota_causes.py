@@ -18,8 +18,8 @@ from webhook.quota.explaining.values import (
     Unblock,
 )
 from webhook.quota.ledger.ledger import EMPTY, Ledger, exceeded_quotas
+from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.queue.queued_pods import Blocker, PendingReason, PendingStatus
-from webhook.quota.shared.cluster_quotas import PREFIX
 
 _RULES: Final = {
     PendingReason.MUST_SPECIFY: CauseKind.MUST_SPECIFY,
@@ -80,7 +80,7 @@ def room_causes(state: QueueState) -> Iterator[PendingCause]:
 
 
 def _exceeded(denial: QuotaExceeded, state: QueueState) -> PendingCause:
-    shared = denial.quota.startswith(PREFIX)
+    shared = denial.quota.startswith(SHARED_PREFIX)
     shortages = _shortages(denial, state.ledger, _own(denial.quota, state))
     parts = [denial.message]
     reserved = {one.resource: one.reserved for one in shortages if one.reserved > ZERO}

@@ -27,6 +27,12 @@ DEFERRED_KEYS: Final = frozenset(
 POD_COUNT_KEY: Final = "count/pods"
 """Charged for every stored pod, whatever its phase."""
 
+SHARED_PREFIX: Final = "cdq/"
+"""Before the names of quotas that namespaces share, wherever quotas of a namespace are named."""
+POOL_PREFIX: Final = "epool."
+DERIVED_PREFIXES: Final = (POOL_PREFIX, "eq.", "ceq.")
+"""How the names of the ClusterDeferredQuotas begin by which elastic quotas are charged."""
+
 _REQUESTS: Final = "requests."
 _HUGEPAGES: Final = "hugepages-"
 _QUOTA_HUGEPAGES: Final = (_HUGEPAGES, _REQUESTS + _HUGEPAGES)

@@ -16,8 +16,8 @@ from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.ledger.ledger import EMPTY, Ledger, exceeded_quotas
 from webhook.quota.objects.model import Pod
+from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, to_queued_pod
-from webhook.quota.shared.cluster_quotas import PREFIX
 
 
 def can_skip_gate(
@@ -45,7 +45,7 @@ def can_skip_gate(
     claim = newcomer.claim
     if newcomer.blocker is not None or claim is None:
         return False
-    if any(name.startswith(PREFIX) for name in claim.quotas):
+    if any(name.startswith(SHARED_PREFIX) for name in claim.quotas):
         return False  # others take of it too
     asked = claim.usage
     before = add(asked, waiting)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from webhook.quota.amounts.quantity import ZERO
-from webhook.quota.charging.constraints import missing_resources
+from webhook.quota.charging.constraints import missing_resources, obliging_keys
 from webhook.quota.charging.coverage import CoverageRules, Uncovered, uncovered_assignment
 from webhook.quota.charging.deferral import (
     TOO_LARGE,
@@ -372,7 +372,7 @@ def _against_rules(
     ):
         yield Blocker(PendingReason.NEVER_FITS, _MANY_NAMES)
     for quota in applying if terms.rules.must_specify else ():
-        unsaid = missing_resources(pod, quota.hard)
+        unsaid = missing_resources(pod, obliging_keys(quota.name, quota.hard))
         if unsaid:
             message = MustSpecify(quota.name, unsaid).message
             yield Blocker(PendingReason.MUST_SPECIFY, message)

@@ -29,9 +29,7 @@ from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.ledger.reservation_codec import check_positive
 from webhook.quota.objects.label_selectors import LabelSelector, read_label_selector
 from webhook.quota.objects.model import ResourceQuota
-
-PREFIX: Final = "cdq/"
-"""Before the names of shared quotas, wherever quotas of a namespace are named."""
+from webhook.quota.objects.names import SHARED_PREFIX
 
 _SELECTOR: Final = "spec.namespaceSelector"
 
@@ -92,12 +90,12 @@ class UnreadableClusterQuota:
 
 def ledger_name(name: str) -> str:
     """Return the name in ledgers of the shared quota `name`."""
-    return PREFIX + name
+    return SHARED_PREFIX + name
 
 
 def own_name(name: str) -> str:
     """Return the object's name of a shared quota that ledgers know as `name`."""
-    return name.removeprefix(PREFIX)
+    return name.removeprefix(SHARED_PREFIX)
 
 
 def cluster_quota(raw: Mapping[str, object]) -> ClusterQuota:

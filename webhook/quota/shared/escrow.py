@@ -49,7 +49,8 @@ from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, max_of
 from webhook.quota.charging.deferral import deferred_part, observed_as
 from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Ledger, excess
-from webhook.quota.shared.cluster_quotas import PREFIX, ClusterQuota
+from webhook.quota.objects.names import SHARED_PREFIX
+from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.quota.shared.grants import Grants, Promise
 
 
@@ -67,7 +68,7 @@ def shared_names(ledger: Ledger | None) -> tuple[str, ...]:
     """Return the accounts of shared quotas, sorted."""
     if ledger is None:
         return ()
-    return tuple(sorted([name for name in ledger.accounts if name.startswith(PREFIX)]))
+    return tuple(sorted([name for name in ledger.accounts if name.startswith(SHARED_PREFIX)]))
 
 
 def open_to(namespace: str, account: Account, shared: Shared | None) -> bool:
