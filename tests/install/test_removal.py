@@ -183,9 +183,9 @@ def test_ledgers_can_be_kept(twin: Twin) -> None:
 
 
 FATES = {
-    (): "is enforced by nobody from now on; it goes with its definition",
-    ("keeps_ledgers",): "is enforced by nobody from now on; it stays",
-    ("dry_run",): "would be enforced by nobody; it goes with its definition",
+    (): "is not enforced from now on; it goes with its definition",
+    ("keeps_ledgers",): "is not enforced from now on; it stays",
+    ("dry_run",): "would not be enforced; it goes with its definition",
 }
 
 

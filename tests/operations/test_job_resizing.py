@@ -405,7 +405,7 @@ def test_a_job_that_somebody_else_changed_alike_is_resumed_all_the_same() -> Non
 def test_a_job_that_somebody_resumes_meanwhile_is_not_suspended_again() -> None:
     world = World()
     world.events = [lambda: world.change(suspend=False)]
-    with pytest.raises(ResizeFailedError, match="somebody resumed it before it was resized"):
+    with pytest.raises(ResizeFailedError, match="another client resumed it before it was resized"):
         run(world)
     assert world.is_old
 
@@ -415,7 +415,7 @@ def test_a_suspended_job_that_somebody_resumes_is_not_suspended() -> None:
     world.set_status(active=2)
     world.controls = False
     world.events = [lambda: world.change(suspend=False)]
-    with pytest.raises(ResizeRefusedError, match="somebody resumed it before it was resized"):
+    with pytest.raises(ResizeRefusedError, match="another client resumed it before it was resized"):
         run(world)
     assert world.is_old
 
@@ -431,7 +431,7 @@ def test_a_suspension_by_somebody_else_is_left_to_them() -> None:
     done = run(world)
     assert (done.suspended, done.resumed) == (False, False)
     assert done.problems == (
-        "job team-a/train: spec.suspend: somebody else suspended it, it stays so",
+        "job team-a/train: spec.suspend: another client suspended it, it stays so",
     )
     assert (world.spec["suspend"], world.resources) == (True, NEW)
 

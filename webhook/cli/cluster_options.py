@@ -48,7 +48,7 @@ def read_access(kubeconfig: Path | None, context: str | None) -> RestConfig:
 
 
 def _drop(_: str) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 @contextmanager

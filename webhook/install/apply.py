@@ -52,7 +52,7 @@ class Outcome(StrEnum):
 
 
 class Applier:
-    """Applies objects one after another, tells of each, and counts those that changed.
+    """Applies objects one after another, reports each, and counts those that changed.
 
     Args:
         report: Receives a line for each object.

@@ -133,7 +133,7 @@ class Redirection:
             remove_probe(self._api)  # of a run that was killed
             return
         self._is_under_way = True
-        # the bind is what stops when nobody answers
+        # the bind is what stops when nothing answers
         chosen = next((one for one in changing if one.name == BIND_ENTRY), changing[0])
         after = _called(chosen.wanted)
         self._report(f"{after}: waiting until the API server reaches it")

@@ -63,7 +63,7 @@ def _hidden(api: ClusterApi, wait: RetryTimer) -> tuple[str, ...]:
 
 
 def _outside(api: ClusterApi, namespace: str, patience: RetryPolicy, wait: RetryTimer) -> str:
-    """Return the holder that renews the Lease and is no pod of the cluster; empty where nobody."""
+    """Return the holder that renews the Lease and is no pod of the cluster; else empty."""
 
     def look() -> Holding | None:
         try:

@@ -88,7 +88,7 @@ _MASK_WORDS: Final[Mapping[Mask, str]] = {
 
 
 class InstallApi(ApplyApi, Protocol):
-    """An API server that also tells what it is."""
+    """An API server that also says what it is."""
 
     def server_version(self) -> Object:
         """Return what the server says of its version."""

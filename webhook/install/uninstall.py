@@ -61,7 +61,7 @@ from webhook.state.well_known import GATING_LABEL, LEADER_LEASE, SHADOW_ENTRY
 
 _GUARDS_STAY: Final = (
     "stopped here: the guards at the bind and the webhook stay, because without them quotas might"
-    " be enforced by nobody. See to the above (a controller that runs outside of the cluster is"
+    " not be enforced. See to the above (a controller that runs outside of the cluster is"
     " yours to stop), and run this again; or go on all the same with --force"
 )
 _NOTHING_CHANGED: Final = "stopped here: nothing was changed; go on all the same with --force"
@@ -188,9 +188,9 @@ class _Uninstall:
             return
         fate = "stays" if self._removal.keeps_ledgers else "goes with its definition"
         if self._removal.dry_run:
-            fate = f"would be enforced by nobody; it {fate}"
+            fate = f"would not be enforced; it {fate}"
         else:
-            fate = f"is enforced by nobody from now on; it {fate}"
+            fate = f"is not enforced from now on; it {fate}"
         for name in sorted(map(_name, found)):
             self._report(f"{CLUSTER_DEFERRED_QUOTAS.kind} {name}: {fate}")
 

@@ -19,7 +19,7 @@ class Holding:
     """What a Lease says of its holder."""
 
     holder: str = ""
-    """Who; empty where nobody does."""
+    """Its identity; empty where none does."""
     renewed: str = ""
     """When, by the holder's own clock; only good to see whether it changes."""
     seconds: int = _USUAL_SECONDS

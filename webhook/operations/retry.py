@@ -28,8 +28,8 @@ PASSING: Final = (UnavailableError, RequestTimeoutError, TooManyRequestsError, I
 
 
 CONFLICTS: Final = (ConflictError, AlreadyExistsError)
-"""Errors of a write that somebody else was quicker than. One that would be the same whatever stands
-there can be repeated."""
+"""Errors of a write that another client was quicker with. One that would be the same whatever
+stands there can be repeated."""
 
 
 def silent(_: str) -> None:

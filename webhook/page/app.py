@@ -1,4 +1,4 @@
-"""The page's application: three files for everybody, and values for users who show a token.
+"""The page's application: three files for every client, and values for users who show a token.
 
 Every answer forbids a browser what the page does not need: scripts, styles and calls of other
 origins, inline code, frames. Nothing is kept in cookies, so no other page can ask in a user's name.
@@ -62,7 +62,7 @@ _STATIC: Final = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
 _AT_ONCE: Final = 8
-"""Requests for values that are answered at the same time; others are told to come again."""
+"""Requests for values that are answered at the same time; others are asked to come again."""
 _SNAPSHOT_SECONDS: Final = 1.0
 """How long a snapshot of a namespace is shown, however many users look at it."""
 _NO_NAMESPACE: Final = "there is no such namespace, or it is not shown to this user"
@@ -79,7 +79,7 @@ class _RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageParts:
-    """What the page shows, and to whom."""
+    """What the page shows, and to which users."""
 
     overview: ClusterOverview
     history: UsageHistory

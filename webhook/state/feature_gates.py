@@ -106,7 +106,7 @@ UNKNOWN: Final = FeatureGates(unsure=ALL_GATES)
 
 @dataclass(frozen=True, slots=True)
 class _ProbeResult:
-    """What one try told."""
+    """What one try found."""
 
     version: tuple[int, int] | None
     """Major and minor of the API server; None where it does not say numbers."""

@@ -239,7 +239,7 @@ class Reserver:
                 return
             match self._attempt(ledger, batch, claims):
                 case _Stale():
-                    pass  # nobody else wrote meanwhile, as far as is known: read at once
+                    pass  # no other client wrote meanwhile, as far as is known: read at once
                 case _Settled() | _Contended():
                     if number and batch.undecided():
                         self._back_off(number)

@@ -134,7 +134,7 @@ class CertificateFiles:
 
     def _take_up(self) -> tuple[str, ...]:
         now = self._clock()
-        # of the very first pair names are not asked: to serve nobody is no better
+        # of the very first pair names are not checked: to serve nothing is no better
         names = self._names if self._context else ()
         problems = pair_problems(self.certificate, self.key, now=now, names=names)
         if problems:
@@ -187,7 +187,7 @@ def write_file(path: Path, data: bytes, *, mode: int) -> None:
     except OSError as err:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-        # a write does not say to which file, and nobody knows the name of the part
+        # a write does not say to which file, and the name of the part is not known
         raise OSError(err.errno, err.strerror or str(err), str(path)) from err
 
 

@@ -764,7 +764,7 @@ def test_since_when_conditions_are_not_renewed_is_told(
         since = "after 2026-06-01T00:00:00.000000Z, when the leader last renewed its Lease"
     assert stale.message == (
         f"the condition deferredquota.io/QuotaReserved of 2 pods is not renewed {since}: numbers"
-        " and places in it are old, and nobody is released"
+        " and places in it are old, and no pod is released"
     )
     assert stale.details == ("team-a/a", "team-a/b")
     assert "kubectl get pods -n deferred-quota-system" in stale.remedy

@@ -143,7 +143,7 @@ def test_a_webhook_that_nobody_asks_is_worth_knowing() -> None:
     edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, outside)
     found = the(examined(cluster), "deployment.unasked")
     assert found.severity == "info"
-    assert found.message == "is asked by nobody: the API server asks https://192.0.2.7:9443"
+    assert found.message == "is not called: the API server calls https://192.0.2.7:9443"
 
 
 def test_processes_may_run_elsewhere() -> None:

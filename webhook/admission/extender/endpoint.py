@@ -100,7 +100,7 @@ class ExtenderEndpoint:
         try:
             answer = self._dry_run.for_preempt(request, deadline)
             body = all_candidates(call) if may_evict(answer) else no_candidate(call)
-        except Exception as err:  # noqa: BLE001 - outermost frame: logged and counted, nobody is evicted
+        except Exception as err:  # noqa: BLE001 - outermost frame: logged and counted, no pod is evicted
             self._recorder.failed(request, Verb.PREEMPT, err, time.monotonic() - received)
             return HttpResponse(200, no_candidate(call))
         answer = replace(answer, handler=Verb.PREEMPT)

@@ -101,7 +101,7 @@ def _warnings(
     try:
         known = context.namespaces()
     except (ApiError, InvalidFieldError):
-        return  # a quota may be written although nobody can tell whom it is for
+        return  # a quota may be written although it is not known which namespaces it is for
     exempt = context.policy.exempt_namespaces
     selected = sorted(name for name, labels in known.items() if selector.matches(labels))
     outside = [

@@ -104,7 +104,7 @@ _NAMES: Final[Mapping[tuple[str, str], str]] = {
 
 
 def handler_name(request: AdmissionRequest) -> str:
-    """Return the name of the handler of a request, as far as its resource tells; else empty."""
+    """Return the name of the handler of a request, as far as its resource says; else empty."""
     return _NAMES.get((request.group, request.path), "")
 
 

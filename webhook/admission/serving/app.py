@@ -75,7 +75,7 @@ def create_app(
 
     Args:
         handler: Decides one review.
-        metrics: Where requests are counted; without, nobody sees the counts.
+        metrics: Where requests are counted; without, the counts are not shown.
         paths: Path of the URL → phase of the reviews that are posted there.
         body_bytes: The largest body that is read.
         serves_extender: Says whether schedulers are answered now (`EXTENDER_PATHS`); while they

@@ -1,4 +1,4 @@
-"""Listening sockets, and the file that tells where they are."""
+"""Listening sockets, and the file that says where they are."""
 
 from __future__ import annotations
 

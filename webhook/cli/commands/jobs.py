@@ -92,7 +92,7 @@ Examples:
   deferred-quota job resize train -n team-a --requests cpu=1 --stay-suspended --timeout 600
 
 \b
-Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back by somebody else,
+Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back by another client,
 2 wrong usage or no such container, 4 the cluster does not answer.
 """,
 )

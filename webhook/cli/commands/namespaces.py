@@ -105,7 +105,7 @@ Examples:
 
 \b
 Exit status: 0 done, 1 there is no such namespace, 3 something is left to do, or
-is not allowed: run it again, 4 the cluster does not answer, or knows nobody by
+is not allowed: run it again, 4 the cluster does not answer, or knows no user by
 these credentials.
 """,
 )

@@ -99,7 +99,7 @@ def _unfinished(outcome: Outcome, what: str, *, dry_run: bool) -> str:
     if dry_run:
         return f"cannot be {what}: {outcome.error}"
     if outcome.is_set or outcome.was_set:
-        return f"{what}, but nobody can tell whether it is in force: {outcome.error}"
+        return f"{what}, but it is not known whether it is in force: {outcome.error}"
     return f"not {what}: {outcome.error}"
 
 

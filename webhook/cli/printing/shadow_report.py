@@ -101,7 +101,7 @@ def _when(one: Watched, record: ShadowRecord) -> str:
 def _watched(record: ShadowRecord) -> int:
     """Return for how many milliseconds a namespace was watched.
 
-    While nobody led it was not, which quotas tell; without any, the record itself has to.
+    While no controller led it was not, which quotas tell; without any, the record itself has to.
     """
     if record.quotas:
         return max(use.milliseconds for use in record.quotas.values())
@@ -300,7 +300,7 @@ def _quota_entry(name: str, use: QuotaUse) -> dict[str, object]:
 
 
 def _rounded(amount: Quantity) -> Quantity:
-    """Leave out what nobody reads: to a thousandth, of large amounts to the unit."""
+    """Leave out digits of no use: to a thousandth, of large amounts to the unit."""
     is_large = abs(amount.nano) >= 1000 * 10**9
     return Quantity.of_units(amount.value, amount.format) if is_large else amount.rounded_to_milli()
 

@@ -147,7 +147,7 @@ class LedgerWriter:
             namespace,
             uid,
             "LedgerRepaired",
-            f"somebody else had changed what is counted for quota {', '.join(edited)}; "
+            f"another client had changed what is counted for quota {', '.join(edited)}; "
             "it was counted again",
         )
 

@@ -92,7 +92,7 @@ class MaskRevertedError(Exception):
         self.is_charged = is_charged
         self.regarding = ObjectReference(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid)
         super().__init__(
-            f"nobody enforces {', '.join(sorted(keys))}: not deferred here, but a mask that is"
+            f"nothing enforces {', '.join(sorted(keys))}: not deferred here, but a mask that is"
             " installed takes it out of the status; run scripts/install, which writes the mask as"
             " it has to be, or delete the mask"
         )

@@ -79,7 +79,7 @@ class ReleaseOptions:
     on_queue: QueueListener = _ignore_queue
     """Told why pods wait."""
     on_reservations_lost: LostReservationsListener = _ignore_lost_reservations
-    """Told for whom nothing is reserved any more."""
+    """Receives pods for which nothing is reserved any more."""
 
 
 class PodQueues:

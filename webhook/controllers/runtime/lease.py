@@ -53,7 +53,7 @@ class LeaseSpec:
         return taken.renewed_at(moment)
 
     def released(self, moment: datetime) -> LeaseSpec:
-        """Return the term without holder, which anybody may take at once."""
+        """Return the term without holder, which any process may take at once."""
         return replace(self, holder="", seconds=1).renewed_at(moment)
 
 

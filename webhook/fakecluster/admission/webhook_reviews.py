@@ -58,7 +58,7 @@ class WebhookResponse:
     patch: tuple[Mapping[str, object], ...]
     """Operations to apply; empty for none."""
     warnings: tuple[str, ...]
-    """For the person who asked."""
+    """For the client."""
     audit: Mapping[str, str]
     """Audit annotations, keys as the webhook named them."""
 

@@ -55,7 +55,7 @@ class ApiServer:
     def __init__(
         self, cluster: FakeCluster, chain: AdmissionChain | None = None, *, user: UserInfo = ADMIN
     ) -> None:
-        """Serve `cluster`; without a chain nothing is asked. `user` is who asks by default."""
+        """Serve `cluster`, without a chain unchecked. `user` stands for clients without a name."""
         self._cluster = cluster
         self._chain = chain
         self._user = user

@@ -56,7 +56,7 @@ class Pem:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Credentials for the API server; both empty for nobody."""
+    """Credentials for the API server; both empty for none."""
 
     authorization: str = field(default="", repr=False)
     """Value of the Authorization header."""

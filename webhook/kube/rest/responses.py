@@ -146,7 +146,7 @@ def page_of(answer: Response, kind: Kind) -> tuple[Page, str]:
 def _item(data: bytes, kind: Kind) -> Revision:
     found = _IDENTIFIED.decode(data)
     if not found.kind:
-        # `{` is the first byte of an object; nobody sends an empty one, for it has metadata
+        # `{` is the first byte of an object; no client sends an empty one, for it has metadata
         data = b'{"apiVersion":"%s","kind":"%s",%s' % (
             kind.api_version.encode(),
             kind.kind.encode(),

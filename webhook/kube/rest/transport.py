@@ -162,7 +162,7 @@ class Transport:
             try:
                 return _sent(idle, data, deadline), idle
             except ConnectionBrokenError as err:
-                # the server has closed what it thought nobody used any more
+                # the server has closed what it thought to be unused
                 if err.was_answered or (err.was_sent and not request.is_read):
                     raise
         connection = self._dialer.connect(identity, deadline)

@@ -59,7 +59,7 @@ class RestWatch:
             if not self.is_reading:
                 self._connection.close()
                 return
-        # the reader closes the connection, for nobody may while another reads from it
+        # the reader closes the connection, which may not be done while another thread reads
         self._connection.wake()
 
     def __enter__(self) -> Self:

@@ -107,7 +107,7 @@ def _spec(scene: CheckContext, one: SharedQuota, every: list[Namespace]) -> Iter
         yield warning(
             "cdq.not-deferred",
             one.subject,
-            f"limits {', '.join(idle)}, which the configuration does not defer: nobody charges it",
+            f"limits {', '.join(idle)}, which the configuration does not defer: nothing charges it",
             "Name it in deferredResources, or limit it by ResourceQuotas.",
         )
     yield from _selection(one, selected)
@@ -119,7 +119,7 @@ def _selection(one: SharedQuota, selected: list[Namespace]) -> Iterator[Finding]
         yield warning(
             "cdq.selects-nothing",
             one.subject,
-            "spec.namespaceSelector: no namespace matches, so it limits nobody",
+            "spec.namespaceSelector: no namespace matches, so it limits nothing",
             "Correct it, or label the namespaces.",
         )
     elif outside:

@@ -102,7 +102,7 @@ def _judged(
         yield warning("identities.unbound", subject, message, APPLY)
     spec = node.child("spec")
     if digest(spec) != DIGESTS[subject.name] or not _selects(scene, subject.name, spec):
-        message = f"is not that of this release, or somebody has changed it: {consequence}"
+        message = f"is not that of this release, or was changed: {consequence}"
         yield warning("identities.edited", subject, message, APPLY)
     wanted = _wanted(scene)
     for item in (*spec.children("matchConditions"), *spec.children("variables")):

@@ -288,7 +288,7 @@ def _stale_conditions(scene: CheckContext, renewed: str) -> Iterator[Finding]:
             "conditions.stale",
             Subject("Lease", LEADER_LEASE, place),
             f"the condition {QUOTA_RESERVED} of {len(pods)} pods is not renewed {since}: numbers"
-            " and places in it are old, and nobody is released",
+            " and places in it are old, and no pod is released",
             f"{_START} If there is one: kubectl get pods -n {place}",
             tuple(pods),
         )
@@ -300,7 +300,7 @@ def _lead(scene: CheckContext, node: FieldReader, subject: Subject) -> Iterator[
         yield error(
             "leader.none",
             subject,
-            f"nobody holds it{_since(found)}: ledgers are not counted and reservations do not"
+            f"no process holds it{_since(found)}: ledgers are not counted and reservations do not"
             " expire",
             f"{_START} If there is one: kubectl get pods -n {place}",
         )

@@ -209,7 +209,7 @@ def _hidden(scene: CheckContext, quota: ResourceQuota) -> Finding | None:
     return error(
         "mask.leftover",
         quota_subject(quota),
-        f"its status lacks {', '.join(keys)}, and they are not deferred: nobody enforces them",
+        f"its status lacks {', '.join(keys)}, and they are not deferred: nothing enforces them",
         "The API server's quota controller completes it within five minutes"
         + ("." if is_excluded(quota) else f"; at once: deferred-quota disable {quota.namespace}"),
     )

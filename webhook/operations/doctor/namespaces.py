@@ -135,7 +135,7 @@ def _mode(namespace: Namespace, system_namespace: str) -> Iterator[Finding]:
         yield error(
             "namespace.exempt",
             subject,
-            f"has {MODE_LABEL}={mode}, and the configuration exempts it: nobody charges its pods,"
+            f"has {MODE_LABEL}={mode}, and the configuration exempts it: its pods are not charged,"
             " and a mask that does not leave it out hides its quotas from the API server",
             f"Run: deferred-quota disable {namespace.name}, or take it out of exemptNamespaces.",
         )

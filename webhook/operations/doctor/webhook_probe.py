@@ -117,7 +117,7 @@ def _binding(namespace: str, pod: str) -> Object:
     return {
         "apiVersion": BINDINGS.api_version,
         "kind": BINDINGS.kind,
-        # with a uid nobody has: not even a pod of that name could be bound
+        # with a uid that no pod has: not even a pod of that name could be bound
         "metadata": {"name": pod, "namespace": namespace, "uid": str(uuid4())},
         "target": {"apiVersion": "v1", "kind": "Node", "name": pod},
     }

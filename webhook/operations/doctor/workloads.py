@@ -106,7 +106,7 @@ def _judge(
         yield information(
             "deployment.unasked",
             subject,
-            f"is asked by nobody: the API server asks {place}",
+            f"is not called: the API server calls {place}",
             "Delete it, or run scripts/install without --url.",
         )
         return

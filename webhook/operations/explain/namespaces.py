@@ -1,4 +1,4 @@
-"""One namespace at one moment: its quotas, pods and ledger, and who else shares its quotas."""
+"""One namespace at one moment: its quotas, pods and ledger, and namespaces that share quotas."""
 
 from __future__ import annotations
 

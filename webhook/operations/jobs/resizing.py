@@ -196,7 +196,7 @@ class _Run:
         problems = [f"{now.title}: {each.field}: something else changed them" for each in odd]
         title, suspends = now.title, self.suspension.may_have_landed
         if self._plan.suspends and not suspends:
-            problems.append(f"{title}: spec.suspend: somebody else suspended it, it stays so")
+            problems.append(f"{title}: spec.suspend: another client suspended it, it stays so")
         elif self._resumes and now.state.suspended:
             problems.append(f"{title}: spec.suspend: is true again, something holds it back")
         resumed = self._resumes and not now.state.suspended
@@ -237,7 +237,7 @@ class _Run:
     def _check_resumption(self, facts: StoredJob) -> None:
         """Do not suspend what another user resumed."""
         if self._has_suspended or not self._plan.suspends:
-            refuse(f"{facts.title}: spec.suspend: somebody resumed it before it was resized")
+            refuse(f"{facts.title}: spec.suspend: another client resumed it before it was resized")
 
     def _suspend(self, facts: StoredJob) -> None:
         self._step = "suspending it"

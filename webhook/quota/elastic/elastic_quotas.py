@@ -202,7 +202,7 @@ def conflicts(quotas: Iterable[ElasticQuota]) -> dict[str, str]:
     """Return the quotas that count a namespace which another counts: key → the fault.
 
     The other is the older one, of those of one second the one that comes first by key: it stays,
-    so that nobody takes the namespaces of others by a new quota.
+    so that no one takes the namespaces of others by a new quota.
     """
     first: dict[str, ElasticQuota] = {}
     faults: dict[str, str] = {}

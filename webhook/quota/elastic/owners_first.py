@@ -1,7 +1,7 @@
 """Precedence of owners: what a pool lacks goes first to pods that stay within their quota's min.
 
 While such a pod waits for the pool, and for nothing else, no pod of another quota is released that
-would take of what it lacks beyond its own min. Pods that stay within theirs are in nobody's way.
+would take of what it lacks beyond its own min. Pods that stay within theirs are in no other's way.
 
 This decides on pods behind our gate only. A pod without a gate is charged at its bind, in the order
 in which binds come.

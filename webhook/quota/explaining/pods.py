@@ -169,7 +169,7 @@ def _explanation(
 def _with_evidence(
     explained: Explanation, subject: PodFacts, there: NamespaceFacts, state: QueueState | None
 ) -> Explanation:
-    """Add who takes of the quotas, and what there is to say without a cause."""
+    """Add the pods that take of the quotas, and what there is to say without a cause."""
     actions, text = explained.unblock, explained.text
     if not explained.causes:
         actions = (Unblock(Action.WAIT, "wait: nothing has to change"),)

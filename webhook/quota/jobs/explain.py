@@ -50,7 +50,7 @@ class _Case:
     """Whether the update itself would suspend the Job."""
     gates: frozenset[str]
     job: str
-    """The Job as kubectl is told of it: `train -n team-a`."""
+    """The Job in arguments of kubectl: `train -n team-a`."""
 
 
 def explain(

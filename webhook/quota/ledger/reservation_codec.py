@@ -238,7 +238,7 @@ def _charges_in(
     return {name: amounts_in(charges.get(name), field=f"{field}.charges.{name}") for name in quotas}
 
 
-# -- checks: what somebody wrote by hand must not read as less than it was ------------------
+# -- checks: what was written by hand must not read as less than it was ------------------
 
 
 def _check_plain(words: Iterable[str], field: str) -> None:

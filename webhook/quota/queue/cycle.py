@@ -138,7 +138,7 @@ class _Cycle:
             self._wait(waiter, Blocker(PendingReason.QUOTA_EXCEEDED, quota=min(failing)))
         else:
             self._wait(waiter, full)
-            failing = frozenset(waiter.quotas)  # nobody behind it may take its room
+            failing = frozenset(waiter.quotas)  # no pod behind it may take its room
         self._hold(waiter, failing)
 
     def _release(self, waiter: QueuedPod) -> None:
