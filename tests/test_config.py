@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.config import (
+    BindNodeFit,
     CertificateSettings,
     Configuration,
     ConfigurationError,
@@ -64,6 +65,7 @@ timeouts: {ledgerSeconds: 2, expireReservationSeconds: 60, gateReleaseSeconds: 9
 limits: {bodyBytes: 3145728, threads: 4, reservationsPerNamespace: 1000, reasonsPerSecond: 5,
          labelsPerSecond: 9}
 extender: {enabled: true}
+nodeFit: Deny
 page: {enabled: true, port: 9090}
 certificates: {rotate: false}
 elastic:
@@ -170,6 +172,7 @@ def test_every_setting_can_be_set() -> None:
             labels_per_second=9,
         ),
         extender=Extender(enabled=True),
+        node_fit=BindNodeFit.DENY,
         page=PageSettings(enabled=True, port=9090),
         certificates=CertificateSettings(rotate=False),
         elastic=ElasticSettings(

@@ -55,7 +55,7 @@ def test_every_place_of_an_installation_is_one_of_the_chart() -> None:
     # what is added here has to be a mark in `places`, and a set of values in the tests of templates
     assert inspect.signature(render).parameters.keys() == {
         *("namespace", "url", "ca_pem", "mask", "stamps", "page", "rotates", "reclaim"),
-        "deferred_resources",
+        *("judges_nodes", "deferred_resources"),
         *("exempt_namespaces", "gating", "trusted_users", "break_glass_groups", "image"),
         "manifests",
     }
@@ -146,6 +146,7 @@ GOOD: Final[dict[str, dict[str, Any]]] = {
     "switches": {"extender": {"enabled": True}, "page": {"enabled": True, "port": 1024}},
     "rotation": {"certificates": {"rotate": False}},
     "reclaim": {"elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0, "nodeFit": "Off"}}},
+    "nodes": {"nodeFit": "Deny"},
     "gates of Jobs": {"jobGates": {"MutablePodResourcesForSuspendedJobs": "Auto"}},
     "a gate that is on": {"jobGates": {"MutableSchedulingDirectivesForSuspendedJobs": True}},
     "limited": {"limitedResources": [{"resource": "pods", "matchContains": ["", "a"]}]},

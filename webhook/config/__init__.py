@@ -19,6 +19,7 @@ from webhook.config.schema import (
     load_configuration,
 )
 from webhook.config.settings import (
+    BindNodeFit,
     CertificateSettings,
     Configuration,
     ConfigurationError,
@@ -46,6 +47,7 @@ from webhook.config.watched_file import ConfigurationFile, Reload
 __all__ = [
     "API_VERSION",
     "KIND",
+    "BindNodeFit",
     "CertificateSettings",
     "Check",
     "Configuration",

@@ -27,6 +27,7 @@ from webhook.config.job_rules import gate, job_rules
 from webhook.config.settings import (
     MUTABLE_POD_RESOURCES,
     MUTABLE_SCHEDULING_DIRECTIVES,
+    BindNodeFit,
     CertificateSettings,
     Configuration,
     ConfigurationError,
@@ -216,6 +217,7 @@ _FIELDS: _Table = {
     "coverage": ("coverage", choice(Coverage)),
     "quotaUpdate": ("quota_update", choice(QuotaUpdate)),
     "gating": ("gating", choice(Gating)),
+    "nodeFit": ("node_fit", choice(BindNodeFit)),
     "breakGlassGroups": ("break_glass_groups", _set_of_names),
     "trustedUsers": ("trusted_users", _set_of_names),
     "exemptNamespaces": ("exempt_namespaces", _set_of_names),

@@ -104,6 +104,19 @@ class Gating(StrEnum):
     """No gates: the bind of a pod that does not fit is denied, and the scheduler tries again."""
 
 
+class BindNodeFit(StrEnum):
+    """What is done about a bind to a node whose kubelet would not admit the pod."""
+
+    OFF = "Off"
+    """Nothing: nodes are not looked at."""
+
+    WARN = "Warn"
+    """The client that binds the pod gets a warning with the numbers."""
+
+    DENY = "Deny"
+    """The bind is denied."""
+
+
 class QueueOrder(StrEnum):
     """Effect of a queued pod that does not fit on the pods behind it."""
 
@@ -369,6 +382,11 @@ class Configuration:
     """`gating`: whether pods are gated until quota is reserved for them, for namespaces without the
     label `deferredquota.io/gating`; the label wins. It is written into the registration by
     `scripts/install`."""
+
+    node_fit: BindNodeFit = BindNodeFit.OFF
+    """`nodeFit`: what is done about a bind to a node whose kubelet would not admit the pod, see
+    `docs/node-fit.md`. The webhook then needs the right to read nodes, which `scripts/install`
+    gives it."""
 
     break_glass_groups: frozenset[str] = frozenset({"system:masters"})
     """`breakGlassGroups`: groups whose users may remove our scheduling gate from a pod and write

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from webhook.config import (
+    BindNodeFit,
     Configuration,
     ConfigurationError,
     PageSettings,
@@ -294,6 +295,7 @@ def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> R
         page=configuration.page,
         rotates=configuration.certificates.rotate,
         reclaim=_reclaim_of(configuration),
+        judges_nodes=configuration.node_fit is not BindNodeFit.OFF,
         deferred_resources=configuration.deferred_resources,
         exempt_namespaces=configuration.exempt_namespaces,
         gating=configuration.gating,
@@ -317,6 +319,7 @@ def _unwanted(wish: InstallOptions, mask: Mask, wanted: Rendered) -> list[Object
         stamps=True,
         page=PageSettings(enabled=True),
         reclaim=ReclaimMode.ACT,
+        judges_nodes=True,
         manifests=wish.manifests,
     )
     kept = {describe(each) for each in wanted.features}

@@ -54,6 +54,7 @@ _STAMPS: Final = "stamp-policy"
 _IDENTITIES: Final = "identity-policy"
 _PAGE: Final = "page"
 _ROTATION: Final = "rotation"
+_NODE_FIT: Final = "node-fit"
 _RECLAIM: Final[dict[ReclaimMode, tuple[str, ...]]] = {
     ReclaimMode.OFF: (),
     ReclaimMode.PLAN: ("reclaim-plan",),
@@ -79,6 +80,8 @@ class Rendered:
     """Rights of the controller to keep the certificates, where that is wanted."""
     reclaim: tuple[Object, ...]
     """Rights of the controller to plan evictions for elastic quotas, and to evict."""
+    node_fit: tuple[Object, ...]
+    """Rights of the webhook to read nodes, where that is wanted."""
     configuration: tuple[Object, ...]
     """What the registrations and the mask go by, and what runs in the cluster."""
     identities: tuple[Object, ...]
@@ -96,7 +99,7 @@ class Rendered:
     @property
     def features(self) -> tuple[Object, ...]:
         """What the configuration can switch on and off: rights, and the Service of the page."""
-        return (*self.page, *self.rotation, *self.reclaim)
+        return (*self.page, *self.rotation, *self.reclaim, *self.node_fit)
 
     @property
     def objects(self) -> list[Object]:
@@ -123,6 +126,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     page: PageSettings | None = None,
     rotates: bool = True,
     reclaim: ReclaimMode = ReclaimMode.PLAN,
+    judges_nodes: bool = False,
     deferred_resources: Collection[str] = (),
     exempt_namespaces: Collection[str] = (),
     gating: str = ALWAYS_GATING,
@@ -143,6 +147,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         page: Settings of the controller's page; None is the default, without it.
         rotates: Whether the controller keeps the certificates of a webhook in the cluster.
         reclaim: What the controller does for elastic quotas that lent.
+        judges_nodes: Whether the webhook judges the nodes of binds.
         deferred_resources: Extended resources that the configuration defers, as it names them.
         exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
             and nothing hidden in them, besides those that the manifests leave out.
@@ -165,13 +170,17 @@ def render(  # noqa: PLR0913 - what installations differ in
     rotation = read_directory(manifests / "components" / _ROTATION) if rotates and not url else []
     components = [manifests / "components" / each for each in _RECLAIM[reclaim]]
     reclaiming = [obj for each in components for obj in read_directory(each)]
+    judging = read_directory(manifests / "components" / _NODE_FIT) if judges_nodes else []
     rest = read_directory(manifests / "base/registrations")
     for component in (_IDENTITIES, *_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
         rest = add_component(manifests / "components" / component, rest)
     if namespace != DEFAULT_NAMESPACE:
-        cluster, configuration, workloads, rest, served, rotation, reclaiming = (
+        cluster, configuration, workloads, rest, served, rotation, reclaiming, judging = (
             [cast("Manifest", _moved(each, namespace)) for each in some]
-            for some in (cluster, configuration, workloads, rest, served, rotation, reclaiming)
+            for some in (
+                *(cluster, configuration, workloads, rest, served, rotation, reclaiming),
+                judging,
+            )
         )
     for each in rest:
         if each["kind"] in _CONFIGURATIONS:
@@ -198,6 +207,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         page=tuple(served),
         rotation=tuple(rotation),
         reclaim=tuple(reclaiming),
+        node_fit=tuple(judging),
         configuration=tuple(configuration),
         identities=tuple(each for each in rest if _component(each) == "identity"),
         workloads=tuple(workloads),

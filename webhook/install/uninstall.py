@@ -111,6 +111,7 @@ class _Uninstall:
             stamps=True,
             page=PageSettings(enabled=True),
             reclaim=ReclaimMode.ACT,
+            judges_nodes=True,
             manifests=self._removal.manifests,
         )
         concerned = self._concerned()

@@ -16,7 +16,7 @@ from webhook.admission.deadline import Deadline
 from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.handlers.dispatch import decide
 from webhook.admission.review import AdmissionRequest, AdmissionResponse
-from webhook.config import Configuration, ConfigurationFile
+from webhook.config import BindNodeFit, Configuration, ConfigurationFile
 from webhook.config.watched_file import Rejection
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -43,6 +43,7 @@ from webhook.state.in_flight import InFlightPods
 from webhook.state.ledgers import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.namespace_labels import NamespaceLabels
+from webhook.state.nodes.bind_fit import BindFit
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.quota_lister import list_elastic_quotas
 from webhook.state.reserver import Reserver, ReserverStats
@@ -176,6 +177,7 @@ class Engine:
         self._creations = (
             None if self.view is None else self._creation_controller(caches, self.view)
         )
+        self._node_fit = BindFit(api, options.informer) if options.with_handlers else None
         self._context = None if self.view is None else self._handler_context(caches, self.view)
         self.controller: Final = self._controller(caches, options.controller)
         self._relists: dict[str, int] = {}
@@ -189,7 +191,11 @@ class Engine:
     @property
     def informers(self) -> dict[str, CacheStatus]:
         """All caches, by what they hold."""
-        return {**self._informers, **({} if self.controller is None else self.controller.informers)}
+        return {
+            **self._informers,
+            **({} if self._node_fit is None else self._node_fit.informers),
+            **({} if self.controller is None else self.controller.informers),
+        }
 
     @property
     def policy(self) -> Policy:
@@ -208,6 +214,7 @@ class Engine:
         # the controller begins by what the registrations say, not by the file alone
         if self._effective is not None and self._effective.refresh():
             self._in_force = self._compile()
+        self._follow_nodes()
         if self.controller is not None:
             self.controller.start()
         if self._creations is not None:
@@ -221,6 +228,8 @@ class Engine:
             self._creations.stop()
         if self.controller is not None:
             self.controller.stop()
+        if self._node_fit is not None:
+            self._node_fit.stop()
         for informer in self._informers.values():
             informer.stop()
 
@@ -231,6 +240,8 @@ class Engine:
             for name, informer in self._informers.items()
             if not (_is_following(informer) or self._is_not_installed(name))
         ]
+        if self._node_fit is not None:
+            conditions += self._node_fit.pending
         if self._is_namespace_gone:
             conditions.append(
                 f"the namespace {self._options.system_namespace} of the installation is gone"
@@ -248,7 +259,7 @@ class Engine:
             messages += [
                 f"held back, run scripts/install: {one}" for one in self._effective.pending_fields
             ]
-        return messages
+        return messages if self._node_fit is None else [*messages, *self._node_fit.problems]
 
     def wait_until_ready(self, seconds: float) -> list[str]:
         """Wait until requests can be decided; return what is still missing when time is up."""
@@ -303,6 +314,7 @@ class Engine:
             self.configuration,
             labels.of,
             on_creation=None if self._creations is None else self._creations.observe,
+            node_fit=self._node_fit,
             in_flight=InFlightPods(view.pods),
             namespaces=labels.all,
             elastic_quotas=partial(list_elastic_quotas, caches.api),
@@ -360,6 +372,7 @@ class Engine:
         if not is_new and not is_registered_anew:
             return
         former, self._in_force = self.policy, self._compile()
+        self._follow_nodes()
         if self.controller is None:
             return
         if (
@@ -371,6 +384,15 @@ class Engine:
         ):
             self.controller.apply_configuration()
         self.controller.requeue_waiting()
+
+    def _follow_nodes(self) -> None:
+        """Follow nodes and the pods on them where binds are judged by them, and only there."""
+        if self._node_fit is None:
+            return
+        if self.configuration.node_fit is BindNodeFit.OFF:
+            self._node_fit.stop()
+        else:
+            self._node_fit.start()
 
     def _note_own_namespace(self, change: Change[bool]) -> None:
         """Note whether the namespace of the installation went away while this process runs."""

@@ -51,6 +51,11 @@ Where there is no cluster to look at (`helm template`, a first installation), al
 {{- if and (dig "elastic" "enabled" true .Values.configuration) (eq (dig "elastic" "reclaim" "mode" "Plan" .Values.configuration) "Act") }}true{{ end -}}
 {{- end -}}
 
+{{- /* Whether the webhook judges the nodes of binds: empty if not. */ -}}
+{{- define "deferred-quota.judgesNodes" -}}
+{{- if ne (dig "nodeFit" "Off" .Values.configuration) "Off" }}true{{ end -}}
+{{- end -}}
+
 {{- define "deferred-quota.image" -}}
 {{- with .Values.image -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from tests.controlplane.plane import ControlPlane
 from tests.tools.programs import provide
 from webhook import __version__
-from webhook.config import ReclaimMode, load_configuration
+from webhook.config import BindNodeFit, ReclaimMode, load_configuration
 from webhook.install import MANIFESTS, render
 from webhook.install.chart import CHART
 from webhook.install.kustomizations import read_directory
@@ -137,6 +137,7 @@ def wanted_objects(values: Values, made: Found, *, mask: Mask, home: str) -> Fou
         page=settings.page,
         rotates=settings.certificates.rotate,
         reclaim=settings.elastic.reclaim.mode if settings.elastic.enabled else ReclaimMode.OFF,
+        judges_nodes=settings.node_fit is not BindNodeFit.OFF,
         deferred_resources=settings.deferred_resources,
         exempt_namespaces=settings.exempt_namespaces,
         gating=settings.gating,

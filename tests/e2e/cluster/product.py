@@ -129,7 +129,9 @@ class Product:
                 copies every byte.
         """
         given = configuration or {}
-        apply(plane, render(url="https://127.0.0.1:1").cluster)
+        judges_nodes = given.get("nodeFit", "Off") != "Off"
+        parts = render(url="https://127.0.0.1:1", judges_nodes=judges_nodes)
+        apply(plane, (*parts.cluster, *parts.node_fit))
         wait_for_ledgers(plane)
         product = cls(
             plane,
@@ -150,6 +152,7 @@ class Product:
                 mask=mask,
                 deferred_resources=extended,
                 gating=given.get("gating", "always"),
+                judges_nodes=judges_nodes,
                 reclaim=ReclaimMode(elastic.get("reclaim", {}).get("mode", "Plan")),
             )
             apply(plane, _as_by_service(wanted.objects) if direct else wanted.objects)

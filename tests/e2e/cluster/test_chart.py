@@ -100,6 +100,7 @@ VALUES: Final[dict[str, Values]] = {
     "break-glass groups of odd names": configuration(breakGlassGroups=ODD_NAMES),
     "the page": configuration(page={"enabled": True}),
     "the page on another port": configuration(page={"enabled": True, "port": 9000}),
+    "nodes are judged": configuration(nodeFit="Warn"),
     "reclaim": configuration(elastic={"reclaim": {"mode": "Act"}}),
     "no reclaim": configuration(elastic={"reclaim": {"mode": "Off"}}),
     "reclaim without elastic quotas": configuration(
@@ -145,6 +146,7 @@ CONFIGURATIONS: Final = st.fixed_dictionaries(
         "breakGlassGroups": st.lists(NAMES, max_size=3),
         "gating": st.sampled_from(["always", "auto", "never"]),
         "page": st.fixed_dictionaries({"enabled": st.booleans()}),
+        "nodeFit": st.sampled_from(["Off", "Warn", "Deny"]),
         "elastic": st.fixed_dictionaries(
             {},
             optional={

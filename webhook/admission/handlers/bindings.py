@@ -19,12 +19,15 @@ refused, unless the pod has the same.
 What only a quota's consent allows is asked here once more, and a QoS class that hides a pod from a
 quota refused: a pod may have been created while no handler was called, because the registration for
 pods without a node does not hold creations up.
+
+Where `nodeFit` is on, the node is judged as its kubelet will judge it. A scheduler did that before;
+others that bind pods may not have done so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.admission.deadline import Deadline
@@ -32,11 +35,13 @@ from webhook.admission.handlers import charging, managed_metadata, pods, respons
 from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.patch_builder import add, set_keys
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
+from webhook.config import BindNodeFit
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.charging.deferral import check_countable, claim_for_bind
 from webhook.quota.ledger.ledger import ReservationSource, Undecided
 from webhook.quota.objects.model import Pod
 from webhook.state.cluster_view import PodLookup
+from webhook.state.nodes.bind_fit import PendingBind
 from webhook.state.well_known import GUARDED_ANNOTATION
 
 _PASS_THROUGH: Final = Allowed(decision="passthrough")
@@ -44,10 +49,11 @@ _PASS_THROUGH: Final = Allowed(decision="passthrough")
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    """What a Binding says of the pod; an absent uid is empty."""
+    """What a Binding says of the pod; an absent uid or node is empty."""
 
     name: str
     uid: str
+    node: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
 
@@ -116,7 +122,40 @@ def _bind(
     configuration, own_users = context.configuration, context.policy.own_users
     if added and not managed_metadata.may_modify(request, configuration, own_users):
         return managed_metadata.deny_creation(added, configuration)
-    return _charge(context, request, pod, lookup.observed_version, deadline)
+    return _judge_and_charge(context, request, binding, lookup, deadline)
+
+
+def _judge_and_charge(
+    context: HandlerContext,
+    request: AdmissionRequest,
+    binding: _Binding,
+    lookup: PodLookup,
+    deadline: Deadline,
+) -> AdmissionResponse | None:
+    """Charge the pod unless its node is refused; a warning about that is added to the answer."""
+    pod, mode, judge = lookup.pod, context.configuration.node_fit, context.node_fit
+    assert pod is not None  # noqa: S101 - the caller looked
+    if mode is BindNodeFit.OFF or judge is None or not binding.node:
+        return _charge(context, request, pod, lookup.observed_version, deadline)
+    bind = PendingBind(
+        namespace=request.namespace,
+        name=binding.name,
+        uid=pod.uid,
+        node=binding.node,
+        dry_run=request.dry_run,
+    )
+    objection = judge.judge(bind)
+    if objection is not None and mode is BindNodeFit.DENY:
+        return responses.node_refused(objection)
+    answer = None
+    try:
+        answer = _charge(context, request, pod, lookup.observed_version, deadline)
+    finally:
+        if not isinstance(answer, Allowed):
+            judge.forget(pod.uid)
+    if objection is None or answer is None:
+        return answer
+    return replace(answer, warnings=(*answer.warnings, objection.message))
 
 
 def _charge(
@@ -162,6 +201,7 @@ def _parse_binding(request: AdmissionRequest) -> _Binding:
     return _Binding(
         metadata.text("name") or request.name,
         metadata.text("uid"),
+        FieldReader(request.object or {}).child("target").text("name"),
         metadata.string_map("labels"),
         metadata.string_map("annotations"),
     )

@@ -13,6 +13,7 @@ from webhook.quota.ledger.ledger import Claim, QuotaRevision, Undecided
 from webhook.state.cluster_view import PodLookup
 from webhook.state.in_flight import InFlightPods
 from webhook.state.ledgers import LedgerVersion
+from webhook.state.nodes.bind_fit import BindObjection, PendingBind
 from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.reserver import Outcome
 from webhook.state.shadow_attempts import Attempt
@@ -74,6 +75,16 @@ class Ledgers(Protocol):
         """Return why nothing may pass uncharged, if the ledger as it is now says so."""
 
 
+class NodeFitJudge(Protocol):
+    """What is known of nodes and of the pods on them."""
+
+    def judge(self, bind: PendingBind) -> BindObjection | None:
+        """Return why a kubelet would not admit a pod; None if it would, or it is not known."""
+
+    def forget(self, uid: str) -> None:
+        """Count a pod no more whose bind was refused after it was judged."""
+
+
 @dataclass(frozen=True, slots=True)
 class HandlerContext:
     """What one request is decided by: the cluster, the ledger, and the rules in force.
@@ -93,6 +104,8 @@ class HandlerContext:
     """Called with each pod that is created in a namespace in shadow mode; must not block."""
     in_flight: InFlightPods | None = None
     """Usage of pods that may be bound at any moment; None where no pod is created without gate."""
+    node_fit: NodeFitJudge | None = None
+    """Asked at binds where `nodeFit` is not `Off`."""
     namespaces: Callable[[], Mapping[str, Mapping[str, str]]] = dict
     """Returns the name and the labels of every namespace; raises ApiError as above."""
     elastic_quotas: Callable[[], Sequence[ElasticQuota]] = tuple

@@ -12,6 +12,7 @@ from webhook.quota.amounts.resources import render
 from webhook.quota.charging.deferral import QuotaScopeError
 from webhook.quota.charging.denials import Cause, QuotaExceeded, Refusal, ScopeFailure
 from webhook.quota.objects.names import object_name_errors
+from webhook.state.nodes.bind_fit import BindObjection
 
 RETRY_SECONDS = 1
 
@@ -149,3 +150,22 @@ def gated(name: str) -> Denied:
     """Deny as storage does where a pod may not be scheduled yet."""
     message = f"pod {name} has non-empty .spec.schedulingGates"
     return Denied(code=409, reason="Conflict", message=message, audit={"reason": message})
+
+
+def node_refused(objection: BindObjection) -> Denied:
+    """Deny a bind to a node whose kubelet would not admit the pod.
+
+    For now only, where pods that are being bound leave no room: their binds may fail.
+    """
+    if objection.in_flight:
+        return try_again(objection.message)
+    return Denied(
+        code=403,
+        reason="Forbidden",
+        message=objection.message,
+        causes=tuple(
+            Cause("NodeFit", f"{objection.node}/{one.reason}", one.detail)
+            for one in objection.rejections
+        ),
+        audit={"node": objection.node, "reason": objection.message},
+    )

@@ -35,7 +35,7 @@ class HostPort:
 
 def filter_host_ports(pod: PendingPod, _: NodeView) -> NodeCheck | None:
     """Refuse nodes on which a pod has one of the ports already."""
-    wanted = frozenset(_host_ports(pod.spec))
+    wanted = frozenset(host_ports(pod.spec))
     if not wanted:
         return None
     numbers = frozenset(port.port for port in wanted)
@@ -44,7 +44,7 @@ def filter_host_ports(pod: PendingPod, _: NodeView) -> NodeCheck | None:
         taken = (
             port
             for other in node.pods
-            for port in _host_ports(ResourceReader(other).child("spec"))
+            for port in host_ports(ResourceReader(other).child("spec"))
             if port.port in numbers
         )
         return _TAKEN if any(port.conflicts_with(one) for port in taken for one in wanted) else ()
@@ -52,8 +52,8 @@ def filter_host_ports(pod: PendingPod, _: NodeView) -> NodeCheck | None:
     return NodeCheck(reasons)
 
 
-def _host_ports(spec: ResourceReader) -> Iterator[HostPort]:
-    """Yield what containers and sidecars take; other init containers are not looked at."""
+def host_ports(spec: ResourceReader) -> Iterator[HostPort]:
+    """Yield ports that containers and sidecars take; other init containers are not looked at."""
     sidecars = [
         one for one in spec.children("initContainers") if one.text("restartPolicy") == "Always"
     ]

@@ -66,6 +66,33 @@ def requested_of(raw: Mapping[str, object], *, field: str = "") -> Requested:
     return _requested(Pod.from_stored(raw, field=field))
 
 
+def held_amounts(pod: Pod) -> Amounts:
+    """Return what a pod on a node takes of it as the kubelet counts: as it was admitted there.
+
+    A resize that the kubelet has not taken counts no more than what it has set aside. One that
+    reports nothing has the requests of its spec.
+
+    Source: kubernetes v1.36, pkg/kubelet/allocation/allocation_manager.go UpdatePodFromAllocation.
+    """
+
+    def allocated(container: Container) -> Container:
+        status = pod.statuses.get(container.name)
+        if status is None or not status.allocated:
+            return container
+        return replace(container, requests=status.allocated)
+
+    whole = pod.resources
+    if whole is not None and pod.reported is not None and pod.reported.allocated:
+        whole = replace(whole, requests=pod.reported.allocated)
+    held = replace(
+        pod,
+        containers=tuple(map(allocated, pod.containers)),
+        init_containers=tuple(map(allocated, pod.init_containers)),
+        resources=whole,
+    )
+    return {**scheduler_amounts(pod_requests(held)), PODS: 1}
+
+
 def pending_amounts(pod: Pod) -> Amounts:
     """Return what a pod without a node asks for: its spec's requests, whatever its status says.
 

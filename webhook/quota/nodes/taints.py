@@ -40,7 +40,7 @@ class Toleration:
 
 def filter_unschedulable(pod: PendingPod, _: NodeView) -> NodeCheck | None:
     """Refuse cordoned nodes, unless the taint that goes with it is tolerated."""
-    if _is_tolerated(_CORDONED, tolerations_of(pod)):
+    if is_tolerated(_CORDONED, tolerations_of(pod)):
         return None
     return NodeCheck(lambda node: _UNSCHEDULABLE if node.is_unschedulable else ())
 
@@ -56,7 +56,7 @@ def score_taints(pod: PendingPod, _: NodeView, nodes: Sequence[NodeInfo]) -> Seq
     tolerations = [one for one in tolerations_of(pod) if one.effect in ("", "PreferNoSchedule")]
     counts = [
         sum(
-            taint.effect == "PreferNoSchedule" and not _is_tolerated(taint, tolerations)
+            taint.effect == "PreferNoSchedule" and not is_tolerated(taint, tolerations)
             for taint in node.taints
         )
         for node in nodes
@@ -80,9 +80,10 @@ def tolerations_of(pod: PendingPod) -> tuple[Toleration, ...]:
 def tolerates_node(tolerations: Sequence[Toleration], node: NodeInfo) -> bool:
     """Return whether all taints of the node that keep pods away are tolerated."""
     return all(
-        taint.effect not in _REPELLING or _is_tolerated(taint, tolerations) for taint in node.taints
+        taint.effect not in _REPELLING or is_tolerated(taint, tolerations) for taint in node.taints
     )
 
 
-def _is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    """Return whether one of the tolerations is for the taint."""
     return any(toleration.tolerates(taint) for toleration in tolerations)

@@ -1,0 +1,205 @@
+"""Kubelets: which pods they do not admit, and the reasons that they give.
+
+Source: kubernetes v1.36, pkg/kubelet/lifecycle/predicate_test.go TestGeneralPredicates,
+TestRemoveMissingExtendedResources, TestRejectPodAdmissionBasedOnOSField.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.builders import a_container, a_container_status, a_pod
+from tests.quota.nodes.objects import node, pod
+from webhook.quota.nodes.kubelet_admission import (
+    KubeletRejection,
+    NodeLoad,
+    kubelet_rejections,
+    read_kubelet_pod,
+    read_node,
+)
+from webhook.quota.nodes.requested import Amounts
+
+Object = Mapping[str, object]
+
+NOTHING = NodeLoad({})
+MAINTENANCE = {"key": "maintenance", "value": "now", "effect": "NoExecute"}
+PORT = [{"hostPort": 8080, "containerPort": 80}]
+ZONE: Any = {"nodeSelector": {"zone": "a"}}
+MISMATCH = "NodeAffinity (the node does not match the pod's node selector or affinity)"
+WINDOWS = {"status": {"allocatable": {"pods": "1"}, "nodeInfo": {"operatingSystem": "windows"}}}
+
+CASES: dict[str, tuple[Object, Object, NodeLoad, tuple[str, ...]]] = {
+    "all of the node": (pod(requests={"cpu": "4", "memory": "8Gi"}), node(), NOTHING, ()),
+    "a little more": (
+        pod(requests={"cpu": "4001m"}),
+        node(),
+        NOTHING,
+        ("OutOfcpu (requested: 4001m, used: 0, allocatable: 4)",),
+    ),
+    "what others leave": (
+        pod(requests={"cpu": "1", "memory": "1Gi"}),
+        node(),
+        NodeLoad({"cpu": 3500, "memory": 2**33 - 1, "pods": 2}),
+        (
+            "OutOfcpu (requested: 1, used: 3500m, allocatable: 4)",
+            "OutOfmemory (requested: 1Gi, used: 8589934591, allocatable: 8Gi)",
+        ),
+    ),
+    "no requests on a full node": (pod(), node(), NodeLoad({"cpu": 9000}), ()),
+    "one pod too many": (
+        pod(),
+        node(),
+        NodeLoad({"pods": 10}),
+        ("OutOfpods (requested: 1, used: 10, allocatable: 10)",),
+    ),
+    "a resource that the node has": (
+        pod(requests={"nvidia.com/gpu": "2"}),
+        node(allocatable={"nvidia.com/gpu": "1"}),
+        NOTHING,
+        ("OutOfnvidia.com/gpu (requested: 2, used: 0, allocatable: 1)",),
+    ),
+    "a resource of the cluster": (pod(requests={"example.com/seat": "2"}), node(), NOTHING, ()),
+    "huge pages that the node lacks": (
+        pod(requests={"hugepages-2Mi": "2Mi"}),
+        node(),
+        NOTHING,
+        ("OutOfhugepages-2Mi (requested: 2Mi, used: 0, allocatable: 0)",),
+    ),
+    "a node that reports nothing": (
+        pod(requests={"cpu": "9"}),
+        {"metadata": {"name": "n1"}},
+        NOTHING,
+        (),
+    ),
+    "a critical pod, for which others go": (
+        pod(requests={"cpu": "9"}, priority=2 * 10**9),
+        node(),
+        NOTHING,
+        (),
+    ),
+    "a critical pod on the wrong node": (
+        pod(requests={"cpu": "9"}, priority=2 * 10**9, **ZONE),
+        node(),
+        NOTHING,
+        (MISMATCH,),
+    ),
+    "another zone": (pod(**ZONE), node(labels={"zone": "b"}), NOTHING, (MISMATCH,)),
+    "its zone": (pod(**ZONE), node(labels={"zone": "a"}), NOTHING, ()),
+    "a cordoned node": (pod(), node(unschedulable=True), NOTHING, ()),
+    "a taint for schedulers": (
+        pod(),
+        node(taints=[{**MAINTENANCE, "effect": "NoSchedule"}]),
+        NOTHING,
+        (),
+    ),
+    "a taint that evicts": (
+        pod(),
+        node(taints=[MAINTENANCE]),
+        NOTHING,
+        ("TaintToleration (not tolerated: maintenance=now:NoExecute)",),
+    ),
+    "a taint that is tolerated": (
+        pod(tolerations=[{"operator": "Exists"}]),
+        node(taints=[MAINTENANCE]),
+        NOTHING,
+        (),
+    ),
+    "a port that is taken": (
+        pod(ports=PORT),
+        node(),
+        NodeLoad({}, read_kubelet_pod(pod(ports=PORT)).ports),
+        ("NodePorts (taken: 8080)",),
+    ),
+    "another port": (
+        pod(ports=PORT),
+        node(),
+        NodeLoad({}, read_kubelet_pod(pod(ports=[{"hostPort": 8081}])).ports),
+        (),
+    ),
+    "another operating system": (
+        pod(os={"name": "linux"}),
+        {**node(), **WINDOWS},
+        NOTHING,
+        ("PodOSNotSupported (the pod is for linux, the node has windows)",),
+    ),
+    "everything at once": (
+        pod(requests={"cpu": "5"}, ports=PORT, **ZONE),
+        node(taints=[MAINTENANCE]),
+        NodeLoad({}, read_kubelet_pod(pod(ports=PORT)).ports),
+        (
+            "OutOfcpu (requested: 5, used: 0, allocatable: 4)",
+            MISMATCH,
+            "NodePorts (taken: 8080)",
+            "TaintToleration (not tolerated: maintenance=now:NoExecute)",
+        ),
+    ),
+}
+
+
+def rejections(raw: Object, to: Object, load: NodeLoad) -> tuple[KubeletRejection, ...]:
+    return kubelet_rejections(read_kubelet_pod(raw), read_node(to), load)
+
+
+@pytest.mark.parametrize(("raw", "to", "load", "expected"), CASES.values(), ids=CASES.keys())
+def test_pods_are_admitted_as_the_kubelet_admits_them(
+    raw: Object, to: Object, load: NodeLoad, expected: tuple[str, ...]
+) -> None:
+    assert tuple(one.text for one in rejections(raw, to, load)) == expected
+
+
+HELD: dict[str, tuple[Object, Amounts]] = {
+    "nothing is reported": (
+        a_pod(requests={"cpu": "2"}, node="n1"),
+        {"cpu": 2000, "pods": 1},
+    ),
+    "a growth that the kubelet has not taken": (
+        a_pod(
+            a_container(requests={"cpu": "4"}),
+            node="n1",
+            status={
+                "containerStatuses": [
+                    a_container_status("main", requests={"cpu": "1"}, allocated={"cpu": "1"})
+                ]
+            },
+        ),
+        {"cpu": 1000, "pods": 1},
+    ),
+    "a shrinkage that is not in force": (
+        a_pod(
+            a_container(requests={"cpu": "1"}),
+            node="n1",
+            status={
+                "containerStatuses": [
+                    a_container_status("main", requests={"cpu": "4"}, allocated={"cpu": "1"})
+                ]
+            },
+        ),
+        {"cpu": 4000, "pods": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "expected"), HELD.values(), ids=HELD.keys())
+def test_a_pod_on_a_node_holds_what_its_kubelet_has_set_aside(
+    raw: Object, expected: Amounts
+) -> None:
+    assert read_kubelet_pod(raw).amounts == expected
+
+
+def test_long_constraints_are_not_kept() -> None:
+    long = pod(nodeSelector={f"label-{number}": "x" * 60 for number in range(200)})
+    assert read_kubelet_pod(long, is_kept=True).constraints is None
+    assert read_kubelet_pod(long).constraints is not None
+    assert read_kubelet_pod(pod(**ZONE), is_kept=True).constraints is not None
+
+
+def test_of_very_many_resources_and_ports_some_are_kept() -> None:
+    many = pod(
+        requests={f"example.com/r{number}": "1" for number in range(1000)},
+        ports=[{"hostPort": number} for number in range(1, 1001)],
+    )
+    kept = read_kubelet_pod(many, is_kept=True)
+    assert (len(kept.amounts), len(kept.ports)) == (64, 256)
