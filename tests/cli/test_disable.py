@@ -156,7 +156,7 @@ def test_cluster_quotas_that_were_shared_are_named(capsys: pytest.CaptureFixture
         api = FakeClient(cluster)
         disable_on(api, [NAMESPACE], dry_run=dry_run, output="text", patience=QUICK)
         assert (
-            f"  {words} no more to cluster quotas: all, both; what it held is for the others\n"
+            f"  {words} no more to what it shared: all, both; what it held is for the others\n"
         ) in capsys.readouterr().out
 
 

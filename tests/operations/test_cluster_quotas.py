@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.builders import a_pod, an_expression
+from tests.controllers.elastic.objects import an_elastic_quota
 from tests.operations.healthy import healthy
 from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, load
 from tests.quota.cluster_quotas import a_cluster_quota
@@ -23,6 +24,8 @@ from webhook.operations.shadow_mode import watching_plan
 Object = dict[str, Any]
 
 HERE: Final = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+EARLIER: Final = "2026-10-01T00:00:00Z"
+LATER: Final = "2026-11-01T00:00:00Z"
 OTHERS: Final = {"namespaces": [{"name": "team-b", "granted": {"requests.cpu": "18"}}]}
 
 
@@ -179,3 +182,64 @@ def test_who_may_not_read_them_may_opt_out() -> None:
     narrow.on("list", CLUSTER_DEFERRED_QUOTAS, forbid)
     done = opt_out(narrow, NAMESPACE, patience=QUICK)
     assert (done.had_label, done.left) == (True, ())
+
+
+def elastic_plan(*objects: Object) -> list[tuple[str, str]]:
+    """Return severity and message of what is said of elastic quotas."""
+    found = [one for one in planned(*objects) if one.id == "enable.elastic"]
+    return [(one.severity, one.message) for one in found]
+
+
+RUNS: Final = a_pod(node="node-1", requests={"cpu": "3", "nvidia.com/gpu": "1"})
+
+
+def test_the_elastic_quota_that_will_charge_a_namespace_is_named() -> None:
+    quota = an_elastic_quota(NAMESPACE, {"cpu": "2"}, {"cpu": "4"})
+    ((severity, message),) = elastic_plan(quota, RUNS)
+    assert severity == "info"
+    assert message == (
+        "charges its pods from then on: min cpu=2, max cpu=4, pool default; those that have a node"
+        " take cpu=3"
+    )
+    assert "enable.nothing" not in [one.id for one in planned(quota)]
+
+
+def test_pods_above_the_max_of_an_elastic_quota_are_worth_a_warning() -> None:
+    ((severity, message),) = elastic_plan(an_elastic_quota(NAMESPACE, None, {"cpu": "2"}), RUNS)
+    assert severity == "warn"
+    assert message.endswith(
+        "those that have a node take cpu=3, which is above max: no pod is evicted, and none is"
+        " bound until cpu=2 is enough for them"
+    )
+
+
+def test_a_composite_names_its_namespaces_and_the_older_of_two_counts() -> None:
+    mine = an_elastic_quota(NAMESPACE, {"cpu": "2"})
+    mine["metadata"] = {"name": "q", "namespace": NAMESPACE, "creationTimestamp": EARLIER}
+    elsewhere = an_elastic_quota("team-b", {"cpu": "1"}, namespaces=["team-b", "x"])
+    assert len(elastic_plan(mine, elsewhere)) == 1
+    both = an_elastic_quota("team-b", {"cpu": "1"}, namespaces=["team-b", NAMESPACE])
+    both["metadata"] = {"name": "q", "namespace": "team-b", "creationTimestamp": LATER}
+    first, second = elastic_plan(mine, both)
+    assert (first[0], second[0]) == ("info", "warn")
+    assert second[1].startswith(
+        "does not count: namespace team-a has ElasticQuota team-a/q already"
+    )
+
+
+def test_what_charges_elastic_quotas_is_not_named_beside_them() -> None:
+    pool = a_cluster_quota(selector=HERE)
+    pool["metadata"]["name"] = "epool.default"
+    found = planned(pool, an_elastic_quota(NAMESPACE, {"cpu": "2"}))
+    assert [one.id for one in found] == ["enable.elastic"]
+
+
+def test_elastic_quotas_that_are_left_are_named_as_messages_do() -> None:
+    cluster = healthy()
+    held = [{"name": NAMESPACE, "granted": {"requests.cpu": "1"}}]
+    for name in ("epool.default", f"eq.{NAMESPACE}.q"):
+        made = a_cluster_quota(selector=HERE)
+        made["metadata"]["name"] = name
+        load(cluster, with_status(made, namespaces=held))
+    left = ("elastic pool default", "elastic quota eq/q")
+    assert preview(FakeClient(cluster), NAMESPACE).left == left

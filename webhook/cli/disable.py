@@ -125,7 +125,7 @@ def _lines(outcome: OptedOut, *, dry_run: bool) -> Iterator[str]:
         )
     if outcome.left:
         names = ", ".join(outcome.left)
-        yield f"  {would}charged no more to cluster quotas: {names}; what it held is for the others"
+        yield f"  {would}charged no more to what it shared: {names}; what it held is for the others"
     for problem in outcome.problems:
         yield f"  not done: {problem}"
 

@@ -29,8 +29,11 @@ from webhook.operations.reading import inhabitants
 from webhook.operations.retry import Report, RetryPolicy, RetryTimer, silent
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, mask, subtract_non_negative
+from webhook.quota.charging.denials import name_quota
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.charging.status_mask import incomplete_keys, native_count
+from webhook.quota.objects.names import DERIVED_PREFIXES
+from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.state.well_known import FORMER_GATING_LABEL, GATING_LABEL, MODE_LABEL
 
 
@@ -51,8 +54,8 @@ class OptedOut:
     """Quotas of which more is used now than they allow, as the API server counts. Pods that are
     there stay."""
     left: tuple[str, ...] = ()
-    """Cluster quotas that the namespace shared: its pods are charged there no more, and what they
-    held is free for the others."""
+    """Cluster quotas that the namespace shared, and elastic quotas with their pools, as messages
+    name them: its pods are charged there no more, and what they held is free for the others."""
     problems: tuple[str, ...] = ()
     """What is not done yet, and why: run it again."""
     is_known: bool = True
@@ -184,7 +187,11 @@ def _shared_by(api: ClusterApi, namespace: str) -> tuple[str, ...]:
         shared = shared_quotas(api)
     except (ForbiddenError, InvalidFieldError):
         return ()
-    return tuple(one.spec.name for one in shared if namespace in one.grants.namespaces)
+    found = [one.spec.name for one in shared if namespace in one.grants.namespaces]
+    return tuple(
+        name_quota(ledger_name(name)).text if name.startswith(DERIVED_PREFIXES) else name
+        for name in found
+    )
 
 
 def opted_in_namespaces(api: ClusterApi) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from webhook.operations.cluster_quotas import (
     shared_quotas,
 )
 from webhook.operations.doctor import CHECKS, CheckContext, Settings, examine
+from webhook.operations.elastic.joining import elastic_findings
 from webhook.operations.enable_plan import NOTHING, Plan, objections, quota_plans
 from webhook.operations.findings import Finding, Severity, Subject, error
 from webhook.operations.names import LEDGER_CRD
@@ -37,6 +38,7 @@ from webhook.operations.retry import Report, RetryPolicy, silent
 from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.status_mask import visible_keys
 from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.names import DERIVED_PREFIXES
 from webhook.state.ledgers import LEDGER_NAME, read_ledger
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, SHADOW_MODE
 
@@ -100,7 +102,9 @@ def plan_for(
     there = inhabitants(api, namespace)
     then = {**labels, MODE_LABEL: DEFERRED_MODE}
     known = company_of(api, ()) if company is None else company
-    shared = concerning(known.shared, namespace, then)
+    selecting = concerning(known.shared, namespace, then)
+    shared = [one for one in selecting if not one.spec.name.startswith(DERIVED_PREFIXES)]
+    elastic = tuple(elastic_findings(api, namespace, there.pods, is_shadow=known.is_shadow))
     against = objections(
         namespace, labels, there, settings.deferred_of(there.quotas), must_specify=must_specify
     )
@@ -111,7 +115,8 @@ def plan_for(
         quotas=quota_plans(there, settings.deferred_of(there.quotas)),
         findings=(
             *_never(subject, settings),
-            *(one for one in against if not (shared and one.id == NOTHING)),
+            *(one for one in against if not ((shared or elastic) and one.id == NOTHING)),
+            *elastic,
             *joining(namespace, shared, known, there, settings.deferred_of),
         ),
     )
