@@ -385,8 +385,9 @@ class Configuration:
 
     node_fit: BindNodeFit = BindNodeFit.OFF
     """`nodeFit`: what is done about a bind to a node whose kubelet would not admit the pod, see
-    `docs/node-fit.md`. The webhook then needs the right to read nodes, which `scripts/install`
-    gives it."""
+    `docs/node-fit.md`. Unless it is `Off`, conditions of queued pods say where no node fits
+    either. Webhook and controller then need the right to read nodes, which `scripts/install`
+    gives them."""
 
     break_glass_groups: frozenset[str] = frozenset({"system:masters"})
     """`breakGlassGroups`: groups whose users may remove our scheduling gate from a pod and write

@@ -37,6 +37,7 @@ from webhook.runtime.certificate_rotation import CertificateRotation
 from webhook.state.lazy_ledger import LazyLedger
 from webhook.state.ledgers import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.nodes.bind_fit import BindFit
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.well_known import (
@@ -120,6 +121,8 @@ class SharedCaches:
     namespaces: NamespaceCache
     shared: SharedQuotaStore
     ledger_informer: Informer[LazyLedger] | None
+    nodes: BindFit | None = None
+    """The nodes, followed where the configuration says so."""
 
 
 class ControllerManager:
@@ -159,6 +162,7 @@ class ControllerManager:
             replace(context, events=self._pod_events),
             lambda: self.ledger_controller.pods,
             per_second=lambda: config.configuration().limits.reasons_per_second,
+            nodes=caches.nodes,
         )
         self._requeuer = Requeuer(
             context,

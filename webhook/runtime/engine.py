@@ -147,8 +147,10 @@ class Engine:
         namespaces = NamespaceCache(api, timing=options.informer)
         store = SharedQuotaStore(api)
         shared = SharedQuotaCache(api, store, timing=options.informer)
+        self._node_fit = BindFit(api, options.informer)
         caches = SharedCaches(
             api=api,
+            nodes=self._node_fit,
             ledgers=ledgers,
             quotas=QuotaCache(
                 api,
@@ -177,7 +179,6 @@ class Engine:
         self._creations = (
             None if self.view is None else self._creation_controller(caches, self.view)
         )
-        self._node_fit = BindFit(api, options.informer) if options.with_handlers else None
         self._context = None if self.view is None else self._handler_context(caches, self.view)
         self.controller: Final = self._controller(caches, options.controller)
         self._relists: dict[str, int] = {}
@@ -193,7 +194,7 @@ class Engine:
         """All caches, by what they hold."""
         return {
             **self._informers,
-            **({} if self._node_fit is None else self._node_fit.informers),
+            **self._node_fit.informers,
             **({} if self.controller is None else self.controller.informers),
         }
 
@@ -228,8 +229,7 @@ class Engine:
             self._creations.stop()
         if self.controller is not None:
             self.controller.stop()
-        if self._node_fit is not None:
-            self._node_fit.stop()
+        self._node_fit.stop()
         for informer in self._informers.values():
             informer.stop()
 
@@ -240,8 +240,7 @@ class Engine:
             for name, informer in self._informers.items()
             if not (_is_following(informer) or self._is_not_installed(name))
         ]
-        if self._node_fit is not None:
-            conditions += self._node_fit.pending
+        conditions += self._node_fit.pending
         if self._is_namespace_gone:
             conditions.append(
                 f"the namespace {self._options.system_namespace} of the installation is gone"
@@ -259,7 +258,7 @@ class Engine:
             messages += [
                 f"held back, run scripts/install: {one}" for one in self._effective.pending_fields
             ]
-        return messages if self._node_fit is None else [*messages, *self._node_fit.problems]
+        return [*messages, *self._node_fit.problems]
 
     def wait_until_ready(self, seconds: float) -> list[str]:
         """Wait until requests can be decided; return what is still missing when time is up."""
@@ -386,9 +385,7 @@ class Engine:
         self.controller.requeue_waiting()
 
     def _follow_nodes(self) -> None:
-        """Follow nodes and the pods on them where binds are judged by them, and only there."""
-        if self._node_fit is None:
-            return
+        """Follow nodes and the pods on them where something is judged by them, and only there."""
         if self.configuration.node_fit is BindNodeFit.OFF:
             self._node_fit.stop()
         else:

@@ -34,7 +34,7 @@ from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import EventLimits, EventRecorder
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import EVENTS, NAMESPACES, PODS, NotFoundError
+from webhook.kube.api import EVENTS, NAMESPACES, NODES, PODS, NotFoundError
 from webhook.kube.informer_types import Change
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import QUOTA_RESERVED
@@ -43,6 +43,7 @@ from webhook.quota.queue.pod_conditions import (
     UNTRIED_SECONDS,
 )
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
+from webhook.state.nodes.bind_fit import BindFit
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, SCHEDULING_GATE
 from webhook.telemetry.metrics import Metrics
 
@@ -82,6 +83,7 @@ class ConditionHarness:
     clock: list[float] = field(default_factory=lambda: [1000.0])
     epoch: list[int] = field(default_factory=lambda: [1])
     metrics: Metrics = field(default_factory=Metrics)
+    nodes: BindFit | None = None
 
     def __post_init__(self) -> None:
         self.stored = FakeClient(self.cluster)
@@ -107,6 +109,7 @@ class ConditionHarness:
             ),
             lambda: self.cache,
             per_second=lambda: self.rate,
+            nodes=self.nodes,
         )
 
     @property
@@ -1088,3 +1091,92 @@ def _no_threads() -> Iterator[None]:
     yield
     left = [one.name for one in threading.enumerate() if one.name == "pod-conditions"]
     assert left == []
+
+
+# -- nodes ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_nodes() -> Iterator[ConditionHarness]:
+    """One node of 4 cpu, which pod `large` does not fit."""
+    cluster = FakeCluster()
+    room = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    node = {"metadata": {"name": "node-1"}, "spec": {}, "status": {"allocatable": room}}
+    status = {"conditions": [SCHEDULED]}
+    made = a_pod(name="large", uid="uid-large", requests={"cpu": "5"}, status=status, **GATED)
+    cluster.load([(NODES, node), (PODS, made)])
+    clock = [1000.0]
+    nodes = BindFit(FakeClient(cluster), clock=lambda: clock[0])
+    harness = ConditionHarness(cluster=cluster, clock=clock, nodes=nodes)
+    harness.pods("small")
+    nodes.start()
+    for informer in nodes.informers.values():
+        assert informer.wait_for_sync(30.0)
+    yield harness
+    nodes.stop()
+
+
+NOWHERE = "no node fits: 0/1 nodes are available: 1 Insufficient cpu, as of 2026-05-04T12:00:01Z"
+
+
+def test_a_pod_that_no_node_fits_says_so_beside_what_it_waits_for(
+    with_nodes: ConditionHarness,
+) -> None:
+    with_nodes.update(in_line(["large", "small"]))
+    with_nodes.write()
+    assert with_nodes.write(after=FIRST) == ["large", "small"]
+    assert with_nodes.reported("large") == (
+        "False",
+        "QuotaExceeded",
+        f"exceeded quota: p1, used: 2; {NOWHERE}; place 1 of 2",
+    )
+    assert with_nodes.reported("small") == (
+        "False",
+        "QuotaExceeded",
+        "exceeded quota: p1, used: 2; place 2 of 2",
+    )
+
+
+def test_nodes_that_change_are_no_reason_to_write(with_nodes: ConditionHarness) -> None:
+    with_nodes.update(in_line(["large"]))
+    with_nodes.write()
+    assert with_nodes.write(after=FIRST) == ["large"]
+    assert with_nodes.nodes is not None
+    more = {"status": {"allocatable": {"cpu": "8"}}}
+    with_nodes.stored.patch(NODES, "node-1", more, subresource="status")
+    nodes = with_nodes.nodes.informers["nodes"]
+    assert nodes.wait_for_version(with_nodes.cluster.resource_version, 30.0)
+    with_nodes.update(in_line(["large"]))
+    assert with_nodes.write(after=60.0) == []
+    with_nodes.update(in_line(["large"], used=3))
+    assert with_nodes.write(after=60.0) == ["large"]
+    assert with_nodes.reported("large") == (
+        "False",
+        "QuotaExceeded",
+        "exceeded quota: p1, used: 3; place 1 of 1",
+    )
+
+
+def test_another_leader_writes_nothing_because_of_nodes(with_nodes: ConditionHarness) -> None:
+    with_nodes.update(in_line(["large"]))
+    with_nodes.write()
+    assert with_nodes.write(after=FIRST) == ["large"]
+    with_nodes.epoch[0] += 1
+    with_nodes.update(in_line(["large"]))
+    assert with_nodes.write(after=60.0) == []
+
+
+def test_where_nodes_are_not_followed_no_pod_is_read_for_them(
+    with_nodes: ConditionHarness,
+) -> None:
+    assert with_nodes.nodes is not None
+    with_nodes.nodes.stop()
+    with_nodes.update(in_line(["large"]))
+    with_nodes.write()
+    assert with_nodes.write(after=FIRST) == ["large"]
+    assert with_nodes.reads == ["large"]
+    assert with_nodes.reported("large") == (
+        "False",
+        "QuotaExceeded",
+        "exceeded quota: p1, used: 2; place 1 of 1",
+    )

@@ -16,6 +16,7 @@ from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import NODE, REAL, Tenant
 from tests.e2e.cluster.waiting import eventually
+from webhook.quota.objects.names import QUOTA_RESERVED
 
 BIND: Final = 'admission webhook "bind.deferredquota.io" denied the request: '
 MESSAGE: Final = f"the kubelet of node {NODE} would not admit the pod"
@@ -129,3 +130,19 @@ def test_the_real_scheduler_is_never_refused(team: Tenant) -> None:
         )
         team.delete(f"{name}-next")
     assert not [one for one in team.events("FailedScheduling") if "would not admit" in one]
+
+
+def test_a_pod_that_waits_for_quota_says_that_no_node_fits_it_either(
+    own_plane: ControlPlane, judging: Product
+) -> None:
+    assert judging.controllers
+    name = f"fit-{next(_numbers)}"
+    apply_namespace(Api(own_plane.rest), name, gating="always")
+    team = Tenant(own_plane.rest, name)
+    team.quota(hard={"requests.cpu": "1"})
+    team.pod("lost", "2", nodeSelector={"zone": "nowhere"})
+    team.pod("fits", "2")
+    words = "no node fits: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity"
+    eventually(lambda: words in team.condition("lost", QUOTA_RESERVED)[2], "it says so")
+    eventually(lambda: "exceeded quota" in team.condition("fits", QUOTA_RESERVED)[2], "it waits")
+    assert "no node fits" not in team.condition("fits", QUOTA_RESERVED)[2]

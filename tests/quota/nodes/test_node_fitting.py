@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.quota.nodes.objects import Object, assigned, node, pod
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.quota.nodes.fitting import judge_nodes
+from webhook.quota.nodes.fitting import judge_nodes, judge_without_pods, no_node_text
 from webhook.quota.nodes.model import NodeView
 
 TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
@@ -242,3 +244,55 @@ def test_names_the_field_that_cannot_be_read(field: str, view: NodeView) -> None
     with pytest.raises(InvalidFieldError) as raised:
         judge_nodes(pod(), view)
     assert raised.value.field == field
+
+
+NOWHERE = {
+    "resources": pod(requests={"cpu": "2"}),
+    "a selector": pod(nodeSelector={"zone": "z"}),
+    "a selector and resources": pod(requests={"cpu": "9"}, nodeSelector={"zone": "a"}),
+    "no such node": requiring(
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["x"]}]}
+    ),
+}
+
+
+@pytest.mark.parametrize("one", NOWHERE.values(), ids=NOWHERE.keys())
+def test_nodes_whose_pods_are_only_counted_are_judged_alike(one: Object) -> None:
+    running = assigned([pod(requests={"cpu": "3"})] * 2, "n1") + assigned(
+        [pod(requests={"cpu": "3"})], "n2"
+    )
+    nodes = [
+        node("n1", labels={"zone": "a"}),
+        node("n2", labels={"zone": "a"}),
+        node("n3", unschedulable=True),
+        node("n4", taints=[TAINT]),
+    ]
+    view = NodeView(nodes, running)
+    counted = [replace(info, pods=[]) for info in view.infos]
+    verdicts = judge_without_pods(one, counted)
+    assert verdicts is not None
+    assert verdicts.message() == judge_nodes(one, view).message()
+    assert verdicts.message().startswith("0/4 nodes are available: ")
+    text = no_node_text(verdicts, "2026-05-04T12:00:00Z")
+    assert text == f"no node fits: {verdicts.message()[:-1]}, as of 2026-05-04T12:00:00Z"
+
+
+UNKNOWN = {
+    "a node passes": pod(requests={"cpu": "1"}),
+    "a pod affinity may keep it from a node that passes": pod(
+        affinity={
+            "podAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
+                ]
+            }
+        }
+    ),
+    "a host port": pod(requests={"cpu": "9"}, ports=[{"hostPort": 80}]),
+    "devices that may stand for a resource": pod(requests={"example.com/gpu": "1"}),
+}
+
+
+@pytest.mark.parametrize("one", UNKNOWN.values(), ids=UNKNOWN.keys())
+def test_nothing_is_said_of_nodes_where_that_is_not_enough(one: Object) -> None:
+    assert judge_without_pods(one, NodeView([node()], ()).infos) is None

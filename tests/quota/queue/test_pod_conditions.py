@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -89,6 +90,20 @@ def test_very_long_texts_are_cut_and_keep_their_place() -> None:
 )
 def test_what_was_written_reads_back_as_itself(said: QuotaCondition) -> None:
     assert observed_condition(patched(a_version(SCHEDULED), said)).condition == said
+
+
+NOWHERE = f"no node fits: 0/1 nodes are available: 1 Insufficient cpu, as of {NOW}"
+
+
+@pytest.mark.parametrize("said", [WAITS, replace(WAITS, place=0, total=0), replace(WAITS, text="")])
+def test_that_no_node_fits_stands_before_the_place_and_reads_back(said: QuotaCondition) -> None:
+    wanted = replace(said, nodes=NOWHERE)
+    found = observed_condition(patched(a_version(SCHEDULED), wanted)).condition
+    assert found is not None
+    assert (found.text, found.nodes, found.place) == (said.text, NOWHERE, said.place)
+    assert found.message == wanted.message
+    assert NOWHERE in wanted.message
+    assert found == said  # no reason to write it again
 
 
 def test_only_another_place_is_a_difference_in_place_only() -> None:

@@ -14,6 +14,8 @@ late, by minutes where thousands of pods wait; it is never older than what it wa
 - A pod that has left the queue otherwise, because a person took its gate off or the namespace has
   opted out, loses the condition; where the API server refuses that because the namespace is not
   opted in any more, it is left.
+- Where nodes are followed, a pod that waits also says that no node fits it, as of the time when it
+  was written anyway: it is read once more for that, and written no more often.
 - A released pod without a node is looked at again, in the cache, until a scheduler has tried it:
   after a while it says that none has. One that no node has taken for so long that what was reserved
   for it was given up says that, until it has one.
@@ -27,7 +29,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -44,6 +46,7 @@ from webhook.kube.api import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    Object,
     RequestTimeoutError,
     TooManyRequestsError,
     UnavailableError,
@@ -103,6 +106,17 @@ class PodLister(Protocol):
         """Return all pods by "namespace/name"."""
 
 
+class NodeLister(Protocol):
+    """The nodes of the cluster, where the configuration says that they are followed."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether they are followed."""
+
+    def nowhere(self, pod: Object, as_of: str) -> str:
+        """Return that no node fits a pod; empty if one does, or it is not known."""
+
+
 @dataclass(slots=True)
 class _QueueUpdate:
     """Result of cycles of one namespace's queue that was not taken in yet."""
@@ -118,6 +132,7 @@ class PodConditionController:
     Args:
         pods: Returns the cache of pods.
         per_second: How many conditions and events are written per second; none where it is 0.
+        nodes: The nodes, where they are followed.
     """
 
     def __init__(
@@ -126,9 +141,11 @@ class PodConditionController:
         pods: Callable[[], PodLister],
         *,
         per_second: Callable[[], float] = lambda: 20.0,
+        nodes: NodeLister | None = None,
     ) -> None:
         self._api = context.api
         self._pods = pods
+        self._nodes = nodes
         self._leader_epoch = context.leader_epoch
         self._timings = context.timings
         self._events = context.events
@@ -326,6 +343,7 @@ class PodConditionController:
         if int(self._leader_epoch()) != self._epoch:
             return  # all is forgotten at the next look
         time_of_day = time_text(self._timings.now())
+        wanted = self._with_nodes(state, wanted, time_of_day)
         patch = condition_patch(observed, wanted, time_of_day)
         try:
             self._api.patch(
@@ -343,6 +361,20 @@ class PodConditionController:
         else:
             self._queue.requeue_at(state, now + self._timings.condition_interval_seconds)
         self._emit_event(state, observed.condition, wanted)
+
+    def _with_nodes(
+        self, state: PodConditionState, wanted: QuotaCondition | None, time_of_day: str
+    ) -> QuotaCondition | None:
+        """Return what a waiting pod says, and whether a node fits it, where that is known."""
+        if self._nodes is None or not self._nodes.is_kept:
+            return wanted
+        if wanted is None or wanted is EXPIRED or wanted.status == "True":
+            return wanted
+        try:
+            pod = self._api.get(PODS, state.name, namespace=state.namespace)
+        except ApiError:
+            return wanted
+        return replace(wanted, nodes=self._nodes.nowhere(pod, time_of_day))
 
     def _rest(self, state: PodConditionState, now: float) -> None:
         """Write no more of a pod, or look at it again where what it says passes."""

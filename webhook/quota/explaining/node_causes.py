@@ -17,7 +17,7 @@ from webhook.quota.explaining.values import (
     Shortage,
     Unblock,
 )
-from webhook.quota.nodes.fitting import NodeRejection, NodeVerdicts
+from webhook.quota.nodes.fitting import NodeRejection, NodeVerdicts, no_node_text
 
 _BEST: Final = 3
 _TOO_MANY_PODS: Final = "Too many pods"
@@ -158,7 +158,7 @@ def _kinds(rejection: NodeRejection, has_selector: bool) -> Iterator[CauseKind]:
 def _cause(kind: CauseKind, rejected: list[NodeRejection], verdicts: NodeVerdicts) -> PendingCause:
     words = dict.fromkeys(reason for one in rejected for reason in one.reasons)
     text = f"{len(rejected)} of {verdicts.total} nodes: {', '.join(words)}"
-    first = f"no node fits: {verdicts.message()}"
+    first = no_node_text(verdicts)
     is_all = len(rejected) == verdicts.total
     nearest = _nearest(rejected) if kind is CauseKind.NODE_CAPACITY else None
     return PendingCause(

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from webhook.quota.nodes.filters import Filter, NodeCheck, NoNode, Scorer, Unknown
-from webhook.quota.nodes.host_ports import filter_host_ports
+from webhook.quota.nodes.host_ports import filter_host_ports, host_ports
 from webhook.quota.nodes.image_locality import score_image_locality
-from webhook.quota.nodes.model import NodeInfo, NodeView, PendingPod, PlainObject
+from webhook.quota.nodes.model import CountedNodeView, NodeInfo, NodeView, PendingPod, PlainObject
 from webhook.quota.nodes.node_affinity import (
     filter_node_affinity,
     filter_node_name,
@@ -65,6 +65,12 @@ _FILTERS: Final[tuple[tuple[str, Filter], ...]] = (
     ("InterPodAffinity", filter_pod_affinity),
     ("DynamicResources", filter_devices),
 )
+_LONGEST: Final = 1500
+_COUNTING: Final = frozenset(
+    {"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodeResourcesFit"}
+)
+_COUNTING_FILTERS: Final = tuple(one for one in _FILTERS if one[0] in _COUNTING)
+"""Those that look at nothing of the pods on a node but the sum of their requests."""
 _SCORERS: Final[tuple[tuple[str, int, Scorer], ...]] = (
     ("TaintToleration", 3, score_taints),
     ("NodeAffinity", 2, score_node_affinity),
@@ -140,6 +146,17 @@ class NodeVerdicts:
         return f"{head}: {reasons}." if reasons else f"{head}."
 
 
+def no_node_text(verdicts: NodeVerdicts, as_of: str = "") -> str:
+    """Return that no node fits a pod, in the scheduler's words.
+
+    Args:
+        verdicts: What the filters make of all nodes.
+        as_of: The time of that, where it is read later; very long reasons are cut then.
+    """
+    text = f"no node fits: {verdicts.message()}"
+    return f"{text.removesuffix('.')[:_LONGEST]}, as of {as_of}" if as_of else text
+
+
 @dataclass(frozen=True, slots=True)
 class NodeChecks:
     """The filters that have to do with one pod."""
@@ -193,6 +210,32 @@ def judge_nodes(pod: PlainObject, view: NodeView) -> NodeVerdicts:
     )
 
 
+def judge_without_pods(pod: PlainObject, nodes: Sequence[NodeInfo]) -> NodeVerdicts | None:
+    """Judge nodes of which only the sum of what their pods request is known.
+
+    Asked are the filters for which that is enough. Returned is None where a node passes them, and
+    where it is not known: for a pod with host ports, and for an extended resource of no node.
+
+    Raises:
+        InvalidFieldError: A field that is read has the wrong type.
+        InvalidQuantityError: An amount is not a quantity.
+    """
+    pending, view = PendingPod.from_object(pod), CountedNodeView((), (), counted=tuple(nodes))
+    if next(host_ports(pending.spec), None) is not None:
+        return None
+    checks = prepare_checks(pending, view, _COUNTING_FILTERS)
+    if checks.unknown:
+        return None
+    rejected: list[NodeRejection] = []
+    for node in nodes:
+        name, reasons = checks.rejection(node)
+        if not reasons:
+            return None
+        rejected.append(NodeRejection(node.name, name, reasons, ()))
+    anywhere = checks.anywhere[1] if checks.anywhere else ""
+    return NodeVerdicts(len(nodes), (), tuple(rejected), anywhere=anywhere)
+
+
 def check_readable(pod: PlainObject, view: NodeView) -> None:
     """Read all that any filter or score looks at of a pod, whatever refuses it first.
 
@@ -210,11 +253,13 @@ def check_readable(pod: PlainObject, view: NodeView) -> None:
         score(pending, view, view.infos)
 
 
-def prepare_checks(pod: PendingPod, view: NodeView) -> NodeChecks:
+def prepare_checks(
+    pod: PendingPod, view: NodeView, filters: Sequence[tuple[str, Filter]] = _FILTERS
+) -> NodeChecks:
     """Prepare the filters in their order, until one says that the pod fits nowhere."""
     named: list[tuple[str, NodeCheck]] = []
     unknown: list[str] = []
-    for name, prepare in _FILTERS:
+    for name, prepare in filters:
         match prepare(pod, view):
             case None:
                 pass

@@ -24,6 +24,7 @@ from typing import Final
 from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import mapping
 from webhook.quota.amounts.resource_reader import ResourceReader
+from webhook.quota.nodes.affinity_terms import Identity
 from webhook.quota.nodes.host_ports import HostPort, host_ports
 from webhook.quota.nodes.model import NodeInfo, NodeView, PendingPod, PlainObject
 from webhook.quota.nodes.node_affinity import RequiredNodes, required_nodes
@@ -126,7 +127,8 @@ def read_kubelet_pod(raw: PlainObject, *, is_kept: bool = False) -> KubeletPod:
     ports = tuple(host_ports(spec))
     constraints = None
     if not pod.is_assigned and not (is_kept and _is_long(raw)):
-        pending = PendingPod.from_object(raw)
+        identity = Identity(pod.namespace, pod.labels)
+        pending = PendingPod(pod.name, pod.uid, identity, spec, amounts, scored={})
         constraints = PodConstraints(
             required_nodes(pending), tolerations_of(pending), spec.child("os").text("name")
         )
@@ -172,8 +174,9 @@ def _rejections(pod: KubeletPod, node: KubeletNode, load: NodeLoad) -> Iterator[
         yield KubeletRejection(
             "PodOSNotSupported", f"the pod is for {constraints.os}, the node has {node.os}"
         )
-    if not pod.is_critical and node.info.allocatable:
-        wanted = _without_missing(pod.amounts, node.info.allocatable)
+    allocatable = node.info.allocatable
+    if not pod.is_critical and allocatable and _is_short(pod.amounts, allocatable, load.requested):
+        wanted = _without_missing(pod.amounts, allocatable)
         for shortage in shortages(wanted, replace(node.info, requested=dict(load.requested))):
             yield KubeletRejection(f"OutOf{shortage.resource}", _numbers(shortage), shortage)
     if constraints is not None and not constraints.required.match(node.info):
@@ -191,6 +194,14 @@ def _rejections(pod: KubeletPod, node: KubeletNode, load: NodeLoad) -> Iterator[
             yield KubeletRejection(
                 "TaintToleration", f"not tolerated: {', '.join(evicting)}:NoExecute"
             )
+
+
+def _is_short(wanted: Amounts, allocatable: Amounts, requested: Amounts) -> bool:
+    """Return whether something may be short: asked at every bind, and seldom so."""
+    return any(
+        amount > allocatable.get(name, 0) - requested.get(name, 0)
+        for name, amount in wanted.items()
+    )
 
 
 def _without_missing(wanted: Amounts, allocatable: Amounts) -> Amounts:

@@ -214,6 +214,18 @@ class NodeView:
         return tuple((terms[key], tuple(nodes)) for key, nodes in places.items())
 
 
+@dataclass(frozen=True)
+class CountedNodeView(NodeView):
+    """Nodes whose pods are counted already, and of which nothing else is known."""
+
+    counted: tuple[NodeInfo, ...] = ()
+
+    @cached_property
+    def infos(self) -> tuple[NodeInfo, ...]:
+        """Return the nodes."""
+        return self.counted
+
+
 def _by_key(objects: Sequence[PlainObject], name: str) -> dict[str, ResourceReader]:
     readers = [StoredResourceReader(raw, f"{name}[{i}]") for i, raw in enumerate(objects)]
     return {_key(reader.child("metadata")): reader for reader in readers}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from webhook.quota.objects.names import QUOTA_RESERVED
@@ -23,6 +23,9 @@ Patch: TypeAlias = Sequence[Mapping[str, object]]
 
 _WITH_PLACE: Final = re.compile(
     r"(?:(?P<text>.*); )?place (?P<place>\d+) of (?P<total>\d+)", re.ASCII | re.DOTALL
+)
+_WITH_NODES: Final = re.compile(
+    r"(?:(?P<text>.*); )?(?P<nodes>no node fits: .*, as of [-0-9T:Z]{20})", re.ASCII | re.DOTALL
 )
 
 
@@ -40,14 +43,14 @@ class QuotaCondition:
     """The pod's position in the queue, from 1; 0 where it has none."""
     total: int = 0
     """How many have a place."""
+    nodes: str = field(default="", compare=False)
+    """That no node fits the pod either, as of a time; a change of it alone is not written."""
 
     @property
     def message(self) -> str:
         """The condition's message."""
-        if not self.place:
-            return self.text
-        place = f"place {self.place} of {self.total}"
-        return f"{self.text}; {place}" if self.text else place
+        place = f"place {self.place} of {self.total}" if self.place else ""
+        return "; ".join(part for part in (self.text, self.nodes, place) if part)
 
     def differs_in_place_only(self, other: QuotaCondition) -> bool:
         """Return whether the other one differs in the position in the queue at most."""
@@ -162,11 +165,12 @@ def _said(condition: object) -> QuotaCondition:
     status: Status = "True" if _text(condition, "status") == "True" else "False"
     reason, message = _text(condition, "reason"), _text(condition, "message")
     match = _WITH_PLACE.fullmatch(message)
-    if match is None:
-        return QuotaCondition(status, reason, message)
-    return QuotaCondition(
-        status, reason, match["text"] or "", int(match["place"]), int(match["total"])
-    )
+    place, total = (0, 0) if match is None else (int(match["place"]), int(match["total"]))
+    text = message if match is None else match["text"] or ""
+    nodes = _WITH_NODES.fullmatch(text)
+    if nodes is None:
+        return QuotaCondition(status, reason, text, place, total)
+    return QuotaCondition(status, reason, nodes["text"] or "", place, total, nodes["nodes"])
 
 
 def _text(holder: object, name: str) -> str:

@@ -11,12 +11,17 @@ The caches are there only between `start` and `stop`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
 
+from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import NODES, PODS, ApiError, ClusterApi, NotFoundError, Object, object_key
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.informer_types import STALE_SECONDS
+from webhook.quota.nodes.fitting import judge_without_pods, no_node_text
 from webhook.quota.nodes.kubelet_admission import (
     KubeletNode,
     KubeletPod,
@@ -26,6 +31,10 @@ from webhook.quota.nodes.kubelet_admission import (
     read_node,
 )
 from webhook.state.nodes.node_usage import Loads, NodeUsage
+
+_ANSWER_SECONDS: Final = 5.0
+_PLACED_ANYWHERE: Final = ("volumes", "schedulingGates", "hostname", "subdomain")
+"""Fields that differ among pods of one template, or are long, and decide nothing here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +90,21 @@ class BindFit:
     Args:
         api: The API server.
         timings: Clock and pauses of the informers.
+        clock: The monotonic clock of answers that are kept.
     """
 
-    def __init__(self, api: ClusterApi, timings: InformerTimings | None = None) -> None:
+    def __init__(
+        self,
+        api: ClusterApi,
+        timings: InformerTimings | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api = api
+        self._clock = clock
         self._timings = timings
         self._caches: _Caches | None = None
+        self._answers: dict[bytes, tuple[float, str]] = {}
+        """What decides where a pod fits → until when its answer holds, and the answer."""
 
     @property
     def informers(self) -> dict[str, Informer[KubeletNode] | Informer[KubeletPod]]:
@@ -154,6 +172,42 @@ class BindFit:
         except (ApiError, InvalidFieldError):
             return None  # not known
 
+    @property
+    def is_kept(self) -> bool:
+        """Return whether the caches are kept."""
+        return self._caches is not None
+
+    def nowhere(self, pod: Object, as_of: str) -> str:
+        """Return that no node fits a pod that has none; empty if one does, or it is not known.
+
+        Pods of one template have one answer for `_ANSWER_SECONDS`, because all nodes are looked at.
+
+        Args:
+            pod: The pod's API object.
+            as_of: The time of day, as objects have it.
+        """
+        caches = self._caches
+        if caches is None or not caches.are_known:
+            return ""
+        key, now = _placing_fields(pod), self._clock()
+        answers = {one: found for one, found in self._answers.items() if found[0] > now}
+        if key not in answers:
+            answers[key] = now + _ANSWER_SECONDS, self._nowhere(caches, pod, as_of)
+        self._answers = answers
+        return answers[key][1]
+
+    @staticmethod
+    def _nowhere(caches: _Caches, pod: Object, as_of: str) -> str:
+        nodes = [
+            replace(one.info, requested=dict(caches.usage.requested(one.name)))
+            for _, one in sorted(caches.nodes.items().items())
+        ]
+        try:
+            verdicts = judge_without_pods(pod, nodes)
+        except InvalidFieldError:
+            return ""
+        return "" if verdicts is None else no_node_text(verdicts, as_of)
+
     def forget(self, uid: str) -> None:
         """Count a pod no more whose bind was refused after it was judged."""
         caches = self._caches
@@ -206,6 +260,25 @@ class _Judge:
             self.in_flight = 0 if alone else loads.in_flight
             return alone or rejections
         return rejections
+
+
+def _placing_fields(pod: Object) -> bytes:
+    """Return what decides where a pod fits, as JSON."""
+    spec = pod.get("spec")
+    fields = dict(spec) if isinstance(spec, Mapping) else {}
+    for name in _PLACED_ANYWHERE:
+        fields.pop(name, None)
+    for name in ("containers", "initContainers"):
+        listed = fields.get(name)
+        if isinstance(listed, list):
+            fields[name] = [_room_fields(one) for one in listed]
+    return encode_json(fields)
+
+
+def _room_fields(container: object) -> object:
+    if not isinstance(container, Mapping):
+        return container
+    return {name: container.get(name) for name in ("resources", "restartPolicy", "ports")}
 
 
 def _kept_pod(raw: Object) -> KubeletPod:

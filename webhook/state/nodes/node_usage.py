@@ -95,6 +95,12 @@ class NodeUsage:
             if new is None or new.node:
                 self._land(change.uid)
 
+    def requested(self, node: str) -> Amounts:
+        """Return what the pods request that are seen on a node."""
+        with self._lock:
+            known = self._nodes.get(node)
+            return {} if known is None else dict(known.requested)
+
     def in_flight(self, node: str) -> dict[str, KubeletPod]:
         """Return the pods that are being bound to a node, by uid."""
         with self._lock:
