@@ -73,6 +73,8 @@ NAME: Final = f"cdq/{QUOTA}"
 _BASE: Final = ResourceQuota.from_object(
     {"metadata": {"name": "base", "uid": "base"}, "spec": {"hard": {CPU: "1000"}}}
 )
+_HANG_SECONDS: Final = 600
+"""Longer than a task with the lowest priority waits for a processor that others use."""
 _NO_TIME: Final = datetime(2026, 5, 4, tzinfo=UTC)
 
 
@@ -116,7 +118,7 @@ class Task(threading.Thread):
         """Go on to the next call, and make it; or lose its answer; or end there."""
         self._order = order
         self._go.release()
-        assert self._stopped.acquire(timeout=20), "a task hangs"
+        assert self._stopped.acquire(timeout=_HANG_SECONDS), "a task hangs"
         if self.error is not None:
             raise self.error
 

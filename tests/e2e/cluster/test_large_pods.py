@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ _PODS: Final = 10
 _MOST_BYTES: Final = 900_000
 """By how much a pod may let a process grow; the pod itself is larger."""
 _MORE_SECONDS: Final = 3.0
-"""How much longer than elsewhere a change of such a pod may take where quota is deferred."""
+"""How much more of a processor a change of such a pod may take where quota is deferred."""
 
 
 def test_labels_of_pods_are_not_kept(
@@ -53,16 +53,17 @@ def test_labels_of_pods_are_not_kept(
             assert where.api.call("DELETE", path, {"gracePeriodSeconds": 0}).ok
 
 
-def test_changes_of_a_pod_with_many_labels_take_no_longer_than_elsewhere(
+def test_changes_of_a_pod_with_many_labels_take_no_more_processor_than_elsewhere(
     plane: ControlPlane, product: Product, tenant: Tenant, plain: Tenant
 ) -> None:
     assert product.webhooks
     seconds: dict[str, float] = {}
     for where in (plain, tenant):
         make(where, "large")
-        begin = time.monotonic()
+        groups = [plane.apiserver.pid, *(server.pid for server in product.webhooks)]
+        begin = processor_seconds(groups)
         assert labelled(where, "example.com/any").ok
-        seconds[where.namespace] = time.monotonic() - begin
+        seconds[where.namespace] = processor_seconds(groups) - begin
     assert seconds[tenant.namespace] < seconds[plain.namespace] + _MORE_SECONDS, seconds
     role = ("--clusterrole=edit", "--user=alice", f"--namespace={tenant.namespace}")
     plane.kubectl("create", "rolebinding", "alice", *role)
@@ -102,12 +103,29 @@ def objects_of(server: Server, kind: str) -> int:
 
 def memory_of(server: Server) -> int:
     """Resident bytes of all of its processes."""
-    total = 0
-    for status in Path("/proc").glob("[0-9]*/statm"):
+    pages = sum(int(text.split()[1]) for text in texts_of([server.pid], "statm"))
+    assert pages
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor_seconds(groups: Sequence[int]) -> float:
+    """Seconds that all processes of these groups have spent on a processor."""
+    ticks = 0
+    for text in texts_of(groups, "stat"):
+        # the name, which may hold blanks, ends with the last parenthesis
+        fields = text.rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    assert ticks
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def texts_of(groups: Sequence[int], name: str) -> Iterator[str]:
+    """Contents of a file in /proc, of each process of these groups."""
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            if os.getpgid(int(status.parent.name)) == server.pid:
-                total += int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            if os.getpgid(int(process.name)) not in groups:
+                continue
+            text = (process / name).read_text()
         except (ProcessLookupError, FileNotFoundError):
             continue
-    assert total
-    return total
+        yield text
