@@ -32,6 +32,18 @@ def test_a_change_takes_effect_at_the_next_poll(path: Path) -> None:
     assert file.current == Configuration(must_specify=MustSpecify.BIND)
 
 
+def test_its_digest_is_that_of_the_text_in_force(path: Path) -> None:
+    file = ConfigurationFile(path)
+    digests = [file.digest]
+    for text in (BIND, WRONG, HEAD):
+        path.write_text(text)
+        file.poll()
+        digests.append(file.digest)
+    first, second, kept, again = digests
+    assert (first, second) == (again, kept)
+    assert 0 < first != second < 2**48
+
+
 def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
     seen: list[Reload] = []
     file = ConfigurationFile(path, observe=seen.append)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from webhook.telemetry.metrics import Metrics
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     *ROOT.glob("*.md"),
@@ -23,6 +25,20 @@ def test_the_page_of_the_configuration_is_that_of_the_code(monkeypatch: pytest.M
     from configuration_page import PAGE, page  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415
 
     assert PAGE.read_text() == page(), "run scripts/docs"
+
+
+def test_the_page_of_the_metrics_is_that_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "scripts")])
+    from metrics_page import PAGE, page  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415
+
+    assert PAGE.read_text() == page(), "run scripts/docs"
+    names = {line.split("`")[1] for line in page().splitlines() if line.startswith("| `")}
+    shown = {
+        f"{one.name}_total" if one.type == "counter" else one.name
+        for one in Metrics().registry.collect()
+        if not one.name.startswith("process_")
+    }
+    assert names == shown
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -252,9 +252,8 @@ def test_decisions_are_counted_by_their_outcome(
     labels = {"handler": "bind", "phase": "mutating", "operation": "CREATE"}
     labels |= {"outcome": outcome, "dry_run": "false"}
     assert sample(metrics, "admission_requests_total", **labels) == 1
-    assert (
-        sample(metrics, "admission_duration_seconds_count", handler="bind", phase="mutating") == 1
-    )
+    del labels["operation"]
+    assert sample(metrics, "admission_duration_seconds_count", **labels) == 1
 
 
 def test_labels_are_bounded_whatever_is_sent(

@@ -107,6 +107,9 @@ def test_it_makes_what_is_not_there_and_registers_it() -> None:
     assert sample("deferred_quota_tls_rotation_phase", {"phase": "steady"}) == 1
     end = world.certificate(TLS_SECRET).not_valid_after_utc.timestamp()
     assert sample("deferred_quota_tls_secret_not_after_seconds", {"role": "leaf"}) == end
+    end = world.certificate(CA_SECRET).not_valid_after_utc.timestamp()
+    for role in ("ca", "bundle"):
+        assert sample("deferred_quota_tls_secret_not_after_seconds", {"role": role}) == end
 
 
 def test_what_is_good_is_written_by_nothing() -> None:
@@ -150,8 +153,11 @@ def test_a_bundle_that_was_taken_away_is_written_again() -> None:
             entry["clientConfig"].pop("caBundle")
 
     world.edit_registration(wipe)
+    drift = "deferred_quota_tls_bundle_drift_total"
+    assert world.metrics.registry.get_sample_value(drift) == 0
     assert world.rotation.reconcile() <= 5
     assert world.bundles() == bundles
+    assert world.metrics.registry.get_sample_value(drift) == 1
 
 
 def test_nothing_else_of_a_registration_is_changed() -> None:

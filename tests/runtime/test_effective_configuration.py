@@ -105,8 +105,8 @@ class EngineHarness:
         found = cast("Any", self.api.get(RESOURCE_QUOTAS, "q", namespace=TEAM))
         return set(found.get("status", {}).get("hard", {}))
 
-    def shows(self, name: str) -> float | None:
-        return self.metrics.registry.get_sample_value(f"deferred_quota_{name}")
+    def shows(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"deferred_quota_{name}", labels)
 
 
 @pytest.fixture
@@ -229,6 +229,9 @@ def test_a_rejected_file_is_told_until_it_is_mended(process: EngineHarness) -> N
     assert process.file.rejection.since == since.since
     process.write({"deferredResources": [GPU]})
     eventually(lambda: process.shows("configuration_rejected") == 0, "it is mended")
+    assert process.shows("configuration_reloads_total", result="rejected") == 2
+    assert process.shows("configuration_reloads_total", result="loaded") == 1
+    assert process.shows("configuration_hash") == process.file.digest
     assert process.engine.warnings() == []
     eventually(lambda: times(events("ConfigurationInForce")) > well, "an event says that, too")
 

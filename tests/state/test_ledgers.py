@@ -9,6 +9,7 @@ from tests.reactions import ReactiveClient
 from tests.state.ledger_objects import NS, counted, made
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS, ConflictError, NotFoundError
+from webhook.quota.ledger.ledger_codec import encode_status
 from webhook.state.ledgers import LedgerStore, read_ledger
 
 
@@ -45,6 +46,16 @@ def test_what_is_written_is_read_and_known_without_asking(client: ReactiveClient
     assert client.calls == []
     assert LedgerStore(client).fetch(NS) == written
     assert written.ledger == counted("1")
+
+
+def test_the_size_of_each_ledger_that_was_written_is_observed(client: ReactiveClient) -> None:
+    sizes: list[int] = []
+    store = LedgerStore(client, on_write=sizes.append)
+    old = made(store)
+    store.write(NS, old, counted("1"))
+    with pytest.raises(ConflictError):
+        store.write(NS, old, counted("2"))
+    assert sizes == [len(encode_status(counted("1")))]
 
 
 def test_a_write_over_another_version_changes_nothing(client: ReactiveClient) -> None:

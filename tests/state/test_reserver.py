@@ -162,6 +162,15 @@ def test_endless_conflicts_end_undecided_and_reserve_nothing(client: ReactiveCli
     assert not now(store).reservations
 
 
+def test_the_wait_of_each_claim_is_measured_once(client: ReactiveClient) -> None:
+    waits: list[float] = []
+    reserver = Reserver(counted(client, hard="9"), stats=ReserverStats(waited=waits.append))
+    for uid in ("a", "b", "b"):
+        assert isinstance(ask(reserver, uid), Reserved)
+    assert len(waits) == 3
+    assert all(seconds >= 0 for seconds in waits)
+
+
 def test_time_that_runs_out_ends_undecided(client: ReactiveClient) -> None:
     reserver = Reserver(counted(client, hard="1"))
     outcome = reserver.reserve(NS, claim("a"), SEEN, deadline=time.monotonic() - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 
 import pytest
@@ -28,7 +29,10 @@ def test_every_metric_has_the_prefix_and_says_what_it_is() -> None:
 
 def test_times_are_in_seconds() -> None:
     names = families(Metrics())
-    assert {name for name in names if re.search("duration|_age|not_after", name)} == {
+    assert {name for name in names if re.search("duration|_age|not_after|_wait_", name)} == {
+        "deferred_quota_api_request_duration_seconds",
+        "deferred_quota_claim_wait_seconds",
+        "deferred_quota_queue_wait_seconds",
         "deferred_quota_admission_duration_seconds",
         "deferred_quota_cache_age_seconds",
         "deferred_quota_tls_certificate_not_after_seconds",
@@ -38,17 +42,24 @@ def test_times_are_in_seconds() -> None:
 
 def test_two_processes_do_not_share_counts() -> None:
     one, other = Metrics(), Metrics()
-    one.ledger.conflicts.inc()
-    name = "deferred_quota_ledger_conflicts_total"
+    one.controller.unguarded.inc()
+    name = "deferred_quota_unguarded_binds_total"
     assert one.registry.get_sample_value(name) == 1
     assert other.registry.get_sample_value(name) == 0
 
 
 def test_answers_are_sorted_into_half_a_millisecond_to_five_seconds() -> None:
     metrics = Metrics()
-    metrics.admission.seconds.labels("bind", "validating").observe(0.0004)
-    buckets = re.findall(r'bucket\{handler="bind",le="([^"]+)"', metrics.text().decode())
+    metrics.admission.seconds.labels("bind", "validating", "allowed", "false").observe(0.0004)
+    buckets = re.findall(r'duration_seconds_bucket\{.*le="([^"]+)"', metrics.text().decode())
     assert (buckets[0], buckets[-2], buckets[-1]) == ("0.0005", "5.0", "+Inf")
+
+
+def test_the_build_has_the_versions_of_program_and_python() -> None:
+    metrics = Metrics()
+    metrics.build.show("1.2.3")
+    labels = {"version": "1.2.3", "python": platform.python_version()}
+    assert metrics.registry.get_sample_value("deferred_quota_build_info", labels) == 1
 
 
 def test_counters_have_no_second_series_with_their_birth() -> None:

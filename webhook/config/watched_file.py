@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Hashable
@@ -68,6 +69,7 @@ class ConfigurationFile:
         self._path = path
         self._check = check
         self._observe = observe
+        self._digest = 0
         self._seen = _signature(path)
         self._current = self._read()
         self._loaded_at = time.time()
@@ -87,6 +89,11 @@ class ConfigurationFile:
     def rejection(self) -> Rejection | None:
         """Why the file as it is now is not in force; None when it is."""
         return self._rejection
+
+    @property
+    def digest(self) -> int:
+        """The first 48 bits of the SHA-256 of the text of the configuration in force."""
+        return self._digest
 
     def poll(self) -> bool:
         """Read the file again if it changed; return whether a new configuration took effect."""
@@ -118,7 +125,9 @@ class ConfigurationFile:
             raise ConfigurationError(source, "", err.strerror or str(err)) from err
         except UnicodeDecodeError as err:
             raise ConfigurationError(source, "", "is not UTF-8 text") from err
-        return load_configuration(text, source, check=self._check)
+        configuration = load_configuration(text, source, check=self._check)
+        self._digest = int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+        return configuration
 
     def _report(self, reload: Reload) -> None:
         if reload.error:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+from cryptography import x509
+
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.leadership import Leadership
@@ -122,14 +124,18 @@ class CertificateRotation:
         for what, words in result.done:
             self._metrics.writes.labels(what).inc()
             self._events.normal(self._secret, "CertificatesChanged", words)
+        if result.done and result.done[0][0] == "injected":
+            self._metrics.drift.inc()  # nothing that was written in this round asked for it
         self._show(result.held)
 
     def _show(self, held: InstalledCertificates) -> None:
         present = phase_of(held, self._now())
         for phase in Phase:
             self._metrics.phase.labels(phase).set(phase is present)
-        for role, pair in (("ca", held.ca), ("leaf", held.serving)):
-            self._metrics.not_after.labels(role).set(_end_of(pair))
+        ends = {"ca": _end_of(held.ca), "leaf": _end_of(held.serving)}
+        ends["bundle"] = max(map(_end, trusted(held.bundle)), default=0.0)
+        for role, end in ends.items():
+            self._metrics.not_after.labels(role).set(end)
 
     def _refused(self, err: Exception) -> float:
         """Report once what only a person can change, and look again after a while."""
@@ -153,4 +159,8 @@ class CertificateRotation:
 
 def _end_of(pair: Issued | None) -> float:
     found = trusted(b"" if pair is None else pair.certificate)
-    return found[0].not_valid_after_utc.timestamp() if found else 0.0
+    return _end(found[0]) if found else 0.0
+
+
+def _end(certificate: x509.Certificate) -> float:
+    return certificate.not_valid_after_utc.timestamp()

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
 
+from webhook import __version__
 from webhook.admission.deadline import Deadline
 from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.handlers.dispatch import decide
@@ -135,6 +136,7 @@ class Engine:
         options = options or EngineOptions()
         self._options = options
         self._metrics = metrics
+        metrics.build.show(__version__)
         self._feature_gates = FeatureGateProbe(
             api, time.monotonic, namespace=options.system_namespace
         )
@@ -142,7 +144,7 @@ class Engine:
             EffectiveConfiguration(api, time.monotonic) if options.is_registered else None
         )
         self._in_force = self._compile()
-        ledgers = LedgerStore(api)
+        ledgers = LedgerStore(api, on_write=metrics.ledger.size.observe)
         followed = ledgers.follow(options.informer) if options.follow_ledgers else None
         namespaces = NamespaceCache(api, timing=options.informer)
         store = SharedQuotaStore(api)
@@ -366,7 +368,7 @@ class Engine:
 
     def _reload(self) -> None:
         source = self._options.configuration
-        is_new = source is not None and source.poll()
+        is_new = source is not None and self._poll(source)
         is_registered_anew = self._effective is not None and self._effective.refresh()
         if not is_new and not is_registered_anew:
             return
@@ -383,6 +385,16 @@ class Engine:
         ):
             self.controller.apply_configuration()
         self.controller.requeue_waiting()
+
+    def _poll(self, source: ConfigurationFile) -> bool:
+        """Read the file again if it changed; return whether a new configuration took effect."""
+        former = source.rejection
+        is_new = source.poll()
+        if is_new:
+            self._metrics.configuration.reloads.labels("loaded").inc()
+        elif source.rejection is not former:
+            self._metrics.configuration.reloads.labels("rejected").inc()
+        return is_new
 
     def _follow_nodes(self) -> None:
         """Follow nodes and the pods on them where something is judged by them, and only there."""
@@ -418,6 +430,7 @@ class Engine:
         if source is not None:
             metrics.rejected.set(int(source.rejection is not None))
             metrics.loaded.set(source.loaded_at)
+            metrics.digest.set(source.digest)
         if self._effective is not None:
             metrics.held_back.set(len(self._effective.pending_fields))
         faults = self.warnings()
@@ -487,6 +500,5 @@ def _stats(metrics: Metrics) -> ReserverStats:
 
     def conflicted() -> None:
         metrics.ledger.writes.labels("conflict").inc()
-        metrics.ledger.conflicts.inc()
 
-    return ReserverStats(batch_written, conflicted)
+    return ReserverStats(batch_written, conflicted, metrics.ledger.claim_wait.observe)

@@ -71,7 +71,7 @@ def live_server(
         StartError: The port of the controller's page cannot be listened on.
     """
     metrics = Metrics()
-    control = None if identity is None else _control(access, identity)
+    control = None if identity is None else _control(access, identity, metrics)
     options = EngineOptions(
         configuration,
         controller=control,
@@ -79,7 +79,7 @@ def live_server(
         follow_ledgers=True,
         is_registered=True,
     )
-    client = RestClient(access, user_agent=_USER_AGENT)
+    client = _client(access, metrics)
     engine = Engine(client, metrics, options)
     parts = server_parts(engine, metrics)
     page = page_server(engine, client, system_namespace, metrics.page)
@@ -89,7 +89,9 @@ def live_server(
             start=partial(_call_all, parts.start, page.start),
             stop=partial(_call_all, page.stop, parts.stop),
         )
-    return parts if certificates is None else _following_names(parts, access, certificates)
+    if certificates is None:
+        return parts
+    return _following_names(parts, _client(access, metrics), certificates)
 
 
 def run_controller(
@@ -118,7 +120,7 @@ def run_controller(
         signal.signal(number, lambda _number, _frame: stopping.set())
     listener = listen("ops", ops)
     metrics = Metrics()
-    control = _control(access, identity)
+    control = _control(access, identity, metrics)
     options = EngineOptions(
         configuration,
         with_handlers=False,
@@ -127,7 +129,7 @@ def run_controller(
         follow_ledgers=True,
         is_registered=True,
     )
-    client = RestClient(access, user_agent=_USER_AGENT)
+    client = _client(access, metrics)
     engine = Engine(client, metrics, options)
     page = page_server(engine, client, identity.namespace, metrics.page)
     server = ProbeServer(
@@ -158,10 +160,10 @@ def _call_all(*calls: Callable[[], None]) -> None:
 
 
 def _following_names(
-    parts: ServerParts, access: RestConfig, certificates: CertificateFiles
+    parts: ServerParts, client: RestClient, certificates: CertificateFiles
 ) -> ServerParts:
     """Let the certificates follow the registrations, from the start of the parts to their stop."""
-    names = _RegisteredNames(access, certificates)
+    names = _RegisteredNames(client, certificates)
     rounds = PeriodicThread("called-names", names, retry_seconds=_NAMES_SECONDS)
 
     def start_all() -> None:
@@ -185,10 +187,10 @@ class _RegisteredNames:
         has_looked: Whether it has tried once.
     """
 
-    def __init__(self, access: RestConfig, certificates: CertificateFiles) -> None:
+    def __init__(self, client: RestClient, certificates: CertificateFiles) -> None:
         self.has_looked = False
-        self._client = RestClient(access, user_agent=_USER_AGENT)
-        self._is_in_pod = access.is_in_pod
+        self._client = client
+        self._is_in_pod = client.config.is_in_pod
         self._certificates = certificates
         self._failure = ""
         self._names: frozenset[str] = frozenset()
@@ -216,8 +218,14 @@ class _RegisteredNames:
         self._certificates.require(names)
 
 
-def _control(access: RestConfig, identity: ElectionIdentity) -> ControllerOptions:
-    client = RestClient(access, user_agent=_USER_AGENT, timeout_seconds=_ELECTION_SECONDS)
+def _client(access: RestConfig, metrics: Metrics, *, seconds: float = 10.0) -> RestClient:
+    return RestClient(
+        access, user_agent=_USER_AGENT, timeout_seconds=seconds, on_call=metrics.api.observe
+    )
+
+
+def _control(access: RestConfig, identity: ElectionIdentity, metrics: Metrics) -> ControllerOptions:
+    client = _client(access, metrics, seconds=_ELECTION_SECONDS)
     candidate = LeaderElectionConfig(client, identity.namespace, identity.name)
     return ControllerOptions(candidate, ControllerTimings(waits_at_start=True))
 

@@ -51,6 +51,8 @@ class PendingClaim:
     """When to give up, on the monotonic clock."""
     signal: Future[Outcome | Lead] = field(default_factory=Future)
     """Set once by the leader: the outcome, or the lead."""
+    since: float = field(default_factory=time.monotonic)
+    """When it was made, on the same clock."""
 
 
 @dataclass(slots=True, eq=False)

@@ -12,6 +12,7 @@ watch or from an answer that took its time, therefore never replaces what is new
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -71,10 +72,17 @@ class _CacheEntry:
 
 
 class LedgerStore:
-    """Reads and writes the ledger of each namespace. Safe to use from several threads."""
+    """Reads and writes the ledger of each namespace. Safe to use from several threads.
 
-    def __init__(self, api: ClusterApi) -> None:
+    Args:
+        on_write: Receives the size in bytes of each ledger that was written.
+    """
+
+    def __init__(
+        self, api: ClusterApi, *, on_write: Callable[[int], None] = lambda _size: None
+    ) -> None:
         self._api = api
+        self._on_write = on_write
         self._lock = threading.Lock()
         self._places: dict[str, _CacheEntry] = {}
         self._deleted_at: dict[str, int] = {}
@@ -156,13 +164,15 @@ class LedgerStore:
             TooLargeError: It would be larger than what is stored; nothing was written.
             ApiError: Unavailable and the like leave open whether it was written.
         """
-        obj = _ledger_object(namespace, version, status or encode_status(ledger))
+        encoded = status or encode_status(ledger)
+        obj = _ledger_object(namespace, version, encoded)
         try:
             written = self._api.update_status(QUOTA_LEDGERS, obj, is_brief=True)
         except InternalError as err:
             if any(text in err.message for text in _TOO_LARGE_TEXTS):
                 raise TooLargeError(err.message) from err
             raise
+        self._on_write(len(encoded))
         return self._keep(namespace, _version_of(written, ledger))
 
     def create(self, namespace: str) -> LedgerVersion | None:

@@ -55,6 +55,7 @@ from webhook.state.grant_raising import (
     with_other_namespaces,
 )
 from webhook.state.group_commit import (
+    DEADLINE_EXCEEDED,
     CommitQueue,
     CommitQueues,
     Lead,
@@ -84,6 +85,8 @@ class ReserverStats:
 
     batch_written: Callable[[int], None] = lambda _claims: None
     conflicted: Callable[[], None] = lambda: None
+    waited: Callable[[float], None] = lambda _seconds: None
+    """Seconds until a claim was taken to be decided, or its time was over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,8 @@ class Reserver:
                     self._sleep(_BATCH_SECONDS)
                 return self._commit_batch(queue, own)
             case outcome:
+                if outcome is DEADLINE_EXCEEDED:
+                    self._stats.waited(time.monotonic() - own.since)
                 return outcome
 
     def dry_run(self, namespace: str, claim: Claim, observed: frozenset[QuotaRevision]) -> Outcome:
@@ -207,6 +212,9 @@ class Reserver:
     def _commit_batch(self, queue: CommitQueue, own: PendingClaim) -> Outcome:
         """Decide all pending claims as their leader, then hand the lead over."""
         batch = Batch(self._queues.take_batch(queue))
+        now = time.monotonic()
+        for pending in batch.claims:
+            self._stats.waited(now - pending.since)
         try:
             self._decide(queue.namespace, batch)
         except Exception:

@@ -6,21 +6,20 @@ them (`bounded`), so that clients cannot grow the number of series.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Collection, Mapping
 from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-PREFIX: Final = "deferred_quota"
+from webhook.telemetry.declarations import Declarations
+
 OTHER: Final = "other"
 TEXT_FORMAT: Final = CONTENT_TYPE_LATEST
 """Content type of `Metrics.text`."""
@@ -49,6 +48,10 @@ CLOSED: Final = frozenset(
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 BATCH: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+WAITING: Final = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0)
+"""Seconds that pods wait for quota: up to a day."""
+LEDGER_BYTES: Final = tuple(2.0**exponent for exponent in range(10, 21))
+"""1 KiB to 1 MiB; claims that would make a ledger larger than 1.25 MiB are undecided."""
 
 # A second series per counter with the time of its creation says nothing here.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -68,10 +71,12 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        declare = _Declare(self.registry)
+        declare = Declarations(self.registry)
+        self.build = BuildMetrics(declare)
         self.admission = AdmissionMetrics(declare)
         self.connections = ConnectionMetrics(declare)
         self.ledger = LedgerMetrics(declare)
+        self.api = ApiMetrics(declare)
         self.tls = TlsMetrics(declare)
         self.rotation = RotationMetrics(declare)
         self.cache = CacheMetrics(declare)
@@ -88,10 +93,23 @@ class Metrics:
         return generate_latest(self.registry)
 
 
+class BuildMetrics:
+    """The program."""
+
+    def __init__(self, declare: Declarations) -> None:
+        self.info = declare.gauge(
+            "build_info", "1, with the versions of this program and of Python.", "version", "python"
+        )
+
+    def show(self, version: str) -> None:
+        """Show the version of this program."""
+        self.info.labels(version, platform.python_version()).set(1)
+
+
 class AdmissionMetrics:
     """What was asked and answered."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.requests = declare.counter(
             "admission_requests",
             "Admission reviews answered.",
@@ -101,7 +119,7 @@ class AdmissionMetrics:
             "admission_duration_seconds",
             "Time from the last byte of a review to its answer.",
             SECONDS,
-            "handler", "phase",
+            "handler", "phase", "outcome", "dry_run",
         )  # fmt: skip
         self.malformed = declare.counter(
             "malformed_requests", "Requests refused because they could not be read.", "reason"
@@ -119,7 +137,7 @@ class AdmissionMetrics:
 class ConnectionMetrics:
     """Connections of the webhook port."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.open = declare.gauge("connections_open", "Open connections of the webhook port.")
         self.closed = declare.counter(
             "connections_closed", "Connections closed, by what ended them.", "reason"
@@ -129,22 +147,57 @@ class ConnectionMetrics:
 class LedgerMetrics:
     """Writes of the ledger at the handlers."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.writes = declare.counter(
-            "ledger_writes", "Writes of a ledger by webhooks: written or conflict.", "result"
-        )
-        self.conflicts = declare.counter(
-            "ledger_conflicts", "Ledger writes that met a newer ledger and were decided again."
+            "ledger_writes",
+            "Writes of a ledger by webhooks: written, or conflict (a newer one; decided again).",
+            "result",
         )
         self.batch_size = declare.histogram(
             "ledger_batch_size", "Requests decided by one ledger write.", BATCH
         )
+        self.claim_wait = declare.histogram(
+            "claim_wait_seconds",
+            "Time that a claim waits until its namespace's ledger is decided for it.",
+            SECONDS,
+        )
+        self.size = declare.histogram(
+            "ledger_size_bytes",
+            "Size of a ledger as this process wrote it; 1.25 MiB is the most.",
+            LEDGER_BYTES,
+        )
+
+
+class ApiMetrics:
+    """Calls of the API server."""
+
+    def __init__(self, declare: Declarations) -> None:
+        self.requests = declare.counter(
+            "api_requests",
+            "Calls of the API server, by the status of the answer; timeout, unreachable and failed"
+            " are calls without one.",
+            "verb",
+            "resource",
+            "code",
+        )
+        self.seconds = declare.histogram(
+            "api_request_duration_seconds",
+            "Time of a call until its answer was read; of a watch until it began.",
+            SECONDS,
+            "verb",
+            "resource",
+        )
+
+    def observe(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """Count a call that has ended."""
+        self.requests.labels(verb, resource, code).inc()
+        self.seconds.labels(verb, resource).observe(seconds)
 
 
 class TlsMetrics:
     """The serving certificate."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.not_after = declare.gauge(
             "tls_certificate_not_after_seconds",
             "Unix time at which the certificate in use ends.",
@@ -157,10 +210,11 @@ class TlsMetrics:
 class RotationMetrics:
     """The certificates that the leading controller keeps."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.not_after = declare.gauge(
             "tls_secret_not_after_seconds",
-            "Unix time at which the CA that signs, or the certificate in the Secret, ends.",
+            "Unix time at which the CA that signs (ca), the certificate in the Secret (leaf), or"
+            " the last of the CAs that are trusted (bundle) ends.",
             "role",
         )
         self.phase = declare.gauge(
@@ -171,6 +225,10 @@ class RotationMetrics:
         self.writes = declare.counter(
             "tls_rotation_writes", "Writes of certificates: ca, leaf, bundle or injected.", "what"
         )
+        self.drift = declare.counter(
+            "tls_bundle_drift",
+            "Times a caBundle was not that of the Secret although no change of it was under way.",
+        )
         self.failures = declare.counter(
             "tls_rotation_failures", "Rounds of the rotation that came to nothing.", "reason"
         )
@@ -179,7 +237,7 @@ class RotationMetrics:
 class CacheMetrics:
     """What is known of the cluster, by kind of object."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.synced = declare.gauge(
             "cache_synced", "1 once the cache of a kind holds its first list.", "kind"
         )
@@ -195,7 +253,7 @@ class CacheMetrics:
 class ConfigurationMetrics:
     """The configuration file."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.rejected = declare.gauge(
             "configuration_rejected",
             "1 while the file cannot be used, and the configuration before it stays in force.",
@@ -208,13 +266,24 @@ class ConfigurationMetrics:
             "configuration_held_back",
             "Changes of the file that are not in force before the registrations are changed.",
         )
+        self.reloads = declare.counter(
+            "configuration_reloads", "Changes of the file: loaded or rejected.", "result"
+        )
+        self.digest = declare.gauge(
+            "configuration_hash",
+            "First 48 bits of the SHA-256 of the file that was loaded last, as a number: replicas"
+            " with another one have another configuration. 0 without a file.",
+        )
 
 
 class ControllerMetrics:
     """What the controller does, while it leads."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.leader = declare.gauge("leader", "1 while this process leads.")
+        self.changes = declare.counter(
+            "leadership_changes", "Leaderships of this process: began or ended.", "change"
+        )
         self.settlements = declare.counter(
             "ledger_settlements",
             "Looks at a ledger: written, unchanged, waiting, conflict, stale or failed.",
@@ -252,12 +321,17 @@ class ControllerMetrics:
 class QueueMetrics:
     """Pods that wait behind our scheduling gate, as the leader sees them."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.pods = declare.counter(
             "released_pods", "Pods that quota was reserved for, so that their gate may go."
         )
         self.waiting = declare.gauge(
             "waiting_pods", "Pods behind our scheduling gate, by why they wait.", "state"
+        )
+        self.wait_seconds = declare.histogram(
+            "queue_wait_seconds",
+            "Time from the creation of a gated pod until quota was reserved for it.",
+            WAITING,
         )
         self.gates = declare.counter(
             "gate_removals",
@@ -276,7 +350,7 @@ class QueueMetrics:
 class PodConditionMetrics:
     """The conditions that say why pods wait, as the leader writes them."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.conditions = declare.counter(
             "pod_conditions",
             "Conditions of waiting pods: written, dropped (the pod is gone or has its node),"
@@ -291,7 +365,7 @@ class PodConditionMetrics:
 class ShadowMetrics:
     """What deferral would change in namespaces in shadow mode."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.creations = declare.counter(
             "shadow_creations",
             "Creations of pods: stored, unexplained (came to nothing, and not for a quota), or what"
@@ -310,7 +384,7 @@ class ShadowMetrics:
 class ElasticMetrics:
     """Elastic quotas, as the leader charges them."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         labels = ("quota", "resource")
         self.used = declare.gauge(
             "elastic_used",
@@ -364,31 +438,11 @@ class ElasticMetrics:
 class PageMetrics:
     """The page of the controller."""
 
-    def __init__(self, declare: _Declare) -> None:
+    def __init__(self, declare: Declarations) -> None:
         self.requests = declare.counter(
             "page_requests",
             "Answers of the page, by what was asked for (namespaces, namespace, pod, a file of the"
             " page, or other) and status code.",
             "view",
             "code",
-        )
-
-
-class _Declare:
-    """Makes metrics in one registry, with the project's prefix."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, namespace=PREFIX, registry=self._registry)
-
-    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, namespace=PREFIX, registry=self._registry)
-
-    def histogram(
-        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
-    ) -> Histogram:
-        return Histogram(
-            name, text, labels, namespace=PREFIX, registry=self._registry, buckets=buckets
         )

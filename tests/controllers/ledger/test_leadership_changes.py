@@ -64,6 +64,9 @@ def test_a_standby_that_takes_over_has_counted_already(
     assert other.controller.is_leader()
     assert other.used() == {"requests.cpu": "1"}
     assert other.metric("leader") == 1
+    assert other.metric("leadership_changes_total", change="began") == 1
+    one.step()
+    assert one.metric("leadership_changes_total", change="ended") == 1
 
 
 def test_pods_that_are_stuck_are_released_by_a_standby_too(

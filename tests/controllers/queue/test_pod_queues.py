@@ -807,6 +807,7 @@ def test_what_is_told_is_what_is_written(harness: ControllerHarness) -> None:
         " limited: requests.cpu=2"
     )
     assert harness.metric("released_pods_total") == 2
+    assert harness.metric("queue_wait_seconds_count") == 2
     assert harness.metric("waiting_pods", state="Behind") == 1
     assert harness.metric("waiting_pods", state="Reserved") == 2
     harness.step()

@@ -60,7 +60,7 @@ class RequestRecorder:
         operation = bounded(request.operation, OPERATIONS)
         dry_run = "true" if request.dry_run else "false"
         self._metrics.requests.labels(known, phase, operation, outcome, dry_run).inc()
-        self._metrics.seconds.labels(known, phase).observe(seconds)
+        self._metrics.seconds.labels(known, phase, outcome, dry_run).observe(seconds)
 
 
 def _log_fields(

@@ -109,7 +109,11 @@ class LedgerController:
             metrics=metrics,
         )
         pod_queues = PodQueues(
-            options, self.gate_remover, clock=self._timings.clock, metrics=metrics
+            options,
+            self.gate_remover,
+            clock=self._timings.clock,
+            now=self._timings.now,
+            metrics=metrics,
         )
         self.participation: Final = Participation(api, managed)
         self._shared = SharedQuotaContext(
@@ -225,6 +229,7 @@ class LedgerController:
         if epoch:
             _log.info("leadership begins", extra={"epoch": epoch})
         self._metrics.controller.leader.set(int(epoch != 0))
+        self._metrics.controller.changes.labels("began" if epoch else "ended").inc()
 
     def _on_elected(self) -> None:
         """Look at everything anew.

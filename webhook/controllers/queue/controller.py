@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from webhook.controllers.ledger.namespace_state import NamespaceState
@@ -96,11 +97,13 @@ class PodQueues:
         gates: GateRemover,
         *,
         clock: Callable[[], float],
+        now: Callable[[], datetime],
         metrics: Metrics,
     ) -> None:
         self._options = options
         self._gates = gates
         self._clock = clock
+        self._now = now
         self._metrics = metrics
         self._counts_by_namespace: dict[str, Counter[str]] = {}
 
@@ -193,7 +196,12 @@ class PodQueues:
         return max(0, min(free, MAX_PENDING_RELEASES - on_their_way))
 
     def _count(self, namespace: str, cycle: CycleResult) -> None:
-        self._metrics.queue.pods.inc(sum(one.is_gated for one in cycle.released))
+        gated = [one.pod for one in cycle.released if one.is_gated]
+        self._metrics.queue.pods.inc(len(gated))
+        for pod in gated:
+            if pod.created is not None:  # by the clock of the API server
+                waited = (self._now() - pod.created).total_seconds()
+                self._metrics.queue.wait_seconds.observe(max(0.0, waited))
         states = Counter(pending.reason.value for pending in cycle.pending.values())
         states[_RESERVED] = len(cycle.releasable)
         self._counts_by_namespace[namespace] = states

@@ -23,6 +23,7 @@ from webhook.kube.api import (
     object_key,
 )
 from webhook.kube.codec import encode
+from webhook.kube.rest.calls import CallObserver, ignore_calls, observed
 from webhook.kube.rest.config import RestConfig
 from webhook.kube.rest.http1 import BodyTooLongError
 from webhook.kube.rest.responses import (
@@ -77,6 +78,7 @@ class RestClient:
         user_agent: str = f"deferred-quota/{webhook.__version__}",
         timeout_seconds: float = 10.0,
         on_warning: WarningHandler = ignore,
+        on_call: CallObserver = ignore_calls,
     ) -> None:
         """Connect to nothing yet.
 
@@ -86,11 +88,13 @@ class RestClient:
             timeout_seconds: The whole time of a call, and of the beginning of a watch.
             on_warning: Receives each warning of an answer, also of an error, before the call
                 returns or raises.
+            on_call: Receives verb, resource, code and seconds of each call.
 
         Raises:
             AccessError: A certificate cannot be used.
         """
         self._on_warning = on_warning
+        self._on_call = on_call
         self._transport = Transport(config, user_agent=user_agent, timeout_seconds=timeout_seconds)
 
     @property
@@ -191,7 +195,9 @@ class RestClient:
             "allowWatchBookmarks": "true" if bookmarks else "",
         }
         request = Request("GET", _with_query(_collection_path(kind, namespace), query))
-        head, connection = self._transport.stream(request)
+        with observed(request, self._on_call) as call:
+            head, connection = self._transport.stream(request)
+            call.code = str(head.status)
         if head.status != 200:
             answer = self._transport.rest(request, head, connection)
             self._checked(answer)
@@ -340,7 +346,10 @@ class RestClient:
         return object_of(self._ask(Request(method, target, data)))
 
     def _ask(self, request: Request) -> Response:
-        return self._checked(self._transport.send(request))
+        with observed(request, self._on_call) as call:
+            answer = self._transport.send(request)
+            call.code = str(answer.head.status)
+        return self._checked(answer)
 
     def _checked(self, answer: Response) -> Response:
         for text in warnings_of(answer.head):
