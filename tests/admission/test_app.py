@@ -18,7 +18,8 @@ from webhook import __version__
 from webhook.admission.deadline import Deadline
 from webhook.admission.patch_builder import add
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied, Phase
-from webhook.admission.serving.app import RECEIVED, create_app
+from webhook.admission.serving.app import RECEIVED, create_app, overload_response
+from webhook.admission.serving.concurrency import SMALL_BYTES
 from webhook.telemetry.metrics import Metrics
 
 JSON = "application/json"
@@ -97,12 +98,65 @@ def test_a_request_that_waited_too_long_is_not_decided(
     client: FlaskClient, handler: FakeHandler, metrics: Metrics
 ) -> None:
     late = {RECEIVED: time.monotonic() - 60}
-    response = post(client, "/validate?timeout=5s", environ_overrides=late)
+    labelled = encoded(a_review({"subResource": ..., "operation": "UPDATE"}))
+    response = post(client, "/validate?timeout=5s", data=labelled, environ_overrides=late)
     assert response.status_code == 503
     assert "over before" in message(response)
     assert "Retry-After" not in response.headers
     assert handler.asked == []
     assert sample(metrics, "turned_away_requests_total", reason="too_late") == 1
+
+
+def test_a_bind_that_waited_too_long_is_denied_for_now(
+    client: FlaskClient, handler: FakeHandler
+) -> None:
+    late = {RECEIVED: time.monotonic() - 60}
+    response = post(client, "/validate?timeout=5s", environ_overrides=late)
+    assert response.status_code == 200
+    answer = response.get_json()["response"]
+    assert (answer["allowed"], answer["status"]["code"]) == (False, 429)
+    assert answer["status"]["details"]["retryAfterSeconds"] == 1
+    assert "over before" in answer["status"]["message"]
+    assert handler.asked == []
+
+
+A_POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-1"}}
+NOT_DECIDED: dict[str, tuple[str, dict[str, Any], int]] = {
+    "a bind": ("/validate", {}, 429),
+    "a bind without uid": ("/mutate", {}, 429),
+    "a resize": ("/validate", {"subResource": "resize", "operation": "UPDATE"}, 429),
+    "a pod with a node": (
+        "/validate",
+        {"subResource": ..., "object": {**A_POD, "spec": {"nodeName": "node-1"}}},
+        429,
+    ),
+    "a pod without node": ("/validate", {"subResource": ..., "object": A_POD}, 503),
+    "a gate": ("/mutate", {"subResource": ..., "object": A_POD}, 503),
+    "shadow mode": ("/shadow", {"subResource": ..., "object": A_POD}, 503),
+    "another page": ("/", {}, 503),
+    "a large one": ("/validate", {"object": {"x": "y" * SMALL_BYTES}}, 503),
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "request_", "code"), NOT_DECIDED.values(), ids=NOT_DECIDED.keys()
+)
+def test_what_no_thread_decides_is_answered_as_its_registration_fails(
+    target: str, request_: dict[str, Any], code: int
+) -> None:
+    body = encoded(a_review(request_))
+    response = overload_response(f"{target}?timeout=5s", body, "too many requests wait")
+    assert response.code == (200 if code == 429 else code)
+    if code == 429:
+        answer = json.loads(response.body)["response"]
+        assert (answer["uid"], answer["allowed"]) == ("uid-1", False)
+        assert answer["status"]["code"] == 429
+        assert answer["status"]["message"] == "too many requests wait"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"kind":"AdmissionReview"}'])
+def test_what_cannot_be_read_is_an_error_under_overload_too(body: bytes) -> None:
+    assert overload_response("/validate", body, "too many requests wait").code == 503
 
 
 REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.admission.serving.concurrency import ConcurrencyLimiter
+from webhook.admission.serving.concurrency import ConcurrencyLimiter, DeadlineQueue
 
 
 def busy(gate: ConcurrencyLimiter, requests: int) -> ConcurrencyLimiter:
@@ -60,3 +60,22 @@ def test_after_all_have_left_nobody_is_inside(services: list[float]) -> None:
     for seconds in services:
         gate.leave(seconds)
     assert gate.inside == 0
+
+
+@given(deadlines=st.lists(st.integers(min_value=0, max_value=3)))
+def test_the_earliest_deadline_is_next_and_equal_ones_keep_their_order(
+    deadlines: list[int],
+) -> None:
+    queue: DeadlineQueue[object] = DeadlineQueue()
+    items = [(deadline, number) for number, deadline in enumerate(deadlines)]
+    for item in items:
+        queue.push(item, item[0])
+    assert [queue.pop() for _ in items] == sorted(items)
+
+
+def test_items_of_equal_deadlines_are_not_compared() -> None:
+    queue: DeadlineQueue[object] = DeadlineQueue()
+    first, second = object(), object()
+    queue.push(first, 1.0)
+    queue.push(second, 1.0)
+    assert (queue.pop(), queue.pop()) == (first, second)

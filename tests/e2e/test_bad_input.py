@@ -161,11 +161,8 @@ def test_a_quota_that_cannot_be_read_holds_up_its_namespace_and_no_other(
 
 def test_a_request_whose_time_is_over_is_refused_for_now(server: Embedded) -> None:
     reply = server.webhook.post(review(a_pod()), "/validate?timeout=1us")
-    if reply.status == 200:
-        assert reply.json["response"]["status"]["code"] == 429
-        assert "time ran out" in reply.json["response"]["status"]["message"]
-    else:
-        assert reply.status == 503  # turned away before it reached a thread
+    assert reply.status == 200
+    assert reply.json["response"]["status"]["code"] == 429
 
 
 def test_the_api_server_in_memory_refuses_a_bad_amount_in_its_own_words(

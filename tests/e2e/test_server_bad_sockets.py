@@ -257,23 +257,49 @@ def test_strangers_make_room_for_who_has_asked_before(tmp_path: Path) -> None:
         assert server.metric("connections_closed_total", reason="evicted") >= 100
 
 
-def test_more_than_can_be_answered_in_time_is_turned_away_early(tmp_path: Path) -> None:
-    slow = a_review({"name": "sleep-0.2"})
+@pytest.mark.parametrize(
+    ("request_", "turned_away"), [({}, 429), ({"subResource": ...}, 503)], ids=["binds", "pods"]
+)
+def test_more_than_can_be_answered_in_time_is_turned_away_early(
+    tmp_path: Path, request_: dict[str, object], turned_away: int
+) -> None:
+    slow = a_review({"name": "sleep-0.2", **request_})
 
     def ask(busy: Server) -> tuple[int, float, bool]:
         begin = time.monotonic()
         reply = busy.post(slow, "/validate?timeout=1s")
-        return reply.status, time.monotonic() - begin, "Retry-After" in reply.headers
+        code = reply.status
+        if code == 200:
+            code = reply.json["response"].get("status", {}).get("code", 200)
+        return code, time.monotonic() - begin, "Retry-After" in reply.headers
 
     with running_server(tmp_path, threads=1) as server:
         server.post(slow)  # now the server knows how long such a request takes
         with ThreadPoolExecutor(12) as pool:
             replies = list(pool.map(ask, [server] * 12))
         assert server.metric("turned_away_requests_total", reason="overload") >= 1
-    assert {status for status, _, _ in replies} == {200, 503}
+    assert {status for status, _, _ in replies} == {200, turned_away}
     slowest = max(seconds for status, seconds, _ in replies if status == 200)
-    assert min(seconds for status, seconds, _ in replies if status == 503) < slowest
+    assert min(seconds for status, seconds, _ in replies if status == turned_away) < slowest
     assert not any(retry for _, _, retry in replies)
+
+
+def test_of_requests_that_wait_the_one_with_the_least_time_is_next(tmp_path: Path) -> None:
+    with running_server(tmp_path, threads=1) as server, ThreadPoolExecutor(3) as pool:
+        answered: list[str] = []
+
+        def ask(name: str, timeout: str) -> None:
+            assert server.post(a_review({"name": name}), f"/validate?timeout={timeout}").status
+            answered.append(timeout)
+
+        waiting = [pool.submit(ask, "sleep-1.5", "20s")]
+        assert eventually(lambda: server.metric("requests_in_flight") == 1)
+        for number, timeout in enumerate(("30s", "10s"), start=2):
+            waiting.append(pool.submit(ask, "sleep-0.3", timeout))
+            assert eventually(lambda n=number: server.metric("requests_in_flight") == n)
+        for one in waiting:
+            one.result()
+    assert answered == ["20s", "10s", "30s"]
 
 
 def test_large_requests_do_not_take_all_memory(tmp_path: Path) -> None:

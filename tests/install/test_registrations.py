@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any, Final, Literal, cast
 
 import pytest
 
+from tests.admission.reviews import a_request
 from tests.builders import a_binding, a_pod
 from tests.install.manifests import MASKS, SYSTEM, Manifest, entries, everything, of_kind
 from tests.kube.builders import a_write
-from webhook.admission.handlers.dispatch import ROUTES
+from webhook.admission.handlers.dispatch import ROUTES, fails_closed
 from webhook.admission.review import Phase
 from webhook.fakecluster.admission import webhook_configurations
 from webhook.fakecluster.admission.chain import Webhook
@@ -66,6 +69,42 @@ def test_what_is_registered_is_handled_and_nothing_else(phase: Phase) -> None:
         for operation in rule["operations"]
     }
     assert registered == {key[1:] for key in ROUTES if key[0] is phase}
+
+
+SPECS: dict[str, tuple[Manifest, set[tuple[str, str]]]] = {
+    "without node": ({}, {("pods", "has-node"), ("pods", "may-charge")}),
+    "with a node": ({"nodeName": "n"}, {("pods", "has-no-node"), ("pods", "may-charge")}),
+    "with a deadline": ({"activeDeadlineSeconds": 5}, {("pods", "has-node")}),
+}
+"""Spec of a pod that had none before; conditions of registrations that it does not meet."""
+
+
+@pytest.mark.parametrize(("spec", "unmet"), SPECS.values(), ids=SPECS.keys())
+@pytest.mark.parametrize("phase", [Phase.MUTATING, Phase.VALIDATING])
+def test_routes_know_which_registrations_fail_without_an_answer(
+    phase: Phase, spec: Manifest, unmet: set[tuple[str, str]]
+) -> None:
+    policies: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for name, entry in entries("webhook", phase.value.capitalize()).items():
+        conditions = [one["name"] for one in entry.get("matchConditions", ())]
+        for rule in entry["rules"] if name != SHADOW_ENTRY else ():
+            for key in product(rule["apiGroups"], rule["resources"], rule["operations"]):
+                if not unmet & {(key[1], condition) for condition in conditions}:
+                    policies[key].add(entry["failurePolicy"])
+    assert policies
+    for (group, path, operation), found in policies.items():
+        resource, _, subresource = path.partition("/")
+        request = a_request(
+            {
+                "resource": {"group": group, "version": "v1", "resource": resource},
+                "subResource": subresource,
+                "operation": operation,
+                "object": {"spec": spec},
+                "oldObject": {} if operation == "UPDATE" else None,
+            },
+            phase=phase,
+        )
+        assert fails_closed(request) is ("Fail" in found), (path, operation)
 
 
 def test_every_route_has_its_name_in_the_metrics() -> None:

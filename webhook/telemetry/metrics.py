@@ -126,7 +126,8 @@ class AdmissionMetrics:
         )
         self.turned_away = declare.counter(
             "turned_away_requests",
-            "Requests answered with 503 because they could not be answered in time.",
+            "Requests not decided because they could not be answered in time: a denial for now"
+            " (429) of what the API server would refuse without an answer, else HTTP 503.",
             "reason",
         )
         self.in_flight = declare.gauge(

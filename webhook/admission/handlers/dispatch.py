@@ -45,10 +45,34 @@ class Route:
     """For objects of the cluster, which no namespace opts in."""
     fallback: Callable[[AdmissionRequest], Allowed] | None = None
     """Returns what is answered instead of any denial."""
+    fails_closed: Callable[[AdmissionRequest], bool] = lambda _request: False
+    """Returns whether the request's registration has the failure policy `Fail`."""
 
 
-_PIN_UID: Final = Route("bind", bindings.pin_uid)
-_BIND: Final = Route("bind", bindings.bind)
+def _always(_request: AdmissionRequest) -> bool:
+    return True
+
+
+def _has_node(request: AdmissionRequest) -> bool:
+    return bool(_spec(request.object).get("nodeName"))
+
+
+def _moves_deadline(request: AdmissionRequest) -> bool:
+    """Return whether a pod begins or ceases to have a deadline, which quota scopes tell apart."""
+    ends, ended = (
+        _spec(each).get("activeDeadlineSeconds") is not None
+        for each in (request.object, request.old_object)
+    )
+    return ends is not ended
+
+
+def _spec(pod: Mapping[str, object] | None) -> Mapping[str, object]:
+    spec = (pod or {}).get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
+_PIN_UID: Final = Route("bind", bindings.pin_uid, fails_closed=_always)
+_BIND: Final = Route("bind", bindings.bind, fails_closed=_always)
 _JOB_SETS: Final = "jobset.x-k8s.io", "jobsets"
 _CLUSTER_QUOTAS: Final = CLUSTER_DEFERRED_QUOTAS.group, CLUSTER_DEFERRED_QUOTAS.plural
 
@@ -63,11 +87,15 @@ ROUTES: Final[Mapping[tuple[Phase, str, str, str], Route]] = {
     (Phase.MUTATING, "", "resourcequotas/status", "UPDATE"): Route(
         "mask", quota_status.update, fallback=lambda _: quota_status.NOT_MASKED
     ),
-    (Phase.VALIDATING, "", "pods", "CREATE"): Route("pods", pods.create),
-    (Phase.VALIDATING, "", "pods", "UPDATE"): Route("pods", pods.update),
+    (Phase.VALIDATING, "", "pods", "CREATE"): Route("pods", pods.create, fails_closed=_has_node),
+    (Phase.VALIDATING, "", "pods", "UPDATE"): Route(
+        "pods", pods.update, fails_closed=_moves_deadline
+    ),
     (Phase.VALIDATING, "", "pods/binding", "CREATE"): _BIND,
     (Phase.VALIDATING, "", "bindings", "CREATE"): _BIND,
-    (Phase.VALIDATING, "", "pods/resize", "UPDATE"): Route("resize", pods.resize),
+    (Phase.VALIDATING, "", "pods/resize", "UPDATE"): Route(
+        "resize", pods.resize, fails_closed=_always
+    ),
     (Phase.VALIDATING, "batch", "jobs", "CREATE"): Route("jobs", jobs.create),
     (Phase.VALIDATING, "batch", "jobs", "UPDATE"): Route("jobs", jobs.update),
     (Phase.VALIDATING, "batch", "cronjobs", "CREATE"): Route("jobs", jobs.create),
@@ -106,6 +134,12 @@ _NAMES: Final[Mapping[tuple[str, str], str]] = {
 def handler_name(request: AdmissionRequest) -> str:
     """Return the name of the handler of a request, as far as its resource says; else empty."""
     return _NAMES.get((request.group, request.path), "")
+
+
+def fails_closed(request: AdmissionRequest) -> bool:
+    """Return whether the API server refuses the request if it gets no answer."""
+    route = ROUTES.get((request.phase, request.group, request.path, request.operation))
+    return route is not None and route.fails_closed(request)
 
 
 def decide(

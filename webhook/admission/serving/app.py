@@ -5,9 +5,10 @@ one application, so a test or another server can run it as it is. Schedulers are
 same way, at `EXTENDER_PATHS`, while that is switched on.
 
 What a review gets, in order: 405 for another method, 415 for another content type or any content
-encoding, 413 beyond the body limit however the length was given, 400 for what cannot be read, 503
-when its time is over before it was looked at, and then the decision of the handler. A fault of
-this program is HTTP 500, never an answer: the failure policy of the registration decides then.
+encoding, 413 beyond the body limit however the length was given, 400 for what cannot be read,
+"not decided" when its time is over before it was looked at, and then the decision of the handler. A
+fault of this program is HTTP 500, never an answer: the failure policy of the registration decides
+then.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from werkzeug.exceptions import HTTPException
 from webhook import __version__
 from webhook.admission.deadline import Deadline, deadline_of
 from webhook.admission.extender.endpoint import EXTENDER_PATHS, ExtenderEndpoint
-from webhook.admission.handlers.dispatch import handler_name
+from webhook.admission.handlers.dispatch import fails_closed, handler_name
+from webhook.admission.handlers.responses import try_again
 from webhook.admission.review import (
     AdmissionRequest,
     AdmissionResponse,
@@ -33,6 +35,7 @@ from webhook.admission.review import (
     decode_review,
     encode_review,
 )
+from webhook.admission.serving.concurrency import SMALL_BYTES
 from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.admission.serving.request_body import RejectedRequestError, read_json
 from webhook.admission.serving.request_log import RequestRecorder
@@ -135,7 +138,9 @@ class _ReviewEndpoint:
             return refused.response
         if deadline.expired:
             self._recorder.expired(request)
-            return failure(503, "the time for this request was over before it could be looked at")
+            return _not_decided(
+                request, "the time for this request was over before it could be looked at"
+            )
         return self._decide(request, deadline, received)
 
     def _read(self, environ: WSGIEnvironment, phase: Phase) -> AdmissionRequest:
@@ -156,6 +161,34 @@ class _ReviewEndpoint:
             return failure(500, f"internal error while reviewing the request {request.uid!r}")
         self._recorder.decided(request, answer, time.monotonic() - received)
         return HttpResponse(200, body)
+
+
+def overload_response(target: str, body: bytes, detail: str) -> HttpResponse:
+    """Return the answer to a request that no thread will decide; quick enough for the event loop.
+
+    Args:
+        target: Path and query of the URL.
+        body: The body as it was sent; a large one is not read.
+        detail: Why it is not decided.
+    """
+    phase = REVIEW_PATHS.get(target.partition("?")[0])
+    if phase is None or len(body) > SMALL_BYTES:
+        return failure(503, detail)
+    try:
+        return _not_decided(decode_review(body, phase), detail)
+    except MalformedReviewError:
+        return failure(503, detail)
+
+
+def _not_decided(request: AdmissionRequest, detail: str) -> HttpResponse:
+    """Return a denial for now, or an error where the API server goes on without an answer.
+
+    With the failure policy `Fail` it would make an error 500 of any HTTP error, and a scheduler
+    takes the pod back; a bind that is denied with 429 is sent again by the client itself.
+    """
+    if not fails_closed(request):
+        return failure(503, detail)
+    return HttpResponse(200, encode_review(request, try_again(detail)))
 
 
 def _add_pages(app: Flask, paths: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""How many requests may wait, and how much memory those under way may take.
+"""How many requests may wait, in which order, and how much memory those under way may take.
 
 A request that would be answered after its deadline takes a thread's time from one that would not.
 It is turned away at once instead, so that the API server can say so early.
@@ -11,8 +11,10 @@ keep a bind out.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 BUDGET_BYTES: Final = 256 * 1024 * 1024
 """What the bodies under way may take decoded, and thereby the most of a single one.
@@ -26,6 +28,8 @@ _BYTES_OF: Final = ((b",", 136), (b":", 100), (b"{", 184), (b"[", 80))
 """What a value, a key, an object and a list take at most, as decoded and as read: measured."""
 _BYTES_OF_TEXT: Final = 4
 """For each byte of the body: itself, its copies, or a character outside of the basic plane."""
+
+T = TypeVar("T")
 
 SMOOTHING: Final = 0.1
 """Weight of the newest request in the average time of service, once there were enough."""
@@ -65,6 +69,26 @@ class MemoryBudget:
         """Release a place."""
         with self._lock:
             self._taken -= size
+
+
+class DeadlineQueue(Generic[T]):
+    """Items that wait for a thread, the one with the earliest deadline first; safe for threads."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, T]] = []
+        self._serial = itertools.count()
+        """Keeps the order of arrival between equal deadlines, and items from being compared."""
+        self._lock = threading.Lock()
+
+    def push(self, item: T, deadline: float) -> None:
+        """Add an item."""
+        with self._lock:
+            heapq.heappush(self._heap, (deadline, next(self._serial), item))
+
+    def pop(self) -> T:
+        """Take the next item; for each item there is one call, after it was pushed."""
+        with self._lock:
+            return heapq.heappop(self._heap)[2]
 
 
 class ConcurrencyLimiter:

@@ -79,8 +79,11 @@ class WorkerHooks:
     """Calls the data of a key with its file when it is ready."""
     defer: Callable[..., None]
     """Runs a function with arguments in the loop's thread, later; safe for threads."""
-    submit: Callable[[Connection], None]
-    """Has a thread answer the request of a BUSY connection, which it then hands back."""
+    submit: Callable[[Connection, float], None]
+    """Has a thread answer the request of a BUSY connection, which it then hands back. Of requests
+    that wait for a thread the one with the earliest deadline (on the monotonic clock) is next."""
+    overloaded: Callable[[str, bytes, str], HttpResponse]
+    """Returns the answer to a request that would wait for too long: target, body, and why."""
     wrap: Callable[[socket.socket], socket.socket] | None
     """Starts TLS on an accepted socket without a handshake; None is plain HTTP."""
 
@@ -293,7 +296,8 @@ class ConnectionLoop:
             return False
         size = len(connection.buffer)
         if any(size > large and self._held() > most for large, most in HELD_BYTES):
-            self._reject(connection, "too much is being received already", keep=False)
+            detail = "too much is being received already"
+            self._turn_away(connection, failure(503, detail), detail, keep=False)
             return False
         if not connection.continued and connection.buffer.expects_continue():
             connection.continued = True
@@ -318,26 +322,31 @@ class ConnectionLoop:
         connection.received = now
         connection.served = True
         connection.continued = False
-        deadline = deadline_of(_query(connection.request[0]), received=now)
+        target = _target(connection.request[0])
+        deadline = deadline_of(target.partition("?")[2], received=now)
         if not self._limiter.enter(deadline.at - now):
-            self._reject(connection, "too many requests wait for an answer", keep=True)
+            detail = "too many requests wait for an answer"
+            answer = self._worker.overloaded(target, connection.request[1], detail)
+            self._turn_away(connection, answer, detail, keep=True)
             return
         self._enter(connection, State.BUSY, math.inf)
-        self._worker.submit(connection)
+        self._worker.submit(connection, deadline.at)
 
     def _refuse(self, connection: Connection, code: int, detail: str) -> None:
         self._metrics.admission.malformed.labels("too_large").inc()
         log.info("refused", extra={"reason": "too_large", "detail": detail})
         self._respond_now(connection, failure(code, detail))
 
-    def _reject(self, connection: Connection, detail: str, *, keep: bool) -> None:
+    def _turn_away(
+        self, connection: Connection, answer: HttpResponse, detail: str, *, keep: bool
+    ) -> None:
         self._metrics.admission.turned_away.labels("overload").inc()
         now = time.monotonic()
         if now >= self._next_warning:
             self._next_warning = now + QUIET_SECONDS
             log.warning("turned away", extra={"reason": "overload", "detail": detail})
         connection.request = (b"", b"")
-        self._respond_now(connection, failure(503, detail), keep=keep and not self.stopping)
+        self._respond_now(connection, answer, keep=keep and not self.stopping)
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -420,7 +429,7 @@ def _eviction_rank(connection: Connection) -> tuple[bool, float]:
     return connection.served, connection.deadline if connection.served else 0.0
 
 
-def _query(head: bytes) -> str:
-    """Return the query of the URL in the first line of a request."""
-    target = head[: head.find(b"\r\n")].partition(b"?")[2]
+def _target(head: bytes) -> str:
+    """Return path and query of the URL in the first line of a request."""
+    target = head[: head.find(b"\r\n")].partition(b" ")[2]
     return target.partition(b" ")[0].decode("latin-1")

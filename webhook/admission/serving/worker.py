@@ -33,8 +33,13 @@ from gunicorn.http.errors import (
 )
 from gunicorn.workers.gthread import ThreadWorker
 
-from webhook.admission.serving.app import RECEIVED
-from webhook.admission.serving.concurrency import ConcurrencyLimiter, MemoryBudget, decoded_bytes
+from webhook.admission.serving.app import RECEIVED, overload_response
+from webhook.admission.serving.concurrency import (
+    ConcurrencyLimiter,
+    DeadlineQueue,
+    MemoryBudget,
+    decoded_bytes,
+)
 from webhook.admission.serving.connection import Connection, ResponseBuffer
 from webhook.admission.serving.event_loop import ConnectionLoop, WorkerHooks
 from webhook.admission.serving.http_response import HttpResponse, failure
@@ -79,6 +84,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
         self.settings: ServerSettings = self.app.settings
         self.limiter = ConcurrencyLimiter(self.settings.threads)
         self.budget = MemoryBudget()
+        self.waiting: DeadlineQueue[Connection] = DeadlineQueue()
         self.last_turn = time.monotonic()
         """When the event loop last turned, on the monotonic clock."""
         self._stop_at = math.inf
@@ -99,7 +105,8 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
         surroundings = WorkerHooks(
             poller=self.poller,
             defer=self.method_queue.defer,
-            submit=lambda connection: self.tpool.submit(self._serve, connection),
+            submit=self._submit,
+            overloaded=overload_response,
             wrap=self._start_tls if self.cfg.is_ssl else None,
         )
         self.loop = ConnectionLoop(surroundings, self.settings, self.limiter, self.metrics)
@@ -184,6 +191,14 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
             return application(environ, start_response)
 
         return with_time
+
+    def _submit(self, connection: Connection, deadline: float) -> None:
+        # a thread that becomes free takes the most urgent request, not the one of its own call
+        self.waiting.push(connection, deadline)
+        self.tpool.submit(self._serve_next)
+
+    def _serve_next(self) -> None:
+        self._serve(self.waiting.pop())
 
     def _serve(self, connection: Connection) -> None:
         """Answer one request; the outermost frame of a thread's work."""
