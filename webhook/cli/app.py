@@ -38,6 +38,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "webhook.cli.commands.simulating:simulate",
         "Simulate a workload under native and deferred quota.",
     ),
+    "replay": (
+        "webhook.cli.commands.simulating:replay",
+        "Replay audit logs under native and deferred quota.",
+    ),
     "enable": ("webhook.cli.commands.namespaces:enable", "Opt namespaces in."),
     "disable": ("webhook.cli.commands.namespaces:disable", "Opt namespaces out."),
     "shadow": ("webhook.cli.commands.namespaces:shadow", "Report what opting in would change."),

@@ -1,4 +1,4 @@
-"""Options and help of `simulate`. Nothing is imported here that its body needs."""
+"""Options and help of `simulate` and `replay`. Nothing is imported here that a body needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from webhook.cli.options import Command, output_option
+from webhook.cli.options import Command, config_option, output_option
+
+_mode_option = click.option(
+    "--mode",
+    "modes",
+    type=click.Choice(("native", "deferred", "gated")),
+    multiple=True,
+    help="How quota is charged; all three unless given. Repeatable.",
+)
 
 
 @click.command(
@@ -28,13 +36,7 @@ Examples:
     metavar="FILE",
     help="The scenario: nodes, quotas, workloads and traces, in YAML.",
 )
-@click.option(
-    "--mode",
-    "modes",
-    type=click.Choice(("native", "deferred", "gated")),
-    multiple=True,
-    help="How quota is charged; all three unless given. Repeatable.",
-)
+@_mode_option
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
@@ -64,5 +66,45 @@ def simulate(**options: Any) -> None:
     cluster is asked, and the same scenario with the same seed always gives the same result.
     """
     from webhook.cli.files.simulate import run  # noqa: PLC0415 - help must not wait for it
+
+    run(**options)
+
+
+@click.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  deferred-quota replay audit.log --snapshot cluster.json.gz
+  deferred-quota replay audit-*.log.gz --snapshot cluster.json.gz --mode gated -o json
+  deferred-quota snapshot cluster.json.gz   # nodes and quotas, and what ran
+
+Exit status: 0 replayed, 2 something could not be read.
+""",
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--snapshot",
+    "snapshots",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="Nodes, quotas and what ran before: `deferred-quota snapshot`. Repeatable.",
+)
+@_mode_option
+@config_option
+@output_option("text", "json")
+def replay(**options: Any) -> None:
+    """Say what would have become of the pods in audit logs, for each workload.
+
+    FILES are logs of the API server (audit.k8s.io/v1, JSON lines, perhaps compressed) with the
+    level RequestResponse for pods. Pods arrive as they were created, or as their controller first
+    tried to create them, and run as long as they did, on the nodes and quotas of the snapshot: as
+    `simulate` does, natively, deferred and gated, beside what was recorded.
+
+    FILES of AdmissionReviews, as `review --jsonl` reads them, are answered in their order by both
+    webhooks, and the answers are summed for each workload.
+    """
+    from webhook.cli.files.replay import run  # noqa: PLC0415 - help must not wait for it
 
     run(**options)

@@ -132,6 +132,16 @@ class DeferredCharging:
             self._sum(pod, subtract)
             self._settle()
 
+    def withdraw(self, arrival: Arrival) -> None:
+        """Forget a pod that is not bound: it neither waits nor holds anything any more."""
+        quotas = self._judge(arrival.template).quotas
+        queue = self._queues.get(quotas, [])
+        for queued in [one for one in queue if one.uid == arrival.key]:
+            self._dequeue(queued)
+        if self.is_reserved(arrival):
+            self.expire(arrival)
+        self._pods.pop(arrival.key, None)
+
     def expire(self, arrival: Arrival) -> None:
         """Give up the reservation of a pod that is not bound."""
         reservation = self._ledger.reservations[arrival.key]

@@ -13,7 +13,8 @@ How the parts of a cluster behave here:
    arrival. It evicts no pod.
 
 Nothing takes time but running and waiting. Of events at one moment ends come first, then
-reservations that expire, then creations and binds in the order in which they became due.
+reservations that expire, then deletions of pods without a node, then creations and binds in the
+order in which they became due.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class _Step(IntEnum):
 
     END = 0
     EXPIRE = 1
-    CREATE = 2
-    BIND = 3
+    WITHDRAW = 2
+    CREATE = 3
+    BIND = 4
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +65,7 @@ class _Pod:
     """The state of the namespace that its last request was refused in."""
     waits_since: int = -1
     """Since when no node fits; -1: it is not waiting for one."""
+    is_withdrawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +109,8 @@ class _Simulation:
             name: self._namespace(name)
             for name in sorted({template.pod.namespace for template in templates})
         }
-        self._due = [
-            (pod.arrival.at, _Step.CREATE, pod.sequence, pod) for pod in self._pods
-        ]  # sorted, so a heap
+        self._due = [*self._coming()]
+        heapq.heapify(self._due)
         self._lasting = len(self._due)
         """How many of the steps that are due are no repeated requests."""
         self._idle = 0
@@ -117,11 +119,19 @@ class _Simulation:
         """Pods that fit no node, by the shape of their template, each in order."""
         self._events: list[Event] = []
 
+    def _coming(self) -> Iterator[tuple[int, _Step, int, _Pod]]:
+        for pod in self._pods:
+            arrival = pod.arrival
+            yield arrival.at, _Step.CREATE, pod.sequence, pod
+            if arrival.patience is not None:
+                yield arrival.at + max(1, arrival.patience), _Step.WITHDRAW, pod.sequence, pod
+
     def run(self) -> Iterator[Event]:
         until = self._scenario.until
         steps = {
             _Step.END: self._end,
             _Step.EXPIRE: self._expire,
+            _Step.WITHDRAW: self._withdraw,
             _Step.CREATE: self._create,
             _Step.BIND: self._place,
         }
@@ -155,6 +165,8 @@ class _Simulation:
         return self._namespaces[pod.arrival.template.pod.namespace]
 
     def _create(self, pod: _Pod) -> None:
+        if pod.is_withdrawn:
+            return
         space, arrival = self._space(pod), pod.arrival
         refusal = self._repeated(pod, space) or self._refused_creation(space, arrival)
         if refusal:
@@ -196,6 +208,8 @@ class _Simulation:
 
     def _place(self, pod: _Pod) -> None:
         """Bind a pod, if a node fits and its quotas have room."""
+        if pod.is_withdrawn:
+            return
         node = self._placement.best(pod.arrival.template)
         if not node:
             self._wait_for_node(pod)
@@ -246,6 +260,31 @@ class _Simulation:
         self._idle = 0
         self._note(EventKind.EXPIRED, pod)
         self._release(deferred)
+
+    def _withdraw(self, pod: _Pod) -> None:
+        if pod.node:
+            return
+        pod.is_withdrawn = True
+        self._forget_unplaced(pod)
+        space, arrival = self._space(pod), pod.arrival
+        space.native.give_back(arrival)
+        if space.deferred is not None:
+            space.deferred.withdraw(arrival)
+        self._idle = 0
+        self._note(EventKind.WITHDRAWN, pod)
+        if space.deferred is not None:
+            self._release(space.deferred)
+
+    def _forget_unplaced(self, pod: _Pod) -> None:
+        if pod.waits_since < 0:
+            return
+        pod.waits_since = -1
+        shape = self._placement.shape(pod.arrival.template)
+        left = [entry for entry in self._unplaced[shape] if entry[2] is not pod]
+        heapq.heapify(left)
+        self._unplaced[shape] = left
+        if not left:
+            del self._unplaced[shape]
 
     def _release(self, deferred: DeferredCharging) -> None:
         for arrival in deferred.run_queue(self._now):

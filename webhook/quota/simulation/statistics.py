@@ -125,7 +125,8 @@ class Statistics:
         self._arrived.until(event.at)
         self._end = event.at
         self._counts[kind] += 1
-        self._retries += self._states.get(key) in _REFUSALS
+        before = self._states.get(key)
+        self._retries += before in _REFUSALS and kind is not EventKind.WITHDRAWN
         self._states[key] = kind
         match kind:
             case EventKind.CREATED | EventKind.GATED:
@@ -143,6 +144,12 @@ class Statistics:
                 self._run(event, -1)
                 self._cancel(event)
                 self._hold(event, -1, at_creation=True)
+            case EventKind.WITHDRAWN:
+                self._backlog.change(event.at, -1)
+                if key in self._reserved:
+                    self._cancel(event)
+                if before is not EventKind.CREATE_REFUSED:
+                    self._hold(event, -1, at_creation=True)
 
     def report(self) -> Report:
         """Return the figures."""
@@ -152,6 +159,7 @@ class Statistics:
         self._arrived.until(self._end)
         ended, running = states[EventKind.ENDED], states[EventKind.BOUND]
         never_created = states[EventKind.CREATE_REFUSED]
+        gone = ended + states[EventKind.WITHDRAWN]
         groups = {**self._waits, "": [wait for waits in self._waits.values() for wait in waits]}
         return Report(
             mode=self._mode,
@@ -159,7 +167,7 @@ class Statistics:
             counts=dict(self._counts),
             arrived=self._arrived.count,
             never_created=never_created,
-            waiting=self._arrived.count - ended - running - never_created,
+            waiting=self._arrived.count - gone - running - never_created,
             running=running,
             retries=self._retries,
             waits={group: tuple(sorted(waits)) for group, waits in groups.items()},

@@ -69,6 +69,8 @@ class Arrival:
     """For how long it runs once it is bound."""
     group: str = ""
     """What its wait is reported with, such as its workload."""
+    patience: int | None = None
+    """After how long it is deleted if it has no node by then; None: never."""
 
     @property
     def key(self) -> str:
@@ -114,6 +116,8 @@ class EventKind(StrEnum):
     EXPIRED = "Expired"
     """Its reservation was given up, because no node took it."""
     ENDED = "Ended"
+    WITHDRAWN = "Withdrawn"
+    """Deleted before it had a node."""
 
 
 @dataclass(frozen=True, slots=True)
