@@ -12,7 +12,7 @@ from tests.admission.handlers.harness import eventually, opt_out
 from tests.controllers.elastic.objects import an_elastic_quota
 from tests.controllers.elastic.world import Object, World, world
 from tests.install.recording import granted, used_rights
-from tests.reactions import throttle, unavailable
+from tests.reactions import fail, for_name, throttle, unavailable
 from webhook.config import ReclaimMode
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
@@ -23,6 +23,7 @@ from webhook.kube.api import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     RESOURCE_QUOTAS,
+    InternalError,
 )
 from webhook.quota.queue.pod_conditions import observed_condition
 from webhook.state.well_known import SCHEDULING_GATE
@@ -245,6 +246,18 @@ def test_evictions_that_fail_are_tried_again_under_the_same_promise(tmp_path: Pa
         failing.remove()
         eventually(lambda: here.ending() == ["b3"], "then evicted")
         assert here.promises() == ["a0"]
+
+
+def test_a_pod_that_cannot_be_evicted_stops_no_other_eviction(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        two_budgets = InternalError("This pod has more than one PodDisruptionBudget")
+        here.harness.client.on(
+            "create", PODS, for_name("b3", fail(two_budgets)), subresource="eviction"
+        )
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b2"], "another one goes")
+        here.end("b2", "team-b")
+        here.says("a0", "team-a", "Released")
 
 
 @pytest.mark.parametrize(("fit", "is_evicted"), [("Require", False), ("Off", True)])

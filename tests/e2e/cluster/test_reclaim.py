@@ -262,6 +262,75 @@ def kill_at(product: Product, teams: Teams, moment: str) -> None:
         process.kill()
 
 
+@pytest.fixture
+def editor(own_plane: ControlPlane, teams: Teams) -> Tenant:
+    """Team b's namespace, as a user with the role `edit` in it."""
+    namespace = teams["b"].namespace
+    role = ("--clusterrole=edit", "--user=mallory", f"--namespace={namespace}")
+    own_plane.kubectl("create", "rolebinding", "mallory", *role)
+    return Tenant(own_plane.rest_as("mallory"), namespace)
+
+
+WAYS_TO_KEEP: Final = {
+    # its oldest pod, within the min of the quota, stays; the others go together
+    "one group": ({"labels": {"elastic.deferredquota.io/group": "all"}}, 1),
+    "a DaemonSet of another group": (
+        {
+            "ownerReferences": [
+                {
+                    "apiVersion": "example.com/v1",
+                    "kind": "DaemonSet",
+                    "name": "d",
+                    "uid": "u",
+                    "controller": True,
+                }
+            ]
+        },
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("metadata", "left"), WAYS_TO_KEEP.values(), ids=WAYS_TO_KEEP)
+def test_a_borrower_does_not_keep_what_others_are_guaranteed(
+    own_plane: ControlPlane, teams: Teams, editor: Tenant, metadata: Object, left: int
+) -> None:
+    with Kubelets(own_plane.rest, teams.namespaces):
+        run(teams, editor, [f"b{number}" for number in range(8)], metadata)
+        teams.create("a", 4)
+        teams.become(a=4, b=left, c=0)
+
+
+def test_pods_with_two_budgets_stop_no_other_eviction(
+    own_plane: ControlPlane, teams: Teams, editor: Tenant
+) -> None:
+    """No eviction of them is carried out: the API server answers 500."""
+    path = f"/apis/policy/v1/namespaces/{editor.namespace}/poddisruptionbudgets"
+
+    def allow() -> list[int]:
+        listed = editor.api.get(path).body["items"]
+        return [one.get("status", {}).get("disruptionsAllowed") for one in listed]
+
+    with Kubelets(own_plane.rest, teams.namespaces):
+        teams.run("b", 6)
+        run(teams, editor, ["kept0", "kept1"], {"labels": {"app": "kept"}})
+        for name in ("one", "two"):
+            spec = {"minAvailable": 0, "selector": {"matchLabels": {"app": "kept"}}}
+            assert editor.api.create(path, {"metadata": {"name": name}, "spec": spec}).ok
+        becomes(allow, [2, 2], "the budgets are no obstacle")
+        teams.create("a", 4)
+        teams.become(a=4, b=4, c=0)
+        assert all(teams["b"].node_of(name) for name in ("kept0", "kept1"))
+
+
+def run(teams: Teams, editor: Tenant, names: list[str], metadata: Object) -> None:
+    """Create pods of team b, and wait until they have their nodes."""
+    for name in names:
+        made = editor.create(name, "1", metadata=metadata, schedulerName=REAL)
+        assert made.ok, str(made)
+        eventually(lambda name=name: teams["b"].node_of(name), f"{name} runs")  # type: ignore[misc]
+
+
 EVICTIONS: Final = {
     "without uid": ("a", {}, "each by its uid"),
     "at once": ("a", {"preconditions": {"uid": "UID"}, "gracePeriodSeconds": 0}, "each by its uid"),

@@ -10,9 +10,10 @@ import pytest
 from tests.quota.elastic.pools import UNIT, Cluster, a_quota, namespaces, uids
 from webhook.quota import pod_usage
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory
+from webhook.quota.elastic.balance import Claim
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, in_label_order, over_quota
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
-from webhook.quota.elastic.reclaim import Circumstances, Claim
+from webhook.quota.elastic.victims import Circumstances
 
 GPU = "nvidia.com/gpu"
 

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.quota.elastic.pools import UNIT, Cluster, a_quota
+from webhook.quota.elastic.balance import Claim, Queued, shortage_of
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, in_label_order, over_quota
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Pool, nanos
-from webhook.quota.elastic.reclaim import Claim, Plan, Queued, plan_reclaim, shortage_of
+from webhook.quota.elastic.reclaim import Plan, plan_reclaim
 
 NAMES = ("a", "b", "c")
 RESOURCES = ("cpu", "example.com/r")

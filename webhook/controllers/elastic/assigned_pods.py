@@ -11,10 +11,10 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import PODS, ClusterApi, Object
 from webhook.kube.informer import Informer, InformerTimings, ListOptions
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
-from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.capacity import ElasticPod, is_of_daemon_set
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import nanos
-from webhook.quota.nodes.requested import Requested, requested_of
+from webhook.quota.nodes.requested import Requested, kept_requested, requested_of
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod
 from webhook.state.well_known import CAPACITY_LABEL, RECLAIM_GROUP_LABEL
@@ -63,23 +63,23 @@ def follow_assigned_pods(
     return Informer(
         api,
         PODS,
-        transform=_read,
+        transform=read_assigned_pod,
         options=ListOptions(field_selector="spec.nodeName!="),
         timings=timings,
     )
 
 
-def _read(raw: Object) -> AssignedPod:
+def read_assigned_pod(raw: Object) -> AssignedPod:
+    """Read a pod, to be kept."""
     metadata = FieldReader(raw).child("metadata")
     labels = metadata.string_map("labels")
-    owners = metadata.children("ownerReferences")
     return AssignedPod(
         compact_pod(raw),
         metadata.timestamp("creationTimestamp"),
         labels.get(CAPACITY_LABEL, ""),
         labels.get(RECLAIM_GROUP_LABEL, ""),
         _bound_at(raw),
-        any(one.text("kind") == "DaemonSet" and one.boolean("controller") for one in owners),
+        is_of_daemon_set(metadata),
         _requested(raw),
     )
 
@@ -93,7 +93,7 @@ def _bound_at(raw: Object) -> datetime | None:
 
 def _requested(raw: Object) -> Requested:
     try:
-        return requested_of(raw)
+        return kept_requested(requested_of(raw))
     except InvalidFieldError:
         return _NOTHING
 

@@ -12,10 +12,18 @@ from webhook.controllers.elastic.reclaim_planner import PlannedClaim, pod_key
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.leadership import Leadership
-from webhook.kube.api import PODS, ConflictError, NotFoundError, TooManyRequestsError
+from webhook.kube.api import (
+    PODS,
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    RequestTimeoutError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from webhook.quota.elastic.balance import Claim
 from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
-from webhook.quota.elastic.reclaim import Claim
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +104,10 @@ class Evictor:
                 self._api.evict(victim.name, namespace=victim.namespace, uid=victim.uid)
             except (NotFoundError, ConflictError):
                 continue  # it is gone, or another one by now: the next plan is without it
-            except TooManyRequestsError as err:
+            except (UnavailableError, RequestTimeoutError, UnauthorizedError):
+                raise  # of the API server, whatever the pod
+            except ApiError as err:
+                # a budget, two of them, or what others demand of evictions: of this pod alone
                 self._refused[victim.uid] = self._clock() + _REFUSED_SECONDS
                 _log.info("pod not evicted", extra={"pod": pod_key(victim), "error": err.message})
                 continue

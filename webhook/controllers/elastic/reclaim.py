@@ -52,11 +52,11 @@ from webhook.kube.informer import Informer
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import mask
 from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.elastic.balance import Queued
 from webhook.quota.elastic.beneficiaries import in_claim_order, usage_of_pods
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.owners_first import first_waiting_for_elastic
-from webhook.quota.elastic.reclaim import Queued
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import DERIVED_PREFIXES
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,23 +10,23 @@ from webhook.config import ElasticSettings, NodeFit
 from webhook.controllers.elastic.reclaim_view import ReclaimView
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, PODS, ClusterApi, Object
+from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, PODS, ClusterApi, Kind, Object
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import render
 from webhook.quota.charging.pod_usage import charged_to
+from webhook.quota.elastic.balance import Queued, Shortage, shortage_of
 from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder
-from webhook.quota.elastic.disruption_budgets import DisruptionBudgets, read_budgets
+from webhook.quota.elastic.disruption_budgets import (
+    DisruptionBudgets,
+    NamespaceBudgets,
+    protect,
+    read_budgets,
+)
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import nanos
-from webhook.quota.elastic.reclaim import (
-    Circumstances,
-    Plan,
-    Queued,
-    Shortage,
-    plan_reclaim,
-    shortage_of,
-)
+from webhook.quota.elastic.reclaim import Plan, plan_reclaim
+from webhook.quota.elastic.victims import Circumstances
 from webhook.quota.nodes.node_room import NOT_JUDGED, NodeRoom
 from webhook.quota.objects.model import Pod
 
@@ -142,24 +142,30 @@ class ReclaimPlanner:
         return allow
 
     def _budgets(self) -> DisruptionBudgets:
-        labels: dict[str, dict[str, Mapping[str, str]]] = {}
+        """Read the budgets of all namespaces.
 
-        def labels_of(pod: ElasticPod) -> Mapping[str, str]:
-            if pod.namespace not in labels:
-                labels[pod.namespace] = self._labels(pod.namespace)
-            return labels[pod.namespace].get(pod.uid, {})
+        No cache keeps the labels of pods: they are read where a namespace with budgets is asked
+        about.
+        """
+        by_namespace = read_budgets(self._pages(POD_DISRUPTION_BUDGETS))
 
-        budgets = read_budgets(self._api.list(POD_DISRUPTION_BUDGETS).items)
-        return DisruptionBudgets(budgets, labels_of)
+        def of_namespace(namespace: str) -> NamespaceBudgets:
+            if namespace not in by_namespace:
+                return NamespaceBudgets()
+            metadata = (
+                FieldReader(raw).child("metadata")
+                for raw in self._pages(PODS, namespace, field_selector="spec.nodeName!=")
+            )
+            pods = ((one.text("uid"), one.string_map("labels")) for one in metadata)
+            return protect(by_namespace[namespace], pods)
 
-    def _labels(self, namespace: str) -> dict[str, Mapping[str, str]]:
-        """Return the labels of the pods of a namespace, by uid: no cache keeps them."""
-        metadata = (
-            FieldReader(revision.object).child("metadata")
-            for page in self._api.pages(PODS, namespace=namespace)
-            for revision in page.items
-        )
-        return {one.text("uid"): one.string_map("labels") for one in metadata}
+        return DisruptionBudgets(of_namespace)
+
+    def _pages(
+        self, kind: Kind, namespace: str | None = None, *, field_selector: str = ""
+    ) -> Iterator[Object]:
+        pages = self._api.pages(kind, namespace=namespace, field_selector=field_selector)
+        return (revision.object for page in pages for revision in page.items)
 
     def _has_node(self, view: ReclaimView, raw: Object) -> Callable[[Iterable[ElasticPod]], bool]:
         rooms: list[NodeRoom] = []

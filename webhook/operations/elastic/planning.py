@@ -13,16 +13,18 @@ from webhook.operations.explain.session import Session
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, render
 from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.elastic.balance import Queued
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder
-from webhook.quota.elastic.disruption_budgets import DisruptionBudgets, read_budgets
+from webhook.quota.elastic.disruption_budgets import (
+    DisruptionBudgets,
+    NamespaceBudgets,
+    protect,
+    read_budgets,
+)
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Nanos, Pool, Usage
-from webhook.quota.elastic.reclaim import (
-    Circumstances,
-    Plan,
-    Queued,
-    plan_reclaim,
-)
+from webhook.quota.elastic.reclaim import Plan, plan_reclaim
+from webhook.quota.elastic.victims import Circumstances
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView
 from webhook.quota.objects.model import Pod
@@ -85,17 +87,22 @@ def _quota_of(elastic: Elastic, pod: Pod) -> ElasticQuota:
 
 def _budgets(session: Session, elastic: Elastic) -> DisruptionBudgets:
     none: tuple[Object, ...] = ()
-    budgets = read_budgets(
+    by_namespace = read_budgets(
         session.read(
             lambda: session.objects(POD_DISRUPTION_BUDGETS), none, POD_DISRUPTION_BUDGETS.plural
         )
     )
-    labels = {
-        (meta.text("namespace"), meta.text("name")): meta.string_map("labels")
-        for meta in (FieldReader(raw).child("metadata") for raw in elastic.raws)
-        if budgets
-    }
-    return DisruptionBudgets(budgets, lambda pod: labels.get((pod.namespace, pod.name), {}))
+
+    def of_namespace(namespace: str) -> NamespaceBudgets:
+        metadata = (FieldReader(raw).child("metadata") for raw in elastic.raws)
+        pods = (
+            (one.text("uid") or f"{namespace}/{one.text('name')}", one.string_map("labels"))
+            for one in metadata
+            if one.text("namespace") == namespace
+        )
+        return protect(by_namespace.get(namespace, ()), pods)
+
+    return DisruptionBudgets(of_namespace)
 
 
 class _Nodes:

@@ -22,7 +22,7 @@ from webhook.operations.reading import name_of
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
 from webhook.quota.elastic.beneficiaries import usage_of_pods
-from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.capacity import ElasticPod, is_of_daemon_set
 from webhook.quota.elastic.elastic_quotas import (
     ElasticQuota,
     charge,
@@ -203,14 +203,11 @@ def elastic_pod(
         amounts=nanos(charge(charged_to(pod), quota.names, gb_per_gpu)),
         node=pod.node_name,
         group=pod.labels.get(RECLAIM_GROUP_LABEL, ""),
-        is_exempt=pod.is_mirror or priority >= _CRITICAL or _is_of_daemon_set(raw),
+        is_exempt=pod.is_mirror
+        or priority >= _CRITICAL
+        or is_of_daemon_set(FieldReader(raw).child("metadata")),
         is_young=_is_young(raw, quota, now),
     )
-
-
-def _is_of_daemon_set(raw: Object) -> bool:
-    owners = FieldReader(raw).child("metadata").children("ownerReferences")
-    return any(one.text("kind") == "DaemonSet" and one.boolean("controller") for one in owners)
 
 
 def _is_young(raw: Object, quota: ElasticQuota, now: datetime) -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
+from webhook.quota.elastic.balance import Queued
 from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.fair_share import Pool, Usage, nanos
-from webhook.quota.elastic.reclaim import Queued
 
 _NO_SHARE: Final = Fraction(10**60)
 

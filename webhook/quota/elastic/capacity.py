@@ -14,10 +14,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import accumulate
 from typing import Final
 
+from webhook.jsonfields.reader import FieldReader
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
-from webhook.quota.elastic.fair_share import Nanos
+from webhook.quota.elastic.fair_share import Nanos, nanos
 
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -54,6 +56,24 @@ class ElasticPod:
         return self.created or _EARLIEST, self.name, self.namespace, self.uid
 
 
+def is_of_daemon_set(metadata: FieldReader) -> bool:
+    """Return whether a DaemonSet controls a pod.
+
+    Those that make pods write its owners. An owner of the group `apps` that is not there has the
+    pod deleted, and one that does not select it lets it go; a kind of this name of another group
+    does neither.
+
+    Source: kubernetes v1.36, pkg/controller/garbagecollector/garbagecollector.go;
+    pkg/controller/daemon/daemon_controller.go getNodesToDaemonPods.
+    """
+    return any(
+        one.text("kind") == "DaemonSet"
+        and one.text("apiVersion").startswith("apps/")
+        and one.boolean("controller")
+        for one in metadata.children("ownerReferences")
+    )
+
+
 def in_label_order(
     pods: Iterable[ElasticPod], order: LabelOrder = LabelOrder.CREATION_TIME
 ) -> list[ElasticPod]:
@@ -87,3 +107,54 @@ def over_quota(quota: ElasticQuota, ordered: Sequence[ElasticPod]) -> frozenset[
             if sums[name] > least[name]:
                 over.add(pod.uid)
     return frozenset(over)
+
+
+class QuotaWalk:
+    """The pods of a quota that are over it, while some are taken away.
+
+    Args:
+        quota: Their quota.
+        ordered: All its assigned pods, in label order.
+    """
+
+    def __init__(self, quota: ElasticQuota, ordered: Sequence[ElasticPod]) -> None:
+        least = dict.fromkeys(quota.max, 0) | nanos(quota.min)
+        self._sums = {
+            name: _PrefixSums(
+                [(pod.uid, pod.amounts[name]) for pod in ordered if name in pod.amounts]
+            )
+            for name in least
+        }
+        self._least = least
+
+    def is_over(self, pod: ElasticPod) -> bool:
+        """Return whether a pod is over the quota, those that were removed not counted."""
+        return any(self._sums[name].up_to(pod.uid) > self._least[name] for name in pod.amounts)
+
+    def remove(self, pod: ElasticPod) -> None:
+        """Count a pod no more."""
+        for name, amount in pod.amounts.items():
+            self._sums[name].subtract(pod.uid, amount)
+
+
+class _PrefixSums:
+    """Sums of a list up to each of its places, of which amounts are taken away (a Fenwick tree)."""
+
+    def __init__(self, amounts: Sequence[tuple[str, int]]) -> None:
+        self._places = {uid: place for place, (uid, _) in enumerate(amounts, start=1)}
+        self._whole = [0, *accumulate(amount for _, amount in amounts)]
+        self._removed = [0] * len(self._whole)
+
+    def up_to(self, uid: str) -> int:
+        place = self._places[uid]
+        found = self._whole[place]
+        while place:
+            found -= self._removed[place]
+            place &= place - 1
+        return found
+
+    def subtract(self, uid: str, amount: int) -> None:
+        place = self._places[uid]
+        while place < len(self._removed):
+            self._removed[place] += amount
+            place += place & -place

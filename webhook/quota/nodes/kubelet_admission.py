@@ -29,7 +29,7 @@ from webhook.quota.nodes.host_ports import HostPort, host_ports
 from webhook.quota.nodes.model import NodeInfo, NodeView, PendingPod, PlainObject
 from webhook.quota.nodes.node_affinity import RequiredNodes, required_nodes
 from webhook.quota.nodes.node_resources import Shortage, shortages
-from webhook.quota.nodes.requested import Amounts, held_amounts, pending_amounts
+from webhook.quota.nodes.requested import Amounts, held_amounts, kept_amounts, pending_amounts
 from webhook.quota.nodes.taints import Toleration, is_tolerated, tolerations_of
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import is_extended_resource
@@ -39,8 +39,6 @@ CRITICAL_PRIORITY: Final = 2 * 10**9
 
 _CONSTRAINT_BYTES: Final = 8192
 """Of the longest constraints that are kept; those of usual pods have a few hundred."""
-_NAMES: Final = 64
-"""Resources of a pod that are kept; those of usual pods are two."""
 _PORTS: Final = 256
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MISMATCH: Final = "the node does not match the pod's node selector or affinity"
@@ -137,7 +135,7 @@ def read_kubelet_pod(raw: PlainObject, *, is_kept: bool = False) -> KubeletPod:
         node=pod.node_name,
         has_ended=pod.phase in _ENDED,
         is_critical=(pod.priority or 0) >= CRITICAL_PRIORITY,
-        amounts=_shared(tuple(amounts.items())[:_NAMES]) if is_kept else amounts,
+        amounts=_shared(tuple(kept_amounts(amounts).items())) if is_kept else amounts,
         ports=ports[:_PORTS] if is_kept else ports,
         constraints=constraints,
     )

@@ -31,6 +31,11 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 _NANO_PER_MILLI: Final = 10**6
 _LARGEST: Final = 2**63 - 1
 _TEMPLATES: Final = 4096
+_TEMPLATE_BYTES: Final = 8192
+"""Of the longest template that is remembered; those of usual pods have a few hundred."""
+_KEPT_NAMES: Final = 64
+"""Resources of a pod that are kept; those of usual pods are two."""
+_FIRST_KEPT: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 _MISSING_REQUESTS: Final = {CPU: Quantity.parse("100m"), MEMORY: Quantity.parse("200Mi")}
 """Counted for scores only, for a container that does not request the resource."""
 _CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy")
@@ -91,6 +96,22 @@ def held_amounts(pod: Pod) -> Amounts:
         resources=whole,
     )
     return {**scheduler_amounts(pod_requests(held)), PODS: 1}
+
+
+def kept_requested(requested: Requested) -> Requested:
+    """Return what a pod takes with no more of it than is kept of very many pods."""
+    return replace(requested, amounts=kept_amounts(requested.amounts))
+
+
+def kept_amounts(amounts: Amounts) -> Amounts:
+    """Return amounts with no more of them than are kept of very many pods.
+
+    The creator of a pod decides how many resources it names. Those of which it asks for nothing
+    weigh nothing, and what every pod takes is always kept.
+    """
+    names = [name for name in _FIRST_KEPT if name in amounts]
+    names += [name for name in amounts if name not in _FIRST_KEPT and amounts[name]]
+    return {name: amounts[name] for name in names[:_KEPT_NAMES]}
 
 
 def pending_amounts(pod: Pod) -> Amounts:
@@ -231,7 +252,7 @@ def _template_key(raw: Mapping[str, object]) -> bytes | None:
             "resources": spec.get("resources"),
         }
         if status is None:
-            return encode_json({"spec": key})
+            return _if_short(encode_json({"spec": key}))
         reported = {
             "containerStatuses": _members(status.get("containerStatuses"), _STATUS_FIELDS),
             "initContainerStatuses": _members(status.get("initContainerStatuses"), _STATUS_FIELDS),
@@ -239,9 +260,13 @@ def _template_key(raw: Mapping[str, object]) -> bytes | None:
             "allocatedResources": status.get("allocatedResources"),
             "conditions": _resize_conditions(status.get("conditions")),
         }
-        return encode_json({"spec": key, "status": reported})
+        return _if_short(encode_json({"spec": key, "status": reported}))
     except (InvalidJsonError, TypeError, AttributeError):
         return None
+
+
+def _if_short(key: bytes) -> bytes | None:
+    return key if len(key) <= _TEMPLATE_BYTES else None
 
 
 def _members(items: object, fields: tuple[str, ...]) -> object:

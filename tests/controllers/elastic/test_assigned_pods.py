@@ -1,0 +1,64 @@
+"""What is kept of the assigned pods of all namespaces."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from tests.builders import a_container, a_pod
+from webhook.controllers.elastic.assigned_pods import read_assigned_pod
+from webhook.kube.api import Object
+
+PODS: Final = 24
+ROOM: Final = 32 * 1024
+NAMES: Final = 3000
+
+
+def many_resources(number: int, amount: str) -> Object:
+    scalars = {f"example.com/pod-{number}-{name}": amount for name in range(NAMES)}
+    return a_pod(
+        name=f"p{number}",
+        uid=f"u{number}",
+        node="node-1",
+        containers=[a_container(requests={"cpu": "1", **scalars}, limits=scalars)],
+    )
+
+
+def many_containers(number: int) -> Object:
+    containers = [
+        a_container(f"pod-{number}-container-{name}", requests={"cpu": "1m"})
+        for name in range(NAMES)
+    ]
+    return a_pod(name=f"p{number}", uid=f"u{number}", node="node-1", containers=containers)
+
+
+LARGE: Final[dict[str, Callable[[int], Object]]] = {
+    "resources of which it asks for nothing": lambda number: many_resources(number, "0"),
+    "resources": lambda number: many_resources(number, "1"),
+    "containers": many_containers,
+}
+
+
+@pytest.mark.parametrize("make", LARGE.values(), ids=LARGE)
+def test_what_is_kept_of_a_pod_does_not_grow_with_the_pod(make: Callable[[int], Object]) -> None:
+    read_assigned_pod(make(0))
+    raws = [make(number) for number in range(1, PODS)]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = [read_assigned_pod(raw) for raw in raws]
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]  # what was remembered of them included
+    finally:
+        tracemalloc.stop()
+    assert taken / len(kept) < ROOM
+
+
+def test_what_every_pod_takes_of_a_node_is_kept() -> None:
+    amounts = read_assigned_pod(many_resources(0, "1")).requested.amounts
+    assert {name: amounts[name] for name in ("cpu", "pods")} == {"cpu": 1000, "pods": 1}
+    assert len(amounts) == 64

@@ -1,0 +1,132 @@
+"""Which pods are in turn, and that nothing a namespace writes on its pods makes plans expensive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.quota.elastic.pools import Cluster, a_quota, uids
+from webhook.jsonfields.reader import FieldReader
+from webhook.quota.elastic.balance import Claim
+from webhook.quota.elastic.capacity import (
+    ElasticPod,
+    QuotaWalk,
+    in_label_order,
+    is_of_daemon_set,
+    over_quota,
+)
+from webhook.quota.elastic.victims import Circumstances
+
+FEW, MANY = 50, 400
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(("cpu", "memory")), st.integers(1, 5)), max_size=12),
+    st.integers(0, 20),
+    st.data(),
+)
+def test_a_walk_says_what_adding_up_again_says(
+    requests: list[dict[str, int]], least: int, data: st.DataObject
+) -> None:
+    cluster = Cluster(a_quota("b", {"cpu": least, "memory": 3}))
+    pods = in_label_order([cluster.pod("b", amounts) for amounts in requests])
+    quota = next(iter(cluster.pool.quotas.values()))
+    walk = QuotaWalk(quota, pods)
+    kept = list(pods)
+    for pod in data.draw(st.permutations(pods)):
+        over = over_quota(quota, kept)
+        assert {one.uid for one in kept if walk.is_over(one)} == over
+        walk.remove(pod)
+        kept.remove(pod)
+
+
+KEEPING = {
+    "a pod within min": {},
+    "an exempt pod": {"is_exempt": True},
+}
+
+
+@pytest.mark.parametrize("first", KEEPING.values(), ids=KEEPING)
+def test_a_pod_that_stays_does_not_keep_its_group(first: dict[str, bool]) -> None:
+    cluster = Cluster(a_quota("a", 20), a_quota("b", 10))
+    cluster.run("b", 10, group="all", **first)
+    borrowed = cluster.run("b", 10, 10, group="all")
+    found = cluster.plan(cluster.queued("a", 10))
+    assert uids(found.victims) == uids(borrowed)
+
+
+def test_whole_groups_go_before_parts_of_groups() -> None:
+    cluster = Cluster(a_quota("a", 20), a_quota("b", 10))
+    cluster.run("b", 10, group="split")
+    cluster.run("b", 10, group="split")
+    (alone,) = cluster.run("b", 10, age=1)
+    found = cluster.plan(cluster.queued("a", 10))
+    assert found.victims == (alone,)
+
+
+def test_a_group_is_as_young_as_its_oldest_pod() -> None:
+    cluster = Cluster(*(a_quota(name, 10) for name in "abc"))
+    cluster.run("a", 10)
+    cluster.run("b", 10)
+    old = cluster.run("b", 5, group="g")
+    young = cluster.run("b", 5, group="g", is_young=True)
+    found = cluster.plan(cluster.queued("a", 3))
+    assert (found.claim, uids(found.victims)) == (Claim.FAIR, uids([*old, *young]))
+
+
+OWNERS = {
+    "of Kubernetes": ("apps/v1", True, True),
+    "of another group": ("example.com/v1", True, False),
+    "an owner that does not control": ("apps/v1", False, False),
+}
+
+
+@pytest.mark.parametrize(("version", "controls", "expected"), OWNERS.values(), ids=OWNERS)
+def test_only_kubernetes_own_daemon_sets_exempt(
+    version: str, *, controls: bool, expected: bool
+) -> None:
+    owner = {"apiVersion": version, "kind": "DaemonSet", "name": "d", "controller": controls}
+    assert is_of_daemon_set(FieldReader({"ownerReferences": [owner]})) is expected
+
+
+def seconds_for(count: int, *, is_put_back: bool) -> float:
+    """Return the processor time of a plan about many small pods."""
+    cluster = Cluster(a_quota("a", {"cpu": 10 * count}), a_quota("b", {"cpu": 0}), resource="cpu")
+    if is_put_back:  # the small ones are chosen first, and the large one makes them needless
+        cluster.run("b", 9 * count, *[1] * count)
+    else:
+        cluster.run("b", *[1] * 10 * count)
+    queued = cluster.queued("a", 5 * count)
+    started = time.process_time()
+    assert cluster.plan(queued).is_possible
+    return time.process_time() - started
+
+
+@pytest.mark.parametrize("is_put_back", [False, True], ids=["all go", "all but one are put back"])
+def test_a_plan_takes_little_more_time_for_each_pod(*, is_put_back: bool) -> None:
+    few = min(seconds_for(FEW, is_put_back=is_put_back) for _ in range(3))
+    many = min(seconds_for(MANY, is_put_back=is_put_back) for _ in range(3))
+    assert many / few < 4 * MANY / FEW
+
+
+@pytest.mark.parametrize(("room", "most"), [("nowhere", 3), ("where all of it goes", 700)])
+def test_few_of_many_nodes_are_tried(room: str, most: int) -> None:
+    cluster = Cluster(a_quota("a", 500), a_quota("b", 0))
+    for number in range(250):
+        cluster.run("b", 1, 1, node=f"node-{number}")
+    looks = 0
+
+    def has_node(taken: Sequence[ElasticPod]) -> bool:
+        nonlocal looks
+        looks += 1
+        by_node = [pod.node for pod in taken]
+        return room != "nowhere" and any(by_node.count(name) > 1 for name in {*by_node})
+
+    found = cluster.plan(cluster.queued("a", 1), Circumstances(has_node=has_node))
+    assert not found.is_possible
+    assert found.obstacle == "no node has room for it after any plan"
+    assert looks <= most

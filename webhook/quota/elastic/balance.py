@@ -1,0 +1,122 @@
+"""What the quotas of a pool use while pods are taken for one that is to be bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.fair_share import Pool, Usage, nanos
+
+
+class Claim(StrEnum):
+    """What a plan rests on."""
+
+    OWN = "own"
+    """The quota stays within its minimum."""
+    FAIR = "fair"
+    """The quota stays within its minimum and what is guaranteed beyond it."""
+    NONE = "none"
+    """Nothing of other quotas is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why a pod is not bound now."""
+
+    beyond_max: tuple[str, ...] = ()
+    """Resources of which its quota would have more than its max."""
+    beyond_pool: tuple[str, ...] = ()
+    """Resources of which the pool has too little."""
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Return all of them, sorted."""
+        return tuple(sorted({*self.beyond_max, *self.beyond_pool}))
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The pod that is to be bound."""
+
+    quota: str
+    """Key of its quota."""
+    pod: ElasticPod
+    takes: bool = True
+    """Whether it may take the place of others: `preemptionPolicy` is not Never."""
+
+
+def shortage_of(pool: Pool, usage: Usage, queued: Queued) -> Shortage:
+    """Return of what there is too little for a pod; usage is without it."""
+    return Balance(pool, queued, usage).shortage
+
+
+class Balance:
+    """Usage of a pool with the queued pod counted in its quota, and without those that are taken.
+
+    Args:
+        usage: Of the assigned pods, without the one that is queued.
+    """
+
+    def __init__(self, pool: Pool, queued: Queued, usage: Usage) -> None:
+        self._pool = pool
+        self._queued = queued
+        self._least = {key: nanos(quota.min) for key, quota in pool.quotas.items()}
+        self._ceiling = nanos(pool.quotas[queued.quota].max)
+        self._usage = {key: dict(used) for key, used in usage.items()}
+        self._count(queued.quota, queued.pod, 1)
+
+    def copy(self) -> Self:
+        """Return another one that begins with the same usage."""
+        made = object.__new__(type(self))
+        made.__dict__ = {**self.__dict__}
+        made._usage = {key: dict(used) for key, used in self._usage.items()}
+        return made
+
+    @property
+    def usage(self) -> Usage:
+        """What each quota uses now."""
+        return self._usage
+
+    def take(self, pods: Iterable[ElasticPod]) -> None:
+        """Count some pods no more."""
+        for pod in pods:
+            self._count(self._pool.quota_of[pod.namespace], pod, -1)
+
+    def put_back(self, pods: Iterable[ElasticPod]) -> None:
+        """Count some pods again."""
+        for pod in pods:
+            self._count(self._pool.quota_of[pod.namespace], pod, 1)
+
+    @property
+    def shortage(self) -> Shortage:
+        """Of what there is too little for the pod."""
+        request, pool = self._queued.pod.amounts, self._pool
+        used = self._usage[self._queued.quota]
+        beyond_max = [
+            name for name in request if name in self._ceiling and used[name] > self._ceiling[name]
+        ]
+        beyond_pool = [
+            name for name in request if name in pool.resources and pool.free(name, self._usage) < 0
+        ]
+        return Shortage(tuple(sorted(beyond_max)), tuple(sorted(beyond_pool)))
+
+    def claim(self, resource: str) -> Claim:
+        """Return the claim of the pod's quota in a resource of which the pool is short."""
+        key = self._queued.quota
+        beyond = self.used_beyond(key, resource)
+        if beyond <= 0:
+            return Claim.OWN
+        guaranteed = self._pool.guaranteed(resource, self._usage)[key]
+        return Claim.FAIR if beyond <= guaranteed else Claim.NONE
+
+    def used_beyond(self, key: str, resource: str) -> int:
+        """Return what a quota uses above its min; negative below it."""
+        return self._usage.get(key, {}).get(resource, 0) - self._least[key].get(resource, 0)
+
+    def _count(self, key: str, pod: ElasticPod, sign: int) -> None:
+        used = self._usage.setdefault(key, {})
+        for name, amount in pod.amounts.items():
+            used[name] = used.get(name, 0) + sign * amount

@@ -1,0 +1,210 @@
+"""Which pods may be evicted next for one that is to be bound, in the order in which they are taken.
+
+Pods of a quota are in turn while they are over it. Whatever is taken makes fewer of them over,
+brings their quota nearer to what is guaranteed to it, and leaves less that is short: a pod that is
+not in turn is never in turn again, and is looked at no more. So a plan takes little more than the
+time to sort the pods, however many are evicted.
+
+Pods of a namespace with one group are one unit. It consists of those of them that may be evicted: a
+pod that is within its quota or exempt does not keep the others, or a group of all pods of a
+namespace would keep all that it has borrowed. A unit is as young as its oldest pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heapify, heappop, heapreplace
+
+from webhook.quota.elastic.balance import Claim, Queued
+from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, QuotaWalk, in_label_order
+from webhook.quota.elastic.fair_share import Pool
+
+Unit = tuple[ElasticPod, ...]
+"""Pods that are evicted together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What decides beside quotas which pods may be evicted."""
+
+    order: LabelOrder = LabelOrder.CREATION_TIME
+    is_evictable: Callable[[Unit, Sequence[ElasticPod]], bool] = lambda _unit, _taken: True
+    """Whether PodDisruptionBudgets let a unit go now, after the pods that were taken already."""
+    has_node: Callable[[Sequence[ElasticPod]], bool] = lambda _taken: True
+    """Whether the pod fits some node once the victims are gone; true where nodes are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A quota from which may be taken now."""
+
+    quota: str
+    names: frozenset[str]
+    """Resources of which a unit has to ask for one."""
+    above: Fraction
+    """How far it is above what is guaranteed to it, for its share."""
+    is_for_max: bool = False
+    """Whether something of its max is to become free."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A unit as the plan began, and its place among those of its quota."""
+
+    pods: Unit
+    is_partial: bool
+    """Whether pods of the group stay."""
+    priority: int
+    newest: int
+    """Place of its newest pod, the newest of all first."""
+
+
+_Entry = tuple[bool, bool, bool, int, int, _Member]
+"""Elsewhere, blocked, partial, priority, newest (which no two share): the least goes first."""
+
+
+class Stock:
+    """The pods of a pool that may be evicted for one pod, as units.
+
+    Args:
+        assigned: Key of each quota → its assigned pods, without those that are ending.
+        claim: What the plan rests on.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        assigned: Mapping[str, Sequence[ElasticPod]],
+        queued: Queued,
+        given: Circumstances,
+        claim: Claim,
+    ) -> None:
+        self.given = given
+        self._pool = pool
+        self._queued = queued
+        self._is_fair = claim is Claim.FAIR
+        self._quotas = pool.quotas if claim is not Claim.NONE else (queued.quota,)
+        self._ordered = {
+            key: in_label_order(assigned.get(key, ()), given.order) for key in self._quotas
+        }
+        every = (pod for pods in self._ordered.values() for pod in pods)
+        newest_first = sorted(every, key=lambda pod: pod.age_order, reverse=True)
+        self._newest = {pod.uid: place for place, pod in enumerate(newest_first)}
+        self._members = {key: [*self._units(key)] for key in self._quotas}
+
+    def members(self, key: str) -> Sequence[_Member]:
+        """Return the units of a quota."""
+        return self._members[key]
+
+    def everything(self) -> list[ElasticPod]:
+        """Return all pods that may be evicted."""
+        return [pod for members in self._members.values() for one in members for pod in one.pods]
+
+    def walk(self, key: str) -> QuotaWalk | None:
+        """Return the walk over a quota; None of that of the pod, where priorities decide."""
+        if key == self._queued.quota:
+            return None
+        return QuotaWalk(self._pool.quotas[key], self._ordered[key])
+
+    def _units(self, key: str) -> Iterator[_Member]:
+        groups: dict[tuple[str, str], list[ElasticPod]] = {}
+        for pod in self._ordered[key]:
+            groups.setdefault((pod.namespace, pod.group or f"\0{pod.uid}"), []).append(pod)
+        may_go = self._may_go(key)
+        for pods in groups.values():
+            unit = tuple([pod for pod in pods if not pod.is_exempt and may_go(pod)])
+            if unit and not (self._is_fair and all(pod.is_young for pod in unit)):
+                yield _Member(
+                    unit,
+                    len(unit) < len(pods),
+                    max(pod.priority for pod in unit),
+                    min(self._newest[pod.uid] for pod in unit),
+                )
+
+    def _may_go(self, key: str) -> Callable[[ElasticPod], bool]:
+        walk, priority = self.walk(key), self._queued.pod.priority
+        return (lambda pod: pod.priority < priority) if walk is None else walk.is_over
+
+
+class Candidates:
+    """The units that are in turn, while some are taken.
+
+    Args:
+        node: Pods of this one are taken first; empty: wherever they are.
+    """
+
+    def __init__(self, stock: Stock, node: str) -> None:
+        self._stock = stock
+        self._node = node
+        self._entries: dict[tuple[str, bool], list[_Entry]] = {}
+        self._walks: dict[str, QuotaWalk | None] = {}
+        self._taken: dict[str, ElasticPod] = {}
+
+    def take(self, sources: Iterable[Source]) -> Unit | None:
+        """Return the unit to evict next, of one of these quotas; None if there is none."""
+        heads = [head for one in sources if (head := self._head(one)) is not None]
+        if not heads:
+            return None
+        _, key, unit = min(heads, key=lambda head: head[0])
+        for pod in unit:
+            self._taken[pod.uid] = pod
+            walk = self._walks[key]
+            if walk is not None:
+                walk.remove(pod)
+        return unit
+
+    def _head(self, source: Source) -> tuple[tuple[object, ...], str, Unit] | None:
+        """Return the first unit of a quota that is in turn, after its rank among those of all."""
+        entries = self._entries_of(source)
+        while entries:
+            elsewhere, is_blocked, is_partial, priority, newest, member = entries[0]
+            unit = self._present(source.quota, member)
+            if not _asks(unit, source.names):
+                heappop(entries)
+            elif not is_blocked and not self._is_evictable(unit):
+                heapreplace(entries, (elsewhere, True, is_partial, priority, newest, member))
+            else:
+                rank = (elsewhere, is_blocked, -source.above, is_partial, priority, newest)
+                return rank, source.quota, unit
+        return None
+
+    def _entries_of(self, source: Source) -> list[_Entry]:
+        key = source.quota, source.is_for_max
+        if key not in self._entries:
+            if source.quota not in self._walks:
+                self._walks[source.quota] = self._stock.walk(source.quota)
+            entries = [
+                (self._is_elsewhere(one), False, one.is_partial, one.priority, one.newest, one)
+                for one in self._stock.members(source.quota)
+            ]
+            heapify(entries)
+            self._entries[key] = entries
+        return self._entries[key]
+
+    def _is_elsewhere(self, member: _Member) -> bool:
+        return self._node != "" and all(pod.node != self._node for pod in member.pods)
+
+    def _present(self, key: str, member: _Member) -> Unit:
+        """Return the pods of a unit that are in turn by now."""
+        walk = self._walks[key]
+        return tuple(
+            [
+                pod
+                for pod in member.pods
+                if pod.uid not in self._taken and (walk is None or walk.is_over(pod))
+            ]
+        )
+
+    def _is_evictable(self, unit: Unit) -> bool:
+        return self._stock.given.is_evictable(unit, tuple(self._taken.values()))
+
+
+def flat(units: Iterable[Unit]) -> list[ElasticPod]:
+    """Return the pods of units."""
+    return [pod for unit in units for pod in unit]
+
+
+def _asks(unit: Unit, names: Collection[str]) -> bool:
+    return any(name in pod.amounts for pod in unit for name in names)
