@@ -309,7 +309,7 @@ def test_pods_that_never_go_and_pods_that_are_ending(tmp_path: Path) -> None:
     assert victims() == ["p3"]
     assert victims(priority=2_000_000_000) == ["p2"]
     assert victims(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}) == ["p2"]
-    owner = {"kind": "DaemonSet", "name": "d", "controller": True}
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "controller": True}
     assert victims(metadata={"ownerReferences": [owner]}) == ["p2"]
     deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
     entry = planned(tmp_path, objects(metadata=deleted))
