@@ -24,7 +24,9 @@ Beside them stand those of the process (`process_cpu_seconds_total`, `process_re
 and the like). A histogram has the series `_bucket`, `_sum` and `_count`.
 
 Values of labels come from closed sets, so that clients cannot make series; `quota`, `victim` and
-`beneficiary` name the elastic quotas that there are.
+`beneficiary` name the elastic quotas that there are. Alerts and a dashboard are in
+`manifests/components/monitoring`, what to do about them in
+[operations/runbooks.md](operations/runbooks.md).
 """
 
 

@@ -13,7 +13,7 @@ from webhook.telemetry.metrics import Metrics
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     *ROOT.glob("*.md"),
-    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
     ROOT / "manifests" / "README.md",
     ROOT / "charts" / "deferred-quota" / "README.md",
     ROOT / "certs" / "README.md",
@@ -25,6 +25,23 @@ def test_the_page_of_the_configuration_is_that_of_the_code(monkeypatch: pytest.M
     from configuration_page import PAGE, page  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415
 
     assert PAGE.read_text() == page(), "run scripts/docs"
+
+
+def test_the_alerts_of_the_operator_are_those_of_the_plain_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "scripts")])
+    from monitoring_rules import RULE, prometheus_rule  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415
+
+    assert RULE.read_text() == prometheus_rule(), "run scripts/docs"
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    text = (ROOT / "manifests/components/monitoring/rules.yaml").read_text()
+    alerts = re.findall(r"alert: (\w+)", text)
+    page = "docs/operations/runbooks.md"
+    assert re.findall(r"runbook_url: (\S+)", text) == [f"{page}#{one.lower()}" for one in alerts]
+    assert re.findall(r"(?m)^## (\w+)$", (ROOT / page).read_text()) == alerts
 
 
 def test_the_page_of_the_metrics_is_that_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,10 @@ from webhook.state.well_known import DEFAULT_NAMESPACE, LAST_REGISTRATION, REGIS
 
 FILES: Final = sorted(MANIFESTS.rglob("*.yaml"))
 KUSTOMIZATIONS: Final = [path for path in FILES if path.name == "kustomization.yaml"]
-NO_OBJECTS: Final = {MANIFESTS / "scheduler" / "configuration.yaml"}
+NO_OBJECTS: Final = {
+    MANIFESTS / "scheduler" / "configuration.yaml",
+    MANIFESTS / "components" / "monitoring" / "rules.yaml",
+}
 """What other programs read as a file, and no API server."""
 
 

@@ -57,8 +57,8 @@ def test_answers_are_sorted_into_half_a_millisecond_to_five_seconds() -> None:
 
 def test_the_build_has_the_versions_of_program_and_python() -> None:
     metrics = Metrics()
-    metrics.build.show("1.2.3")
-    labels = {"version": "1.2.3", "python": platform.python_version()}
+    metrics.build.show("webhook", "1.2.3")
+    labels = {"component": "webhook", "version": "1.2.3", "python": platform.python_version()}
     assert metrics.registry.get_sample_value("deferred_quota_build_info", labels) == 1
 
 

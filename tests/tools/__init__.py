@@ -1,1 +1,1 @@
-"""Programs that tests run and the product does not need, built from `go.mod`."""
+"""Programs that tests run and the product does not need, each from its own `go.mod`."""

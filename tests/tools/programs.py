@@ -1,4 +1,4 @@
-"""Programs of `go.mod`, built once into the user's cache directory.
+"""Programs of the directories beside this file, built once into the user's cache directory.
 
 `python -m tests.tools.programs` builds what is missing. A program that cannot be built is an error,
 and no reason to leave a test out.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,26 +21,46 @@ from tests.controlplane.binaries import BinariesError, Module, cache_root, versi
 from tests.controlplane.build import Say, locked, program_of
 from tests.controlplane.toolchain import find_go
 
-MODULE: Final = Path(__file__).parent
-PACKAGES: Final[Mapping[str, tuple[str, str]]] = {
-    "helm": ("helm.sh/helm/v4", "helm.sh/helm/v4/cmd/helm"),
+HERE: Final = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a program is built from, beside the `go.mod` in the directory of its name."""
+
+    module: str
+    """The Go module whose version it has."""
+    package: str
+    tags: tuple[str, ...] = ()
+    """Build tags."""
+
+
+PROGRAMS: Final[Mapping[str, Source]] = {
+    "helm": Source("helm.sh/helm/v4", "helm.sh/helm/v4/cmd/helm"),
+    # without the clients of every cloud, by which a server finds what to scrape
+    "promtool": Source(
+        "github.com/prometheus/prometheus",
+        "github.com/prometheus/prometheus/cmd/promtool",
+        ("remove_all_sd",),
+    ),
 }
-"""Program → the Go module whose version it has, and the package that it is built from."""
 
 
-def module_of(name: str, directory: Path = MODULE) -> Module:
+def module_of(name: str, directory: Path | None = None) -> Module:
     """Return the version of a program, and what decides how it is built.
 
     Raises:
         BinariesError: `go.mod` names no version of it.
     """
+    directory = directory or HERE / name
     text = (directory / "go.mod").read_text()
-    module, package = PACKAGES[name]
-    version = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", text, re.MULTILINE)
+    source = PROGRAMS[name]
+    version = re.search(rf"^\s*(?:require )?{re.escape(source.module)} (v\S+)", text, re.MULTILINE)
     go = re.search(r"^go (\S+)", text, re.MULTILINE)
     if version is None or go is None:
-        raise BinariesError(f"{directory / 'go.mod'}: no version of Go or of {module}")
-    decisive = "\0".join((text, (directory / "go.sum").read_text(), package))
+        raise BinariesError(f"{directory / 'go.mod'}: no version of Go or of {source.module}")
+    parts = (text, (directory / "go.sum").read_text(), source.package, *source.tags)
+    decisive = "\0".join(parts)
     digest = hashlib.sha256(decisive.encode()).hexdigest()[:16]
     return Module(version[1], version_numbers(go[1]), digest)
 
@@ -47,7 +68,7 @@ def module_of(name: str, directory: Path = MODULE) -> Module:
 def built_program(name: str, environment: Mapping[str, str] = os.environ) -> Path:
     """Return where a program is when it has been built."""
     place = cache_root(environment).parent / "tools" / module_of(name).digest
-    return place / program_of(PACKAGES[name][1])
+    return place / program_of(PROGRAMS[name].package)
 
 
 def provide(name: str, say: Say) -> Path:
@@ -66,14 +87,15 @@ def provide(name: str, say: Say) -> Path:
 
 
 def _build(name: str, program: Path, say: Say) -> None:
-    module = module_of(name)
+    module, source = module_of(name), PROGRAMS[name]
     say(f"building {name} {module.version} into {program.parent}; about 3 minutes")
     with tempfile.TemporaryDirectory(prefix="part-", dir=program.parent) as part:
         command = [str(find_go(module, say)), "build", "-trimpath", "-buildvcs=false"]
-        command += ["-mod=readonly", "-ldflags", "-s -w", "-o", f"{part}/", PACKAGES[name][1]]
+        command += ["-mod=readonly", "-ldflags", "-s -w", "-o", f"{part}/"]
+        command += [f"-tags={','.join(source.tags)}", source.package]
         ran = subprocess.run(
             command,
-            cwd=MODULE,
+            cwd=HERE / name,
             env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"},
             capture_output=True,
             text=True,
@@ -91,7 +113,7 @@ def _build(name: str, program: Path, say: Say) -> None:
 def main() -> int:
     """Build what is missing and show where everything is."""
     try:
-        for name in PACKAGES:
+        for name in PROGRAMS:
             path = provide(name, lambda line: print(f"tools: {line}", file=sys.stderr, flush=True))
             print(f"{name}\t{path}")
     except (BinariesError, OSError) as err:

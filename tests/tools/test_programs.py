@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.binaries import BinariesError
-from tests.tools.programs import PACKAGES, built_program, module_of
+from tests.tools.programs import PROGRAMS, built_program, module_of
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_is_kept_by_what_decides_how_it_is_built(name: str, tmp_path: Path) -> None:
     place = built_program(name, {"XDG_CACHE_HOME": str(tmp_path)})
     assert place == tmp_path / "deferred-quota/tools" / module_of(name).digest / name

@@ -136,7 +136,7 @@ class Engine:
         options = options or EngineOptions()
         self._options = options
         self._metrics = metrics
-        metrics.build.show(__version__)
+        metrics.build.show(_component(options), __version__)
         self._feature_gates = FeatureGateProbe(
             api, time.monotonic, namespace=options.system_namespace
         )
@@ -454,6 +454,12 @@ class Engine:
             self._relists[kind] = informer.relists
             if informer.has_synced:
                 cache.age_seconds.labels(kind).set(informer.last_event_age_seconds)
+
+
+def _component(options: EngineOptions) -> str:
+    if options.controller is None:
+        return "webhook"
+    return "all" if options.with_handlers else "controller"
 
 
 def _wait_while(reasons: Callable[[], list[str]], seconds: float) -> list[str]:

@@ -98,12 +98,17 @@ class BuildMetrics:
 
     def __init__(self, declare: Declarations) -> None:
         self.info = declare.gauge(
-            "build_info", "1, with the versions of this program and of Python.", "version", "python"
+            "build_info",
+            "1, with what the process is (webhook, controller or all) and the versions of program"
+            " and Python.",
+            "component",
+            "version",
+            "python",
         )
 
-    def show(self, version: str) -> None:
-        """Show the version of this program."""
-        self.info.labels(version, platform.python_version()).set(1)
+    def show(self, component: str, version: str) -> None:
+        """Show what this process is, and its version."""
+        self.info.labels(component, version, platform.python_version()).set(1)
 
 
 class AdmissionMetrics:

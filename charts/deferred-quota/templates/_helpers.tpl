@@ -56,6 +56,12 @@ Where there is no cluster to look at (`helm template`, a first installation), al
 {{- if ne (dig "nodeFit" "Off" .Values.configuration) "Off" }}true{{ end -}}
 {{- end -}}
 
+{{- /* Labels of what the Prometheus operator reads. */ -}}
+{{- define "deferred-quota.monitoringLabels" -}}
+{{- $own := dict "app.kubernetes.io/name" "deferred-quota" "app.kubernetes.io/part-of" "deferred-quota" -}}
+{{- merge $own (dict "app.kubernetes.io/component" "monitoring") .Values.monitoring.labels | toYaml -}}
+{{- end -}}
+
 {{- define "deferred-quota.image" -}}
 {{- with .Values.image -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}

@@ -150,6 +150,7 @@ def wanted_objects(values: Values, made: Found, *, mask: Mask, home: str) -> Fou
     for each in wanted.values():
         if each["kind"] == "CustomResourceDefinition":
             each["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
+    wanted |= _monitoring(values, home)
     if not values.get("url"):
         _scale(wanted, values, home)
         wanted |= _network_policies(values.get("networkPolicy", {}), home)
@@ -177,6 +178,22 @@ def _scale(wanted: Found, values: Values, home: str) -> None:
             container["resources"][kind] = {**container["resources"].get(kind, {}), **amounts}
     hard = wanted[f"ResourceQuota {home}/deferred-quota-critical-pods"]["spec"]["hard"]
     hard["pods"] = str(2 * replicas)
+
+
+def _monitoring(values: Values, home: str) -> Found:
+    given = values.get("monitoring", {})
+    if not given.get("enabled"):
+        return {}
+    rule, monitor = cast("list[Any]", read_directory(MANIFESTS / "components/monitoring"))
+    for each in (rule, monitor):
+        each["metadata"]["namespace"] = home
+        each["metadata"]["labels"] = {**given.get("labels", {}), **each["metadata"]["labels"]}
+    for alert in (one for group in rule["spec"]["groups"] for one in group["rules"]):
+        path = alert["annotations"]["runbook_url"]
+        alert["annotations"]["runbook_url"] = f"{given.get('runbooks', '')}{path}"
+    (endpoint,) = monitor["spec"]["endpoints"]
+    endpoint["interval"] = given.get("interval", endpoint["interval"])
+    return by_identity([rule] if values.get("url") else [rule, monitor])
 
 
 def _network_policies(given: Values, home: str) -> Found:

@@ -68,6 +68,16 @@ VALUES: Final[dict[str, Values]] = {
             "metricsFrom": [],
         }
     },
+    "monitoring": {"monitoring": {"enabled": True}},
+    "monitoring of an address": {"url": URL, "monitoring": {"enabled": True}},
+    "monitoring with labels": {
+        "monitoring": {
+            "enabled": True,
+            "labels": {"release": "on", "app.kubernetes.io/name": "not ours"},
+            "interval": "500ms",
+            "runbooks": "https://example.com/a{{b}}/",
+        }
+    },
     "a Secret of one's own": configuration(certificates={"rotate": False}),
     "a Secret of one's own with its CA": {
         "ca": CA,

@@ -44,6 +44,8 @@ _MARKS: Final = re.compile(
 """A list in CEL with a mark in it, or a mark by itself."""
 _DEFINITION: Final = "CustomResourceDefinition"
 _NETWORK_POLICY: Final = MANIFESTS / "components/network-policy"
+_MONITORING: Final = MANIFESTS / "components/monitoring"
+_RUNBOOK: Final = "runbook_url"
 _NEVER: Final = f'eq (include "deferred-quota.gating" .) "{NEVER_GATING}"'
 _IN_CLUSTER: Final = "not .Values.url"
 
@@ -104,6 +106,7 @@ def templates() -> dict[str, str]:
     act = [each for each in reclaim if each not in plan]
     policies = read_directory(_NETWORK_POLICY)
     network = [_fill(each, each, _GUARD) for each in policies]
+    rule, monitor = (_monitoring(_fill(one, one, _GUARD)) for one in read_directory(_MONITORING))
     return {
         "definitions": _file(each for each in definitions if _is_ours(each)),
         **{
@@ -126,6 +129,8 @@ def templates() -> dict[str, str]:
         "network-policy": _file(
             map(_network_policy, network), f"and .Values.networkPolicy.enabled ({_IN_CLUSTER})"
         ),
+        "alerts": _file([rule], ".Values.monitoring.enabled"),
+        "service-monitor": _file([monitor], f"and .Values.monitoring.enabled ({_IN_CLUSTER})"),
         "stamps": _file(guarding.filled(lambda each: each.stamps), ".Values.stamps"),
         "registrations": _file(guarding.filled(lambda each: each.registrations)),
         "mask": _file(hiding.filled(lambda each: each.masks), _mask_is("policy")),
@@ -285,6 +290,28 @@ def _network_policy(policy: Tree) -> Tree:
     peers = Action(f"toJson .Values.networkPolicy.{_policy(policy)}From")
     (rule,) = policy["spec"]["ingress"]
     return {**policy, "spec": {**policy["spec"], "ingress": [{**rule, "from": peers}]}}
+
+
+def _monitoring(obj: Tree) -> Tree:
+    """Return an object of the Prometheus operator with the labels and addresses of the values."""
+    metadata = {**obj["metadata"], "labels": Block(_helper("monitoringLabels"))}
+    if obj["kind"] == "ServiceMonitor":
+        (endpoint,) = obj["spec"]["endpoints"]
+        endpoint = {**endpoint, "interval": Action(".Values.monitoring.interval")}
+        return {**obj, "metadata": metadata, "spec": {**obj["spec"], "endpoints": [endpoint]}}
+    return {**_with_runbooks(obj), "metadata": metadata}
+
+
+def _with_runbooks(value: Tree) -> Tree:
+    """Return a part of an object in which the place of the runbooks is that of the values."""
+    if isinstance(value, dict):
+        return {
+            key: Action(f"printf `%s{item}` .Values.monitoring.runbooks | toJson")
+            if key == _RUNBOOK
+            else _with_runbooks(item)
+            for key, item in value.items()
+        }
+    return [_with_runbooks(item) for item in value] if isinstance(value, list) else value
 
 
 def _policy(policy: Tree) -> str:

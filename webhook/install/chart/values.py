@@ -158,6 +158,32 @@ def values() -> tuple[Value, ...]:
             _PEERS,
             "Peers of the port of metrics; empty is all.",
         ),
+        Value(
+            "monitoring.enabled",
+            False,
+            _SWITCH,
+            "Whether there are a PrometheusRule and, without `url`, a ServiceMonitor. Needs the"
+            " Prometheus operator.",
+        ),
+        Value(
+            "monitoring.labels",
+            {},
+            {"type": "object", "additionalProperties": {"type": "string"}},
+            "Labels of both, by which the operator chooses them.",
+        ),
+        Value(
+            "monitoring.interval",
+            "30s",
+            {"type": "string", "pattern": "^[1-9][0-9]*(ms|s|m)$"},
+            "Time between two scrapes.",
+        ),
+        Value(
+            "monitoring.runbooks",
+            "",
+            {"type": "string", "pattern": r"^(https?://[^\s]+/)?$"},
+            "Where a copy of this repository can be read, as `https://HOST/PATH/`: stands before"
+            " the `runbook_url` of each alert.",
+        ),
     )
 
 
