@@ -39,7 +39,8 @@ GOLD: Final = "explain-gold"
 NODES: Final = 3
 NODE_CPU: Final = 8
 KINDS: Final = (
-    "ns,quota,pods,nodes,leases,events,limits,ql,cdq,deploy,rs,sts,ds,jobs,cronjobs,pvc,pv,sc"
+    "ns,quota,pods,nodes,leases,events,limits,ql,cdq,deploy,rs,sts,ds,jobs,cronjobs,pvc,pv,sc,"
+    "elasticquotas,compositeelasticquotas"
 )
 CAUSES: Final[Mapping[str, set[str]]] = {
     "QuotaExceeded": {"quota", "cluster-quota"},
@@ -48,6 +49,7 @@ CAUSES: Final[Mapping[str, set[str]]] = {
     "NotCovered": {"rule-priority-class"},
     "MustSpecify": {"rule-must-specify"},
     "OtherGates": {"other-gate"},
+    "OwnersFirst": {"owners-first"},
 }
 """Reason of the condition → the causes of which one has to be listed."""
 UNSEEN: Final = frozenset({"webhook-down"})
@@ -328,6 +330,44 @@ def shared(stage: Stage) -> Wanted:
     return "pod", "x", ["cluster-quota"]
 
 
+def elastic(stage: Stage, *, least: int) -> Tenant:
+    """Give the namespace no part of an elastic pool, and another one all of it."""
+    name = stage.team.namespace
+    owner = Tenant(stage.plane.rest, f"{name}-owner")
+    apply_namespace(stage.team.api, owner.namespace, gating="always")
+    for tenant, cpu in ((stage.team, 0), (owner, least)):
+        metadata = {"name": "q", "labels": {"deferredquota.io/pool": name}}
+        made = {"apiVersion": "nos.nebuly.com/v1alpha1", "kind": "ElasticQuota",
+                "metadata": metadata, "spec": {"min": {"cpu": str(cpu)}}}  # fmt: skip
+        path = f"/apis/nos.nebuly.com/v1alpha1/namespaces/{tenant.namespace}/elasticquotas"
+        answer = tenant.api.create(path, made)
+        assert answer.ok, str(answer)
+    for tenant in (stage.team, owner):
+        eventually(lambda: f"cdq/epool.{name}" in tenant.accounts(), "it is counted", 60)  # noqa: B023
+    return owner
+
+
+def pool_used_up(stage: Stage) -> Wanted:
+    elastic(stage, least=2)
+    stage.crowd("a", "b", "x")
+    for name in ("a", "b"):
+        eventually(lambda: stage.team.node_of(name), "it borrows")  # noqa: B023
+    stage.says("x", "QuotaExceeded")
+    return "pod", "x", ["cluster-quota"]
+
+
+def owners_first(stage: Stage) -> Wanted:
+    owner = elastic(stage, least=3)
+    stage.crowd("a", "b")
+    for name in ("a", "b"):
+        eventually(lambda: stage.team.node_of(name), "it borrows")  # noqa: B023
+    owner.pod("large", "2", schedulerName=REAL)
+    becomes(lambda: owner.condition("large", QUOTA_RESERVED)[1], "QuotaExceeded", "the owner waits")
+    stage.crowd("x")
+    stage.says("x", "OwnersFirst")
+    return "pod", "x", ["owners-first"]
+
+
 def capacity(stage: Stage) -> Wanted:
     stage.team.quota(hard={"requests.cpu": "100"})
     stage.crowd("x", cpu="20")
@@ -500,6 +540,7 @@ SCENES: Final[Mapping[str, Callable[[Stage], Wanted]]] = {
     for scene in (
         quota, behind, behind_with_room, two_quotas, never_fits, never_fits_and_exceeds,
         other_gate, other_gate_and_quota, must_specify, priority_class, shared,
+        pool_used_up, owners_first,
         capacity, node_selector, node_affinity, gated_and_no_node, ports,
         pod_affinity, topology_spread, volume, gate_quota_and_volume,
         terminating, has_a_node, runs, failed,

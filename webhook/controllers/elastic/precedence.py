@@ -8,24 +8,13 @@ from typing import Final
 
 from webhook.config import ElasticSettings
 from webhook.controllers.runtime.leadership import always_leader
-from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add
-from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
-from webhook.quota.elastic.owners_first import (
-    PoolShare,
-    WaitingPod,
-    first_waiting,
-    owners_first,
-)
+from webhook.quota.elastic.owners_first import PoolView, first_waiting, owners_first
 from webhook.quota.ledger.ledger import Ledger
-from webhook.quota.objects.names import POOL_PREFIX
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus, QueuedPod
-from webhook.quota.shared.cluster_quotas import ledger_name
-from webhook.quota.shared.escrow import need
 from webhook.state.shared_quotas import SharedQuotaStore
 
-_POOL: Final = ledger_name(POOL_PREFIX)
 _AGAIN_SECONDS: Final = 1.0
 """Until a queue that holds back is looked at again."""
 
@@ -75,7 +64,6 @@ class OwnersFirst:
         self, namespace: str, ledger: Ledger | None, queue: tuple[QueuedPod, ...]
     ) -> tuple[QueuedPod, ...]:
         """Return a queue with those pods blocked that owners elsewhere come before."""
-        quota = self._quotas().get(namespace)
         present = self._leader_epoch()
         with self._lock:
             waiting = {
@@ -83,40 +71,11 @@ class OwnersFirst:
                 for name, (epoch, lacking) in self._waiting.items()
                 if epoch == present and name != namespace
             }
-        if ledger is None or quota is None or not waiting:
+        if ledger is None or not waiting:
             return queue
-        shares = {
-            name: self._share(name, namespace, quota, ledger, waiting)
-            for name in ledger.accounts
-            if name.startswith(_POOL)
-        }
+        view = PoolView(self._quotas(), self._held, self._settings().gpu_memory_gb)
+        shares = view.shares(namespace, ledger, waiting)
         return owners_first(queue, shares, ledger.reservations)
-
-    def _share(
-        self,
-        pool: str,
-        namespace: str,
-        quota: ElasticQuota,
-        ledger: Ledger,
-        waiting: Mapping[str, Mapping[str, ResourceList]],
-    ) -> PoolShare:
-        others = [one for one in quota.namespaces if one != namespace]
-        held = add(need(ledger.accounts[pool]), self._held(pool, others))
-        owners = [
-            WaitingPod(owner.account, name, lacking[pool])
-            for name, lacking in sorted(waiting.items())
-            if pool in lacking
-            and (owner := self._quotas().get(name)) is not None
-            and owner.key != quota.key
-            and self._stays_within_min(owner, pool, lacking[pool])
-        ]
-        return PoolShare(held, self._least(quota), owners)
-
-    def _stays_within_min(self, quota: ElasticQuota, pool: str, lacks: ResourceList) -> bool:
-        held, least = self._held(pool, quota.namespaces), self._least(quota)
-        return all(
-            held.get(key, ZERO) + amount <= least.get(key, ZERO) for key, amount in lacks.items()
-        )
 
     def _held(self, pool: str, namespaces: Collection[str]) -> ResourceList:
         version = self._shared.known(pool)
@@ -125,12 +84,3 @@ class OwnersFirst:
         for name in namespaces:
             total = add(total, grants.get(name, {}))
         return total
-
-    def _least(self, quota: ElasticQuota) -> ResourceList:
-        gb_per_gpu = self._settings().gpu_memory_gb
-        found: dict[str, Quantity] = {}
-        for name, amount in quota.min.items():
-            key = quota_key(name, gb_per_gpu)
-            if key is not None:
-                found[key] = amount
-        return found

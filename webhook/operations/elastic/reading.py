@@ -138,6 +138,15 @@ class _Reader:
         return replace(quota, namespaces=kept)
 
 
+def read_elastic_quotas(session: Session, gb_per_gpu: int) -> list[ElasticQuota]:
+    """Read the elastic quotas that count, of the namespaces that have opted in.
+
+    Raises:
+        ApiError: The cluster does not answer.
+    """
+    return _Reader(session, gb_per_gpu).quotas()
+
+
 def read_elastic(session: Session, gb_per_gpu: int) -> Elastic:
     """Read the elastic quotas of a cluster, and the pods that they count.
 

@@ -20,6 +20,7 @@ from webhook.kube.api import (
 )
 from webhook.operations.explain.namespaces import Inside, read_namespace
 from webhook.operations.explain.nodes import judged_nodes
+from webhook.operations.explain.owners import with_owners
 from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.explain.workloads import OwnedPods, read_workload
 from webhook.quota.charging.pod_usage import is_terminal
@@ -66,7 +67,7 @@ def explain(api: ClusterApi, target: Target, options: ExplainOptions) -> Explana
         raw = api.get(target.kind, target.name, namespace=target.namespace)
     except NotFoundError as err:
         raise NotThereError(_gone(session, target)) from err
-    inside = read_namespace(session, target.namespace)
+    inside = with_owners(session, read_namespace(session, target.namespace))
     if target.kind == PODS:
         subject = _subject(inside, raw)
         anew = tuple(_anew(session, target, subject))  # first: it notes what may not be read

@@ -9,14 +9,24 @@ in which binds come.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.elastic.derived_quotas import quota_key
+from webhook.quota.elastic.elastic_quotas import ElasticQuota
+from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.objects.names import POOL_PREFIX
 from webhook.quota.queue.queued_pods import Blocker, PendingReason, PendingStatus, QueuedPod
+from webhook.quota.shared.cluster_quotas import ledger_name
+from webhook.quota.shared.escrow import need
 
+Waiting: TypeAlias = Mapping[str, Mapping[str, ResourceList]]
+"""Namespace → pool (its name in ledgers) → what the first pod lacks that waits for pools alone."""
+
+_POOL: Final = ledger_name(POOL_PREFIX)
 _LOOKED_AT: Final = 8
 """Pods of a queue that are looked at for one that waits for the pool alone."""
 
@@ -46,6 +56,62 @@ class PoolShare:
     def borrows(self, key: str, amount: Quantity) -> bool:
         """Return whether taking more of a resource would be above min."""
         return self.held.get(key, ZERO) + amount > self.least.get(key, ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """What is known of pools."""
+
+    quotas: Mapping[str, ElasticQuota]
+    """Those that count, by namespace."""
+    held: Callable[[str, Collection[str]], ResourceList]
+    """Returns what namespaces hold of a pool, given by its name in ledgers."""
+    gb_per_gpu: int
+    """Memory of a whole GPU, GB."""
+
+    def shares(self, namespace: str, ledger: Ledger, waiting: Waiting) -> dict[str, PoolShare]:
+        """Return what the quota of a namespace has of its pools, and which owners wait for them.
+
+        Args:
+            namespace: The namespace.
+            ledger: Its ledger.
+            waiting: What pods of other namespaces lack.
+        """
+        quota = self.quotas.get(namespace)
+        if quota is None:
+            return {}
+        pools = pools_of(ledger)
+        return {pool: self._share(pool, namespace, quota, ledger, waiting) for pool in pools}
+
+    def _share(
+        self, pool: str, namespace: str, quota: ElasticQuota, ledger: Ledger, waiting: Waiting
+    ) -> PoolShare:
+        others = [one for one in quota.namespaces if one != namespace]
+        held = add(need(ledger.accounts[pool]), self.held(pool, others))
+        owners = [
+            WaitingPod(owner.account, name, lacking[pool])
+            for name, lacking in sorted(waiting.items())
+            if pool in lacking
+            and (owner := self.quotas.get(name)) is not None
+            and owner.key != quota.key
+            and self._stays_within_min(owner, pool, lacking[pool])
+        ]
+        return PoolShare(held, self._least(quota), owners)
+
+    def _stays_within_min(self, quota: ElasticQuota, pool: str, lacks: ResourceList) -> bool:
+        held, least = self.held(pool, quota.namespaces), self._least(quota)
+        return all(
+            held.get(key, ZERO) + amount <= least.get(key, ZERO) for key, amount in lacks.items()
+        )
+
+    def _least(self, quota: ElasticQuota) -> ResourceList:
+        keys = {name: quota_key(name, self.gb_per_gpu) for name in quota.min}
+        return {key: quota.min[name] for name, key in keys.items() if key is not None}
+
+
+def pools_of(ledger: Ledger) -> list[str]:
+    """Return the pools of elastic quotas that a ledger has accounts of."""
+    return [name for name in ledger.accounts if name.startswith(_POOL)]
 
 
 def first_waiting(pending: Iterable[PendingStatus]) -> Mapping[str, ResourceList]:

@@ -9,6 +9,7 @@ from enum import Enum
 
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.elastic.owners_first import PoolShare
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import QUOTA_RESERVED
@@ -84,6 +85,8 @@ class NamespaceFacts:
     pods: tuple[PodFacts, ...] = ()
     holdings: Mapping[str, Mapping[str, ResourceList]] = field(default_factory=dict)
     """Shared quota → namespace → what it holds, of other namespaces."""
+    shares: Mapping[str, PoolShare] = field(default_factory=dict)
+    """What its elastic quota has of pools, and which owners elsewhere wait for them."""
     node_names: frozenset[str] | None = None
     """The nodes that exist; None where they may not be listed."""
     controller: Part = Part()

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.deferral import DeferredQuota
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.charging.scopes import ScopeError
+from webhook.quota.elastic.owners_first import first_waiting, owners_first
 from webhook.quota.explaining.facts import NamespaceFacts, PodFacts
 from webhook.quota.ledger.ledger import Ledger, exceeded_quotas
 from webhook.quota.queue.cycle import run_cycle
 from webhook.quota.queue.queued_pods import (
     Blocker,
+    CycleResult,
     PendingReason,
     PendingStatus,
     QueueCriteria,
@@ -53,7 +56,7 @@ def queue_state(subject: PodFacts, there: NamespaceFacts, criteria: QueueCriteri
     judged = {one.pod.uid: _judged(one, there, criteria) for one in there.pods}
     queue = _queue(there, judged)
     ledger = there.ledger
-    cycle = run_cycle(ledger, queue, criteria.rules, room=_room(there), history=there.history())
+    cycle = _cycle(queue, there, criteria)
     pod = subject.pod
     queued = judged.get(pod.uid) or _judged(subject, there, criteria)
     status = cycle.pending.get(pod.uid)
@@ -72,6 +75,22 @@ def queue_state(subject: PodFacts, there: NamespaceFacts, criteria: QueueCriteri
         ledger=cycle.ledger,
         is_reserved=reservation is not None and not reservation.is_intent,
     )
+
+
+def waits_for_pools(there: NamespaceFacts) -> Mapping[str, ResourceList]:
+    """Return what the first pod of a namespace lacks that waits for elastic pools alone."""
+    if there.criteria is None:
+        return {}
+    judged = {one.pod.uid: _judged(one, there, there.criteria) for one in there.pods}
+    cycle = _cycle(_queue(there, judged), there, there.criteria)
+    return first_waiting(cycle.pending.values())
+
+
+def _cycle(
+    queue: tuple[QueuedPod, ...], there: NamespaceFacts, criteria: QueueCriteria
+) -> CycleResult:
+    history = there.history()
+    return run_cycle(there.ledger, queue, criteria.rules, room=_room(there), history=history)
 
 
 def _judged(one: PodFacts, there: NamespaceFacts, criteria: QueueCriteria) -> QueuedPod:
@@ -93,9 +112,11 @@ def _queue(there: NamespaceFacts, judged: Mapping[str, QueuedPod]) -> tuple[Queu
     pods = [one.pod for one in there.pods]
     gated = [judged[pod.uid] for pod in pods if is_queued(pod, there.gate)]
     queue = tuple(sorted(gated, key=lambda one: one.sort_key))
-    if not there.keeps_room:
+    if there.keeps_room:
+        queue = with_pods_ahead(queue, [judged[pod.uid] for pod in pods if is_in_flight(pod)])
+    if there.ledger is None or not there.shares:
         return queue
-    return with_pods_ahead(queue, [judged[pod.uid] for pod in pods if is_in_flight(pod)])
+    return owners_first(queue, there.shares, there.ledger.reservations)
 
 
 def _room(there: NamespaceFacts) -> int:

@@ -59,10 +59,7 @@ def _never_fits(
 
 
 def room_causes(state: QueueState) -> Iterator[PendingCause]:
-    """Yield what the pod waits behind, and every quota that has no room for it.
-
-    Quotas of other kinds, such as elastic ones, add their causes here.
-    """
+    """Yield what the pod waits behind, and every quota that has no room for it."""
     status = state.status
     if status is not None and status.reason is PendingReason.BEHIND:
         text = f"waits behind pod {status.blocked_by}, which needs quota {status.quota}"
@@ -73,6 +70,10 @@ def room_causes(state: QueueState) -> Iterator[PendingCause]:
             holder=status.blocked_by,
             place=status.position,
         )
+    if status is not None and status.reason is PendingReason.OWNERS_FIRST:
+        text = f"{name_quota(status.quota).text}: {status.detail}{_place(status, state)}"
+        place = status.position
+        yield PendingCause(CauseKind.OWNERS_FIRST, text, status.quota, place=place)
     never = {one.quota for one in state.blockers if one.reason is PendingReason.NEVER_FITS}
     for denial in state.denials:
         if denial.quota not in never:
@@ -179,6 +180,10 @@ def unblocking(
     match cause.kind:
         case CauseKind.QUOTA | CauseKind.CLUSTER_QUOTA:
             yield from _more_room(cause, {} if state is None else _ahead(cause.quota, state))
+        case CauseKind.OWNERS_FIRST:
+            yield Unblock(Action.WAIT, "wait until these pods are released", cause.quota)
+            text = "raise min of the elastic quota of its namespace, so that it need not borrow"
+            yield Unblock(Action.RAISE_QUOTA, text, cause.quota)
         case CauseKind.BEHIND if state is not None:
             yield from _behind(cause, state)
         case CauseKind.NEVER_FITS:

@@ -12,7 +12,7 @@ from webhook.quota.amounts.resources import ResourceList
 
 
 class CauseKind(StrEnum):
-    """Kind of cause; those of quotas of other kinds (elastic ones) are added here."""
+    """Kind of cause."""
 
     TERMINATING = "terminating"
     JOB_SUSPENDED = "job-suspended"
@@ -21,6 +21,8 @@ class CauseKind(StrEnum):
     PRIORITY_CLASS = "rule-priority-class"
     NEVER_FITS = "never-fits"
     BEHIND = "behind"
+    OWNERS_FIRST = "owners-first"
+    """It would borrow of an elastic pool what pods elsewhere are guaranteed and wait for."""
     QUOTA = "quota"
     CLUSTER_QUOTA = "cluster-quota"
     LEDGER_NOT_READY = "ledger-not-ready"

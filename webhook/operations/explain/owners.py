@@ -1,0 +1,88 @@
+"""Owners of elastic pools elsewhere, whose pods come before those that would borrow.
+
+The queues of other namespaces of the pool are run as that of the pod's own: only of namespaces in
+which a pod waits behind our gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import PODS, Object
+from webhook.operations.elastic.reading import read_elastic_quotas
+from webhook.operations.explain.namespaces import Inside, read_namespace
+from webhook.operations.explain.session import Session
+from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.elastic.elastic_quotas import ElasticQuota
+from webhook.quota.elastic.owners_first import PoolView, pools_of
+from webhook.quota.explaining.facts import NamespaceFacts
+from webhook.quota.explaining.queue_state import waits_for_pools
+from webhook.state.well_known import SCHEDULING_GATE
+
+_UNASSIGNED: Final = "spec.nodeName="
+_WHAT: Final = "whether pods of other elastic quotas come first"
+
+
+def with_owners(session: Session, inside: Inside) -> Inside:
+    """Add what the elastic quota of a namespace has of pools, and which owners wait for them.
+
+    Raises:
+        ApiError: The cluster does not answer.
+    """
+    there = inside.facts
+    is_waiting = any(there.gate in one.pod.scheduling_gates for one in there.pods)
+    if there.ledger is None or not is_waiting or not pools_of(there.ledger):
+        return inside
+    gb_per_gpu = session.options.configuration.elastic.gpu_memory_gb
+    quotas = {
+        name: quota
+        for quota in read_elastic_quotas(session, gb_per_gpu)
+        for name in quota.namespaces
+    }
+    waiting = _waiting(session, there.name, quotas)
+    view = PoolView(quotas, lambda pool, names: _held(there, pool, names), gb_per_gpu)
+    shares = view.shares(there.name, there.ledger, waiting)
+    facts = replace(there, shares=shares, unknown=tuple(session.unknown))
+    return replace(inside, facts=facts)
+
+
+def _waiting(
+    session: Session, own: str, quotas: Mapping[str, ElasticQuota]
+) -> dict[str, Mapping[str, ResourceList]]:
+    """Return what the first pods of other namespaces lack, by namespace."""
+    quota = quotas.get(own)
+    if quota is None:
+        return {}
+    others = {
+        name for name, one in quotas.items() if one.pool == quota.pool and one.key != quota.key
+    }
+    none: tuple[Object, ...] = ()
+    raws = session.read(lambda: session.objects(PODS, field_selector=_UNASSIGNED), none, _WHAT)
+    apart = Session(session.api, replace(session.options, probes=False, no_nodes="not needed"))
+    found = {}
+    for name in sorted(others & {_namespace(raw) for raw in raws if _is_gated(raw)}):
+        elsewhere = read_namespace(apart, name).facts
+        lacking = {} if elsewhere.ledger is None else waits_for_pools(elsewhere)
+        if lacking:
+            found[name] = lacking
+    return found
+
+
+def _held(there: NamespaceFacts, pool: str, namespaces: Collection[str]) -> ResourceList:
+    total: ResourceList = {}
+    holdings = there.holdings.get(pool, {})
+    for name in namespaces:
+        total = add(total, holdings.get(name, {}))
+    return total
+
+
+def _namespace(raw: Object) -> str:
+    return FieldReader(raw).child("metadata").text("namespace")
+
+
+def _is_gated(raw: Object) -> bool:
+    gates = FieldReader(raw).child("spec").children("schedulingGates")
+    return any(one.text("name") == SCHEDULING_GATE for one in gates)
