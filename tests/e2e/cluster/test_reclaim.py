@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Self
 
 import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.elastic_pools import Pool
+from tests.e2e.cluster.elastic_pools import Pool, elastic_quotas
 from tests.e2e.cluster.kubelets import Kubelets
 from tests.e2e.cluster.objects import Api, Object
 from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
@@ -49,13 +49,16 @@ def acting(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 class Teams:
-    """Teams a, b and c of one pool, with 4, 1 and 3 cpu guaranteed unless said otherwise."""
+    """Teams of one pool: a, b and c, with 4, 1 and 3 cpu guaranteed unless said otherwise."""
 
-    def __init__(self, plane: ControlPlane, **least: int) -> None:
+    def __init__(self, pool: Pool, size: int) -> None:
+        self.pool, self.size = pool, size
+        self._numbers = dict.fromkeys(pool.teams, 0)
+
+    @classmethod
+    def make(cls, plane: ControlPlane, **least: int) -> Self:
         quotas = {team: {"min": {"cpu": cpu}} for team, cpu in (least or LEAST).items()}
-        self.size = sum((least or LEAST).values())
-        self.pool = Pool(plane, quotas, gating="always")
-        self._numbers = dict.fromkeys(quotas, 0)
+        return cls(Pool(plane, quotas, gating="always"), sum((least or LEAST).values()))
 
     def __getitem__(self, team: str) -> Tenant:
         return self.pool.teams[team]
@@ -97,6 +100,11 @@ class Teams:
     def says(self, team: str, name: str) -> tuple[str, str, str]:
         return self[team].condition(name, QUOTA_RESERVED)
 
+    def released(self, team: str) -> list[str]:
+        """Return the pods of a team that have no gate any more."""
+        listed = self.pool.api.get(objects.pods(self[team].namespace)).body["items"]
+        return [pod["metadata"]["name"] for pod in listed if not pod["spec"].get("schedulingGates")]
+
     def events(self, team: str, reason: str) -> list[str]:
         path = f"/api/v1/namespaces/{self[team].namespace}/events"
         listed = self.pool.api.get(path).body["items"]
@@ -118,7 +126,7 @@ def live(tenant: Tenant) -> int:
 @pytest.fixture
 def teams(own_plane: ControlPlane, acting: Product) -> Iterator[Teams]:
     assert acting.webhooks
-    made = Teams(own_plane)
+    made = Teams.make(own_plane)
     yield made
     made.pool.close()
     acting.restore()
@@ -231,12 +239,43 @@ def test_a_plan_that_comes_to_nothing_is_withdrawn(own_plane: ControlPlane, team
         teams.become(a=0, b=8, c=0)
 
 
-@pytest.mark.parametrize("moment", ["promised", "evicted"])
+def test_a_composite_gives_and_takes_as_one_quota(own_plane: ControlPlane, acting: Product) -> None:
+    assert acting.webhooks
+    pool = Pool(own_plane, {"x": None, "y": None, "z": {"min": {"cpu": 4}}}, gating="always")
+    try:
+        together = [pool.teams[name].namespace for name in ("x", "y")]
+        spec = {"namespaces": together, "min": {"cpu": 4}}
+        path = elastic_quotas(together[0], kind="compositeelasticquotas")
+        whole = pool.quota(spec, kind="CompositeElasticQuota")
+        assert pool.api.create(path, whole).ok
+        pool.is_counted(8)
+        mine = Teams(pool, 8)
+        with Kubelets(own_plane.rest, mine.namespaces), History(own_plane) as history:
+            mine.run("x", 3)
+            mine.run("y", 4)
+            mine.run("x", 1)  # the newest of the composite, and over its min
+            mine.create("z")
+            mine.become(x=3, y=4, z=1)
+            (newest,) = mine.events("x", "Reclaimed")
+            assert "within the min of its quota" in newest
+            mine.create("z", 3)
+            mine.become(x=3, y=1, z=4)
+            (waiting,) = mine.create("y")
+            eventually(lambda: mine.says("y", waiting)[0] == "False", "a composite has one min")
+            found = history.replay(pool.charged_by, "8")
+        assert found.problems == []
+        assert mine.taken() == {"x": "3", "y": "1", "z": "4"}
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize("moment", ["promised", "evicted", "released"])
 def test_another_leader_goes_on(
     own_plane: ControlPlane, acting: Product, teams: Teams, moment: str
 ) -> None:
     with Kubelets(own_plane.rest, teams.namespaces) as kubelets, History(own_plane) as history:
-        kubelets.ends.clear()
+        if moment != "released":  # a pod is released once its victim has ended
+            kubelets.ends.clear()
         teams.run("b", 8)
         killed = threading.Thread(target=kill_at, args=(acting, teams, moment))
         killed.start()
@@ -252,11 +291,12 @@ def test_another_leader_goes_on(
 
 def kill_at(product: Product, teams: Teams, moment: str) -> None:
     """Kill the leader, and what would be the next but for the other one, at a moment of a plan."""
-
-    def is_there() -> bool:
-        return bool(teams.promised()) if moment == "promised" else live(teams["b"]) < 8
-
-    eventually(is_there, moment, growth=1.0)
+    moments: dict[str, Callable[[], object]] = {
+        "promised": teams.promised,
+        "evicted": lambda: live(teams["b"]) < 8,
+        "released": lambda: teams.released("a"),
+    }
+    eventually(moments[moment], moment, growth=1.0)
     leading = [one for one in product.controllers if one.metric("leader") == 1]
     for process in leading or product.controllers[:1]:
         process.kill()
@@ -368,7 +408,7 @@ def test_three_that_claim_at_once_end_in_the_same_sums(
     own_plane: ControlPlane, acting: Product, number: int
 ) -> None:
     assert acting.webhooks
-    teams = Teams(own_plane, a=2, b=2, c=2, d=0)
+    teams = Teams.make(own_plane, a=2, b=2, c=2, d=0)
     try:
         with Kubelets(own_plane.rest, teams.namespaces), History(own_plane) as history:
             teams.run("d", 6)
