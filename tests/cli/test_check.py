@@ -275,6 +275,26 @@ BAD: Final = {
         "helm template",
     ),
     "a directive": ("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n", 1, 2, "helm template"),
+    "no such kind": (A_POD.replace("kind: Pod", "kind: Pood"), 2, 1, "v1 has no kind Pood"),
+    "a kind of another group": (
+        "apiVersion: v1\nkind: Deployment\nmetadata: {name: x}\n",
+        2,
+        1,
+        "v1 has no kind Deployment",
+    ),
+    "a version that is gone": (
+        "apiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: x}\n",
+        1,
+        1,
+        "Kubernetes has apps/v1, not apps/v1beta1",
+    ),
+    "a group that is gone": (
+        "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: x}\n",
+        1,
+        1,
+        "Kubernetes has no extensions/v1beta1 any more",
+    ),
+    "cut off": ('{"kind": "Pod",\n "a": "b', 2, 7, "the text ends in the middle of a value"),
     "broken JSON": ('{"kind": "Pod",\n "a" 1}', 2, 6, "Expecting"),
 }
 

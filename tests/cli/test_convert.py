@@ -187,8 +187,8 @@ BAD: dict[str, tuple[str, str]] = {
     ),
     "no object": ("- a\n- b\n", "-: document 1, line 1: must be an object, not a list"),
     "no kind": ("apiVersion: v1\n", "-: document 1, line 1: kind: required"),
-    "no YAML": ("a: b: c\n", "-: document 1, line 1: mapping values are not allowed"),
-    "a field twice": ("a: 1\na: 2\n", "-: document 1, line 2: the key 'a' appears twice"),
+    "no YAML": ("a: b: c\n", "-: document 1, line 1, column 5: mapping values are not allowed"),
+    "a field twice": ("a: 1\na: 2\n", "-: document 1, line 2, column 1: the key 'a' appears twice"),
     "a broken quota in a list": (
         "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: ResourceQuota, spec: 7}]}",
         "-: document 1, line 1: items[0].spec: must be an object, not a number",

@@ -194,7 +194,13 @@ BROKEN: dict[str, tuple[str | bytes, int, int | None, str, str]] = {
     "not YAML": ("a: 1\n---\nb: [\n", 2, 4, "", "did not find expected node content"),
     "a tab": ("a:\n\tb: 1\n", 1, 2, "", "found character that cannot start any token"),
     "not JSON": ('{"a": 1}\n{"a": }', 2, 2, "", "Expecting value"),
-    "truncated JSON": ('{"a": [1, 2', 1, 1, "", "Expecting ',' delimiter"),
+    "truncated JSON": (
+        '{"a": [1, 2',
+        1,
+        1,
+        "",
+        "Expecting ',' delimiter; the text ends in the middle of a value",
+    ),
     "NaN": ('{"a": NaN}', 1, 1, "", "NaN is not JSON"),
     "infinity": ('\n\n{"a": -Infinity}', 1, 3, "", "-Infinity is not JSON"),
     "not UTF-8": (b"a: 1\nb: \xff\n", 0, 2, "", "not UTF-8 text"),
@@ -242,7 +248,9 @@ def test_what_is_broken_is_told_with_its_place(
 
 def test_an_error_reads_from_the_outside_in() -> None:
     text = str(error("a: 1\n---\nb:\n  c: .inf\n"))
-    assert text == ("some.yaml: document 2, line 4: b.c: .inf is not a number that JSON can hold")
+    assert text == (
+        "some.yaml: document 2, line 4, column 6: b.c: .inf is not a number that JSON can hold"
+    )
 
 
 def test_documents_may_nest_only_so_deep() -> None:

@@ -22,6 +22,7 @@ MAX_DEPTH: Final = 128
 """How deep a document may nest."""
 
 _DEEPEST_LIST: Final = 8
+_CUT_OFF: Final = "; the text ends in the middle of a value"
 
 
 class SnapshotError(ValueError):
@@ -48,6 +49,7 @@ class SnapshotError(ValueError):
     ) -> None:
         place = [f"document {document}"] if document else []
         place += [f"line {line}"] if line is not None else []
+        place += [f"column {column}"] if line is not None and column is not None else []
         parts = (file, ", ".join(place), field, detail)
         super().__init__(": ".join(part for part in parts if part))
         self.file = file
@@ -193,8 +195,9 @@ def _json_documents(file: str, text: str) -> Iterator[Document]:
         try:
             value, end = _JSON.raw_decode(text, position)
         except json.JSONDecodeError as err:
+            detail = f"{err.msg}{_CUT_OFF if _is_cut_off(err) else ''}"
             raise SnapshotError(
-                file, err.msg, document=number, line=err.lineno, column=err.colno
+                file, detail, document=number, line=err.lineno, column=err.colno
             ) from err
         except RecursionError as err:
             raise SnapshotError(file, "nests too deep", document=number, line=line) from err
@@ -204,6 +207,10 @@ def _json_documents(file: str, text: str) -> Iterator[Document]:
         after = _skip_space(text, end)
         line += text.count("\n", position, after)
         position = after
+
+
+def _is_cut_off(err: json.JSONDecodeError) -> bool:
+    return err.msg.startswith("Unterminated") or err.pos >= len(err.doc.rstrip())
 
 
 def _skip_space(text: str, position: int) -> int:

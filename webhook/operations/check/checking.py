@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError, child
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import kind_of
+from webhook.kube.api import Kind, kind_of
 from webhook.kube.files.documents import Document
 from webhook.kube.files.positions import Positions
 from webhook.operations.check.fixes import fix_of
@@ -33,6 +34,24 @@ from webhook.quota.checking.subjects import ManifestObject, ReadOptions, read_su
 from webhook.quota.checking.values import Issue, Result, Rule, Subject, Terms, Verdict
 from webhook.quota.objects.names import SHARED_PREFIX
 
+_CORE: Final = (
+    "Binding ComponentStatus ConfigMap Endpoints Event LimitRange Namespace Node PersistentVolume"
+    " PersistentVolumeClaim Pod PodTemplate ReplicationController ResourceQuota Secret Service"
+    " ServiceAccount"
+)
+_APPS: Final = "ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet"
+_SERVED: Final[Mapping[str, tuple[str, str]]] = {
+    "": ("v1", _CORE),
+    "apps": ("apps/v1", _APPS),
+    "batch": ("batch/v1", "CronJob Job"),
+    "extensions": ("", ""),
+}
+"""API group → its version, and the kinds that an API server has in it; those of other groups may
+come from anywhere.
+
+Source: kubernetes v1.36, pkg/controlplane/storageversionhashdata/data.go; deprecation guide.
+"""
+
 
 def manifest_object(
     raw: Mapping[str, object], namespace: str, *, field: str = ""
@@ -49,12 +68,29 @@ def manifest_object(
     """
     root = FieldReader(raw, field)
     kind = kind_of(root.text("apiVersion"), root.text("kind"), namespaced=True)
+    _check_served(kind, root)
     meta = root.child("metadata")
     name = meta.text("name") or meta.text("generateName")
     if not name:
         raise InvalidFieldError(meta.path("name"), "must be given")
     place = (meta.text("namespace") or namespace) if kind.namespaced else ""
     return ManifestObject(raw, kind.resource, place, name, field)
+
+
+def _check_served(kind: Kind, root: FieldReader) -> None:
+    """Refuse what no API server knows: what is not known would be admitted."""
+    if kind.group not in _SERVED:
+        return
+    version, kinds = _SERVED[kind.group]
+    if not version:
+        detail = f"Kubernetes has no {kind.api_version} any more"
+        raise InvalidFieldError(root.path("apiVersion"), detail)
+    if kind.api_version != version:
+        raise InvalidFieldError(
+            root.path("apiVersion"), f"Kubernetes has {version}, not {kind.api_version}"
+        )
+    if kind.kind not in kinds.split():
+        raise InvalidFieldError(root.path("kind"), f"{version} has no kind {kind.kind}")
 
 
 class Checker:
