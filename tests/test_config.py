@@ -63,7 +63,7 @@ exemptNamespaces: [kube-system, platform]
 queue: {order: BestEffortFIFO, maxOvertakes: 7, maxWaitSeconds: 30}
 timeouts: {ledgerSeconds: 2, expireReservationSeconds: 60, gateReleaseSeconds: 90}
 limits: {bodyBytes: 3145728, threads: 4, reservationsPerNamespace: 1000, reasonsPerSecond: 5,
-         labelsPerSecond: 9}
+         labelsPerSecond: 9, logAllowedEvery: 50}
 extender: {enabled: true}
 nodeFit: Deny
 page: {enabled: true, port: 9090}
@@ -127,6 +127,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
             reservations_per_namespace=4000,
             reasons_per_second=20,
             labels_per_second=50,
+            log_allowed_every=1,
         ),
         extender=Extender(enabled=False),
         page=PageSettings(enabled=False, port=8081),
@@ -170,6 +171,7 @@ def test_every_setting_can_be_set() -> None:
             reservations_per_namespace=1000,
             reasons_per_second=5,
             labels_per_second=9,
+            log_allowed_every=50,
         ),
         extender=Extender(enabled=True),
         node_fit=BindNodeFit.DENY,

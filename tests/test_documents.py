@@ -27,6 +27,15 @@ def test_the_page_of_the_configuration_is_that_of_the_code(monkeypatch: pytest.M
     assert PAGE.read_text() == page(), "run scripts/docs"
 
 
+def test_the_page_of_the_logs_is_that_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "scripts")])
+    from log_page import FIELDS, PAGE, lines, page  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415
+
+    assert PAGE.read_text() == page(), "run scripts/docs"
+    assert len(lines()) > 80
+    assert {field for line in lines() for field in line.fields} == FIELDS.keys()
+
+
 def test_the_alerts_of_the_operator_are_those_of_the_plain_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

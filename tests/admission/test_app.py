@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,7 @@ from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowe
 from webhook.admission.serving.app import RECEIVED, create_app, overload_response
 from webhook.admission.serving.concurrency import SMALL_BYTES
 from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.trace import current_trace
 
 JSON = "application/json"
 
@@ -84,6 +86,87 @@ def test_the_path_says_the_phase(
 ) -> None:
     post(client, path)
     assert [request.phase for request, _ in handler.asked] == [phase]
+
+
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACEPARENT = f"00-{TRACE_ID}-00f067aa0ba902b7-01"
+
+
+def decided(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The fields of the lines about decisions."""
+    return [vars(record) for record in caplog.records if record.message == "decided"]
+
+
+def test_the_trace_of_a_review_is_in_its_line_and_an_exemplar(
+    client: FlaskClient, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    post(client, headers={"Traceparent": TRACEPARENT})
+    post(client)
+    assert [line.get("trace_id") for line in decided(caplog)] == [TRACE_ID, None]
+    text, content_type = metrics.exposition("application/openmetrics-text;version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    exemplars = re.findall(r'duration_seconds_bucket\{.*# \{trace_id="([^"]+)"\}', text.decode())
+    assert exemplars == [TRACE_ID]
+    assert b"trace_id" not in metrics.exposition("text/plain")[0]
+
+
+def test_a_trace_that_is_not_recorded_is_no_exemplar(client: FlaskClient, metrics: Metrics) -> None:
+    post(client, headers={"Traceparent": f"{TRACEPARENT[:-1]}0"})
+    assert b"trace_id" not in metrics.exposition("application/openmetrics-text")[0]
+
+
+def test_a_review_works_under_its_trace_and_the_next_one_does_not(
+    handler: FakeHandler, metrics: Metrics
+) -> None:
+    traces: list[str] = []
+
+    def decide(request: AdmissionRequest, deadline: Deadline) -> AdmissionResponse:
+        trace = current_trace()
+        traces.append("" if trace is None else trace.header)
+        return handler(request, deadline)
+
+    with create_app(decide, metrics=metrics).test_client() as client:
+        post(client, headers={"Traceparent": TRACEPARENT})
+        post(client)
+    assert traces == [TRACEPARENT, ""]
+
+
+@pytest.mark.parametrize(("every", "logged"), [(1, 6), (3, 2), (0, 0)])
+def test_of_allowed_decisions_some_are_logged_and_of_others_all(
+    handler: FakeHandler,
+    metrics: Metrics,
+    caplog: pytest.LogCaptureFixture,
+    every: int,
+    logged: int,
+) -> None:
+    caplog.set_level(logging.INFO)
+    app = create_app(handler, metrics=metrics, log_allowed_every=lambda: every)
+    with app.test_client() as client:
+        for _ in range(6):
+            post(client)
+        assert len(decided(caplog)) == logged
+        assert all(line.get("one_of", 1) == every for line in decided(caplog))
+        handler.answer = OUTCOMES["denied"][0]
+        for _ in range(2):
+            post(client)
+    assert [line["outcome"] for line in decided(caplog)][logged:] == ["denied", "denied"]
+    assert sum(sample(metrics, "admission_requests_total", **one) or 0 for one in counted()) == 8
+
+
+def counted() -> Iterator[dict[str, str]]:
+    fixed = {"handler": "bind", "phase": "validating", "operation": "CREATE", "dry_run": "false"}
+    for outcome in ("allowed", "denied"):
+        yield {**fixed, "outcome": outcome}
+
+
+def test_the_client_of_what_cannot_be_read_is_logged(
+    client: FlaskClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    post(client, data=b"{", environ_overrides={"REMOTE_ADDR": "192.0.2.7"})
+    (line,) = [vars(record) for record in caplog.records if record.message == "refused"]
+    assert line["client"] == "192.0.2.7"
 
 
 def test_the_deadline_counts_from_the_last_byte_of_the_request(

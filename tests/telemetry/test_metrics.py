@@ -13,7 +13,7 @@ from webhook.telemetry.metrics import HANDLERS, MALFORMED, OTHER, Metrics, bound
 
 def families(metrics: Metrics) -> dict[str, str]:
     """Name → help of every metric of the project."""
-    found = text_string_to_metric_families(metrics.text().decode())
+    found = text_string_to_metric_families(metrics.exposition("")[0].decode())
     return {
         family.name: family.documentation
         for family in found
@@ -51,7 +51,9 @@ def test_two_processes_do_not_share_counts() -> None:
 def test_answers_are_sorted_into_half_a_millisecond_to_five_seconds() -> None:
     metrics = Metrics()
     metrics.admission.seconds.labels("bind", "validating", "allowed", "false").observe(0.0004)
-    buckets = re.findall(r'duration_seconds_bucket\{.*le="([^"]+)"', metrics.text().decode())
+    buckets = re.findall(
+        r'duration_seconds_bucket\{.*le="([^"]+)"', metrics.exposition("")[0].decode()
+    )
     assert (buckets[0], buckets[-2], buckets[-1]) == ("0.0005", "5.0", "+Inf")
 
 
@@ -63,7 +65,7 @@ def test_the_build_has_the_versions_of_program_and_python() -> None:
 
 
 def test_counters_have_no_second_series_with_their_birth() -> None:
-    assert b"_created" not in Metrics().text()
+    assert b"_created" not in Metrics().exposition("")[0]
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,7 @@ _LIMITS: _Table = {
     "reservationsPerNamespace": ("reservations_per_namespace", whole(1, 4000)),
     "reasonsPerSecond": ("reasons_per_second", whole(0, 1000)),
     "labelsPerSecond": ("labels_per_second", whole(1, 1000)),
+    "logAllowedEvery": ("log_allowed_every", whole(0, 1_000_000)),
 }
 
 _EXTENDER: _Table = {"enabled": ("enabled", boolean)}

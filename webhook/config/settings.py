@@ -184,6 +184,10 @@ class Limits:
     labels_per_second: int = 50
     """`limits.labelsPerSecond`, 1 to 1000: labels `nos.nebuly.com/capacity` written per second."""
 
+    log_allowed_every: int = 1
+    """`limits.logAllowedEvery`, 0 to 1000000: of so many allowed decisions one is logged. 0 logs
+    none; what is denied, undecided or failed is always logged."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extender:

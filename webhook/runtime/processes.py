@@ -138,7 +138,7 @@ def run_controller(
             problems_of_life=list,
             problems_of_readiness=lambda: _readiness_problems(engine, stopping),
             notes=engine.warnings,
-            metrics=metrics.text,
+            metrics=metrics.exposition,
         ),
     )
     start(engine)

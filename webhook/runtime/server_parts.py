@@ -25,6 +25,7 @@ def server_parts(
         warnings=engine.warnings,
         start=partial(start, engine),
         stop=engine.stop,
+        log_allowed_every=lambda: engine.configuration.limits.log_allowed_every,
         extra_wsgi=listeners or {},
         metrics=metrics,
     )

@@ -14,15 +14,12 @@ from prometheus_client import (
     CollectorRegistry,
     ProcessCollector,
     disable_created_metrics,
-    generate_latest,
 )
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import choose_encoder
 
 from webhook.telemetry.declarations import Declarations
 
 OTHER: Final = "other"
-TEXT_FORMAT: Final = CONTENT_TYPE_LATEST
-"""Content type of `Metrics.text`."""
 
 HANDLERS: Final = frozenset(
     {
@@ -88,9 +85,13 @@ class Metrics:
         self.elastic = ElasticMetrics(declare)
         self.page = PageMetrics(declare)
 
-    def text(self) -> bytes:
-        """Write all metrics in the Prometheus text format, content type TEXT_FORMAT."""
-        return generate_latest(self.registry)
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """Return all metrics in a format that a client accepts, and its content type.
+
+        Exemplars stand in OpenMetrics only, which Prometheus asks for.
+        """
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
 
 
 class BuildMetrics:

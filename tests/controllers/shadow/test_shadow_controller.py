@@ -192,7 +192,7 @@ def test_pods_are_judged_beside_what_was_assigned_before_them(watching: ShadowHa
     assert record.examples["boundOver"].startswith(
         "d: exceeded quota: q, requested: requests.cpu=3"
     )
-    series = watching.metrics.text().decode()
+    series = watching.metrics.exposition("")[0].decode()
     assert 'deferred_quota_shadow_pods_total{event="boundOver"} 2.0' in series
 
 
@@ -232,7 +232,7 @@ def test_who_does_not_lead_says_nothing_and_begins_when_it_does(watching: Shadow
     watching.clock += 60
     watching.watch.reconcile()
     assert watching.ledger() is None
-    assert "shadow_pods_total{" not in watching.metrics.text().decode()
+    assert "shadow_pods_total{" not in watching.metrics.exposition("")[0].decode()
     watching.term = 2
     watching.step()
     watching.pod("after", node="n")

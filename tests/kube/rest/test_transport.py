@@ -31,6 +31,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.rest import RestClient
 from webhook.kube.rest.transport import Request, Transport
+from webhook.telemetry.trace import read_trace, under
 
 BIG = {**a_note(), "data": {"text": "x" * (24 << 20)}}
 """More than the buffers of both sides hold."""
@@ -42,6 +43,20 @@ def get(client: RestClient) -> Object:
 
 def read_and_close(peer: ServerConnection) -> None:
     peer.read()
+
+
+def test_a_call_under_a_trace_carries_its_header() -> None:
+    header = f"00-{'4b' * 16}-{'7a' * 8}-01"
+    with ScriptedServer(answering(reply(body=a_note()))) as server:
+        client = server.client()
+        with under(read_trace(header)):
+            get(client)
+        get(client)
+        headers = [
+            {name.lower(): value for name, value in request.headers.items()}
+            for request in server.requests
+        ]
+    assert [one.get("traceparent") for one in headers] == [header, None]
 
 
 class TestKeeping:

@@ -76,7 +76,7 @@ class ExtenderEndpoint:
             body = read_json(environ, self._body_bytes, what="calls of a scheduler")
             call = _read(body, verb)
         except RejectedRequestError as refused:
-            self._recorder.rejected(refused)
+            self._recorder.rejected(refused, environ.get("REMOTE_ADDR", ""))
             return refused.response
         if isinstance(call, FilterCall):
             return self._filter(call, deadline, received)

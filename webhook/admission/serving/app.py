@@ -40,6 +40,7 @@ from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.admission.serving.request_body import RejectedRequestError, read_json
 from webhook.admission.serving.request_log import RequestRecorder
 from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.trace import read_trace, under
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -73,6 +74,7 @@ def create_app(
     paths: Mapping[str, Phase] = REVIEW_PATHS,
     body_bytes: int = MAX_BODY_BYTES,
     serves_extender: Callable[[], bool] = lambda: False,
+    log_allowed_every: Callable[[], int] = lambda: 1,
 ) -> Flask:
     """Make the application that answers reviews with `handler`.
 
@@ -83,10 +85,11 @@ def create_app(
         body_bytes: The largest body that is read.
         serves_extender: Says whether schedulers are answered now (`EXTENDER_PATHS`); while they
             are not, there are no such pages.
+        log_allowed_every: Returns of how many allowed decisions one is logged now; 0 for none.
     """
     app = Flask("webhook.admission", static_folder=None)
     _add_pages(app, tuple(paths))
-    records = RequestRecorder((metrics or Metrics()).admission)
+    records = RequestRecorder((metrics or Metrics()).admission, log_allowed_every)
     review = _ReviewEndpoint(handler, records, body_bytes)
     endpoints: dict[str, _Endpoint] = {
         path: partial(review.answer, phase=phase) for path, phase in paths.items()
@@ -113,7 +116,8 @@ def _review_middleware(
         endpoint = endpoint_of(environ.get("PATH_INFO", ""))
         if endpoint is None:
             return pages(environ, start_response)
-        answer = endpoint(environ, environ.get(RECEIVED) or time.monotonic())
+        with under(read_trace(environ.get("HTTP_TRACEPARENT", ""))):
+            answer = endpoint(environ, environ.get(RECEIVED) or time.monotonic())
         start_response(answer.status, answer.header_list())
         return [answer.body]
 
@@ -134,7 +138,7 @@ class _ReviewEndpoint:
         try:
             request = self._read(environ, phase)
         except RejectedRequestError as refused:
-            self._recorder.rejected(refused)
+            self._recorder.rejected(refused, environ.get("REMOTE_ADDR", ""))
             return refused.response
         if deadline.expired:
             self._recorder.expired(request)

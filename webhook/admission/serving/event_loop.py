@@ -334,7 +334,8 @@ class ConnectionLoop:
 
     def _refuse(self, connection: Connection, code: int, detail: str) -> None:
         self._metrics.admission.malformed.labels("too_large").inc()
-        log.info("refused", extra={"reason": "too_large", "detail": detail})
+        client = connection.client[0]
+        log.info("refused", extra={"reason": "too_large", "detail": detail, "client": client})
         self._respond_now(connection, failure(code, detail))
 
     def _turn_away(

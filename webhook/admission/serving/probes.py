@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,6 @@ from typing import Final, TypeAlias
 
 from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.jsonfields.encoding import encode_json
-from webhook.telemetry.metrics import TEXT_FORMAT
 
 REQUEST_SECONDS: Final = 5.0
 """Longest life of a connection, from its first byte to its last."""
@@ -28,18 +28,20 @@ BACKLOG: Final = 1024
 
 ACCEPTS_PER_TURN: Final = 64
 PAUSE_SECONDS: Final = 0.5
+_ACCEPT: Final = re.compile(rb"\r\naccept:([^\r\n]*)", re.IGNORECASE)
 
 log = logging.getLogger(__name__)
 
-Page: TypeAlias = Callable[[], HttpResponse]
-"""Makes the answer of a path; must not block, because all pages share one thread."""
+Page: TypeAlias = Callable[[str], HttpResponse]
+"""Makes the answer of a path for a client that accepts such content; must not block, because all
+pages share one thread."""
 
 
 def probe_pages(
     *,
     problems_of_life: Callable[[], Sequence[str]],
     problems_of_readiness: Callable[[], Sequence[str]],
-    metrics: Callable[[], bytes],
+    metrics: Callable[[str], tuple[bytes, str]],
     notes: Callable[[], Sequence[str]] = tuple,
 ) -> dict[str, Page]:
     """Make the three pages.
@@ -47,14 +49,19 @@ def probe_pages(
     Args:
         problems_of_life: Why the process should be restarted; usually nothing.
         problems_of_readiness: Why it should get no requests now.
-        metrics: All metrics as text.
+        metrics: Returns all metrics in a format that is accepted, and its content type.
         notes: What does not keep it from getting requests, and people should see to; `/readyz`
             says it.
     """
+
+    def shown(accept: str) -> HttpResponse:
+        body, content_type = metrics(accept)
+        return HttpResponse(200, body, (), content_type)
+
     return {
-        "/livez": lambda: _probe(problems_of_life()),
-        "/readyz": lambda: _probe(problems_of_readiness(), notes()),
-        "/metrics": lambda: HttpResponse(200, metrics(), (), TEXT_FORMAT),
+        "/livez": lambda _accept: _probe(problems_of_life()),
+        "/readyz": lambda _accept: _probe(problems_of_readiness(), notes()),
+        "/metrics": shown,
     }
 
 
@@ -148,7 +155,7 @@ class ProbeServer:
             return failure(404, f"there is {', '.join(self._pages)}").wire()
         if method not in {"GET", "HEAD"}:
             return failure(405, "only GET and HEAD", ("Allow", "GET, HEAD")).wire()
-        return _answer_of(page).wire(with_body=method == "GET")
+        return _answer_of(page, _accepted(head)).wire(with_body=method == "GET")
 
 
 def _is_left(sock: socket.socket) -> bool:
@@ -161,9 +168,15 @@ def _is_left(sock: socket.socket) -> bool:
         return True
 
 
-def _answer_of(page: Page) -> HttpResponse:
+def _accepted(head: bytes) -> str:
+    """Return the header `Accept` of a request; empty where it has none."""
+    found = _ACCEPT.search(head)
+    return "" if found is None else found[1].decode("latin-1").strip()
+
+
+def _answer_of(page: Page, accept: str) -> HttpResponse:
     try:
-        return page()
+        return page(accept)
     except Exception:
         log.exception("operations page failed")
         return failure(500, "internal error")

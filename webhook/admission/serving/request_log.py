@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from webhook.admission.handlers.dispatch import handler_name
@@ -11,6 +12,7 @@ from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowe
 from webhook.admission.serving.request_body import RejectedRequestError
 from webhook.telemetry.logs import MAX_FIELD_CHARACTERS
 from webhook.telemetry.metrics import HANDLERS, OPERATIONS, OTHER, AdmissionMetrics, bounded
+from webhook.telemetry.trace import current_trace, exemplar
 
 LogFields: TypeAlias = Mapping[str, object]
 
@@ -25,42 +27,57 @@ def outcome_of(answer: AdmissionResponse) -> str:
 
 
 class RequestRecorder:
-    """Counts requests, and writes the one line of each."""
+    """Counts requests, and writes the one line of each.
 
-    def __init__(self, metrics: AdmissionMetrics) -> None:
+    Args:
+        log_allowed_every: Returns of how many allowed decisions one is logged now; 0 for none.
+    """
+
+    def __init__(
+        self, metrics: AdmissionMetrics, log_allowed_every: Callable[[], int] = lambda: 1
+    ) -> None:
         self._metrics = metrics
+        self._log_allowed_every = log_allowed_every
+        self._allowed = itertools.count(1)
 
-    def rejected(self, refused: RejectedRequestError) -> None:
-        """Record what could not be read."""
+    def rejected(self, refused: RejectedRequestError, client: str) -> None:
+        """Record what could not be read, and which address sent it."""
         self._metrics.malformed.labels(refused.reason).inc()
-        log.info("refused", extra={"reason": refused.reason, "detail": refused.detail})
+        facts = {"reason": refused.reason, "detail": refused.detail, "client": client}
+        log.info("refused", extra=facts | _trace_field())
 
     def expired(self, request: AdmissionRequest) -> None:
         """Record what was not looked at, because no client waits for the answer any more."""
         self._metrics.turned_away.labels("too_late").inc()
-        log.warning("turned away", extra={"reason": "too_late", "uid": request.uid})
+        facts = {"reason": "too_late", "uid": request.uid}
+        log.warning("turned away", extra=facts | _trace_field())
 
     def failed(
         self, request: AdmissionRequest, handler: str, fault: Exception, seconds: float
     ) -> None:
         """Record a fault of this program."""
         facts = {"uid": request.uid, "key": _cut(request.key)}
-        log.error("review failed", extra=facts, exc_info=fault)
+        log.error("review failed", extra=facts | _trace_field(), exc_info=fault)
         self._count(request, handler, "error", seconds)
 
     def decided(self, request: AdmissionRequest, answer: AdmissionResponse, seconds: float) -> None:
         """Record a decision."""
         handler = answer.handler or handler_name(request) or OTHER
         self._count(request, handler, outcome_of(answer), seconds)
-        if log.isEnabledFor(logging.INFO):
-            log.info("decided", extra=_log_fields(request, answer, handler, seconds))
+        if not log.isEnabledFor(logging.INFO):
+            return
+        sample = self._log_allowed_every() if isinstance(answer, Allowed) else 1
+        if sample and (sample == 1 or next(self._allowed) % sample == 0):
+            facts = _log_fields(request, answer, handler, seconds)
+            log.info("decided", extra={**facts, "one_of": sample} if sample > 1 else facts)
 
     def _count(self, request: AdmissionRequest, handler: str, outcome: str, seconds: float) -> None:
         known, phase = bounded(handler, HANDLERS), request.phase.value
         operation = bounded(request.operation, OPERATIONS)
         dry_run = "true" if request.dry_run else "false"
         self._metrics.requests.labels(known, phase, operation, outcome, dry_run).inc()
-        self._metrics.seconds.labels(known, phase, outcome, dry_run).observe(seconds)
+        duration = self._metrics.seconds.labels(known, phase, outcome, dry_run)
+        duration.observe(seconds, exemplar())
 
 
 def _log_fields(
@@ -80,10 +97,16 @@ def _log_fields(
         "decision": answer.decision,
         "audit": {key: _cut(text) for key, text in answer.audit.items()},
         "duration_ms": round(seconds * 1000, 3),
+        **_trace_field(),
     }
     if not isinstance(answer, Allowed):
         facts |= {"code": answer.code, "detail": _cut(answer.message)}
     return facts
+
+
+def _trace_field() -> dict[str, str]:
+    trace = current_trace()
+    return {} if trace is None else {"trace_id": trace.id}
 
 
 def _cut(text: str) -> str:

@@ -183,6 +183,7 @@ class _Application(BaseApplication):  # type: ignore[misc]
             metrics=parts.metrics,
             body_bytes=self.settings.body_bytes,
             serves_extender=self.settings.serves_extender,
+            log_allowed_every=parts.log_allowed_every,
         )
 
     def _started(self, worker: AdmissionWorker) -> None:
@@ -196,7 +197,7 @@ class _Application(BaseApplication):  # type: ignore[misc]
             problems_of_life=lambda: _problems_of_life(worker),
             problems_of_readiness=lambda: self._not_ready(worker, parts),
             notes=lambda: [*self._notes(), *parts.warnings()],
-            metrics=parts.metrics.text,
+            metrics=parts.metrics.exposition,
         )
         self.running.append(ProbeServer(self.sockets["ops"], pages))
         for name, application in parts.extra_wsgi.items():

@@ -99,6 +99,8 @@ class ServerParts:
     """What people should see to although requests may come; as `readiness`."""
     start: Callable[[], None] = _nothing
     stop: Callable[[], None] = _nothing
+    log_allowed_every: Callable[[], int] = lambda: 1
+    """Of how many allowed decisions one is logged; 0 for none."""
     extra_wsgi: Mapping[str, WSGIApplication] = field(default_factory=dict)
     """Applications for `ServerSettings.extra_listeners`, by the same names."""
     metrics: Metrics = field(default_factory=Metrics)

@@ -206,7 +206,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
         size = decoded_bytes(connection.request[1])
         has_room = self.budget.enter(size)
         try:
-            answer, keep = self._respond(connection) if has_room else self._reject(size)
+            answer, keep = self._respond(connection) if has_room else self._reject(connection, size)
         except Exception:
             log.exception("request failed")
             answer, keep = failure(500, "internal error").wire(), False
@@ -232,7 +232,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
         clean = parser.finish_body() and not parser.unreader.take_buffered()
         return outbox.getvalue(), bool(keep and clean)
 
-    def _reject(self, size: int) -> tuple[bytes, bool]:
+    def _reject(self, connection: Connection, size: int) -> tuple[bytes, bool]:
         """Answer a request that would take too much memory, now or ever."""
         if self.budget.could_hold(size):
             code, detail = 503, "too much is being decoded already"
@@ -241,7 +241,8 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
         else:
             code, detail = 413, "the body is made of too many values"
             self.metrics.admission.malformed.labels("too_large").inc()
-            log.info("refused", extra={"reason": "too_large", "detail": detail})
+            client = connection.client[0]
+            log.info("refused", extra={"reason": "too_large", "detail": detail, "client": client})
         return failure(code, detail).wire(keep=not self.stopping), not self.stopping
 
     def _explain(self, connection: Connection, err: Exception) -> HttpResponse:

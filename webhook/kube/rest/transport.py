@@ -23,6 +23,7 @@ from webhook.kube.rest.config import AccessError, RestConfig
 from webhook.kube.rest.dialer import Dialer
 from webhook.kube.rest.http1 import BodyTooLongError, Connection, ConnectionBrokenError, Head
 from webhook.kube.rest.identity import Identity
+from webhook.telemetry.trace import current_trace
 
 _KEPT_IDLE: Final = 32
 _KEPT_SECONDS: Final = 60.0
@@ -173,6 +174,9 @@ class Transport:
         lines += f"Accept: {request.accept}\r\n"
         if identity.authorization:
             lines += f"Authorization: {identity.authorization}\r\n"
+        trace = current_trace()
+        if trace is not None:
+            lines += f"Traceparent: {trace.header}\r\n"
         if request.body:
             lines += f"Content-Type: {request.media_type}\r\n"
         if request.body or request.method != "GET":
