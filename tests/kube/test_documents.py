@@ -323,3 +323,25 @@ def test_a_field_that_is_wrong_is_found_by_the_nearest_known_line() -> None:
         "nothing": 2,
         "items[9]": 4,
     }
+
+
+OWN = (
+    b'{"apiVersion":"deferredquota.io/v1alpha1","kind":"SnapshotList","format":1,"items":[\n'
+    b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"n":1.50,"s":"\xc3\xa9"}}\n]}\n'
+)
+
+
+def test_a_file_as_we_write_it_is_read_as_by_the_other_decoder() -> None:
+    (quick,) = read_documents("own.json", OWN)
+    (careful,) = read_documents("own.json", OWN.replace(b'"items"', b' "items"'))
+    assert quick == careful
+
+
+@pytest.mark.parametrize("place", ["top", "deep"])
+def test_repeated_keys_are_found_in_a_file_that_begins_as_ours(place: str) -> None:
+    old, new = {
+        "top": (b'"format":1,', b'"format":1,"format":1,'),
+        "deep": (b'{"name":"a"}', b'{"name":"a","name":"a"}'),
+    }[place]
+    with pytest.raises(SnapshotError, match="appears twice"):
+        read_documents("own.json", OWN.replace(old, new))

@@ -122,8 +122,9 @@ def name_causes(kind: Kind, meta: ObjectMeta) -> tuple[FieldCause, ...]:
         return (required_field("metadata.name", "name or generateName is required"),)
     rule = _path_rule if kind.group in _LOOSE_NAMES else _subdomain_rule
     broken = rule(meta.name)
-    shown = encode(meta.name).decode()
-    return (invalid_field("metadata.name", shown, broken),) if broken else ()
+    if not broken:
+        return ()
+    return (invalid_field("metadata.name", encode(meta.name).decode(), broken),)
 
 
 def _subdomain_rule(name: str) -> str:

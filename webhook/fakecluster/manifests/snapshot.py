@@ -10,9 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from webhook.fakecluster.storage.pod_strategy import PodSpec, PodStatus
 from webhook.fakecluster.storage.stored_object import read_object
 from webhook.fakecluster.storage.strategies import check_readable
-from webhook.kube.api import NAMESPACES, BadRequestError, Kind, Object, kind_of
+from webhook.kube.api import NAMESPACES, PODS, BadRequestError, Kind, Object, kind_of
 from webhook.kube.errors import FieldCause
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
 from webhook.kube.files.snapshot_format import extent_of, unpacked
@@ -149,15 +152,42 @@ def _one_object(
     kind = kind_of(str(value["apiVersion"]), str(value["kind"]), namespaced=namespaced)
     placed = _placed(value, default_namespace) if kind.namespaced and not namespaced else value
     prefix = f"{field}." if field else ""
-    try:
-        stored = read_object(kind, placed)
-        check_readable(stored)
-    except BadRequestError as err:
-        inner, detail = _field_of(err)
-        raise document.error(detail, field=f"{prefix}{inner}".removesuffix(".")) from err
-    for cause in _metadata_causes(kind, stored.meta):
+    meta = _ordinary(kind, placed)
+    if meta is None:
+        try:
+            stored = read_object(kind, placed)
+            check_readable(stored)
+        except BadRequestError as err:
+            inner, detail = _field_of(err)
+            raise document.error(detail, field=f"{prefix}{inner}".removesuffix(".")) from err
+        meta = stored.meta
+    for cause in _metadata_causes(kind, meta):
         raise document.error(cause.message, field=f"{prefix}{cause.field}")
     return SnapshotObject(kind, placed, document.file, document.number, field)
+
+
+class _Shape(msgspec.Struct):
+    """What is read of every object before it is taken."""
+
+    metadata: ObjectMeta
+
+
+class _PodShape(_Shape):
+    """What is read of a pod."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+def _ordinary(kind: Kind, value: Mapping[str, object]) -> ObjectMeta | None:
+    """Return the metadata of an object that can be read at once; None where it has to be looked at.
+
+    What `read_object` and `check_readable` find wrong is not ordinary: they say what it is.
+    """
+    try:
+        return msgspec.convert(value, _PodShape if kind == PODS else _Shape).metadata
+    except msgspec.ValidationError:
+        return None
 
 
 def _field_of(error: BadRequestError) -> tuple[str, str]:

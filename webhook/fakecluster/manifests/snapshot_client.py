@@ -6,7 +6,7 @@ cluster, and come to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from webhook.fakecluster.manifests.snapshot import SnapshotObject
@@ -37,6 +37,7 @@ class SnapshotClient(FakeClient):
         super().__init__(FakeCluster())
         self._extent = extent
         self._objects: dict[Kind, dict[tuple[str, str], Object]] = {}
+        self._sorted: dict[Kind, Mapping[str, Sequence[Object]]] = {}
         for one in objects:
             metadata = _part(one.object, "metadata")
             place = _text(metadata, "namespace"), _text(metadata, "name")
@@ -68,12 +69,16 @@ class SnapshotClient(FakeClient):
         """Read objects; see `ClusterApi.list`."""
         self._check_read(kind, namespace)
         selector = parse_selector(kind, label_selector, field_selector)
-        items = [
-            raw
-            for (place, _), raw in sorted(self._objects.get(kind, {}).items(), key=_place)
-            if namespace in {None, "", place} and _is_selected(selector, raw)
-        ]
+        items = self._in_order(kind, namespace or "")
+        if not selector.is_empty:
+            items = tuple([raw for raw in items if _is_selected(selector, raw)])
         return ObjectList(tuple(items), 0)
+
+    def _in_order(self, kind: Kind, namespace: str) -> Sequence[Object]:
+        """Return the objects of a namespace, of all where it is empty, by namespace and name."""
+        if kind not in self._sorted:
+            self._sorted[kind] = _by_namespace(self._objects.get(kind, {}))
+        return self._sorted[kind].get(namespace, ())
 
     def pages(
         self,
@@ -95,13 +100,22 @@ class SnapshotClient(FakeClient):
             yield Page(tuple(map(_revision, items[start : start + limit])), 0)
 
 
+def _by_namespace(
+    objects: Mapping[tuple[str, str], Object],
+) -> Mapping[str, Sequence[Object]]:
+    found: dict[str, list[Object]] = {"": []}
+    for (namespace, _), raw in sorted(objects.items(), key=_place):
+        found[""].append(raw)
+        if namespace:
+            found.setdefault(namespace, []).append(raw)
+    return found
+
+
 def _place(item: tuple[tuple[str, str], Object]) -> tuple[str, str]:
     return item[0]
 
 
 def _is_selected(selector: Selector, raw: Object) -> bool:
-    if selector.is_empty:
-        return True
     labels = _part(_part(raw, "metadata"), "labels")
     texts = {name: value for name, value in labels.items() if isinstance(value, str)}
     return selector.matches(texts, lambda field: _field(raw, field))
@@ -120,7 +134,7 @@ def _revision(raw: Object) -> Revision:
 
 def _part(raw: Mapping[str, object], name: str) -> Mapping[str, object]:
     value = raw.get(name)
-    return value if isinstance(value, Mapping) else {}
+    return value if type(value) is dict or isinstance(value, Mapping) else {}
 
 
 def _text(raw: Mapping[str, object], name: str) -> str:
