@@ -73,7 +73,7 @@ elastic:
   gpuMemoryGB: 80
   labelOrder: Priority
   reclaim: {mode: Act, afterSeconds: 6, protectOwnSeconds: 7, nodeFit: Off,
-            maxEvictionsPerMinute: 8, coolDownSeconds: 9}
+            maxEvictionsPerMinute: 8, coolDownSeconds: 9, maxGraceSeconds: 61}
 jobGates:
   MutablePodResourcesForSuspendedJobs: false
   MutableSchedulingDirectivesForSuspendedJobs: false
@@ -188,6 +188,7 @@ def test_every_setting_can_be_set() -> None:
                 node_fit=NodeFit.OFF,
                 max_evictions_per_minute=8,
                 cool_down_seconds=9,
+                max_grace_seconds=61,
             ),
         ),
         job_gates=JobFeatureGates(mutable_pod_resources=False, mutable_scheduling_directives=False),

@@ -174,6 +174,7 @@ _RECLAIM: _Table = {
     "protectOwnSeconds": ("protect_own_seconds", whole(0, 86_400)),
     "nodeFit": ("node_fit", choice(NodeFit)),
     "maxEvictionsPerMinute": ("max_evictions_per_minute", whole(1, 100_000)),
+    "maxGraceSeconds": ("max_grace_seconds", whole(60, 86_400)),
     "coolDownSeconds": ("cool_down_seconds", whole(0, 86_400)),
 }
 

@@ -273,6 +273,11 @@ class ReclaimSettings:
     max_evictions_per_minute: int = 60
     """`elastic.reclaim.maxEvictionsPerMinute`, 1 to 100000: of the whole cluster."""
 
+    max_grace_seconds: int = 600
+    """`elastic.reclaim.maxGraceSeconds`, 60 to 86400: how long a pod that is evicted may take to
+    end, whatever grace period it has. One that was deleted with a longer one is evicted like
+    others."""
+
     cool_down_seconds: int = 30
     """`elastic.reclaim.coolDownSeconds`, 0 to 86400: after a plan that came to nothing, how long
     nothing is evicted for pods of the same quota."""

@@ -375,8 +375,24 @@ class ClusterApi(Protocol):
                 the uid or version that the Binding names.
         """
 
-    def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
+    def evict(
+        self,
+        name: str,
+        *,
+        namespace: str,
+        uid: str,
+        grace_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
         """Ask a pod to end, through `pods/eviction`, as far as PodDisruptionBudgets allow it.
+
+        Args:
+            name: The pod.
+            namespace: Its namespace.
+            uid: Its uid.
+            grace_seconds: How long it may take; None: as long as the pod itself says. Of a pod that
+                is being deleted already the time can only become shorter.
+            dry_run: Change nothing.
 
         Raises:
             NotFoundError: There is no such pod.

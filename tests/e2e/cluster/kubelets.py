@@ -18,15 +18,23 @@ _PAUSE_SECONDS: Final = 0.05
 class Kubelets:
     """Kubelets of some namespaces, on one thread, until the end of a `with`.
 
+    Args:
+        rest: The API server, as an administrator.
+        namespaces: Whose pods they run.
+        longest_grace: Pods with a longer grace period use it up; None: all end at once.
+
     Attributes:
         ends: Whether pods that are being deleted end; else they stay.
     """
 
-    def __init__(self, rest: Rest, namespaces: Iterable[str]) -> None:
+    def __init__(
+        self, rest: Rest, namespaces: Iterable[str], *, longest_grace: int | None = None
+    ) -> None:
         self._api = Api(rest)
         self._namespaces = tuple(namespaces)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._longest_grace = longest_grace
         self.ends = threading.Event()
         self.ends.set()
 
@@ -54,7 +62,8 @@ class Kubelets:
         if not pod["spec"].get("nodeName"):
             return
         if "deletionTimestamp" in metadata:
-            if self.ends.is_set():
+            grace, longest = metadata["deletionGracePeriodSeconds"], self._longest_grace
+            if self.ends.is_set() and (longest is None or grace <= longest):
                 self._api.delete(objects.pods(namespace, name), grace_seconds=0)
         elif pod["status"].get("phase") == "Pending":
             others = [one for one in pod["status"]["conditions"] if one["type"] != "Ready"]

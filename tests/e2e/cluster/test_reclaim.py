@@ -341,6 +341,21 @@ def test_a_borrower_does_not_keep_what_others_are_guaranteed(
         teams.become(a=4, b=left, c=0)
 
 
+def test_a_borrower_cannot_take_its_time_to_end(
+    own_plane: ControlPlane, teams: Teams, editor: Tenant
+) -> None:
+    """Its pods may take three years to end, and it has deleted most of them itself."""
+    years = 10**8
+    with Kubelets(own_plane.rest, teams.namespaces, longest_grace=600):
+        names = [f"b{number}" for number in range(8)]
+        run(teams, editor, names, {}, terminationGracePeriodSeconds=years)
+        for name in names[4:]:
+            assert editor.api.delete(objects.pods(editor.namespace, name)).ok
+        teams.create("a", 4)
+        teams.create("c", 3)
+        teams.become(a=4, b=1, c=3)
+
+
 def test_pods_with_two_budgets_stop_no_other_eviction(
     own_plane: ControlPlane, teams: Teams, editor: Tenant
 ) -> None:
@@ -363,10 +378,10 @@ def test_pods_with_two_budgets_stop_no_other_eviction(
         assert all(teams["b"].node_of(name) for name in ("kept0", "kept1"))
 
 
-def run(teams: Teams, editor: Tenant, names: list[str], metadata: Object) -> None:
+def run(teams: Teams, editor: Tenant, names: list[str], metadata: Object, **fields: Any) -> None:
     """Create pods of team b, and wait until they have their nodes."""
     for name in names:
-        made = editor.create(name, "1", metadata=metadata, schedulerName=REAL)
+        made = editor.create(name, "1", metadata=metadata, schedulerName=REAL, **fields)
         assert made.ok, str(made)
         eventually(lambda name=name: teams["b"].node_of(name), f"{name} runs")  # type: ignore[misc]
 
@@ -374,6 +389,7 @@ def run(teams: Teams, editor: Tenant, names: list[str], metadata: Object) -> Non
 EVICTIONS: Final = {
     "without uid": ("a", {}, "each by its uid"),
     "at once": ("a", {"preconditions": {"uid": "UID"}, "gracePeriodSeconds": 0}, "each by its uid"),
+    "in a minute": ("a", {"preconditions": {"uid": "UID"}, "gracePeriodSeconds": 60}, ""),
     "of another namespace": ("plain", {"preconditions": {"uid": "UID"}}, "opted-in namespaces"),
     "as it is allowed": ("a", {"preconditions": {"uid": "UID"}}, ""),
 }

@@ -307,6 +307,17 @@ class EvictContract(ClusterContract):
         api.evict("web-1", namespace=namespace, uid=running.uid)
         assert "deletionTimestamp" in meta(api.get(PODS, "web-1", namespace=namespace))
 
+    def test_a_pod_that_is_being_deleted_can_be_hurried(
+        self, api: ClusterApi, namespace: str, running: Revision
+    ) -> None:
+        def grace() -> object:
+            return meta(api.get(PODS, "web-1", namespace=namespace))["deletionGracePeriodSeconds"]
+
+        api.delete(PODS, "web-1", namespace=namespace, grace_period_seconds=1000)
+        for asked, expected in ((2000, 1000), (100, 100), (None, 100)):
+            api.evict("web-1", namespace=namespace, uid=running.uid, grace_seconds=asked)
+            assert grace() == expected
+
     def test_only_the_very_pod_is_evicted(
         self, api: ClusterApi, namespace: str, running: Revision
     ) -> None:

@@ -40,6 +40,8 @@ class AssignedPod:
     is_of_daemon_set: bool
     requested: Requested
     """What it takes of its node."""
+    grace_seconds: int
+    """How long it may take to end, as its creator wrote it."""
 
     def is_like(self, other: AssignedPod) -> bool:
         """Return whether both are one pod that is labelled alike."""
@@ -81,6 +83,7 @@ def read_assigned_pod(raw: Object) -> AssignedPod:
         _bound_at(raw),
         is_of_daemon_set(metadata),
         _requested(raw),
+        FieldReader(raw).child("spec").integer("terminationGracePeriodSeconds") or 0,
     )
 
 
@@ -126,4 +129,5 @@ def elastic_pod(
         group=one.group,
         is_exempt=is_kept or one.is_young(limits.protect_own_seconds, now),
         is_young=one.is_young(limits.protect_seconds, now),
+        grace_seconds=max(one.grace_seconds, pod.deletion_grace_period_seconds or 0),
     )

@@ -94,14 +94,19 @@ class Evictor:
             NotLeadingError: Another process may be evicting.
             ApiError: The API server does not answer.
         """
-        refused = {*self.refused()}
+        refused, max_grace = {*self.refused()}, self._settings().max_grace_seconds
         has_evicted = False
         for victim in claim.plan.victims:
             if victim.uid in refused or not self.evictions_left():
                 continue
             self._leadership.require(epoch)
             try:
-                self._api.evict(victim.name, namespace=victim.namespace, uid=victim.uid)
+                self._api.evict(
+                    victim.name,
+                    namespace=victim.namespace,
+                    uid=victim.uid,
+                    grace_seconds=max_grace if victim.grace_seconds > max_grace else None,
+                )
             except (NotFoundError, ConflictError):
                 continue  # it is gone, or another one by now: the next plan is without it
             except (UnavailableError, RequestTimeoutError, UnauthorizedError):

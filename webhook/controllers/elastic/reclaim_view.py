@@ -1,7 +1,8 @@
 """What a plan to reclaim is made from: pools, their pods, what is on its way, and nodes.
 
 Beside the assigned pods count what is reserved for requests on their way, and what is promised: as
-pods that are never evicted. Pods that are ending count as gone.
+pods that are never evicted. Pods that are ending count as gone, but for those that may
+take longer than the configuration allows: their creators choose how long.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from webhook.controllers.elastic.promises import HeldPromise
 from webhook.kube.informer import Informer
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.pod_usage import is_terminal
-from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.capacity import ElasticPod, ends_within
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import Nanos, Pool, nanos
@@ -94,7 +95,8 @@ def read_view(
         here = {one.pod.uid for one in assigned}
         counted |= here
         for one in assigned:
-            if one.pod.is_deleting or one.pod.uid in sources.evicted:
+            max_grace = sources.settings.reclaim.max_grace_seconds
+            if one.pod.uid in sources.evicted or ends_within(one.pod, max_grace, sources.now):
                 ending.add(one.pod.uid)
             else:
                 pods[quota.key].append(_elastic(one, quota, sources))

@@ -215,8 +215,14 @@ def _evict(call: Call, body: Object) -> Response:
     route = call.route
     if _metadata(body).get("name") != route.name:
         raise BadRequestError("name in URL does not match name in Eviction object")
-    uid = FieldReader(body).child("deleteOptions").child("preconditions").text("uid")
-    call.client.evict(route.name, namespace=route.namespace, uid=uid, dry_run=call.dry_run)
+    options = FieldReader(body).child("deleteOptions")
+    call.client.evict(
+        route.name,
+        namespace=route.namespace,
+        uid=options.child("preconditions").text("uid"),
+        grace_seconds=options.integer("gracePeriodSeconds"),
+        dry_run=call.dry_run,
+    )
     return json_response({**_SUCCESS, "code": 201}, 201)
 
 

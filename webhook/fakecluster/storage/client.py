@@ -186,9 +186,18 @@ class FakeClient:
         placed = sent.with_meta(namespace=sent.meta.namespace or namespace)
         self._writer.bind(placed, legacy=legacy, dry_run=dry_run)
 
-    def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
+    def evict(
+        self,
+        name: str,
+        *,
+        namespace: str,
+        uid: str,
+        grace_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
         """Ask a pod to end; see `ClusterApi.evict`."""
-        self._writer.evict(Target(PODS, namespace, name), uid, dry_run=dry_run)
+        target = Target(PODS, namespace, name)
+        self._writer.evict(target, uid, grace_seconds, dry_run=dry_run)
 
 
 def _metadata_of(revision: Revision) -> Revision:

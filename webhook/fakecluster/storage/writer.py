@@ -186,7 +186,7 @@ class Writer:
             for stored in store.select(kind, namespace)[0] if kind.namespaced else ():
                 store.remove(stored, over=stored)
 
-    def evict(self, target: Target, uid: str, *, dry_run: bool) -> None:
+    def evict(self, target: Target, uid: str, grace: int | None, *, dry_run: bool) -> None:
         """Delete a pod as far as PodDisruptionBudgets allow it; see `ClusterApi.evict`."""
         pod = self._cluster.get(PODS, target.namespace, target.name)
         check_preconditions(pod, Preconditions(uid))
@@ -198,7 +198,7 @@ class Writer:
                 )
             if not dry_run:
                 self._use_disruption(budget, allowed)
-        self.delete(target, Preconditions(uid), None, dry_run=dry_run)
+        self.delete(target, Preconditions(uid), grace, dry_run=dry_run)
 
     def _budgets_of(self, pod: StoredObject) -> Iterator[StoredObject]:
         raw = FieldReader(pod.decode())

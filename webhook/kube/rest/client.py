@@ -313,13 +313,24 @@ class RestClient:
         place = _object_path(PODS, own or namespace, _text_of(binding, "name"), "binding")
         self._ask(Request("POST", _with_query(place, _only(dry_run=dry_run)), encode(binding)))
 
-    def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
+    def evict(
+        self,
+        name: str,
+        *,
+        namespace: str,
+        uid: str,
+        grace_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
         """Ask a pod to end; see `ClusterApi.evict`."""
+        options: dict[str, object] = {"preconditions": {"uid": uid}}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
+            "deleteOptions": options,
         }
         place = _object_path(PODS, namespace, name, "eviction")
         self._ask(Request("POST", _with_query(place, _only(dry_run=dry_run)), encode(eviction)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from webhook.config import ReclaimSettings
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -22,7 +23,7 @@ from webhook.operations.reading import name_of
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
 from webhook.quota.elastic.beneficiaries import usage_of_pods
-from webhook.quota.elastic.capacity import ElasticPod, is_of_daemon_set
+from webhook.quota.elastic.capacity import ElasticPod, ends_within, is_of_daemon_set
 from webhook.quota.elastic.elastic_quotas import (
     ElasticQuota,
     charge,
@@ -36,6 +37,7 @@ from webhook.quota.objects.model import Pod
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, RECLAIM_GROUP_LABEL
 
 _ASSIGNED: Final = "spec.nodeName!="
+_MAX_GRACE_SECONDS: Final = ReclaimSettings().max_grace_seconds
 _CRITICAL: Final = 2 * 10**9
 """Priority from which a pod keeps the cluster alive."""
 
@@ -174,7 +176,7 @@ def read_elastic(session: Session, gb_per_gpu: int) -> Elastic:
             continue
         pods[quota.key].append(elastic_pod(pod, raw, quota, gb_per_gpu, now))
         reader.notes.extend(_profile_notes(pod, quota))
-        if pod.is_deleting:
+        if ends_within(pod, _MAX_GRACE_SECONDS, now):
             ending.add(pod.uid)
     notes = (*reader.notes, *session.unknown)
     return replace(elastic, pods=pods, ending=frozenset(ending), notes=notes)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import accumulate
 from typing import Final
@@ -20,6 +20,7 @@ from typing import Final
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Nanos, nanos
+from webhook.quota.objects.model import Pod
 
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -50,10 +51,19 @@ class ElasticPod:
     is_young: bool = False
     """Whether it was bound so recently that it is evicted for the minimum of an owner only."""
 
+    grace_seconds: int = 0
+    """How long it may take to end once it is evicted."""
+
     @property
     def age_order(self) -> tuple[datetime, str, str, str]:
         """Return the key that sorts the oldest first."""
         return self.created or _EARLIEST, self.name, self.namespace, self.uid
+
+
+def ends_within(pod: Pod, seconds: int, now: datetime) -> bool:
+    """Return whether a pod is being deleted and has no more time left to end."""
+    until = pod.deletion_timestamp
+    return until is not None and until <= now + timedelta(seconds=seconds)
 
 
 def is_of_daemon_set(metadata: FieldReader) -> bool:
