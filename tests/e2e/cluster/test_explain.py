@@ -27,12 +27,14 @@ from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.json_schema import schema_errors
 from webhook.cli import cli
+from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.state.well_known import LEADER_LEASE
 
 SCHEMA: Final = json.loads(
     (Path(webhook.__file__).parent / "schemas/explain.schema.json").read_text(encoding="utf-8")
 )
+DOCS: Final = Path(webhook.__file__).parent.parent / "docs/explain.md"
 OTHER: Final = "example.com/hold"
 HOST: Final = "kubernetes.io/hostname"
 GOLD: Final = "explain-gold"
@@ -54,6 +56,15 @@ CAUSES: Final[Mapping[str, set[str]]] = {
 """Reason of the condition → the causes of which one has to be listed."""
 UNSEEN: Final = frozenset({"webhook-down"})
 """Causes that no snapshot of this product shows: its processes run outside of the cluster."""
+
+ACTIONS: Final[Mapping[str, set[str]]] = {
+    cause: set(re.findall(r"`([a-z-]+)`", row[2]))
+    for row in re.findall(
+        r"^\| (`[^|]*) \|([^|]*)\|([^|]*)\|$", DOCS.read_text("utf-8"), re.MULTILINE
+    )
+    for cause in re.findall(r"`([a-z-]+)`", row[0])
+}
+"""Cause → its actions, as the documentation has them."""
 
 Entry = dict[str, Any]
 _numbers = itertools.count()
@@ -205,6 +216,7 @@ def both(stage: Stage, wanted: Wanted) -> tuple[Entry, Entry]:
     becomes(lambda: look(offline, *snapshot(stage)), shown, f"those of {kind} {name} in a file")
     for entry in (live, offline):
         agrees(stage, entry)
+        adds_up(entry)
     return live, offline
 
 
@@ -222,6 +234,26 @@ def agrees(stage: Stage, entry: Entry) -> None:
     # of how many is not compared: a condition is renewed for that after a while only
     place = re.search(r"place \d+\b", message)
     assert place is None or place[0] in texts
+
+
+def adds_up(entry: Entry) -> None:
+    """Check the numbers and nodes of an answer, and that its actions fit its causes."""
+    for cause in entry["causes"]:
+        for one in cause.get("resources", ()):
+            requested, used, hard, missing = (
+                Quantity.parse(one[name]) for name in ("requested", "used", "hard", "missing")
+            )
+            assert (requested + used).nano - hard.nano == missing.nano > 0
+    nodes = entry["nodes"]
+    if nodes is not None:
+        assert nodes["total"] >= nodes["fit"] == len(nodes["best"]) or nodes["fit"] > 3
+        assert max(nodes["reasons"].values(), default=0) <= nodes["total"] - nodes["fit"]
+    actions = {one["action"] for one in entry["unblock"]}
+    wanted = [ACTIONS[cause] for cause in causes(entry)]
+    for possible in wanted:
+        assert not possible or possible & actions, (causes(entry), actions)
+    besides = {"delete-pod"} if any(one["state"] == "node-gone" for one in entry["who"]) else set()
+    assert actions <= set().union(*wanted, besides), (causes(entry), actions)
 
 
 def numbers(entry: Entry, cause: str) -> dict[str, str]:
@@ -398,6 +430,20 @@ def gated_and_no_node(stage: Stage) -> Wanted:
     return "pod", "x", ["quota", "node-selector"]
 
 
+def behind_and_no_node(stage: Stage) -> Wanted:
+    stage.full("c")
+    stage.crowd("x", nodeSelector={"disk": "ssd"})
+    stage.says("x", "Behind")
+    return "pod", "x", ["behind", "quota", "node-selector"]
+
+
+def gate_never_fits_and_no_node(stage: Stage) -> Wanted:
+    stage.team.quota()
+    gates = [{"name": OTHER}]
+    stage.crowd("x", cpu="20", schedulingGates=gates)
+    return "pod", "x", ["other-gate", "never-fits", "node-capacity"]
+
+
 def ports(stage: Stage) -> Wanted:
     stage.team.quota(hard={"requests.cpu": "8"})
     port = [{"containerPort": 80, "hostPort": 8080}]
@@ -542,6 +588,7 @@ SCENES: Final[Mapping[str, Callable[[Stage], Wanted]]] = {
         other_gate, other_gate_and_quota, must_specify, priority_class, shared,
         pool_used_up, owners_first,
         capacity, node_selector, node_affinity, gated_and_no_node, ports,
+        behind_and_no_node, gate_never_fits_and_no_node,
         pod_affinity, topology_spread, volume, gate_quota_and_volume,
         terminating, has_a_node, runs, failed,
         suspended_job, suspended_cronjob, job_waits, deployment_waits, replicas_refused,
