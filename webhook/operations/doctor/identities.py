@@ -46,7 +46,7 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
 """What is so where a policy is not there."""
 
 DIGESTS: Final[Mapping[str, str]] = {
-    SERVICE_ACCOUNTS_POLICY: "008cb7eae2252dd7",
+    SERVICE_ACCOUNTS_POLICY: "bab5bbec12e65dc0",
     OWN_NAMESPACE_POLICY: "d90702257bcd488e",
     CLUSTER_QUOTAS_POLICY: "3cb877dd96888ed3",
     LEDGERS_POLICY: "60d7c4e865e74e42",
