@@ -60,11 +60,10 @@ def read_bundle(pem: bytes) -> Sequence[Validity]:
     Raises:
         ValueError: It is no bundle of certificates.
     """
-    from cryptography import x509  # noqa: PLC0415 - slow to import, and seldom needed
-
+    from webhook.tls.bundles import read_certificates  # noqa: PLC0415 - slow to import
     from webhook.tls.pair import facts_of  # noqa: PLC0415 - as above
 
-    found = map(facts_of, x509.load_pem_x509_certificates(pem))
+    found = map(facts_of, read_certificates(pem))
     return [(facts.not_before, facts.not_after) for facts in found]
 
 

@@ -4,9 +4,50 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+
+_NO_VALUE_ERRORS: Final = (
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""What the library raises besides for a certificate that it cannot decode."""
+
+
+def read_certificates(pem: bytes) -> list[x509.Certificate]:
+    """Return the certificates of a PEM text, each of them decoded throughout.
+
+    The library decodes most of a certificate only when it is asked for: what is read here raises
+    no error later, in the middle of a rotation.
+
+    Raises:
+        ValueError: There is none, or one cannot be decoded.
+    """
+    try:
+        found = x509.load_pem_x509_certificates(pem)
+        for each in found:
+            _decode(each)
+    except _NO_VALUE_ERRORS as err:
+        raise ValueError(f"a certificate cannot be decoded: {err}") from err
+    return found
+
+
+def _decode(certificate: x509.Certificate) -> None:
+    """Decode what is read of certificates anywhere.
+
+    Raises:
+        ValueError: It is not what its encoding says; or one of `_NO_VALUE_ERRORS`.
+    """
+    certificate.public_key()
+    certificate.extensions  # noqa: B018 - read, so that it is decoded
+    for each in (certificate.subject, certificate.issuer):
+        each.rfc4514_string()
+    certificate.not_valid_before_utc, certificate.not_valid_after_utc  # noqa: B018 - as above
 
 
 def certificates_only(pem: bytes) -> bytes:
@@ -15,14 +56,14 @@ def certificates_only(pem: bytes) -> bytes:
     Raises:
         ValueError: There is none.
     """
-    found = x509.load_pem_x509_certificates(pem)
+    found = read_certificates(pem)
     return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in found)
 
 
 def certificate_set(pem: bytes) -> frozenset[bytes]:
     """Return the certificates of a bundle, each as DER; none where it cannot be read."""
     try:
-        found = x509.load_pem_x509_certificates(pem)
+        found = read_certificates(pem)
     except ValueError:
         return frozenset()
     return frozenset(each.public_bytes(serialization.Encoding.DER) for each in found)
@@ -33,7 +74,7 @@ def joined(*bundles: bytes) -> bytes:
     found: dict[bytes, None] = {}
     for bundle in bundles:
         with contextlib.suppress(ValueError):
-            for each in x509.load_pem_x509_certificates(bundle):
+            for each in read_certificates(bundle):
                 found[each.public_bytes(serialization.Encoding.PEM)] = None
     return b"".join(found)
 
@@ -41,7 +82,7 @@ def joined(*bundles: bytes) -> bytes:
 def trusted(bundle: bytes) -> tuple[x509.Certificate, ...]:
     """Return the certificates of a bundle; none where it cannot be read."""
     try:
-        return tuple(x509.load_pem_x509_certificates(bundle))
+        return tuple(read_certificates(bundle))
     except ValueError:
         return ()
 

@@ -25,6 +25,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from webhook.tls.bundles import read_certificates
+
 BACKDATE: Final = timedelta(hours=1)
 CA_LIFETIME: Final = timedelta(days=730)
 LEAF_LIFETIME: Final = timedelta(days=90)
@@ -210,7 +212,7 @@ def _authority(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
 
 def _load_ca(ca: Issued) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     try:
-        certificate = x509.load_pem_x509_certificate(ca.certificate)
+        certificate = read_certificates(ca.certificate)[0]
         key = serialization.load_pem_private_key(ca.key, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as err:
         raise IssueError(f"the CA cannot be read: {err}") from err

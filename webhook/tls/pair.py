@@ -20,6 +20,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from webhook.tls.bundles import read_certificates
 from webhook.tls.issue import Issued
 
 _PUBLIC_FORM: Final = (
@@ -62,7 +63,7 @@ def read_chain(path: Path) -> tuple[x509.Certificate, ...]:
         CertificateFileError: The file cannot be read, or holds no certificate.
     """
     try:
-        return tuple(x509.load_pem_x509_certificates(_read(path)))
+        return tuple(read_certificates(_read(path)))
     except ValueError as err:
         if isinstance(err, CertificateFileError):
             raise
@@ -120,7 +121,7 @@ def issued_problems(
     The keys are those of a Secret for TLS: `tls.crt` and `tls.key`.
     """
     try:
-        chain = x509.load_pem_x509_certificates(pair.certificate)
+        chain = read_certificates(pair.certificate)
     except ValueError:
         return ("tls.crt: holds no PEM certificate that can be read",)
     try:

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 from cryptography import x509
 
 from webhook.state.well_known import CA_SECRET, TLS_SECRET
-from webhook.tls.bundles import bundle_of, trusted
+from webhook.tls.bundles import bundle_of, read_certificates, trusted
 from webhook.tls.issue import CA_LIFETIME, LEAF_LIFETIME, Issued, issue_ca, issue_serving
 from webhook.tls.pair import is_issued_by, issued_problems, validity_problems
 
@@ -216,7 +216,7 @@ def _check_ca(
     problems = issued_problems(held.ca, now=around.now, serving=False)
     if problems:
         return None, _new_ca(held, spec, around.now, f"Secret {CA_SECRET}, {problems[0]}")
-    signing = x509.load_pem_x509_certificate(held.ca.certificate)
+    signing = read_certificates(held.ca.certificate)[0]
     if around.forces_ca:
         return None, _new_ca(held, spec, around.now, "a new CA is asked for")
     if around.now >= renewal_of(signing):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -45,6 +46,7 @@ _OWNER: Final = {
 _PUBLISHED: Final = "deferredquota.io/published"
 _FORMER_UNTIL: Final = "deferredquota.io/former-until"
 _GENERATION: Final = "deferredquota.io/generation"
+_GENERATIONS: Final = re.compile("[0-9]{1,9}")
 _FORMER: Final = "former.crt"
 _OTHER_OWNERS: Final = (
     "cert-manager.io/inject-ca-from",
@@ -114,7 +116,7 @@ def parse_secrets(ca: Object | None, tls: Object | None) -> StoredCertificates:
         bundle=served.get("ca.crt", b""),
         published=_time(notes.get(_PUBLISHED, "")),
         former_until=_time(notes.get(_FORMER_UNTIL, "")),
-        generation=int(generation) if generation.isdecimal() else 0,
+        generation=int(generation) if _GENERATIONS.fullmatch(generation) else 0,
     )
     return StoredCertificates(held, ca, tls)
 
@@ -406,5 +408,5 @@ def _text(moment: datetime | None) -> str:
 def _time(text: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text).astimezone(UTC) if text else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

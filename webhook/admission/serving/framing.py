@@ -105,7 +105,10 @@ class RequestBuffer:
                 return Progress.HEAD_TOO_LARGE
             lines = self._data.count(b"\r\n", max(before - 1, 0))
             return self._hand_on() if self._data.count(b"\n", before) != lines else Progress.MORE
-        self._head = self._next_chunk = found + len(_HEAD_END)
+        end = found + len(_HEAD_END)
+        if self._data.count(b"\n", 0, end) != self._data.count(b"\r\n", 0, end):
+            return self._hand_on()
+        self._head = self._next_chunk = end
         self._searched = 0
         return self._find_end()
 

@@ -1,0 +1,1 @@
+"""What reads bytes from outside, given bytes that nothing was meant to send."""
