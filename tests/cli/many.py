@@ -11,16 +11,16 @@ from tests.operations.scenes import a_namespace, load
 from tests.reactions import ReactiveClient, preceded_by
 from webhook.fakecluster.storage import FakeCluster
 from webhook.kube.api import NAMESPACES
+from webhook.operations.namespaces_at_once import AT_ONCE
 from webhook.operations.retry import RetryPolicy
-from webhook.operations.together import AT_ONCE
 
 MANY: Final = [f"team-{number:02}" for number in range(2 * AT_ONCE)]
 
 
 def changes_meet(client: ReactiveClient) -> ReactiveClient:
     """Let changes of Namespaces through when as many have been sent as may be at once."""
-    side_by_side = threading.Barrier(AT_ONCE)
-    client.on("patch", NAMESPACES, preceded_by(lambda _: side_by_side.wait(10)))
+    in_parallel = threading.Barrier(AT_ONCE)
+    client.on("patch", NAMESPACES, preceded_by(lambda _: in_parallel.wait(10)))
     return client
 
 

@@ -38,8 +38,8 @@ from webhook.cli import ExitCode, cli
 from webhook.cli.disable import disable_on
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import NAMESPACES, PODS, ForbiddenError, UnreachableError
+from webhook.operations.namespaces_at_once import AT_ONCE
 from webhook.operations.retry import RetryPolicy
-from webhook.operations.together import AT_ONCE
 from webhook.state.well_known import MODE_LABEL
 
 

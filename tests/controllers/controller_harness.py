@@ -37,7 +37,7 @@ from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.queue.queued_pods import PendingStatus, QueuePolicy
 from webhook.state.batch_decision import BatchDecider
 from webhook.state.lazy_ledger import LazyLedger
-from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.reserver import Outcome, Reserver

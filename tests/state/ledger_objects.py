@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
-from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.ledger_store import LedgerStore, LedgerVersion
 
 NS = "team-a"
 

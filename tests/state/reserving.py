@@ -16,7 +16,7 @@ from webhook.quota.ledger.ledger import (
     QuotaRevision,
     ReservationSource,
 )
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.reserver import Outcome, Reserver
 
 NS = "team-a"

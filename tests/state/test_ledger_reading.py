@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.state.ledgers import read_ledger
+from webhook.state.ledger_store import read_ledger
 
 
 def stored(**status: object) -> dict[str, object]:

@@ -24,7 +24,7 @@ from webhook.quota.ledger.ledger import Claim, Ledger, Reservation, ReservationS
 from webhook.quota.ledger.ledger_codec import ledger_status
 from webhook.state import lazy_ledger
 from webhook.state.lazy_ledger import LazyLedger
-from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.reserver import Reserved, Reserver, ReserverStats
 
 SOON = 10.0

@@ -46,7 +46,7 @@ from webhook.quota.ledger.ledger import (
 )
 from webhook.state.batch_decision import BatchDecider
 from webhook.state.group_commit import CommitQueues
-from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.reserver import Outcome, Reserved, Reserver, ReserverStats
 
 

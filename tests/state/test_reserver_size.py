@@ -21,7 +21,7 @@ from webhook.quota.ledger.ledger import Claim, ReservationSource, Undecided
 from webhook.quota.ledger.ledger_codec import encode_status, written_bytes_of
 from webhook.state.batch_decision import BatchDecider
 from webhook.state.group_commit import CommitQueues
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.reserver import Outcome, Reserved, Reserver
 
 FULL = Undecided("the quota ledger of namespace team-a holds as much as one object can")

@@ -16,7 +16,7 @@ from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Account, Claim, Ledger, ReservationSource, Undecided
 from webhook.quota.shared.grants import Grants, mark_complete, with_raised
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.reserver import Outcome, Reserved, Reserver
 from webhook.state.shared_quotas import SharedQuotaStore
 

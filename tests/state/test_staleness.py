@@ -18,7 +18,7 @@ from webhook.kube.informer import InformerTimings
 from webhook.kube.informer_types import STALE_SECONDS
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.cluster_view import CachedView
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.quota_lister import QuotaLister

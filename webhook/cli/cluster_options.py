@@ -22,7 +22,7 @@ from webhook.kube.api import (
 
 if TYPE_CHECKING:
     from webhook.kube.rest import RestConfig
-    from webhook.operations.together import Together
+    from webhook.operations.namespaces_at_once import Together
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

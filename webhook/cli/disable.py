@@ -13,8 +13,8 @@ from webhook.cli.exit_codes import ExitCode, confirm, printable
 from webhook.cli.printing.output import print_structured
 from webhook.kube.api import ApiError, ClusterApi, UnauthorizedError, UnavailableError
 from webhook.operations.disable import OptedOut, Released, opt_out, preview, to_be_released
+from webhook.operations.namespaces_at_once import NO_ANSWER, Ended, in_each
 from webhook.operations.retry import RetryPolicy
-from webhook.operations.together import NO_ANSWER, Ended, in_each
 from webhook.quota.amounts.resources import render, to_text
 
 

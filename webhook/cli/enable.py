@@ -36,9 +36,9 @@ from webhook.operations.enable import (
 )
 from webhook.operations.enable_plan import Plan
 from webhook.operations.findings import Finding
+from webhook.operations.namespaces_at_once import NO_ANSWER, in_each
 from webhook.operations.retry import RetryPolicy
 from webhook.operations.shadow_mode import still_unwatched, watching_plan
-from webhook.operations.together import NO_ANSWER, in_each
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.well_known import DEFAULT_NAMESPACE, DEFERRED_MODE, SHADOW_MODE
 

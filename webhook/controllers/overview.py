@@ -18,10 +18,10 @@ from webhook.quota.explaining.facts import NamespaceFacts, PodFacts
 from webhook.quota.explaining.values import Consumer
 from webhook.quota.ledger.ledger import Ledger, check_observed
 from webhook.quota.objects.model import Pod
-from webhook.quota.queue.cycle import run_cycle
 from webhook.quota.queue.queued_pods import CycleResult, QueueCriteria, QueuedPod, WaitHistory
+from webhook.quota.queue.release_order import run_cycle
 from webhook.quota.shared.escrow import beside, shared_names
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.shared_quotas import SharedQuotaStore
 

@@ -55,8 +55,8 @@ from webhook.kube.api import (
 from webhook.operations.disable import opt_out, opted_in_namespaces
 from webhook.operations.gates import gated_pods
 from webhook.operations.names import MARKS_ENTRY, STAMP_ENTRY
+from webhook.operations.namespaces_at_once import in_each
 from webhook.operations.retry import CONFLICTS, PASSING, Report, RetryPolicy, silent
-from webhook.operations.together import in_each
 from webhook.state.well_known import GATING_LABEL, LEADER_LEASE, SHADOW_ENTRY
 
 _GUARDS_STAY: Final = (

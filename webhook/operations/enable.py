@@ -39,7 +39,7 @@ from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.status_mask import visible_keys
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import DERIVED_PREFIXES
-from webhook.state.ledgers import LEDGER_NAME, read_ledger
+from webhook.state.ledger_store import LEDGER_NAME, read_ledger
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, SHADOW_MODE
 
 _WATCHING: Final = frozenset({"installed", "crd", "webhooks", "answers", "workloads", "leader"})

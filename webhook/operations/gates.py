@@ -17,9 +17,9 @@ from webhook.kube.api import (
     NotFoundError,
     Object,
 )
+from webhook.operations.parallel_calls import in_parallel
 from webhook.operations.reading import name_of, read_all
 from webhook.operations.retry import Report, RetryTimer
-from webhook.operations.side_by_side import side_by_side
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import SCHEDULING_GATE, gate_removal
 
@@ -129,7 +129,7 @@ def strip_gates(
 
 def _strip(api: ClusterApi, gated: list[GatedPod], wait: RetryTimer) -> tuple[int, list[str]]:
     """Remove the gates of some pods; return how many went, and why others did not."""
-    outcomes = side_by_side(
+    outcomes = in_parallel(
         lambda pod: _remove(api, pod, wait), gated, workers=WORKERS, name="gates"
     )
     problems = [outcome for outcome in outcomes if isinstance(outcome, str)]

@@ -19,7 +19,7 @@ from webhook.quota.explaining.facts import Health
 from webhook.quota.ledger.ledger import Account, Ledger
 from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.shared.cluster_quotas import own_name
-from webhook.state.ledgers import read_ledger
+from webhook.state.ledger_store import read_ledger
 
 _COUNTED: Final = "Counted"
 

@@ -28,7 +28,7 @@ from webhook.operations.reading import parted, read_all, read_quota
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.shadow.record import ShadowRecord
 from webhook.quota.shadow.record_codec import SHADOW_FIELD, shadow_from_status
-from webhook.state.ledgers import LEDGER_NAME
+from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.well_known import MODE_LABEL, SHADOW_MODE
 
 _NEVER = frozenset({"namespace.missing", "namespace.exempt", "namespace.own"})

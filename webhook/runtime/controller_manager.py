@@ -12,7 +12,7 @@ from webhook.controllers.conditions.controller import PodConditionController
 from webhook.controllers.elastic.capacity_labels import CapacityLabels
 from webhook.controllers.elastic.controller import ElasticQuotaController
 from webhook.controllers.elastic.precedence import OwnersFirst
-from webhook.controllers.elastic.reclaim import Reclaimer, ReclaimParts
+from webhook.controllers.elastic.reclaim_controller import Reclaimer, ReclaimParts
 from webhook.controllers.label_validation import LabelValidator
 from webhook.controllers.ledger.controller import LedgerController
 from webhook.controllers.managed_namespaces import ManagedNamespaces
@@ -35,7 +35,7 @@ from webhook.quota.queue.queued_pods import PendingStatus, QueuePolicy
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.runtime.certificate_rotation import CertificateRotation
 from webhook.state.lazy_ledger import LazyLedger
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.nodes.bind_fit import BindFit
 from webhook.state.quota_cache import QuotaCache

@@ -41,7 +41,7 @@ from webhook.state.batch_decision import BatchDecider
 from webhook.state.cluster_view import CachedView
 from webhook.state.feature_gates import FeatureGateProbe
 from webhook.state.in_flight import InFlightPods
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.namespace_labels import NamespaceLabels
 from webhook.state.nodes.bind_fit import BindFit

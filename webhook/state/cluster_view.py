@@ -16,7 +16,7 @@ from webhook.kube.informer import Informer, InformerTimings, ListOptions
 from webhook.kube.informer_types import STALE_SECONDS
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod
-from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.object_decoders import decode_pod
 from webhook.state.quota_cache import NamespaceQuotaView, QuotaCache

@@ -63,7 +63,7 @@ from webhook.state.group_commit import (
     PendingClaim,
     Reserved,
 )
-from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.shared_quotas import SharedQuotaLookup, SharedQuotaStore
 
 __all__ = ["Outcome", "Reserved", "Reserver", "ReserverStats"]

@@ -33,7 +33,7 @@ from webhook.quota.shadow.record_codec import (
     shadow_status,
     shadow_summary,
 )
-from webhook.state.ledgers import LEDGER_NAME, empty_ledger
+from webhook.state.ledger_store import LEDGER_NAME, empty_ledger
 
 _log = logging.getLogger(__name__)
 

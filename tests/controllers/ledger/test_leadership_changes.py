@@ -19,7 +19,7 @@ from tests.reactions import preceded_by
 from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS, UnreachableError
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Undecided
-from webhook.state.ledgers import LedgerVersion
+from webhook.state.ledger_store import LedgerVersion
 from webhook.state.reserver import Reserved
 
 

@@ -16,7 +16,7 @@ from tests.controllers.controller_harness import (
 )
 from tests.reactions import unreachable
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
-from webhook.state.ledgers import LEDGER_NAME
+from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.reserver import Reserved
 
 LOOK_SECONDS = 0.6

@@ -20,7 +20,7 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, UnavailableError
 from webhook.quota.amounts.resources import to_text
 from webhook.quota.objects.names import DEFERRED_KEYS
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 

@@ -26,7 +26,7 @@ from webhook.kube.api import (
     RESOURCE_QUOTAS,
     UnreachableError,
 )
-from webhook.state.ledgers import LedgerVersion
+from webhook.state.ledger_store import LedgerVersion
 from webhook.state.reserver import Reserved
 
 HARD = {"requests.cpu": "90"}

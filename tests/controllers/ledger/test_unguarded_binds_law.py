@@ -23,7 +23,7 @@ from tests.controllers.controller_harness import (
 )
 from tests.reactions import preceded_by
 from webhook.kube.api import EVENTS, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, UnreachableError
-from webhook.state.ledgers import LedgerVersion
+from webhook.state.ledger_store import LedgerVersion
 from webhook.state.reserver import Reserved
 
 REQUEST_SECONDS = 34.0

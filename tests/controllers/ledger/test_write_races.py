@@ -19,7 +19,7 @@ from tests.controllers.controller_harness import (
 from tests.reactions import unreachable
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.quota.charging.denials import QuotaExceeded
-from webhook.state.ledgers import LedgerVersion
+from webhook.state.ledger_store import LedgerVersion
 from webhook.state.reserver import Reserved
 
 

@@ -56,10 +56,10 @@ from webhook.quota.ledger.apply_usage import (
 from webhook.quota.ledger.ledger import NEWEST, Claim, Ledger, ReservationSource
 from webhook.quota.ledger.ledger_codec import ledger_from_status
 from webhook.quota.objects.model import Pod, ResourceQuota
-from webhook.quota.queue.cycle import run_cycle
 from webhook.quota.queue.queued_pods import CycleResult, QueuedPod, QueuePolicy
+from webhook.quota.queue.release_order import run_cycle
 from webhook.quota.shared.cluster_quotas import ClusterQuota, cluster_quota
-from webhook.state.ledgers import LEDGER_NAME, LedgerStore
+from webhook.state.ledger_store import LEDGER_NAME, LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.reserver import Reserved, Reserver

@@ -24,7 +24,7 @@ from tests.controllers.shared.shared_quota_steps import (
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, RESOURCE_QUOTAS
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Undecided
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.reserver import Reserved
 from webhook.state.well_known import MODE_LABEL
 

@@ -40,7 +40,7 @@ from webhook.quota.charging.deferral import claim_for_bind
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import NEWEST, ReservationSource
 from webhook.quota.objects.model import Pod
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.reserver import Reserved, Reserver
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.well_known import MODE_LABEL, SCHEDULING_GATE

@@ -18,7 +18,7 @@ from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
 from webhook.quota.shared import escrow
 from webhook.quota.shared.escrow import Shared
 from webhook.quota.shared.grants import Grants, without
-from webhook.state.ledgers import LedgerStore, LedgerVersion
+from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 
 Patch = pytest.MonkeyPatch

@@ -11,7 +11,7 @@ from webhook.quota.elastic.balance import Queued
 from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
 from webhook.quota.elastic.fair_share import Pool
-from webhook.quota.elastic.reclaim import Plan, plan_reclaim
+from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
 from webhook.quota.elastic.victims import Circumstances
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

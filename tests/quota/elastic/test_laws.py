@@ -17,7 +17,7 @@ from webhook.quota.elastic.balance import Claim, Queued, shortage_of
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, in_label_order, over_quota
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Pool, nanos
-from webhook.quota.elastic.reclaim import Plan, plan_reclaim
+from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
 
 NAMES = ("a", "b", "c")
 RESOURCES = ("cpu", "example.com/r")

@@ -39,7 +39,7 @@ from webhook.quota.ledger.ledger import (
     excess,
 )
 from webhook.quota.ledger.ledger_codec import ledger_status
-from webhook.quota.queue import cycle as line_pass
+from webhook.quota.queue import release_order as line_pass
 
 Patch = pytest.MonkeyPatch
 _GENUINE_ADMIT = ledger.admit

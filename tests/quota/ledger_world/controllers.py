@@ -26,8 +26,8 @@ from webhook.quota.ledger.apply_usage import (
 )
 from webhook.quota.ledger.ledger import NEWEST, Ledger, ReservationSource
 from webhook.quota.objects.model import Pod
-from webhook.quota.queue.cycle import run_cycle
 from webhook.quota.queue.queued_pods import QueuedPod, QueueingStrategy, QueuePolicy
+from webhook.quota.queue.release_order import run_cycle
 
 EXPIRE_SECONDS = 45
 

@@ -12,7 +12,7 @@ from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.ledger.ledger import Claim, QuotaRevision, Undecided
 from webhook.state.cluster_view import PodLookup
 from webhook.state.in_flight import InFlightPods
-from webhook.state.ledgers import LedgerVersion
+from webhook.state.ledger_store import LedgerVersion
 from webhook.state.nodes.bind_fit import BindObjection, PendingBind
 from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.reserver import Outcome

@@ -21,7 +21,7 @@ from webhook.jsonfields.fields import InvalidFieldError, child
 from webhook.kube.api import ClusterApi
 from webhook.kube.files.documents import SnapshotError
 from webhook.kube.files.positions import Positions
-from webhook.operations.check.checking import Checker, manifest_object
+from webhook.operations.check.manifest_check import Checker, manifest_object
 from webhook.operations.check.overlay import Overlay
 from webhook.operations.check.state import ClusterState
 from webhook.operations.check.values import (

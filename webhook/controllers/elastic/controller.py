@@ -59,13 +59,13 @@ from webhook.quota.elastic.derived_quotas import (
     uncharged_resources,
 )
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, conflicts, read_elastic_quota
-from webhook.quota.elastic.fair_share import Pool
-from webhook.quota.elastic.quota_status import (
+from webhook.quota.elastic.elastic_status import (
     CHARGED,
     PoolUsage,
     charged_condition,
     elastic_status,
 )
+from webhook.quota.elastic.fair_share import Pool
 from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out
 from webhook.quota.ledger.ledger_values import Condition
 from webhook.quota.objects.names import DERIVED_PREFIXES, POOL_PREFIX

@@ -25,7 +25,7 @@ from webhook.quota.elastic.disruption_budgets import (
 )
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import nanos
-from webhook.quota.elastic.reclaim import Plan, plan_reclaim
+from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
 from webhook.quota.elastic.victims import Circumstances
 from webhook.quota.nodes.node_room import NOT_JUDGED, NodeRoom
 from webhook.quota.objects.model import Pod

@@ -25,7 +25,7 @@ from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import Nanos, Pool, nanos
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.nodes.node_room import PlacedPod
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 
 _NEWEST: Final = datetime.max.replace(tzinfo=UTC)
 

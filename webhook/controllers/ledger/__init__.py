@@ -8,5 +8,6 @@
 - `drift`: comparison with a fresh list of pods; `recent_binds`, `unguarded_binds`: binds without a
   reservation; `recorder`: events and metrics of all this.
 
-The rules for a ledger are in `webhook.quota.ledger.ledger`, its storage in `webhook.state.ledgers`.
+The rules for a ledger are in `webhook.quota.ledger.ledger`, its storage in
+`webhook.state.ledger_store`.
 """

@@ -9,7 +9,7 @@ from webhook.controllers.ledger.recorder import LedgerRecorder
 from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.timings import ControllerTimings
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 
 
 class LedgerFeed(Protocol):

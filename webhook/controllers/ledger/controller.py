@@ -44,7 +44,7 @@ from webhook.kube.informer import Change, Informer
 from webhook.kube.kinds import split_key
 from webhook.quota.objects.model import Pod
 from webhook.state.lazy_ledger import LazyLedger
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaStore
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.ledger.apply_usage import seconds_until_new
-from webhook.state.ledgers import LedgerVersion
+from webhook.state.ledger_store import LedgerVersion
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from webhook.controllers.ledger.namespace_state import LastWrite, NamespaceState
 from webhook.kube.api import ApiError, ConflictError, NotFoundError
 from webhook.kube.metadata import time_text
 from webhook.quota.ledger.ledger import Condition, Ledger
-from webhook.state.ledgers import LedgerVersion
+from webhook.state.ledger_store import LedgerVersion
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.quota.objects.model import Pod
-from webhook.state.ledgers import LedgerVersion
+from webhook.state.ledger_store import LedgerVersion
 
 _MAX_PODS: Final = 2000
 """Pods that are remembered of a namespace; nothing is said of further ones."""

@@ -29,7 +29,7 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.ledger.apply_usage import Expiry
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.queue.queued_pods import CycleResult
-from webhook.state.ledgers import LedgerVersion
+from webhook.state.ledger_store import LedgerVersion
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Final
 from webhook.controllers.ledger.drift import Drift
 from webhook.controllers.runtime.events import NO_EVENTS, EventSink, ObjectReference
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, PODS, QUOTA_LEDGERS
-from webhook.state.ledgers import LEDGER_NAME
+from webhook.state.ledger_store import LEDGER_NAME
 from webhook.telemetry.metrics import Metrics
 
 _MAX_UNGUARDED_EVENTS: Final = 5

@@ -19,7 +19,7 @@ from webhook.kube.api import ApiError
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.ledger.unguarded import is_unguarded, is_watched
 from webhook.quota.objects.model import Pod
-from webhook.state.ledgers import LedgerVersion
+from webhook.state.ledger_store import LedgerVersion
 
 _log = logging.getLogger(__name__)
 

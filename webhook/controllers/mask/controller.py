@@ -69,7 +69,7 @@ from webhook.quota.charging.status_mask import (
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
-from webhook.state.ledgers import LEDGER_NAME
+from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.namespace_labels import labels_of
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL

@@ -18,7 +18,6 @@ from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.queue.gate_remover import GateRemover
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.ledger.ledger_codec import encode_status
-from webhook.quota.queue.cycle import run_cycle
 from webhook.quota.queue.queued_pods import (
     CycleResult,
     PendingReason,
@@ -26,6 +25,7 @@ from webhook.quota.queue.queued_pods import (
     QueuedPod,
     QueuePolicy,
 )
+from webhook.quota.queue.release_order import run_cycle
 from webhook.state.batch_decision import MAX_LEDGER_BYTES
 from webhook.telemetry.metrics import Metrics
 

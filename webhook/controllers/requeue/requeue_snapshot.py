@@ -25,7 +25,7 @@ from webhook.state.grant_raising import (
     unavailable,
     with_other_namespaces,
 )
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaLookup
 

@@ -23,7 +23,7 @@ from webhook.quota.ledger.ledger import QuotaRevision
 from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.quota.shared.escrow import Shared, is_within
 from webhook.quota.shared.grants import without
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaVersion

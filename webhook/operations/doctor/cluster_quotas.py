@@ -34,11 +34,11 @@ from webhook.operations.findings import Finding, Subject, error, warning
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
 from webhook.quota.charging.deferral import limits_of, observed_as
-from webhook.quota.elastic.quota_status import CHARGED
+from webhook.quota.elastic.elastic_status import CHARGED
 from webhook.quota.ledger.ledger import Account
 from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.quota.shared.grants import Promise
-from webhook.state.ledgers import LEDGER_NAME, read_ledger
+from webhook.state.ledger_store import LEDGER_NAME, read_ledger
 
 _ATTEMPTS: Final = 3
 _NOT_BOUND: Final = "no pod that it concerns can be bound"

@@ -22,7 +22,7 @@ from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.ledger.ledger import Account, Ledger, Reservation
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import SHARED_PREFIX
-from webhook.state.ledgers import LEDGER_NAME, LedgerVersion, read_ledger
+from webhook.state.ledger_store import LEDGER_NAME, LedgerVersion, read_ledger
 
 _ATTEMPTS: Final = 3
 

@@ -19,7 +19,7 @@ from webhook.operations.findings import Finding, Subject, error, information, su
 from webhook.operations.gates import gate_of
 from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.shadow.record_codec import SHADOW_FIELD
-from webhook.state.ledgers import LEDGER_NAME
+from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.well_known import (
     DEFERRED_MODE,
     FORMER_GATING_LABEL,

@@ -23,7 +23,7 @@ from webhook.quota.elastic.disruption_budgets import (
 )
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Nanos, Pool, Usage
-from webhook.quota.elastic.reclaim import Plan, plan_reclaim
+from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
 from webhook.quota.elastic.victims import Circumstances
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView

@@ -33,7 +33,7 @@ from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.queue.queued_pods import QueueCriteria
 from webhook.quota.shared.cluster_quotas import ClusterQuota, ledger_name
 from webhook.quota.shared.escrow import Shared, beside, open_to
-from webhook.state.ledgers import LEDGER_NAME, read_ledger
+from webhook.state.ledger_store import LEDGER_NAME, read_ledger
 from webhook.state.well_known import (
     AUTO_GATING,
     DEFERRED_MODE,

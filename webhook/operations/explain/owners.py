@@ -19,7 +19,7 @@ from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.owners_first import PoolView, pools_of
 from webhook.quota.explaining.facts import NamespaceFacts
-from webhook.quota.explaining.queue_state import waits_for_pools
+from webhook.quota.explaining.queue_position import waits_for_pools
 from webhook.state.well_known import SCHEDULING_GATE
 
 _UNASSIGNED: Final = "spec.nodeName="

@@ -20,8 +20,8 @@ from webhook.kube.api import (
     Object,
     UnavailableError,
 )
+from webhook.operations.parallel_calls import in_parallel
 from webhook.operations.reading import read_all
-from webhook.operations.side_by_side import side_by_side
 from webhook.quota.amounts.quantity import Format, Quantity
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.amounts.resources import ResourceList
@@ -64,7 +64,7 @@ def usage_of_job(api: ClusterApi, namespace: str, name: str) -> Usage:
     pods = [each for each in found if each]
     if not pods:
         raise NoUsageError(f"{title}: has no pods that run, so nothing is known of their usage")
-    samples = side_by_side(
+    samples = in_parallel(
         lambda pod: _sample(api, namespace, pod), pods, workers=_WORKERS, name="usage"
     )
     containers: dict[str, list[ResourceList]] = {}

@@ -10,7 +10,7 @@ from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.explaining.consumers import consumers
 from webhook.quota.explaining.facts import Health, NamespaceFacts, PodFacts
 from webhook.quota.explaining.node_causes import NodeAnswer, attempt_answer
-from webhook.quota.explaining.queue_state import QueueState, queue_state
+from webhook.quota.explaining.queue_position import QueueState, queue_state
 from webhook.quota.explaining.quota_causes import (
     ledger_causes,
     never_fits_causes,

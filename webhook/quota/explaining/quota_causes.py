@@ -9,7 +9,7 @@ from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, render
 from webhook.quota.charging.denials import QuotaExceeded, QuotaName, name_quota
 from webhook.quota.explaining.facts import Health, NamespaceFacts, PodFacts
-from webhook.quota.explaining.queue_state import QueueState
+from webhook.quota.explaining.queue_position import QueueState
 from webhook.quota.explaining.values import (
     Action,
     CauseKind,

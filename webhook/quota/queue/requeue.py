@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from webhook.quota.ledger.ledger import Claim, Ledger, admit, exceeded_quotas
-from webhook.quota.queue.cycle import run_cycle
 from webhook.quota.queue.queued_pods import (
     CycleResult,
     QueuedPod,
@@ -20,6 +19,7 @@ from webhook.quota.queue.queued_pods import (
     QueuePolicy,
     SortKey,
 )
+from webhook.quota.queue.release_order import run_cycle
 
 
 def fitting_pods(

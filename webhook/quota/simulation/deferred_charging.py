@@ -30,7 +30,6 @@ from webhook.quota.ledger.ledger import (
     Undecided,
     admit,
 )
-from webhook.quota.queue.cycle import run_cycle
 from webhook.quota.queue.queued_pods import (
     CycleResult,
     PendingReason,
@@ -41,6 +40,7 @@ from webhook.quota.queue.queued_pods import (
     WaitHistory,
     to_queued_pod,
 )
+from webhook.quota.queue.release_order import run_cycle
 from webhook.quota.simulation.values import Arrival, PodTemplate
 
 _Operation: TypeAlias = Callable[[ResourceList, ResourceList], ResourceList]

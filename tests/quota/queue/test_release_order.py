@@ -26,7 +26,6 @@ from webhook.quota.ledger.ledger import (
 )
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod, ScopeExpression
-from webhook.quota.queue.cycle import run_cycle
 from webhook.quota.queue.queued_pods import (
     CycleResult,
     PendingReason,
@@ -38,6 +37,7 @@ from webhook.quota.queue.queued_pods import (
     is_queued,
     to_queued_pod,
 )
+from webhook.quota.queue.release_order import run_cycle
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 BEST = QueuePolicy(order=QueueingStrategy.BEST_EFFORT)

@@ -75,10 +75,10 @@ def in_each(
     Raises:
         Exception: What `work` raised that is no `ApiError`, when the others have ended.
     """
-    return _Crew(tuple(names), work, patience, report, no_answer).run()
+    return _Workers(tuple(names), work, patience, report, no_answer).run()
 
 
-class _Crew(Generic[_T]):
+class _Workers(Generic[_T]):
     """Some threads that take one namespace after another."""
 
     def __init__(

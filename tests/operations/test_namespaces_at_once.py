@@ -10,8 +10,8 @@ import time
 import pytest
 
 from webhook.kube.api import ApiError, ForbiddenError, UnreachableError
+from webhook.operations.namespaces_at_once import AT_ONCE, Together, in_each
 from webhook.operations.retry import RetryPolicy, silent
-from webhook.operations.together import AT_ONCE, Together, in_each
 
 NAMES = [f"team-{number:02}" for number in range(3 * AT_ONCE)]
 LONG = RetryPolicy(seconds=60.0, pause_seconds=60.0, settle_seconds=60.0)

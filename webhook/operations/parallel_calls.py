@@ -16,7 +16,7 @@ _Result = TypeVar("_Result")
 _LOOK_SECONDS: Final = 0.2
 
 
-def side_by_side(
+def in_parallel(
     call: Callable[[_Item], _Result], items: Sequence[_Item], *, workers: int, name: str
 ) -> list[_Result]:
     """Call `call` for every item, for so many at the same time; return the results in order.
@@ -33,23 +33,23 @@ def side_by_side(
     Raises:
         Exception: The first in the order of the items, when the calls that had begun have ended.
     """
-    crew = _Crew(call, items)
+    running = _Workers(call, items)
     threads = [
         # daemons: a process that ends does not wait for them
-        threading.Thread(target=crew.work, name=f"{name}-{index}", daemon=True)
+        threading.Thread(target=running.work, name=f"{name}-{index}", daemon=True)
         for index in range(min(workers, len(items)))
     ]
     try:
         for thread in threads:
             thread.start()
         for _ in threads:
-            crew.wait_for_one()
+            running.wait_for_one()
     finally:
-        crew.stop()
-    return crew.results()
+        running.stop()
+    return running.results()
 
 
-class _Crew(Generic[_Item, _Result]):
+class _Workers(Generic[_Item, _Result]):
     """What some threads call, and what came of it."""
 
     def __init__(self, call: Callable[[_Item], _Result], items: Sequence[_Item]) -> None:

@@ -61,7 +61,7 @@ from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import DERIVED_PREFIXES
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 from webhook.quota.shared.cluster_quotas import ledger_name
-from webhook.state.ledgers import LedgerStore
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaStore
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,6 @@ from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.elastic.owners_first import first_waiting, owners_first
 from webhook.quota.explaining.facts import NamespaceFacts, PodFacts
 from webhook.quota.ledger.ledger import Ledger, exceeded_quotas
-from webhook.quota.queue.cycle import run_cycle
 from webhook.quota.queue.queued_pods import (
     Blocker,
     CycleResult,
@@ -26,6 +25,7 @@ from webhook.quota.queue.queued_pods import (
     to_queued_pod,
     with_pods_ahead,
 )
+from webhook.quota.queue.release_order import run_cycle
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from tests.quota.checking.subjects import (
     an_object,
 )
 from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.checking.checking import check_namespace
 from webhook.quota.checking.rollouts import Rollout
 from webhook.quota.checking.values import Balance, Issue, Result, Rule, Terms, Verdict
+from webhook.quota.checking.verdicts import check_namespace
 from webhook.quota.objects.model import Pod
 
 

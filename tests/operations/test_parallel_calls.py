@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from webhook.operations.side_by_side import side_by_side
+from webhook.operations.parallel_calls import in_parallel
 
 BOUND_SECONDS = 20.0
 
 
 def together(call: Callable[[int], int], items: range, workers: int = 4) -> list[int]:
-    return side_by_side(call, items, workers=workers, name="side")
+    return in_parallel(call, items, workers=workers, name="side")
 
 
 def test_results_come_in_the_order_of_the_items() -> None:

@@ -28,10 +28,10 @@ from webhook.operations.check.values import (
 from webhook.operations.findings import Finding
 from webhook.operations.findings import Subject as FindingSubject
 from webhook.quota.amounts.resources import ResourceList, add, subtract
-from webhook.quota.checking.checking import Outcome, check_namespace
 from webhook.quota.checking.node_fit import NodeFit, nodes_of_daemon_set
 from webhook.quota.checking.subjects import ManifestObject, ReadOptions, read_subject
 from webhook.quota.checking.values import Issue, Result, Rule, Subject, Terms, Verdict
+from webhook.quota.checking.verdicts import Outcome, check_namespace
 from webhook.quota.objects.names import SHARED_PREFIX
 
 _CORE: Final = (

@@ -10,7 +10,7 @@ from tests.state.ledger_objects import NS, counted, made
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS, ConflictError, NotFoundError
 from webhook.quota.ledger.ledger_codec import encode_status
-from webhook.state.ledgers import LedgerStore, read_ledger
+from webhook.state.ledger_store import LedgerStore, read_ledger
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from tests.quota.elastic.pools import a_quota
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.elastic.derived_quotas import uncharged_resources
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
+from webhook.quota.elastic.elastic_status import PoolUsage, charged_condition, elastic_status
 from webhook.quota.elastic.fair_share import Pool
-from webhook.quota.elastic.quota_status import PoolUsage, charged_condition, elastic_status
 
 
 def usage(held: dict[str, str], *quotas: ElasticQuota) -> PoolUsage:
