@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from webhook.cli.app import COMMANDS
 from webhook.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,6 +66,30 @@ def test_the_page_of_the_metrics_is_that_of_the_code(monkeypatch: pytest.MonkeyP
         if not one.name.startswith("process_")
     }
     assert names == shown
+
+
+def test_the_page_of_the_commands_is_their_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "scripts")])
+    from command_page import PAGE, page  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415
+
+    assert PAGE.read_text() == page(), "run scripts/docs"
+    assert set(COMMANDS) <= {line.split()[2] for line in titles(page()) if " " in line[3:]}
+
+
+def test_the_page_of_the_kinds_is_that_of_their_definitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "scripts")])
+    from kinds_page import PAGE, definitions, page  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415
+
+    assert PAGE.read_text() == page(), "run scripts/docs"
+    kinds = [each["spec"]["names"]["kind"] for each in definitions()]
+    assert len(kinds) == 4
+    assert titles(page()) == [f"## {kind}" for kind in kinds]
+
+
+def titles(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("##")]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
