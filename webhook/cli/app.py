@@ -44,6 +44,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "enable": ("webhook.cli.commands.namespaces:enable", "Opt namespaces in."),
     "disable": ("webhook.cli.commands.namespaces:disable", "Opt namespaces out."),
+    "emergency": (
+        "webhook.cli.commands.emergency:emergency",
+        "Let all binds pass, quotas being native, and end that.",
+    ),
     "shadow": ("webhook.cli.commands.namespaces:shadow", "Report what opting in would change."),
     "job": ("webhook.cli.commands.jobs:job", "Change the resources of Jobs."),
     "explain": (

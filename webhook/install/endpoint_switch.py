@@ -138,7 +138,7 @@ class Redirection:
         after = _called(chosen.wanted)
         self._report(f"{after}: waiting until the API server reaches it")
         try:
-            with probing(self._api, _for_probe(chosen.wanted), namespaces) as probe:
+            with probing(self._api, probed_client(chosen.wanted), namespaces) as probe:
                 obstacle = probe.settled_obstacle(patience)
             if obstacle and self._answers_now(chosen, namespaces, patience):
                 self._wait_until_reached(chosen, namespaces, patience)
@@ -202,14 +202,14 @@ class Redirection:
         return [] if found is None else list(_entries(found, registration))
 
     def _answers_now(self, entry: _Entry, namespaces: Namespaces, patience: RetryPolicy) -> bool:
-        with probing(self._api, _for_probe(entry.now), namespaces) as probe:
+        with probing(self._api, probed_client(entry.now), namespaces) as probe:
             return not probe.settled_obstacle(patience)
 
     def _wait_until_reached(
         self, entry: _Entry, namespaces: Namespaces, patience: RetryPolicy
     ) -> None:
         wait = patience.begin()
-        with probing(self._api, _for_probe(entry.wanted), namespaces) as probe:
+        with probing(self._api, probed_client(entry.wanted), namespaces) as probe:
             while obstacle := wait.retry(probe.obstacle):
                 if not wait.pause():
                     raise InstallError(
@@ -273,8 +273,8 @@ def _called(client: _Client) -> str:
     return f"{url.scheme}://{url.netloc}"
 
 
-def _for_probe(client: _Client) -> _Client:
-    """Return the same webhook, at the path where changes are asked about."""
+def probed_client(client: _Client) -> _Client:
+    """Return the `clientConfig` of the same webhook at the path where changes are asked about."""
     service = mapping(client.get("service"), "clientConfig.service")
     if service:
         return {**client, "service": {**service, "path": _PATH}}

@@ -35,6 +35,7 @@ from webhook.config import (
 )
 from webhook.install.apply import Applier, ApplyApi, current, describe, is_foreign_definition
 from webhook.install.certificates import bundle_of, certificates
+from webhook.install.emergency.switching import EmergencySwitch
 from webhook.install.endpoint_changes import endpoint_changes, is_registered, trusted_now
 from webhook.install.endpoint_switch import Redirection
 from webhook.install.exemption import dropped_resources, wait_until_enforced
@@ -63,6 +64,7 @@ from webhook.install.rendering import (
 )
 from webhook.jsonfields.fields import mapping, string_map
 from webhook.kube.api import CONFIG_MAPS, NAMESPACES, SECRETS, ClusterApi, NotFoundError, Object
+from webhook.operations.emergency_state import opened_object
 from webhook.operations.names import CONFIG_KEY
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.policy import compile_policy
@@ -80,6 +82,10 @@ _NO_CONFIGURATION: Final = "apiVersion: deferredquota.io/v1alpha1\nkind: Configu
 _KEPT_BY_HELM: Final = (
     "helm: a release has this installation, and its next upgrade will stop at what is written now;"
     " use helm upgrade instead, or give that --force-conflicts"
+)
+_STAYS_OPEN: Final = (
+    "emergency: it was opened, and stays so: nothing is asked and nothing hidden until you run"
+    " deferred-quota emergency close"
 )
 _DEFINITION: Final = "CustomResourceDefinition"
 _MASK_WORDS: Final[Mapping[Mask, str]] = {
@@ -123,6 +129,8 @@ class InstallOptions:
     """Whether to wait for the Deployments before the API server calls them."""
     patience: RetryPolicy = PATIENCE
     """How long to wait for one thing."""
+    keeps_open: bool = False
+    """Whether the emergency is open, and stays so: what is installed selects no namespace."""
     manifests: Path = MANIFESTS
 
 
@@ -136,8 +144,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
     _check_version(api)
     wish = replace(wish, namespace=namespace_to_install(api, wish.namespace))
     mask = _mask(api, wish, report)
-    if is_kept_by_helm(api):
-        report(_KEPT_BY_HELM)
+    wish = _as_found(api, wish, report)
     installed = _installed_configuration(api, wish.namespace)
     if installed is None and wish.configuration is None and is_registered(api):
         raise InstallError(
@@ -197,6 +204,16 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
 
 
 # -- inside --------------------------------------------------------------------------------
+
+
+def _as_found(api: InstallApi, wish: InstallOptions, report: Report) -> InstallOptions:
+    """Return what to install where an emergency may be open; report who else keeps it."""
+    keeps_open = EmergencySwitch(api, report, wish.patience).state().is_begun
+    if keeps_open:
+        report(_STAYS_OPEN)
+    if is_kept_by_helm(api):
+        report(_KEPT_BY_HELM)
+    return replace(wish, keeps_open=keeps_open)
 
 
 def _mask(api: InstallApi, wish: InstallOptions, report: Report) -> Mask:
@@ -286,7 +303,7 @@ def _read(text: str, wish: InstallOptions) -> Configuration:
 
 
 def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> Rendered:
-    return render(
+    rendered = render(
         namespace=wish.namespace,
         url=wish.url,
         ca_pem=wish.ca_pem or b"",
@@ -303,6 +320,14 @@ def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> R
         break_glass_groups=configuration.break_glass_groups,
         image=wish.image,
         manifests=wish.manifests,
+    )
+    if not wish.keeps_open:
+        return rendered
+    return replace(
+        rendered,
+        stamps=tuple(map(opened_object, rendered.stamps)),
+        registrations=tuple(map(opened_object, rendered.registrations)),
+        masks=tuple(map(opened_object, rendered.masks)),
     )
 
 

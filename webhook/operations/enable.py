@@ -44,7 +44,7 @@ from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, SHADOW_MODE
 
 _WATCHING: Final = frozenset({"installed", "crd", "webhooks", "answers", "workloads", "leader"})
 """The checks of the doctor that say whether it can watch a namespace in shadow mode."""
-_INSTALLATION: Final = _WATCHING | {"stamp", "mask"}
+_INSTALLATION: Final = _WATCHING | {"emergency", "stamp", "mask"}
 """Those that say whether an installation can serve a namespace."""
 _NEVER: Final = frozenset({"namespace.missing", "namespace.exempt", "namespace.own"})
 

@@ -26,6 +26,13 @@ from webhook.kube.api import (
 from webhook.kube.kinds import Kind
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, read_shared
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
+from webhook.operations.emergency_state import (
+    GUARDS,
+    OTHERS,
+    POLICY_BINDINGS,
+    EmergencyState,
+    state_of,
+)
 from webhook.operations.findings import Finding, Subject, error, subject_of
 from webhook.operations.names import POLICY_VERSIONS, policy_kinds
 from webhook.operations.reading import read_all, read_pod
@@ -254,6 +261,16 @@ class CheckContext:
             except (NotFoundError, NotInSnapshotError):
                 continue
         return None
+
+    def emergency(self) -> EmergencyState:
+        """Return the state of the emergency, as far as it can be read."""
+        _, _, bindings = self.policies() or (None, (), ())
+        ours = [raw for raw in bindings if subject_of(PODS, raw).name in POLICY_BINDINGS]
+        try:
+            found = [self.find(kind, name) for kind, name in (GUARDS, *OTHERS)]
+            return state_of([*(raw for raw in found if raw is not None), *ours])
+        except (InvalidFieldError, NoRightError, NotInSnapshotError):
+            return EmergencyState()  # the checks of what cannot be read say so
 
     def namespaces(self) -> list[Namespace]:
         """Return the namespaces that are looked at and can be read."""

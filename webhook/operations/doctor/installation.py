@@ -211,6 +211,29 @@ def _type_at(schema: FieldReader, path: list[str]) -> str | None:
     return "" if is_kept else None
 
 
+def emergency(scene: CheckContext) -> Iterator[Finding]:
+    """Look whether the emergency is open, and whether all of it is."""
+    state, subject = scene.emergency(), Subject(VALIDATING_WEBHOOKS.kind, REGISTRATION)
+    since = f" since {state.since}" if state.since else ""
+    if state.is_open:
+        yield error(
+            "emergency.open",
+            subject,
+            f"the emergency is open{since}: binds are not guarded, and the API server enforces"
+            " quotas when pods are created; quotas of several namespaces are not enforced",
+            "When the webhook and the controller run, run: deferred-quota emergency close",
+        )
+    elif state.is_begun:
+        yield error(
+            "emergency.partial",
+            subject,
+            f"the emergency was opened{since}, and is neither open nor closed: namespaces are"
+            f" selected by {', '.join(state.asking) or 'nothing'}, and ledgers may lack pods that"
+            " were bound unasked",
+            "Run: deferred-quota emergency close, which counts anew; or emergency open.",
+        )
+
+
 def configuration(scene: CheckContext) -> Iterator[Finding]:
     """Look whether the installed configuration can be used, and agrees with the registration."""
     subject = Subject("ConfigMap", CONFIG_MAP, scene.settings.system_namespace)

@@ -21,6 +21,7 @@ from webhook.operations.doctor.check_context import (
     unreadable,
 )
 from webhook.operations.doctor.namespace_selectors import APPLY, selection_findings, uncovered
+from webhook.operations.emergency_state import without_emergency
 from webhook.operations.findings import Finding, Subject, error, information, subject_of
 from webhook.operations.names import MASK_ENTRY, MASK_POLICY, MUTATING
 from webhook.quota.charging.deferral import is_excluded
@@ -115,7 +116,8 @@ def _selection(
         WebhookSelector.read(place.child("namespaceSelector"))
         for place in (constraints, *_resources_of(bindings))
     ]
-    joined = WebhookSelector(tuple(term for one in selectors for term in one.terms))
+    terms = tuple(term for one in selectors for term in one.terms)
+    joined = without_emergency(WebhookSelector(terms))
     opted_in = [one.labels for one in scene.deferred_namespaces()]
     return selection_findings(joined, subject, "its namespaceSelector", opted_in, is_strict=True)
 
@@ -174,10 +176,11 @@ def _status_findings(
 ) -> Iterator[tuple[tuple[str, str], Finding]]:
     if again:
         scene.objects(RESOURCE_QUOTAS, again=True)
+    is_open = scene.emergency().is_open
     for namespace in scene.namespaces():
         if namespace.is_ending:
             continue
-        judge = _shown if namespace.is_deferred else _hidden
+        judge = _shown if namespace.is_deferred and not is_open else _hidden
         for quota in scene.quotas(namespace.name):
             found = judge(scene, quota)
             if found is not None:

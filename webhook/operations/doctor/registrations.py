@@ -19,6 +19,7 @@ from webhook.operations.doctor.namespace_selectors import (
     uncovered,
     ungated_findings,
 )
+from webhook.operations.emergency_state import without_emergency
 from webhook.operations.findings import (
     Finding,
     Subject,
@@ -115,7 +116,7 @@ def _entry(
         judge = error if is_strict else warning
         message = f"webhook {name}: rules do not cover {', '.join(missing)}: {entry.without}"
         yield judge("webhooks.rules", subject, message, APPLY)
-    selector = WebhookSelector.read(node.child("namespaceSelector"))
+    selector = without_emergency(WebhookSelector.read(node.child("namespaceSelector")))
     field = f"webhook {name}: namespaceSelector"
     by_gating = {GATE_ENTRY: gate_findings, UNGATED_ENTRY: ungated_findings}.get(name)
     if by_gating is not None:

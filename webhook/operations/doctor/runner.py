@@ -59,6 +59,7 @@ def _pods_with_a_node(scene: CheckContext) -> Iterator[Finding]:
 
 CHECKS: Final = (
     Check("installed", "whether it is installed", installation.installed),
+    Check("emergency", "whether the emergency is open", installation.emergency),
     Check("crd", "the definitions of ledgers and of cluster quotas", installation.definition),
     Check("configuration", "the configuration", installation.configuration),
     Check("webhooks", "the webhook configurations", registrations.registrations),

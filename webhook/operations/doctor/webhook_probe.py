@@ -53,7 +53,7 @@ def answers(scene: CheckContext) -> Iterator[Finding]:
         NoRightError: The caller may not bind pods.
         UnavailableError: The API server itself does not answer.
     """
-    if scene.settings.is_offline or not _is_registered(scene):
+    if scene.settings.is_offline or not _is_registered(scene) or scene.emergency().is_begun:
         return
     # one that is only assumed to have opted in has not got the label by which webhooks are asked
     opted_in = [

@@ -1,0 +1,1 @@
+"""`deferred-quota emergency`: what it asks, does and prints."""
