@@ -146,7 +146,7 @@ def test_sarif_is_valid() -> None:
     assert list(schema_errors(log, SARIF)) == []
     results = log["runs"][0]["results"]
     rules = log["runs"][0]["tool"]["driver"]["rules"]
-    assert [one["ruleId"] for one in results] == ["bad-input", "quota-wait", "must-specify"]
+    assert [one["ruleId"] for one in results] == ["bad-input", "quota-wait", "invalid"]
     assert all(rules[one["ruleIndex"]]["id"] == one["ruleId"] for one in results)
     place = results[1]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "web.yaml"
@@ -294,6 +294,12 @@ BAD: Final = {
         1,
         "Kubernetes has no extensions/v1beta1 any more",
     ),
+    "a Kustomization": (
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [a.yaml]\n",
+        2,
+        1,
+        "check the output of 'kustomize build'",
+    ),
     "cut off": ('{"kind": "Pod",\n "a": "b', 2, 7, "the text ends in the middle of a value"),
     "broken JSON": ('{"kind": "Pod",\n "a" 1}', 2, 6, "Expecting"),
 }
@@ -311,6 +317,21 @@ def test_bad_input_has_its_place_and_the_other_files_are_checked(
     assert words in problem["text"]
     assert (problem["file"], problem["line"], problem["column"]) == ("bad.yaml", line, column)
     assert report["summary"]["waits"] == 1
+
+
+@pytest.mark.parametrize("name", ["Chart.yaml", "values.yaml"])
+def test_a_chart_that_was_not_rendered_is_named(name: str) -> None:
+    write(name, "apiVersion: v2\nname: web\nversion: 1.0.0\n")
+    result = run("-f", name)
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert f"{name}:1:1: error: kind: required; this is a file of a Helm chart" in result.stdout
+
+
+def test_a_file_without_objects_is_no_cluster() -> None:
+    write("cluster.yaml", "---\n# kubectl failed\n")
+    result = run("-f", "web.yaml", "--snapshot", "cluster.yaml")
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "cluster.yaml: is empty" in result.stderr
 
 
 def test_amounts_may_be_huge() -> None:

@@ -129,7 +129,7 @@ def test_the_table_has_a_row_for_each_resource(tmp_path: Path) -> None:
     rows = {line.split()[3]: line.split()[4:] for line in lines[1:]}
     assert rows["memory"] == ["4Gi", "-", "0", "0", "0", "4Gi", "4Gi"]
     assert rows["cpu"] == ["-", "2", "0", "-", "-", "-", "2"]
-    assert run(tmp_path, []).stdout == "no elastic quotas\n"
+    assert run(tmp_path, [namespace("a")]).stdout == "no elastic quotas\n"
 
 
 def test_headroom_is_what_can_be_taken_at_once(tmp_path: Path) -> None:

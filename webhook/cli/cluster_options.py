@@ -21,6 +21,7 @@ from webhook.kube.api import (
 )
 
 if TYPE_CHECKING:
+    from webhook.kube.files.documents import Document
     from webhook.kube.rest import RestConfig
     from webhook.operations.namespaces_at_once import Together
 
@@ -89,13 +90,12 @@ def snapshot_cluster(paths: Sequence[Path]) -> Iterator[ClusterApi]:
     """
     from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415 - only where it is asked for
         SnapshotError,
-        read_files,
-        read_snapshot,
+        parse_snapshot,
     )
     from webhook.fakecluster.storage import FakeClient, FakeCluster  # noqa: PLC0415
 
     try:
-        found = read_snapshot(read_files(paths))
+        found = parse_snapshot(_documents_of(paths))
     except SnapshotError as err:
         raise InputError(str(err)) from err
     cluster = FakeCluster()
@@ -114,20 +114,36 @@ def snapshot_reader(paths: Sequence[Path]) -> Iterator[ClusterApi]:
     from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415 - only where it is asked for
         SnapshotError,
         parse_snapshot,
-        read_files,
     )
     from webhook.fakecluster.manifests.snapshot_client import SnapshotClient  # noqa: PLC0415
-    from webhook.kube.files.documents import read_documents  # noqa: PLC0415
     from webhook.kube.files.snapshot_format import extent_of  # noqa: PLC0415
 
     try:
-        documents = [one for file in read_files(paths) for one in read_documents(*file)]
+        documents = _documents_of(paths)
         extent = extent_of(documents)
         found = parse_snapshot(documents)
     except SnapshotError as err:
         raise InputError(str(err)) from err
     with cluster_errors():
         yield SnapshotClient(found, extent)
+
+
+def _documents_of(paths: Sequence[Path]) -> list[Document]:
+    """Return the documents of all files.
+
+    Raises:
+        SnapshotError: A file cannot be read, or is empty.
+    """
+    from webhook.fakecluster.manifests.snapshot import read_files  # noqa: PLC0415 - as above
+    from webhook.kube.files.documents import read_documents  # noqa: PLC0415
+    from webhook.kube.files.snapshot_format import check_holds_something  # noqa: PLC0415
+
+    found: list[Document] = []
+    for file, data in read_files(paths):
+        documents = read_documents(file, data)
+        check_holds_something(file, documents)
+        found += documents
+    return found
 
 
 @contextmanager

@@ -41,6 +41,8 @@ _HARD: Final[Mapping[str, tuple[str, ...]]] = {
     "persistentvolumeclaims": ("1",),
 }
 _SCOPES: Final = ("NotTerminating", "Terminating", "BestEffort", "NotBestEffort")
+_MISNAMED: Final = 9
+"""Of so many sets one has an object with a name that is not allowed."""
 _LOST: Final = 20
 """Every such set, in a namespace that does not defer, has a pod that no node takes."""
 _POD_KEYS: Final = frozenset({"requests.cpu", "limits.cpu", "requests.memory", "pods"})
@@ -86,7 +88,27 @@ def _manifest_set(random: Random, index: int) -> ManifestSet:
         container = a_container(requests={"cpu": "100m", "memory": "1Mi"}, limits={"cpu": "1"})
         spec = {"containers": [container], "nodeSelector": {"check": "nowhere"}}
         objects.insert(0, _named("Pod", namespace, "lost", spec))
+    if index % _MISNAMED == 0:
+        objects.append(_misnamed(namespace, index // _MISNAMED))
     return ManifestSet(namespace, is_deferred, tuple(limits), tuple(objects))
+
+
+def _misnamed(namespace: str, number: int) -> Object:
+    """Make an object that is refused for its name, or for those of its containers."""
+    amounts = {"requests": {"cpu": "100m", "memory": "1Mi"}, "limits": {"cpu": "1"}}
+    name, containers = (
+        ("pod_a", ["main"]),
+        ("pod-a", ["main", "side_car"]),
+        ("pod-a", ["main", "main"]),
+        ("Pod-a", ["main", ""]),
+    )[number % 4]
+    spec = {"containers": [a_container(one, **amounts) for one in containers]}
+    if number % 2:
+        return _named("Pod", namespace, name, spec)
+    labels = {"app": "misnamed"}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    workload = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    return _named("Deployment", namespace, name, workload)
 
 
 def _named(kind: str, namespace: str, name: str, spec: Mapping[str, object]) -> Object:

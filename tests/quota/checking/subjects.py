@@ -16,6 +16,7 @@ RESOURCES = {
     "Deployment": ("apps/v1", "deployments.apps"),
     "DaemonSet": ("apps/v1", "daemonsets.apps"),
     "StatefulSet": ("apps/v1", "statefulsets.apps"),
+    "CronJob": ("batch/v1", "cronjobs.batch"),
     "Job": ("batch/v1", "jobs.batch"),
     "Service": ("v1", "services"),
     "ConfigMap": ("v1", "configmaps"),

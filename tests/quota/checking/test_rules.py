@@ -358,3 +358,40 @@ def test_a_rule_of_the_cluster_refuses_a_job_that_cannot_run_all_its_pods() -> N
     strict = Terms(quotas=(quota,), jobs=(JobRule(unsuspend=JobVerdict.DENY),))
     assert a_subject(a_workload("Job", parallelism=3, suspend=True), strict).refusals == ()
     assert a_subject(job, strict, is_new=False).refusals == ()
+
+
+LABEL = "a lowercase RFC 1123 label must consist of"
+NAMES = {
+    "of a Deployment": (
+        "Deployment",
+        "web_1",
+        [{"name": "a"}],
+        'Deployment.apps "web_1" is invalid',
+    ),
+    "of a Pod": ("Pod", "A", [{"name": "a"}], 'metadata.name: Invalid value: "A": a lowercase RFC'),
+    "of a CronJob": ("CronJob", "a" * 53, [{"name": "a"}], "must be no more than 52 characters"),
+    "too long": ("Pod", "a" * 254, [{"name": "a"}], "must be no more than 253 bytes"),
+    "of a container": ("Pod", "a", [{"name": "a_b"}], f'name: Invalid value: "a_b": {LABEL}'),
+    "no name of a container": ("Pod", "a", [{"image": "x"}], "containers[0].name: Required value"),
+    "two of a name": (
+        "Deployment",
+        "a",
+        [{"name": "a"}, {"name": "a"}],
+        'spec.template.spec.containers[1].name: Duplicate value: "a"',
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "name", "containers", "words"), NAMES.values(), ids=NAMES.keys())
+def test_names_are_those_of_the_api_server(
+    kind: str, name: str, containers: list[Object], words: str
+) -> None:
+    pod: Object = {"containers": containers}
+    specs: dict[str, Object] = {
+        "Pod": pod,
+        "Deployment": {"template": {"spec": pod}},
+        "CronJob": {"jobTemplate": {"spec": {"template": {"spec": pod}}}},
+    }
+    (refusal,) = a_subject(an_object(kind, name, specs[kind])).refusals
+    assert refusal.rule is Rule.INVALID
+    assert words in refusal.text

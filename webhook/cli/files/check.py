@@ -49,6 +49,8 @@ _DIRECTIVE: Final = re.compile(
 _NOT_RENDERED: Final = (
     "this is a Helm template that was not rendered: check the output of 'helm template'"
 )
+_CHART_FILES: Final = frozenset({"Chart.yaml", "values.yaml"})
+_CHART: Final = "this is a file of a Helm chart: check the output of 'helm template'"
 _LEAST: Final[Mapping[FailOn, frozenset[Severity]]] = {
     FailOn.REFUSE: frozenset({Severity.ERROR}),
     FailOn.WAIT: frozenset({Severity.ERROR, Severity.WARN}),
@@ -157,6 +159,8 @@ class Manifests:
         place = problem.location
         if _is_tab(self._lines(place.file), place):
             return Problem(place, f"{problem.text}: a tab; YAML is indented with spaces")
+        if Path(place.file).name in _CHART_FILES:
+            return Problem(place, f"{problem.text}; {_CHART}")
         if _NOT_RENDERED in problem.text or not any(
             map(_DIRECTIVE.search, self._lines(problem.location.file))
         ):

@@ -8,6 +8,7 @@
 
 `namespaces` are those whose objects it has; empty: all. `unread` are the kinds that could not be
 read when it was taken. A file of a newer format is refused: what it leaves out cannot be known.
+So is a file without any document, as `kubectl get ... > FILE` leaves behind where it fails.
 """
 
 from __future__ import annotations
@@ -66,6 +67,16 @@ class SnapshotExtent:
         return bool(self.namespaces) or any(one.startswith(f"{kind} in ") for one in self.unread)
 
 
+def check_holds_something(file: str, documents: Iterable[Document]) -> None:
+    """Refuse a file that says nothing of a cluster: that is not a cluster without objects.
+
+    Raises:
+        SnapshotError: All documents are empty, or there is none.
+    """
+    if all(document.value is None for document in documents):
+        raise SnapshotError(file, "is empty: not what a command prints of a cluster")
+
+
 def extent_of(documents: Iterable[Document]) -> SnapshotExtent:
     """Return what the snapshots among documents do not hold.
 
@@ -85,6 +96,9 @@ def _head_of(document: Document) -> tuple[list[str], list[str]] | None:
     head = document.value
     if not isinstance(head, dict) or head.get("kind") != SNAPSHOT_KIND:
         return None
+    if head.get("apiVersion") != API_VERSION:
+        detail = f"is {head.get('apiVersion')!r}, of another release: this one reads {API_VERSION}"
+        raise document.error(detail, field="apiVersion")
     version = head.get("format")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise document.error("must be a whole number from 1", field="format")

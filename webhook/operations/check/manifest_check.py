@@ -53,6 +53,9 @@ Source: kubernetes v1.36, pkg/controlplane/storageversionhashdata/data.go; depre
 """
 
 
+_KUSTOMIZATION: Final = ("kustomize.config.k8s.io", "Kustomization")
+
+
 def manifest_object(
     raw: Mapping[str, object], namespace: str, *, field: str = ""
 ) -> ManifestObject:
@@ -79,6 +82,9 @@ def manifest_object(
 
 def _check_served(kind: Kind, root: FieldReader) -> None:
     """Refuse what no API server knows: what is not known would be admitted."""
+    if (kind.group, kind.kind) == _KUSTOMIZATION:
+        detail = "a Kustomization is no object of a cluster: check the output of 'kustomize build'"
+        raise InvalidFieldError(root.path("kind"), detail)
     if kind.group not in _SERVED:
         return
     version, kinds = _SERVED[kind.group]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,6 +18,7 @@ from webhook.quota.checking.limit_ranges import (
     violations,
     with_defaults,
 )
+from webhook.quota.checking.name_rules import container_errors, has_good_containers, object_errors
 from webhook.quota.checking.object_usage import (
     claim_requests,
     claim_templates,
@@ -99,7 +100,8 @@ def read_subject(
     is_claim = one.resource == "persistentvolumeclaims"
     issues = [] if is_claim else list(claims)
     written = [_Written.read(pods) for pods in sets]
-    refusals = [issue for template in written for issue in _invalid_template(one, template)]
+    refusals = list(_invalid_name(one))
+    refusals += [issue for template in written for issue in _invalid_template(one, template)]
     refusals += _job_issues(one, sets, terms) if is_new and not refusals else ()
     for template in () if refusals else written:
         read = _group(one, template, terms, options)
@@ -117,7 +119,7 @@ def read_subject(
         tuple(groups),
         usage,
         made,
-        refusals=claims if is_claim else tuple(refusals),
+        refusals=(*refusals, *claims) if is_claim else tuple(refusals),
         issues=tuple(issues),
     )
 
@@ -192,6 +194,27 @@ def _group(
     return PodGroup(pod, filled, pods.count, surge.count, surge.is_needed, pods.field)
 
 
+def _invalid_name(one: ManifestObject) -> Iterator[Issue]:
+    """Yield that an object is refused for its name; kinds of others are not asked.
+
+    A name that the API server makes is good.
+    """
+    group = one.resource.partition(".")[2]
+    meta = FieldReader(one.raw, one.field).child("metadata")
+    if group not in _VALIDATED or not meta.text("name"):
+        return
+    errors = [str(error) for error in object_errors(one.resource, one.name)]
+    if errors:
+        yield _invalid(one, errors, meta.path("name"))
+
+
+def _invalid(one: ManifestObject, errors: Sequence[str], field: str) -> Issue:
+    group = one.resource.partition(".")[2]
+    kind = f"{one.kind}.{group}" if group else one.kind
+    text = f'{kind} "{one.name}" is invalid: {joined(errors)}'
+    return Issue(Rule.INVALID, Verdict.REFUSED, text, field)
+
+
 def _invalid_template(one: ManifestObject, written: _Written) -> Iterator[Issue]:
     """Yield why an object is refused for its pods, or its template; kinds of others are not asked.
 
@@ -203,11 +226,10 @@ def _invalid_template(one: ManifestObject, written: _Written) -> Iterator[Issue]
     field = written.pods.field
     place = child(field.removeprefix(one.field).removeprefix("."), "spec")
     errors = _pod_faults(written.raw, written.pod, place)
+    if not has_good_containers(written.pod):
+        errors += map(str, container_errors(written.pod, place))
     if errors:
-        kind = f"{one.kind}.{group}" if group else one.kind
-        text = f'{kind} "{one.name}" is invalid: {joined(errors)}'
-        field = child(field, "spec.containers")
-        yield Issue(Rule.INVALID, Verdict.REFUSED, text, field)
+        yield _invalid(one, errors, child(field, "spec.containers"))
 
 
 def _job_issues(one: ManifestObject, sets: tuple[PodSet, ...], terms: Terms) -> Iterator[Issue]:

@@ -65,11 +65,14 @@ _SUBDOMAIN: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
 _matches_name_part = re.compile(_NAME_PART).fullmatch
 _matches_label_value = re.compile(_LABEL_VALUE).fullmatch
 _matches_subdomain = re.compile(_SUBDOMAIN).fullmatch
+_matches_dns_label = re.compile(_DNS_LABEL).fullmatch
 _CACHED_NAMES: Final = 4096
 _CACHED_LENGTH: Final = 512
 _matches_uid = re.compile("[!-~]{1,128}").fullmatch
 MAX_NAME_BYTES: Final = 253
 """Longest name of an object."""
+MAX_LABEL_BYTES: Final = 63
+"""Longest name of a container."""
 
 _NAME_PART_RULE: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', "
@@ -84,6 +87,11 @@ _SUBDOMAIN_RULE: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
     "'-' or '.', and must start and end with an alphanumeric character "
     f"(e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+)
+_DNS_LABEL_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+    "and must start and end with an alphanumeric character "
+    f"(e.g. 'my-name',  or '123-abc', regex used for validation is '{_DNS_LABEL}')"
 )
 _LABEL_VALUE_RULE: Final = (
     "a valid label must be an empty string or consist of alphanumeric characters, "
@@ -167,6 +175,16 @@ def object_name_errors(text: str) -> tuple[str, ...]:
     too_long = _too_long(text, MAX_NAME_BYTES)
     # the pattern is tried on short text only: on long text it would take its time
     return too_long or (() if _matches_subdomain(text) else (_SUBDOMAIN_RULE,))
+
+
+@cached_by_name
+def dns_label_errors(text: str) -> tuple[str, ...]:
+    """Return why the text cannot be the name of a container or a namespace; empty if it can.
+
+    Source: kubernetes v1.36, apimachinery/pkg/util/validation IsDNS1123Label.
+    """
+    too_long = _too_long(text, MAX_LABEL_BYTES)
+    return too_long or (() if _matches_dns_label(text) else (_DNS_LABEL_RULE,))
 
 
 def is_uid(text: str) -> bool:
