@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from webhook.cli import ExitCode, cli
@@ -115,6 +117,25 @@ def test_a_page_is_written_beside_the_table(tmp_path: Path) -> None:
     result = run(tmp_path, "--html", str(target))
     assert result.stdout == TEXT
     assert "<h1>Simulation of scenario.yaml</h1>" in target.read_text()
+
+
+def test_an_image_is_written_beside_the_table(tmp_path: Path) -> None:
+    target = tmp_path / "report.png"
+    result = run(tmp_path, "--png", str(target))
+    assert result.stdout == TEXT
+    assert target.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_without_its_extra_an_image_is_refused_before_anything_is_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.delitem(sys.modules, "webhook.operations.simulate.png_image", raising=False)
+    target = tmp_path / "report.png"
+    result = run(tmp_path, "--png", str(target))
+    assert (result.exit_code, result.stdout) == (ExitCode.BAD_INPUT, "")
+    assert "pip install pillow" in result.stderr
+    assert not target.exists()
 
 
 def test_an_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -54,6 +54,12 @@ Examples:
     metavar="FILE",
     help="Write a page with the figures and charts, which needs nothing else.",
 )
+@click.option(
+    "--png",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write the charts as an image; needs the extra `plots`.",
+)
 @output_option("text", "csv", "json")
 def simulate(**options: Any) -> None:
     """Say what deferral would give a workload: pods arrive, wait, run and end, in simulated time.

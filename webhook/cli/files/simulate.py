@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Protocol
@@ -36,8 +36,10 @@ def run(
     output: str,
     events: Path | None,
     html: Path | None,
+    png: Path | None,
 ) -> None:
     """Simulate a scenario in every mode and report."""
+    draw = None if png is None else _drawing()
     try:
         scenario = read_scenario(file, seed=seed)
     except ScenarioError as err:
@@ -54,7 +56,24 @@ def run(
         reports = [_simulate(scenario, mode, writer) for mode in wanted]
     if html is not None:
         html.write_text(html_page(f"Simulation of {file.name}", reports), encoding="utf-8")
+    if png is not None and draw is not None:
+        png.write_bytes(draw(f"Simulation of {file.name}", reports))
     {"text": _print_text, "csv": _print_csv, "json": _print_json}[output](reports)
+
+
+def _drawing() -> Callable[[str, Sequence[Report]], bytes]:
+    """Return what draws an image; before anything is simulated, which takes its time.
+
+    Raises:
+        InputError: What it needs is not installed.
+    """
+    try:
+        from webhook.operations.simulate.png_image import png_image  # noqa: PLC0415 - optional
+    except ImportError as err:
+        raise InputError(
+            f"--png needs Pillow, of the extra 'plots': pip install pillow ({err})"
+        ) from err
+    return png_image
 
 
 def _simulate(scenario: Scenario, mode: Mode, writer: _Writer | None) -> Report:

@@ -6,22 +6,19 @@ scenario is escaped, and the page's own policy lets nothing be loaded or run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from html import escape
-from typing import Final, TypeAlias
+from typing import Final
 
-from webhook.operations.simulate.figures import duration_text, rows_of
+from webhook.operations.simulate.charts import Chart, Points, charts_of
+from webhook.operations.simulate.figures import rows_of
 from webhook.quota.simulation.statistics import Report
-from webhook.quota.simulation.timeline import Timeline
 from webhook.quota.simulation.values import Mode
 
 _WIDTH, _HEIGHT = 640, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 28
 _TICKS: Final = 4
-_Points: TypeAlias = Sequence[tuple[Fraction, Fraction]]
-"""Points of a line: along and up, both from 0 to 1."""
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --native: #b3261e; --deferred: #1a56c4; --gated: #0b7a3b;
@@ -54,17 +51,6 @@ _MEANING: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Chart:
-    """Lines of all modes."""
-
-    title: str
-    lines: Sequence[tuple[Mode, _Points]]
-    up: Callable[[Fraction], str]
-    """The label at a height."""
-    along: Callable[[Fraction], str]
-
-
 def html_page(title: str, reports: Sequence[Report]) -> str:
     """Return the page.
 
@@ -72,7 +58,7 @@ def html_page(title: str, reports: Sequence[Report]) -> str:
         title: Such as the name of the scenario.
         reports: One for each mode.
     """
-    charts = "\n".join(map(_figure, _charts(reports)))
+    charts = "\n".join(map(_figure, charts_of(reports)))
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -115,71 +101,7 @@ def _table(reports: Sequence[Report]) -> str:
     )
 
 
-def _charts(reports: Sequence[Report]) -> Iterator[_Chart]:
-    end = max(report.end for report in reports)
-
-    def along(part: Fraction) -> str:
-        return duration_text(int(part * end))
-
-    most = max(1, *[report.backlog.peak for report in reports])
-    backlog = [
-        (report.mode, _over_time(report.backlog, report.end, end=end, most=most))
-        for report in reports
-    ]
-    yield _Chart("Pods that wait", backlog, lambda part: f"{int(part * most):,}", along)
-    yield _waits(reports)
-    for index in range(len(reports[0].meters)):
-        meters = [(report, report.meters[index]) for report in reports]
-        name = meters[0][1].name
-        lines = [
-            (report.mode, _over_time(meter.running, report.end, end=end, most=meter.limit))
-            for report, meter in meters
-        ]
-        if any(meter.running.peak for _, meter in meters):
-            yield _Chart(f"{name}, running", lines, _percent, along)
-        held = [
-            (report.mode, _over_time(meter.held, report.end, end=end, most=meter.limit))
-            for report, meter in meters
-            if meter.held is not None
-        ]
-        if any(meter.idle(report.end) for report, meter in meters):
-            yield _Chart(f"{name}, running or held idle", held, _percent, along)
-
-
-def _percent(part: Fraction) -> str:
-    return f"{int(part * 100)}%"
-
-
-def _waits(reports: Sequence[Report]) -> _Chart:
-    longest = max(1, *[report.wait_at(100) for report in reports])
-    lines = [
-        (
-            report.mode,
-            [
-                (Fraction(percent, 100), Fraction(report.wait_at(percent), longest))
-                for percent in range(101)
-            ],
-        )
-        for report in reports
-    ]
-    return _Chart(
-        "Waits by percentile",
-        lines,
-        lambda part: duration_text(int(part * longest)),
-        lambda part: f"p{int(part * 100)}",
-    )
-
-
-def _over_time(line: Timeline, until: int, *, end: int, most: int) -> _Points:
-    length, parts = line.means(until)
-    return [
-        (Fraction(index * length + lasts // 2, end), Fraction(amount, lasts * most))
-        for index, (amount, lasts) in enumerate(parts)
-        if most
-    ]
-
-
-def _figure(chart: _Chart) -> str:
+def _figure(chart: Chart) -> str:
     title = escape(chart.title)
     series = "".join(
         f'<path class="series {mode}" d="{_path(points)}"><title>{mode}</title></path>'
@@ -193,11 +115,11 @@ def _figure(chart: _Chart) -> str:
     )
 
 
-def _path(points: _Points) -> str:
+def _path(points: Points) -> str:
     return "M" + "L".join(f"{_x(along):.1f} {_y(up):.1f}" for along, up in points)
 
 
-def _axes(chart: _Chart) -> Iterator[str]:
+def _axes(chart: Chart) -> Iterator[str]:
     for tick in range(_TICKS + 1):
         part = Fraction(tick, _TICKS)
         x, y = _x(part), _y(part)
