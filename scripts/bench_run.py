@@ -26,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import bench_check
+import bench_explain
 import bench_load
 
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
@@ -300,13 +301,17 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=3_000, help="of each rate, --cluster")
     parser.add_argument("--check", action="store_true", help="manifests judged by the command")
     parser.add_argument("--documents", type=int, default=10_000, help="of --check")
+    parser.add_argument("--explain", action="store_true", help="a pod of a large snapshot")
     parser.add_argument("--line", action="store_true", help="pods that wait, with a scheduler")
-    parser.add_argument("--rounds", type=int, default=3, help="of --line and --check")
+    parser.add_argument("--rounds", type=int, default=3, help="of --line, --check and --explain")
     parser.add_argument("--crowd", type=int, default=1000, help="pods of each part, --line")
     options = parser.parse_args()
     print(f"Python {sys.version.split()[0]}, {ssl.OPENSSL_VERSION}, {os.cpu_count()} processors\n")
     if options.check:
         bench_check.bench_check(options.documents, options.rounds)
+        return
+    if options.explain:
+        bench_explain.bench_explain(5_000, 50_000, options.rounds)
         return
     if options.line:
         import bench_line  # noqa: PLC0415 - needs a control plane too

@@ -235,6 +235,23 @@ def test_every_cause_of_nodes(
     assert actions(entry) == unblocking
 
 
+def test_a_large_namespace_takes_no_more_requests(cluster: FakeCluster) -> None:
+    wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
+    counts = []
+    for first, last in ((0, 10), (10, 1000)):
+        pods = [
+            a_pod(name=f"run-{number}", uid=f"uid-run-{number}", namespace=NAMESPACE, node="node-1")
+            for number in range(first, last)
+        ]
+        load(cluster, *pods)
+        api = client(cluster)
+        assert "quota" in causes(why(api, "x"))
+        counts.append(len(api.calls))
+    small, large = counts
+    assert large - small <= 4, "two lists have three pages of 500 instead of one"
+    assert small <= 15
+
+
 def test_a_pod_made_anew_is_told(cluster: FakeCluster) -> None:
     wait_for_quota(cluster, a_gated_pod("x"))
     load(cluster, an_event("Pod", "x", "uid-of-another", "QuotaExceeded", "exceeded quota: p1"))

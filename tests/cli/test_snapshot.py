@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -17,6 +20,8 @@ from tests.operations.scenes import NAMESPACE, load
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
 from webhook.cli.files.snapshot import write_snapshot
+from webhook.cli.options import Session as CommandSession
+from webhook.cli.options import keep
 from webhook.kube.api import NODES, ForbiddenError, Kind
 from webhook.kube.files.snapshot_format import FORMAT, SnapshotExtent
 from webhook.operations.explain.entry import explanation_entry
@@ -260,6 +265,31 @@ def test_a_file_that_cannot_be_understood_is_refused(
     done = explained(path)
     assert done.exit_code == ExitCode.BAD_INPUT
     assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("large", ExitCode.OK), ("missing", ExitCode.FINDINGS)],
+    ids=["there", "gone"],
+)
+def test_a_process_that_keeps_the_snapshot_ends_with_its_output_and_status(
+    tmp_path: Path, name: str, code: ExitCode
+) -> None:
+    path = written(tmp_path)
+    command = ["explain", "pod", name, "-n", NAMESPACE, "--snapshot", str(path)]
+    within = CliRunner().invoke(cli, command)
+    done = subprocess.run(
+        [sys.executable, "-m", "webhook", *command], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, within.exit_code) == (code, code)
+    assert (done.stdout, done.stderr) == (within.stdout, within.stderr)
+
+
+@pytest.mark.parametrize("session", [CommandSession(), None], ids=["within", "no session"])
+def test_nothing_is_kept_where_the_process_goes_on(session: CommandSession | None) -> None:
+    with click.Context(click.Command("x"), obj=session):
+        keep(object())
+    assert session is None or session.kept is None
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

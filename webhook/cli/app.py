@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
 from pathlib import PurePath
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import click
 
@@ -131,12 +131,12 @@ class CommandLine(click.Group):
             )
 
         session = _prepare(extra, os.environ)
-        return sys.exit(_run(run, session)) if standalone_mode else run()
+        return _exit(_run(run, session), session) if standalone_mode else run()
 
 
 def _prepare(extra: MutableMapping[str, Any], environment: Mapping[str, str]) -> Session:
-    session = Session(debug=environment.get("DEFERRED_QUOTA_DEBUG", "") not in ("", "0", "false"))
-    extra.setdefault("obj", session)
+    session: Session = extra.setdefault("obj", Session())
+    session.debug = environment.get("DEFERRED_QUOTA_DEBUG", "") not in ("", "0", "false")
     extra.setdefault("color", False if environment.get("NO_COLOR") else None)
     return session
 
@@ -159,6 +159,13 @@ def _run(run: Callable[[], object], session: Session) -> int:
         return ExitCode.INTERNAL
     finally:
         _flush_or_drop()
+
+
+def _exit(code: int, session: Session) -> NoReturn:
+    """End the process; without an end of the interpreter where that would free what is kept."""
+    if session.kept:
+        os._exit(code)  # all output is written out
+    sys.exit(code)
 
 
 def _show(err: click.ClickException) -> None:
@@ -246,7 +253,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line of this process: the entry point of the installed commands."""
-    cli(prog_name=_program_name(sys.argv[0]))
+    cli(prog_name=_program_name(sys.argv[0]), obj=Session(kept=[]))
 
 
 def _program_name(path: str) -> str | None:

@@ -12,6 +12,7 @@ import click
 
 from webhook import __version__
 from webhook.cli.exit_codes import CommandError, ExitCode, InputError, UnreachableError, printable
+from webhook.cli.options import keep
 from webhook.kube.api import (
     ApiError,
     ClusterApi,
@@ -124,8 +125,10 @@ def snapshot_reader(paths: Sequence[Path]) -> Iterator[ClusterApi]:
         found = parse_snapshot(documents)
     except SnapshotError as err:
         raise InputError(str(err)) from err
+    client = SnapshotClient(found, extent)
+    keep(documents, found, client)
     with cluster_errors():
-        yield SnapshotClient(found, extent)
+        yield client
 
 
 def _documents_of(paths: Sequence[Path]) -> list[Document]:

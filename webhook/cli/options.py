@@ -21,6 +21,19 @@ class Session:
 
     debug: bool = False
     """Whether a fault of this program shows its traceback."""
+    kept: list[object] | None = None
+    """What stays until the process ends; None where other things run in it afterwards."""
+
+
+def keep(*values: object) -> None:
+    """Keep large values until the process ends, where it ends with the command.
+
+    To take millions of small objects apart takes as long as some commands need for their answer.
+    """
+    context = click.get_current_context(silent=True)
+    session = None if context is None else context.find_object(Session)
+    if session is not None and session.kept is not None:
+        session.kept.extend(values)
 
 
 def _set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

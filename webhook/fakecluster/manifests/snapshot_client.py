@@ -116,8 +116,10 @@ def _place(item: tuple[tuple[str, str], Object]) -> tuple[str, str]:
 
 
 def _is_selected(selector: Selector, raw: Object) -> bool:
-    labels = _part(_part(raw, "metadata"), "labels")
-    texts = {name: value for name, value in labels.items() if isinstance(value, str)}
+    texts: dict[str, str] = {}
+    if selector.labels:
+        labels = _part(_part(raw, "metadata"), "labels")
+        texts = {name: value for name, value in labels.items() if isinstance(value, str)}
     return selector.matches(texts, lambda field: _field(raw, field))
 
 
