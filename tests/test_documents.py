@@ -88,6 +88,29 @@ def test_the_page_of_the_kinds_is_that_of_their_definitions(
     assert titles(page()) == [f"## {kind}" for kind in kinds]
 
 
+def test_every_outage_is_a_test_and_every_marked_alert_fires_in_it() -> None:
+    cluster = ROOT / "tests/e2e/cluster"
+    known = re.findall(
+        r"alert: (\w+)", (ROOT / "manifests/components/monitoring/rules.yaml").read_text()
+    )
+    page = (ROOT / "docs/operations/outages.md").read_text()
+    rows = [line for line in page.splitlines() if line.endswith("` |")]
+    named = [re.findall(r"`(\S+)::(test_\w+)`", row)[0] for row in rows]
+    for row, (file, test) in zip(rows, named, strict=True):
+        (body,) = re.findall(
+            rf"(?s)^def {test}\(.*?(?=^def |\Z)", (cluster / file).read_text(), re.MULTILINE
+        )
+        assert set(re.findall(r"`(DeferredQuota\w+)`", row)) <= set(known)
+        seen = set(re.findall(r"`(DeferredQuota\w+)`\*", row))
+        assert seen == set(re.findall(r'"(DeferredQuota\w+)"', body)), test
+    written = {
+        (f"outages/{path.name}", test)
+        for path in (cluster / "outages").glob("test_*.py")
+        for test in re.findall(r"(?m)^def (test_\w+)", path.read_text())
+    }
+    assert written <= set(named)
+
+
 def titles(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("##")]
 

@@ -1,0 +1,81 @@
+"""Whether an alert fires, by its rule and what was scraped before and during an outage."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import yaml
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.product import Server
+from tests.tools.programs import provide
+from webhook.install import MANIFESTS
+
+RULES: Final = MANIFESTS / "components" / "monitoring" / "rules.yaml"
+_MINUTES: Final = 60
+_COUNTERS: Final = ("_total", "_count", "_bucket", "_sum")
+
+Scrape: TypeAlias = Mapping[str, float]
+"""Series as it stands in an exposition → value."""
+
+
+def scrape(plane: ControlPlane, processes: Iterable[Server]) -> Scrape:
+    """Return what the API server and some processes show, those that answer."""
+    status, text = plane.rest.call("GET", "/metrics")
+    assert status == http.client.OK
+    found = dict(_series(text.decode(), "apiserver"))
+    for process in processes:
+        if process.is_running:
+            found.update(_series(process.ops("/metrics")[1], process.name))
+    return {name: value for name, value in found.items() if "deferred" in name}
+
+
+def is_firing(alert: str, before: Scrape, during: Scrape) -> bool:
+    """Return whether an alert fires after an hour of what happened between two scrapes each minute.
+
+    What is shown no more has no series; what is no counter stays as it was seen last.
+    """
+    series = [
+        {"series": name, "values": _values(name, before.get(name, 0.0), value)}
+        for name, value in during.items()
+    ]
+    test = {
+        "interval": "1m",
+        "input_series": series,
+        # none is expected: promtool then prints those that fire
+        "alert_rule_test": [{"eval_time": f"{_MINUTES}m", "alertname": alert, "exp_alerts": []}],
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "tests.yaml"
+        file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [test]}))
+        ran = subprocess.run(
+            [str(provide("promtool", print)), "test", "rules", file],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    told = ran.stdout + ran.stderr
+    assert ran.returncode == 0 or f"alertname: {alert}" in told, told
+    return ran.returncode != 0
+
+
+def _values(name: str, before: float, during: float) -> str:
+    metric = name.partition("{")[0]
+    if metric.endswith(_COUNTERS):
+        return f"{before}+{max(during - before, 0.0)}x{_MINUTES * 2}"
+    return f"{during}x{_MINUTES * 2}"
+
+
+def _series(text: str, instance: str) -> Iterable[tuple[str, float]]:
+    for line in text.splitlines():
+        if line.startswith("#") or not line:
+            continue
+        name, _, value = line.rpartition(" ")
+        metric, _, labels = name.rstrip("}").partition("{")
+        mark = f"{labels.rstrip(',')}," if labels else ""
+        yield f'{metric}{{{mark}instance="{instance}"}}', float(value)
