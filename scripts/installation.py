@@ -94,6 +94,14 @@ Examples:
     " or the webhook.",
 )
 @click.option(
+    "--creation",
+    type=click.Choice(("auto", "policy", "webhook")),
+    default="auto",
+    show_default=True,
+    help="What gates new pods, and refuses those that do not name what a quota limits: policies in"
+    " the API server (1.36 and later), without a call, or the webhook.",
+)
+@click.option(
     "--stamps",
     is_flag=True,
     help="Mark bound pods, so that `deferred-quota doctor` can name those that came past the guard."
@@ -140,6 +148,7 @@ def install(  # noqa: PLR0917 - one for each option
     context: str | None,
     namespace: str,
     mask: Literal["auto", "policy", "webhook"],
+    creation: Literal["auto", "policy", "webhook"],
     stamps: bool,
     image: str,
     url: str,
@@ -167,6 +176,7 @@ def install(  # noqa: PLR0917 - one for each option
     wish = InstallOptions(
         namespace=namespace,
         mask=mask,
+        creation=creation,
         stamps=stamps,
         image=image,
         url=url,

@@ -56,7 +56,14 @@ def test_every_place_of_an_installation_is_one_of_the_chart() -> None:
     assert inspect.signature(render).parameters.keys() == {
         *("namespace", "url", "ca_pem", "mask", "stamps", "page", "rotates", "reclaim"),
         *("judges_nodes", "deferred_resources"),
-        *("exempt_namespaces", "gating", "trusted_users", "break_glass_groups", "image"),
+        *(
+            "exempt_namespaces",
+            "gating",
+            "creation",
+            "trusted_users",
+            "break_glass_groups",
+            "image",
+        ),
         "manifests",
     }
 

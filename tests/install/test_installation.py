@@ -375,7 +375,7 @@ def test_that_the_webhook_moves_is_told_before_anything_is_written(
     _, lines = run(twin, url=after, dry_run=dry_run)
     expected = [line.replace("moves", "would move") if dry_run else line for line in told]
     assert said_of_places(lines) == expected
-    assert lines[1 : 1 + len(told)] == expected
+    assert lines[2 : 2 + len(told)] == expected
 
 
 def said_of_places(lines: list[str]) -> list[str]:
@@ -443,12 +443,12 @@ def test_what_is_being_deleted_is_waited_for() -> None:
     twin = ending(looks=3)
     changes, lines = run(twin)
     assert changes > 10
-    assert lines[1:4] == [
+    assert lines[2:5] == [
         f"Namespace {SYSTEM}: is being deleted; the installation begins when it is gone",
         f"Namespace {SYSTEM}: waiting until it is gone (1 pod)",
         f"Namespace {SYSTEM}: gone",
     ]
-    assert lines.index(f"Namespace {SYSTEM}: created") > 3
+    assert lines.index(f"Namespace {SYSTEM}: created") > 4
 
 
 ENDLESS = {

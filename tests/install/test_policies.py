@@ -9,7 +9,7 @@ import pytest
 from tests.install.twin import Twin, run
 from webhook.install import InstallError
 from webhook.install.installation import InstallApi
-from webhook.install.policies import choose_mask
+from webhook.install.policies import choose_form
 from webhook.operations.names import policy_kinds
 
 STAMPS = (
@@ -30,7 +30,7 @@ STAMPS = (
 def test_the_mask_is_what_the_api_server_can_do(wanted: Any, served: bool, chosen: str) -> None:
     twin = Twin()
     twin.resources = twin.resources if served else twin.resources[1:]
-    assert choose_mask(cast("InstallApi", twin), wanted) == chosen
+    assert choose_form(cast("InstallApi", twin), "--mask", wanted) == chosen
 
 
 def test_a_policy_that_is_not_served_is_an_error_with_the_way_out() -> None:

@@ -121,7 +121,7 @@ def test_the_guards_of_the_bind_stay_while_gates_are_taken_off(twin: Twin) -> No
     watched = Watched()
     watched.api = twin.api
     remove(watched)
-    assert seen == [["bind", "assigned", "shape", "ungated", "resize", "jobs", "quotas"]] * 2
+    assert seen == [["bind", "assigned", "resize", "jobs", "quotas"]] * 2
 
 
 def test_quotas_are_complete(twin: Twin) -> None:

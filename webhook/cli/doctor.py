@@ -25,6 +25,7 @@ from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.printing.output import print_structured
 from webhook.config import Configuration, TerminatingPods
 from webhook.kube.api import ClusterApi, Object
+from webhook.operations.creation import CreationRules
 from webhook.operations.deployments import system_namespace_of
 from webhook.operations.doctor import CHECKS, CheckContext, Examination, Settings, examine
 from webhook.operations.findings import Severity
@@ -78,6 +79,7 @@ def _settings(
         system_namespace=place,
         rejected=rejected,
         gating=configuration.gating,
+        creation=CreationRules.of(configuration),
         trusted_users=configuration.trusted_users,
         glass_breakers=configuration.break_glass_groups,
         namespaces=tuple(dict.fromkeys(namespaces)),

@@ -19,7 +19,7 @@ what worked, and says what stands.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,10 +42,14 @@ from webhook.install.exemption import dropped_resources, wait_until_enforced
 from webhook.install.kustomizations import InstallError
 from webhook.install.place import is_kept_by_helm, namespace_to_install
 from webhook.install.policies import (
-    MaskChoice,
+    MUTATING_POLICIES,
+    VALIDATING_POLICIES,
+    Choice,
+    Form,
     apply_identities,
     check_stamps,
-    choose_mask,
+    choose_form,
+    drop_entries,
     remove_objects,
 )
 from webhook.install.readiness import (
@@ -64,6 +68,7 @@ from webhook.install.rendering import (
 )
 from webhook.jsonfields.fields import mapping, string_map
 from webhook.kube.api import CONFIG_MAPS, NAMESPACES, SECRETS, ClusterApi, NotFoundError, Object
+from webhook.operations.creation import CreationRules, differences
 from webhook.operations.emergency_state import opened_object
 from webhook.operations.names import CONFIG_KEY
 from webhook.operations.retry import Report, RetryPolicy
@@ -88,6 +93,10 @@ _STAYS_OPEN: Final = (
     " deferred-quota emergency close"
 )
 _DEFINITION: Final = "CustomResourceDefinition"
+_CREATION_WORDS: Final[Mapping[Form, str]] = {
+    "policy": "by policies in the API server itself (MutatingAdmissionPolicy)",
+    "webhook": "by the webhook",
+}
 _MASK_WORDS: Final[Mapping[Mask, str]] = {
     "policy": "by the API server itself (MutatingAdmissionPolicy)",
     "webhook": "by the webhook",
@@ -110,8 +119,10 @@ class InstallOptions:
 
     namespace: str = ""
     """Where to install; empty is where it is already, else the default."""
-    mask: MaskChoice = "auto"
+    mask: Choice = "auto"
     """Which form of the mask; "auto" takes what the API server has."""
+    creation: Choice = "auto"
+    """What decides about new pods: policies in the API server, or the webhook."""
     stamps: bool = False
     """Whether Bindings are marked, so that pods show that they came through the guard."""
     image: str = IMAGE
@@ -144,6 +155,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
     _check_version(api)
     wish = replace(wish, namespace=namespace_to_install(api, wish.namespace))
     mask = _mask(api, wish, report)
+    wish = replace(wish, creation=_creation(api, wish, report))
     wish = _as_found(api, wish, report)
     installed = _installed_configuration(api, wish.namespace)
     if installed is None and wish.configuration is None and is_registered(api):
@@ -182,11 +194,10 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
         applier.apply_all(narrowed)
         applier.apply_all(configured((*parts.configuration, *parts.workloads), configuration))
         _wait_until_in_force(api, wish, parts, settings, dropped, report)
-        _redirect(api, wish, redirection, parts.registrations)
-        before = applier.changes
-        applier.apply_all((*parts.stamps, *parts.registrations))
-        if applier.changes > before and not wish.dry_run:
-            wish.patience.begin().wait_for_caches()  # the guards, until every API server knows them
+        _redirect(api, wish, redirection, parts.entries)
+        _let_policies_decide(api, applier, wish, parts)
+        _apply_and_settle(applier, wish, (*parts.stamps, *parts.registrations))
+        drop_entries(api, parts.entries, parts.registrations, applier, report)
         if early != parts.identities:
             apply_identities(api, parts.identities, applier, report)
         if not wish.waits and (narrowed or installed not in {None, configuration}):
@@ -218,11 +229,46 @@ def _as_found(api: InstallApi, wish: InstallOptions, report: Report) -> InstallO
 
 def _mask(api: InstallApi, wish: InstallOptions, report: Report) -> Mask:
     """Return the form of the mask, where the API server has all policies that are wanted."""
-    mask = choose_mask(api, wish.mask)
+    mask = choose_form(api, "--mask", wish.mask)
     if wish.stamps:
         check_stamps(api)
     report(f"mask: {_MASK_WORDS[mask]}")
     return mask
+
+
+def _creation(api: InstallApi, wish: InstallOptions, report: Report) -> Form:
+    """Return what decides about new pods, where the API server can have that."""
+    needs = {MUTATING_POLICIES, VALIDATING_POLICIES}
+    form = choose_form(api, "--creation", wish.creation, needs)
+    report(f"new pods: {_CREATION_WORDS[form]}")
+    return form
+
+
+def _let_policies_decide(
+    api: InstallApi, applier: Applier, wish: InstallOptions, parts: Rendered
+) -> None:
+    """Apply the policies for new pods, so that every API server goes by them.
+
+    Until then the entries of the webhook decide: also where other policies are there already, which
+    may be about other namespaces than those to come. Both together do no more than one of them.
+    """
+    if not any(_is_other(each, current(api, each)) for each in parts.creation):
+        return
+    if not applier.dry_run and is_registered(api):
+        _apply_and_settle(applier, wish, parts.entries)
+    _apply_and_settle(applier, wish, parts.creation)
+
+
+def _is_other(wanted: Object, found: Object | None) -> bool:
+    return next(differences(wanted, found), None) is not None
+
+
+def _apply_and_settle(applier: Applier, wish: InstallOptions, objects: Iterable[Object]) -> None:
+    """Apply what API servers go by, and wait until every one of them knows what was changed."""
+    before = applier.changes
+    applier.apply_all(objects)
+    if applier.changes > before and not wish.dry_run:
+        wish.patience.begin().wait_for_caches()
 
 
 def _prepare(
@@ -316,6 +362,7 @@ def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> R
         deferred_resources=configuration.deferred_resources,
         exempt_namespaces=configuration.exempt_namespaces,
         gating=configuration.gating,
+        creation=CreationRules.of(configuration) if wish.creation == "policy" else None,
         trusted_users=configuration.trusted_users,
         break_glass_groups=configuration.break_glass_groups,
         image=wish.image,
@@ -327,6 +374,11 @@ def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> R
         rendered,
         stamps=tuple(map(opened_object, rendered.stamps)),
         registrations=tuple(map(opened_object, rendered.registrations)),
+        entries=tuple(map(opened_object, rendered.entries)),
+        creation=tuple(
+            opened_object(each) if each["kind"] == "MutatingAdmissionPolicyBinding" else each
+            for each in rendered.creation
+        ),
         masks=tuple(map(opened_object, rendered.masks)),
     )
 
@@ -345,12 +397,13 @@ def _unwanted(wish: InstallOptions, mask: Mask, wanted: Rendered) -> list[Object
         page=PageSettings(enabled=True),
         reclaim=ReclaimMode.ACT,
         judges_nodes=True,
+        creation=CreationRules(),
         manifests=wish.manifests,
     )
-    kept = {describe(each) for each in wanted.features}
-    rights = [each for each in every.features if describe(each) not in kept]
+    kept = {describe(each) for each in (*wanted.features, *wanted.creation)}
+    former = [each for each in (*every.features, *every.creation) if describe(each) not in kept]
     stamps = () if wish.stamps else every.stamps
-    return [*rights, *stamps, *(() if mask == "policy" else every.masks)]
+    return [*former, *stamps, *(() if mask == "policy" else every.masks)]
 
 
 def _narrowed_masks(

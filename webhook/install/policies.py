@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final, Literal, Protocol, TypeAlias
 
-from webhook.install.apply import Applier, ApplyApi, current, delete, describe, kind_of_object
-from webhook.install.kustomizations import InstallError
-from webhook.install.rendering import Mask
+from webhook.install.apply import (
+    Applier,
+    ApplyApi,
+    current,
+    delete,
+    describe,
+    kind_of_object,
+    patch_once,
+)
+from webhook.install.kustomizations import InstallError, entries_of
 from webhook.jsonfields.fields import mapping, sequence
-from webhook.kube.api import Object
+from webhook.kube.api import JsonPatch, Object
 from webhook.operations.retry import Report
 
-MaskChoice: TypeAlias = Literal["auto", "policy", "webhook"]
+Choice: TypeAlias = Literal["auto", "policy", "webhook"]
+"""Form of a part that the API server may have itself; `auto` takes what it has."""
+Form: TypeAlias = Literal["policy", "webhook"]
 
+MUTATING_POLICIES: Final = "mutatingadmissionpolicies"
+VALIDATING_POLICIES: Final = "validatingadmissionpolicies"
 _POLICY_GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 _NONE_SERVED: Final = (
     "this API server has no MutatingAdmissionPolicy in admissionregistration.k8s.io/v1"
@@ -33,8 +44,16 @@ class Paths(Protocol):
         """Send a request to a path of the API and return the object that was answered."""
 
 
-def choose_mask(api: Paths, wanted: MaskChoice) -> Mask:
-    """Return the form of the mask that the API server can have.
+def choose_form(
+    api: Paths, option: str, wanted: Choice, needs: Set[str] = frozenset({MUTATING_POLICIES})
+) -> Form:
+    """Return the form of the mask, or of what decides about new pods, that the API server can have.
+
+    Args:
+        api: The API server.
+        needs: What it has to serve.
+        option: The option that says what is wanted, for messages.
+        wanted: What it says.
 
     Raises:
         InstallError: It cannot have the one that is wanted.
@@ -42,10 +61,10 @@ def choose_mask(api: Paths, wanted: MaskChoice) -> Mask:
     """
     if wanted == "webhook":
         return "webhook"
-    if _serves_policies(api):
+    if needs <= _served(api):
         return "policy"
     if wanted == "policy":
-        raise InstallError(f"--mask policy: {_NONE_SERVED}; use --mask webhook")
+        raise InstallError(f"{option} policy: {_NONE_SERVED}; use {option} webhook")
     return "webhook"
 
 
@@ -56,7 +75,7 @@ def check_stamps(api: Paths) -> None:
         InstallError: It cannot.
         ApiError: It does not answer.
     """
-    if not _serves_policies(api):
+    if MUTATING_POLICIES not in _served(api):
         raise InstallError(f"--stamps: {_NONE_SERVED}; nothing but the mark of bound pods needs it")
 
 
@@ -79,6 +98,50 @@ def remove_objects(
         report(f"{describe(each)}: {'would be deleted' if applier.dry_run else 'deleted'}")
 
 
+def drop_entries(
+    api: ApplyApi,
+    former: Sequence[Object],
+    wanted: Sequence[Object],
+    applier: Applier,
+    report: Report,
+) -> None:
+    """Take entries out of webhook configurations that others have applied, too.
+
+    With server-side apply those would stay, as they are not ours alone.
+
+    Args:
+        api: The API server.
+        former: The configurations with entries that are not wanted.
+        wanted: The same configurations without, which are applied.
+        applier: Its dry run is taken; it counts what is changed.
+        report: Takes a line about each change.
+
+    Raises:
+        ApiError: The API server refused it.
+    """
+    for before, after in zip(former, wanted, strict=True):
+        unwanted = _entry_names(before) - _entry_names(after)
+        found = current(api, after)
+        if applier.dry_run or found is None or not unwanted & _entry_names(found):
+            continue
+        entries = list(entries_of(found))
+        kept = [each for each in entries if each.get("name") not in unwanted]
+        metadata = mapping(found.get("metadata"), "metadata")
+        version = metadata["resourceVersion"]
+        patch: JsonPatch = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "replace", "path": "/webhooks", "value": kept},
+        ]
+        patch_once(api, kind_of_object(after), str(metadata["name"]), patch, dry_run=False)
+        applier.changes += 1
+        gone = ", ".join(sorted(str(name) for name in unwanted & _entry_names(found)))
+        report(f"{describe(after)}: is left without {gone}")
+
+
+def _entry_names(configuration: Object) -> set[object]:
+    return {entry.get("name") for entry in entries_of(configuration)}
+
+
 def apply_identities(
     api: Paths, identities: Sequence[Object], applier: Applier, report: Report
 ) -> None:
@@ -87,14 +150,10 @@ def apply_identities(
     Raises:
         ApiError: It does not answer, or refused a policy.
     """
-    if "validatingadmissionpolicies" in _served(api):
+    if VALIDATING_POLICIES in _served(api):
         applier.apply_all(identities)
     else:
         report(_NO_VALIDATING_POLICIES)
-
-
-def _serves_policies(api: Paths) -> bool:
-    return "mutatingadmissionpolicies" in _served(api)
 
 
 def _served(api: Paths) -> set[object]:

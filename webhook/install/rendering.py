@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, cast
 
@@ -24,6 +23,14 @@ from webhook.install.readiness import CONFIGURATION_ANNOTATION
 from webhook.jsonfields.fields import mapping, sequence
 from webhook.kube.api import VALIDATING_WEBHOOKS, Object
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.operations.creation import (
+    COMPONENT,
+    CreationRules,
+    creation_objects,
+    left_out,
+    narrowed_entries,
+)
+from webhook.operations.creation.cel import cel_list
 from webhook.operations.names import CONFIG_KEY, EXEMPT, GLASS_BREAKERS, TRUSTED
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.well_known import (
@@ -93,6 +100,11 @@ class Rendered:
     """The policy that marks Bindings, where it is wanted; nothing counts on it."""
     registrations: tuple[Object, ...]
     """The webhook configurations. Before them the webhook has to answer."""
+    entries: tuple[Object, ...] = field(repr=False)
+    """The webhook configurations where the webhook decides about new pods; the same as the
+    `registrations` without policies for that."""
+    creation: tuple[Object, ...]
+    """The policies that decide about new pods, where the API server does that itself."""
     masks: tuple[Object, ...]
     """The policy that hides deferred resources. Before it they have to be guarded."""
 
@@ -111,6 +123,7 @@ class Rendered:
             *self.identities,
             *self.workloads,
             *self.stamps,
+            *self.creation,
             *self.registrations,
             *self.masks,
         ]
@@ -130,6 +143,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     deferred_resources: Collection[str] = (),
     exempt_namespaces: Collection[str] = (),
     gating: str = ALWAYS_GATING,
+    creation: CreationRules | None = None,
     trusted_users: Collection[str] = (),
     break_glass_groups: Collection[str] = Configuration().break_glass_groups,
     image: str = IMAGE,
@@ -152,6 +166,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
             and nothing hidden in them, besides those that the manifests leave out.
         gating: `always`, `auto` or `never`, for namespaces that do not say it by a label.
+        creation: What policies go by that decide about new pods; None where the webhook decides.
         trusted_users: Names of users that the product's own processes are besides its service
             accounts: they write ledgers too.
         break_glass_groups: Groups whose users may write ledgers by hand.
@@ -188,6 +203,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     for each in workloads:
         if each["kind"] == "Deployment":
             _run_image(each, image)
+    rest += _creation(creation, namespace)
     keys = (*_PLAIN_KEYS, *sorted(set(deferred_resources) - DEFERRED_KEYS))
     rest = [cast("Manifest", _with_keys(each, keys)) for each in rest]
     exempt = {*Configuration().exempt_namespaces, *exempt_namespaces}
@@ -202,6 +218,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         if gating == NEVER_GATING:
             _ask_for_gates(each)
         _note_deferred(each, keys)
+    entries = tuple(each for each in rest if _component(each) == "registration")
     return Rendered(
         cluster=tuple(cluster),
         page=tuple(served),
@@ -212,7 +229,9 @@ def render(  # noqa: PLR0913 - what installations differ in
         identities=tuple(each for each in rest if _component(each) == "identity"),
         workloads=tuple(workloads),
         stamps=tuple(each for each in rest if _component(each) == "stamp"),
-        registrations=tuple(each for each in rest if _component(each) == "registration"),
+        registrations=tuple(_narrowed(each, creation) for each in entries),
+        entries=entries,
+        creation=tuple(each for each in rest if _component(each) == COMPONENT),
         masks=tuple(each for each in rest if _component(each) == "mask"),
     )
 
@@ -242,6 +261,21 @@ def _annotated(deployment: Object, digest: str) -> Object:
     annotations = {**annotations, CONFIGURATION_ANNOTATION: digest}
     template = {**template, "metadata": {**metadata, "annotations": annotations}}
     return {**deployment, "spec": {**spec, "template": template}}
+
+
+def _creation(rules: CreationRules | None, namespace: str) -> list[Manifest]:
+    """Return the policies for new pods, where there are to be some."""
+    if rules is None:
+        return []
+    made = creation_objects(replace(rules, left_out=left_out(namespace, ())))
+    return [cast("Manifest", each) for each in made]
+
+
+def _narrowed(configuration: Object, rules: CreationRules | None) -> Object:
+    """Return a webhook configuration without what policies decide."""
+    if rules is None:
+        return configuration
+    return {**configuration, "webhooks": narrowed_entries(entries_of(configuration), rules)}
 
 
 def _page(settings: PageSettings, url: str, manifests: Path) -> list[Manifest]:
@@ -365,13 +399,3 @@ def _with_keys(value: object, keys: Sequence[str]) -> object:
     if isinstance(value, list):
         return [_with_keys(item, keys) for item in value]
     return value
-
-
-def cel_list(names: Sequence[str]) -> str:
-    """Return names as a list in CEL, whatever is in them."""
-    return f"[{', '.join(map(_cel_text, names))}]"
-
-
-def _cel_text(name: str) -> str:
-    inside = json.dumps(name, ensure_ascii=False)[1:-1].replace('\\"', '"')
-    return "'" + inside.replace("'", "\\'") + "'"

@@ -52,6 +52,7 @@ from webhook.kube.api import (
     NotFoundError,
     Object,
 )
+from webhook.operations.creation import CreationRules
 from webhook.operations.disable import opt_out, opted_in_namespaces
 from webhook.operations.gates import gated_pods
 from webhook.operations.names import MARKS_ENTRY, STAMP_ENTRY
@@ -112,13 +113,14 @@ class _Uninstall:
             page=PageSettings(enabled=True),
             reclaim=ReclaimMode.ACT,
             judges_nodes=True,
+            creation=CreationRules(),
             manifests=self._removal.manifests,
         )
         concerned = self._concerned()
         if self._is_undone_outside():
             return tuple(self._problems)
         mutating, last, validating = objects.registrations
-        self._delete((PROBE, *reversed(objects.masks), last))
+        self._delete((PROBE, *reversed(objects.masks), *reversed(objects.creation), last))
         self._reduce(mutating, lambda name: name == STAMP_ENTRY)
         self._reduce(validating, lambda name: name not in {MARKS_ENTRY, SHADOW_ENTRY})
         self._delete(_called(objects.workloads, "deferred-quota-controller"))

@@ -103,6 +103,8 @@ GATE_ENTRY: Final = "gate.deferredquota.io"
 """Selects only the namespaces that want gates."""
 UNGATED_ENTRY: Final = "ungated.deferredquota.io"
 """Selects only the other namespaces."""
+SHAPE_ENTRY: Final = "shape.deferredquota.io"
+"""Is asked about pods that the gating handler leaves to it."""
 MARKS_ENTRY: Final = "marks.deferredquota.io"
 """Refuses that people take gates off pods."""
 MUTATING: Final[Mapping[str, Entry]] = {
@@ -131,7 +133,7 @@ VALIDATING: Final[Mapping[str, Entry]] = {
     "assigned.deferredquota.io": Entry(
         "Fail", _NEW_PODS, "pods created with a node are not charged"
     ),
-    "shape.deferredquota.io": Entry(
+    SHAPE_ENTRY: Entry(
         "Ignore",
         _NEW_PODS,
         "pods that can never be bound are created",

@@ -102,6 +102,41 @@ webhook
 {{- end -}}
 {{- end -}}
 
+{{- /* What decides about new pods. */ -}}
+{{- define "deferred-quota.creation" -}}
+{{- if ne .Values.creation "auto" -}}
+{{- .Values.creation -}}
+{{- else if include "deferred-quota.hasMutatingPolicies" . -}}
+policy
+{{- else -}}
+webhook
+{{- end -}}
+{{- end -}}
+
+{{- /* Whether the entries of the webhook do it: also beside policies that come with this upgrade. Empty if not. */ -}}
+{{- define "deferred-quota.entriesDecide" -}}
+{{- if eq (include "deferred-quota.creation" .) "webhook" -}}
+true
+{{- else if include "deferred-quota.hasMutatingPolicies" . -}}
+{{- $asked := lookup "admissionregistration.k8s.io/v1" "MutatingWebhookConfiguration" "" "deferred-quota" -}}
+{{- if and $asked (not (lookup "admissionregistration.k8s.io/v1" "MutatingAdmissionPolicy" "" "deferred-quota-gate")) }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Whether pods may need that some quota covers them, which only the webhook can tell: empty if not. */ -}}
+{{- define "deferred-quota.needsQuotas" -}}
+{{- if or .Values.configuration.limitedResources .Values.configuration.requireQuotaForPriority }}true{{ end -}}
+{{- end -}}
+
+{{- define "deferred-quota.mustSpecifyAtCreation" -}}
+{{- if eq (.Values.configuration.mustSpecify | default "create") "create" }}true{{ end -}}
+{{- end -}}
+
+{{- /* Whether also a pod that takes nothing may be refused at its bind, as CEL. */ -}}
+{{- define "deferred-quota.gatesAll" -}}
+{{- if or (include "deferred-quota.needsQuotas" .) (eq (.Values.configuration.mustSpecify | default "create") "bind") }}true{{ else }}false{{ end -}}
+{{- end -}}
+
 {{- define "deferred-quota.hasMutatingPolicies" -}}
 {{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}true{{ end -}}
 {{- end -}}
@@ -255,5 +290,6 @@ webhook
 {{- $fields := list -}}
 {{- if ne (include "deferred-quota.guard.list" .) (include "deferred-quota.mask.list" .) }}{{ $fields = append $fields "deferredResources" }}{{ end -}}
 {{- if ne (include "deferred-quota.guard.leftOut" .) (include "deferred-quota.mask.leftOut" .) }}{{ $fields = append $fields "exemptNamespaces" }}{{ end -}}
+{{- if and (eq (include "deferred-quota.creation" .) "policy") (include "deferred-quota.entriesDecide" .) }}{{ $fields = append $fields "creation" }}{{ end -}}
 {{- join ", " $fields -}}
 {{- end -}}

@@ -19,8 +19,21 @@ from webhook.install.chart.emitting import Action, Block, Given, Text, When, emi
 from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import MANIFESTS, Mask, Rendered, configured, render
 from webhook.kube.api import QUOTA_LEDGERS, Object
-from webhook.operations.names import MASK_ENTRY
-from webhook.state.well_known import ALWAYS_GATING, DEFAULT_NAMESPACE, NEVER_GATING
+from webhook.operations.creation import (
+    GATE_POLICY,
+    GATES_ALL,
+    CreationRules,
+    narrowed_entries,
+)
+from webhook.operations.names import GATE_ENTRY, MASK_ENTRY, SHAPE_ENTRY, UNGATED_ENTRY
+from webhook.policy import Policy
+from webhook.quota.charging.limited_resources import LimitedResource
+from webhook.state.well_known import (
+    ALWAYS_GATING,
+    AUTO_GATING,
+    DEFAULT_NAMESPACE,
+    NEVER_GATING,
+)
 
 Tree: TypeAlias = Any
 """A part of an object: dicts, lists and scalars, and what `emitting` has besides."""
@@ -33,13 +46,14 @@ _RESOURCE: Final = "requests.chart.invalid/resource"
 _EXEMPT: Final = "exempt-in-chart"
 _TRUSTED: Final = "trusted-in-chart"
 _BREAKS_GLASS: Final = "breaks-glass-in-chart"
+_GATING: Final = "gating-in-chart"
 _PORT: Final = 65_000
 _CONFIGURATION: Final = "the configuration of the chart\n"
 _DIGEST: Final = hashlib.sha256(_CONFIGURATION.encode()).hexdigest()[:16]
 
 _MARKS: Final = re.compile(
     rf"\[[^\[\]]*'(?P<listed>{_RESOURCE}|{_EXEMPT}|{_TRUSTED}|{_BREAKS_GLASS})'[^\[\]]*\]"
-    rf"|{_RESOURCE}|{_IMAGE}|{_DIGEST}|{DEFAULT_NAMESPACE}"
+    rf"|{_RESOURCE}|{_IMAGE}|{_DIGEST}|{_GATING}|{DEFAULT_NAMESPACE}"
 )
 """A list in CEL with a mark in it, or a mark by itself."""
 _DEFINITION: Final = "CustomResourceDefinition"
@@ -52,6 +66,23 @@ _IN_CLUSTER: Final = "not .Values.url"
 
 def _helper(name: str) -> str:
     return f'include "deferred-quota.{name}" .'
+
+
+_BY_POLICY: Final = f'eq ({_helper("creation")}) "policy"'
+_ENTRIES_DECIDE: Final = _helper("entriesDecide")
+_IS_AUTO: Final = f'eq ({_helper("gating")}) "{AUTO_GATING}"'
+_ANY_RESOURCE: Final = LimitedResource("pods", match_contains=("",))
+_NARROWED: Final = {
+    GATE_ENTRY: {
+        f"not ({_IS_AUTO})": CreationRules(),
+        _IS_AUTO: CreationRules(gating=AUTO_GATING),
+    },
+    # Helm does not know which pods a rule is about: the webhook is asked about all of them
+    UNGATED_ENTRY: {
+        _helper("needsQuotas"): CreationRules(policy=Policy(limited_resources=(_ANY_RESOURCE,)))
+    },
+}
+"""Entry → condition under which policies leave something to it, and the rules of that case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +111,7 @@ class _Kind:
             _RESOURCE: _helper("guard.resources"),
             _IMAGE: _helper("image"),
             _DIGEST: _helper("configurationHash"),
+            _GATING: _helper("gating"),
             DEFAULT_NAMESPACE: ".Release.Namespace",
         }[mark]
 
@@ -104,6 +136,9 @@ def templates() -> dict[str, str]:
     reclaim = guarding.filled(lambda each: each.reclaim)
     plan = [each for each in reclaim if each["metadata"]["name"].endswith("-plan")]
     act = [each for each in reclaim if each not in plan]
+    creation = guarding.filled(lambda each: each.creation)
+    gate = [each for each in creation if each["metadata"]["name"] == GATE_POLICY]
+    must_specify = [each for each in creation if each not in gate]
     policies = read_directory(_NETWORK_POLICY)
     network = [_fill(each, each, _GUARD) for each in policies]
     rule, monitor = (_monitoring(_fill(one, one, _GUARD)) for one in read_directory(_MONITORING))
@@ -132,7 +167,11 @@ def templates() -> dict[str, str]:
         "alerts": _file([rule], ".Values.monitoring.enabled"),
         "service-monitor": _file([monitor], f"and .Values.monitoring.enabled ({_IN_CLUSTER})"),
         "stamps": _file(guarding.filled(lambda each: each.stamps), ".Values.stamps"),
-        "registrations": _file(guarding.filled(lambda each: each.registrations)),
+        "registrations": _file(map(_registration, guarding.filled(lambda each: each.entries))),
+        "creation": _file(gate, _BY_POLICY),
+        "must-specify": _file(
+            must_specify, f"and ({_BY_POLICY}) ({_helper('mustSpecifyAtCreation')})"
+        ),
         "mask": _file(hiding.filled(lambda each: each.masks), _mask_is("policy")),
     }
 
@@ -189,6 +228,9 @@ def _marked(mask: Mask, gating: str) -> Rendered:
         deferred_resources=[_RESOURCE],
         exempt_namespaces=[_EXEMPT],
         gating=gating,
+        creation=CreationRules(
+            gating=_GATING, trusted_users=[_TRUSTED], break_glass_groups=[_BREAKS_GLASS]
+        ),
         trusted_users=[_TRUSTED],
         break_glass_groups=[_BREAKS_GLASS],
         image=_IMAGE,
@@ -219,8 +261,17 @@ def _fill(value: Tree, never: Tree, kind: _Kind) -> Tree:
 
 
 def _field(key: str, value: Tree, never: Tree, kind: _Kind) -> Tree:
+    if key == "variables":
+        return [_variable(*both, kind) for both in zip(value, never, strict=True)]
     if key == "clientConfig":
         return Block(f'include "deferred-quota.client" (list . "{value["service"]["path"]}")')
+    return _fill(value, never, kind)
+
+
+def _variable(value: Tree, never: Tree, kind: _Kind) -> Tree:
+    """Return a variable of a policy; one of them is computed from several fields."""
+    if value["name"] == GATES_ALL:
+        return {**value, "expression": Action(f"{_helper('gatesAll')} | toJson")}
     return _fill(value, never, kind)
 
 
@@ -229,6 +280,24 @@ def _item(value: Tree, never: Tree, kind: _Kind) -> Tree:
     if isinstance(value, dict) and value.get("name") == MASK_ENTRY:
         return When(_mask_is("webhook"), item)
     return item
+
+
+def _registration(configuration: Tree) -> Tree:
+    """Return a webhook configuration with the entries of both forms of what decides about pods."""
+    entries = [form for each in configuration["webhooks"] for form in _forms(each)]
+    return {**configuration, "webhooks": entries}
+
+
+def _forms(entry: Tree) -> list[Tree]:
+    """Return an entry, or what there is of it where the webhook decides and where policies do."""
+    if isinstance(entry, When) or entry["name"] not in {GATE_ENTRY, SHAPE_ENTRY, UNGATED_ENTRY}:
+        return [entry]
+    narrowed = [
+        When(f"and (not ({_ENTRIES_DECIDE})) ({condition})", each)
+        for condition, rules in _NARROWED.get(entry["name"], {}).items()
+        for each in narrowed_entries([entry], rules)
+    ]
+    return [When(_ENTRIES_DECIDE, entry), *narrowed]
 
 
 def _mask_is(mask: str) -> str:

@@ -122,6 +122,14 @@ def values() -> tuple[Value, ...]:
             " and later), or the `webhook`. `auto` takes what the API server has.",
         ),
         Value(
+            "creation",
+            "auto",
+            {"enum": ["auto", "policy", "webhook"]},
+            "What gates new pods, and refuses those that do not name what a quota limits: policies"
+            " in the API server (`policy`, 1.36 and later), or the `webhook`. `auto` takes what the"
+            " API server has.",
+        ),
+        Value(
             "stamps",
             False,
             _SWITCH,

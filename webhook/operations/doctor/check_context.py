@@ -25,6 +25,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.kinds import Kind
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, read_shared
+from webhook.operations.creation import CreationRules
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.emergency_state import (
     GUARDS,
@@ -89,6 +90,9 @@ class Settings:
     """Why the installed configuration cannot be used; empty when it can."""
     gating: str = ALWAYS_GATING
     """`always`, `auto` or `never`, for namespaces that do not say it by a label."""
+    creation: CreationRules = field(default_factory=CreationRules)
+    """What policies go by that decide about new pods, but for the namespaces that they leave
+    out."""
     trusted_users: Set[str] = frozenset()
     """Users that the webhook takes for the product's own processes, besides its service
     accounts."""

@@ -11,6 +11,7 @@ from webhook.operations.findings import Finding, Subject, error, warning
 from webhook.state.webhook_selectors import WebhookSelector
 from webhook.state.well_known import (
     ALWAYS_GATING,
+    AUTO_GATING,
     DEFERRED_MODE,
     GATING_LABEL,
     GATING_MODES,
@@ -133,13 +134,31 @@ def ungated_findings(
     return selection_findings(selector, subject, field, wanting, is_strict=False, sample=sample)
 
 
+def auto_findings(
+    selector: WebhookSelector,
+    subject: Subject,
+    field: str,
+    opted_in: Iterable[Mapping[str, str]],
+    *,
+    gating: str,
+) -> Iterable[Finding]:
+    """Compare the same where policies gate: the entry is for namespaces whose gating is `auto`."""
+    wanting = [labels for labels in opted_in if _gating(labels, gating) == AUTO_GATING]
+    sample = {**OPTED_IN, GATING_LABEL: AUTO_GATING}
+    return selection_findings(selector, subject, field, wanting, is_strict=False, sample=sample)
+
+
 def wants_gates(labels: Mapping[str, str], gating: str) -> bool:
     """Return whether selectors should choose an opted-in namespace for gates.
 
     They go by the label of today; the handler itself reads the former one, too.
     """
-    value = labels.get(GATING_LABEL, gating)
-    return (value if value in GATING_MODES else gating) != NEVER_GATING
+    return _gating(labels, gating) != NEVER_GATING
+
+
+def _gating(labels: Mapping[str, str], configured: str) -> str:
+    value = labels.get(GATING_LABEL, configured)
+    return value if value in GATING_MODES else configured
 
 
 def _name(labels: Mapping[str, str]) -> str:

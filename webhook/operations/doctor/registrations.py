@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
 from webhook.operations.doctor.check_context import CheckContext
+from webhook.operations.doctor.creation import decides
 from webhook.operations.doctor.namespace_selectors import (
     APPLY,
+    auto_findings,
     gate_findings,
     selection_findings,
     uncovered,
@@ -32,6 +34,7 @@ from webhook.operations.names import (
     MASK_ENTRY,
     MUTATING,
     MUTATING_LAST,
+    SHAPE_ENTRY,
     UNGATED_ENTRY,
     VALIDATING,
     Entry,
@@ -47,6 +50,18 @@ from webhook.state.well_known import (
 
 _Judge: TypeAlias = Callable[[str, Subject | None, str, str], Finding]
 
+_BySelector: TypeAlias = Callable[..., Iterable[Finding]]
+
+_BY_GATING: Final[Mapping[str, _BySelector]] = {
+    GATE_ENTRY: gate_findings,
+    UNGATED_ENTRY: ungated_findings,
+}
+"""How the namespaces are judged that an entry selects, where that depends on their gating."""
+_BESIDE_POLICIES: Final[Mapping[str, _BySelector]] = {
+    GATE_ENTRY: auto_findings,
+}
+"""The same where policies decide about new pods."""
+_DECIDED_BY_POLICIES: Final = frozenset({SHAPE_ENTRY, UNGATED_ENTRY})
 _ENDS_SOON: Final = timedelta(days=7)
 _MASK_SECONDS: Final = 2
 _DOORS_THAT_NEED_ALL: Final = frozenset({BIND_ENTRY})
@@ -72,13 +87,21 @@ def _configuration(
         SHADOW_MODE: [one.labels for one in scene.shadow_namespaces()],
     }
 
+    spared = {MASK_ENTRY}  # the mask may be a policy, as what decides about new pods may
+    if is_by_policy := decides(scene):
+        spared |= {SHAPE_ENTRY} if scene.settings.creation.needs_quotas else _DECIDED_BY_POLICIES
+
     def judge(node: FieldReader, subject: Subject) -> Iterator[Finding]:
         found = {one.text("name"): one for one in node.children("webhooks")}
         for name, entry in entries.items():
+            if is_by_policy and name in _DECIDED_BY_POLICIES & spared:
+                continue  # the check of the policies names it where it is there all the same
             if name in found:
                 concerned = by_mode[entry.mode]
-                yield from _entry(scene, found[name], subject, name, entry, concerned)
-            elif name != MASK_ENTRY:  # the mask may be a policy
+                by_gating = _BESIDE_POLICIES if is_by_policy else _BY_GATING
+                judged = by_gating.get(name)
+                yield from _entry(scene, found[name], subject, name, entry, concerned, judged)
+            elif name not in spared:
                 strict = error if entry.policy == "Fail" else warning
                 message = f"has no webhook {name}: {entry.without}"
                 yield strict("webhooks.incomplete", subject, message, APPLY)
@@ -108,6 +131,7 @@ def _entry(
     name: str,
     entry: Entry,
     opted_in: list[dict[str, str]],
+    by_gating: _BySelector | None,
 ) -> Iterator[Finding]:
     is_strict = entry.policy == "Fail"
     yield from _policy(node, subject, name, entry)
@@ -118,7 +142,6 @@ def _entry(
         yield judge("webhooks.rules", subject, message, APPLY)
     selector = without_emergency(WebhookSelector.read(node.child("namespaceSelector")))
     field = f"webhook {name}: namespaceSelector"
-    by_gating = {GATE_ENTRY: gate_findings, UNGATED_ENTRY: ungated_findings}.get(name)
     if by_gating is not None:
         gating = scene.settings.gating
         yield from by_gating(selector, subject, field, opted_in, gating=gating)

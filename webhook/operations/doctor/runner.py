@@ -11,6 +11,7 @@ from webhook.kube.api import NAMESPACES, ApiError, ForbiddenError, NotFoundError
 from webhook.operations.doctor import (
     certificates,
     cluster_quotas,
+    creation,
     identities,
     installation,
     ledgers,
@@ -63,6 +64,7 @@ CHECKS: Final = (
     Check("crd", "the definitions of ledgers and of cluster quotas", installation.definition),
     Check("configuration", "the configuration", installation.configuration),
     Check("webhooks", "the webhook configurations", registrations.registrations),
+    Check("creation", "the policies for new pods", creation.creation),
     Check("answers", "whether the webhook answers", answering.answers),
     Check("certificates", "the webhook's certificate", certificates.certificates),
     Check("stamp", "the mark of bound pods", stamps.stamps),

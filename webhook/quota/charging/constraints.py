@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
     from webhook.quota.objects.model import Pod
 
-_REQUESTS: Final = {
+KEYS_OF_REQUESTS: Final[Mapping[str, str]] = {
     "cpu": "cpu",
     "memory": "memory",
     "requests.cpu": "cpu",
     "requests.memory": "memory",
 }
-_LIMITS: Final = {"limits.cpu": "cpu", "limits.memory": "memory"}
-_NAMES: Final = {**_REQUESTS, **_LIMITS}
+"""Quota key → the resource that every container then has to request."""
+KEYS_OF_LIMITS: Final[Mapping[str, str]] = {"limits.cpu": "cpu", "limits.memory": "memory"}
+"""Quota key → the resource that every container then has to limit."""
+_NAMES: Final = {**KEYS_OF_REQUESTS, **KEYS_OF_LIMITS}
 
 MUST_SPECIFY_KEYS: Final = frozenset(_NAMES)
 """The only quota keys that oblige a container to state an amount."""
@@ -53,7 +55,7 @@ def missing_resources(pod: Pod, required: Iterable[str]) -> Mapping[str, tuple[s
     missing: dict[str, set[str]] = {}
     for container in (*pod.containers, *pod.init_containers):
         for key in obliged:
-            stated = container.limits if key in _LIMITS else container.requests
+            stated = container.limits if key in KEYS_OF_LIMITS else container.requests
             if _NAMES[key] not in stated:
                 missing.setdefault(key, set()).add(container.name)
     return {key: tuple(sorted(missing[key])) for key in sorted(missing)}

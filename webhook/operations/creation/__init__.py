@@ -1,0 +1,31 @@
+"""What is decided about new pods inside the API server, without a call of the webhook.
+
+Belongs here: the admission policies that gate pods and refuse those that do not name what a quota
+limits, made from the tables of the core, and their comparison with those of a cluster. Does not:
+when they are written (`webhook.install`), and what only the webhook can decide: whether some quota
+covers a pod, which a policy cannot ask of all quotas together.
+"""
+
+from webhook.operations.creation.comparison import differences
+from webhook.operations.creation.policies import (
+    COMPONENT,
+    GATE_POLICY,
+    GATES_ALL,
+    MUST_SPECIFY_POLICIES,
+    CreationRules,
+    creation_objects,
+    left_out,
+    narrowed_entries,
+)
+
+__all__ = [
+    "COMPONENT",
+    "GATES_ALL",
+    "GATE_POLICY",
+    "MUST_SPECIFY_POLICIES",
+    "CreationRules",
+    "creation_objects",
+    "differences",
+    "left_out",
+    "narrowed_entries",
+]

@@ -1,0 +1,460 @@
+"""Admission policies for new pods, made from the rules of the configuration.
+
+A MutatingAdmissionPolicy gates pods without a node in namespaces whose gating is `always`. It knows
+no quota: what may take anything is gated, and the controller takes the gate off what no quota
+concerns. Two ValidatingAdmissionPolicies, one with the ResourceQuotas of the pod's namespace as
+parameters and one with the ClusterDeferredQuotas, refuse pods that do not name what a quota limits.
+
+A policy is evaluated once for each parameter, and one refusal is enough. That a pod needs *some*
+quota is therefore no rule for a policy: where the configuration has such rules, an entry of the
+webhook stays, for those pods that the rules are about. A namespace whose gating is `auto` keeps the
+entry that gates, which knows what is free.
+
+Policies and entries do the same twice without harm, so that there is a time with both when one
+takes the other's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.config import Configuration, MustSpecify
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, Object
+from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.operations.creation.cel import (
+    CONTAINERS,
+    HAS_NO_NODE,
+    SCOPE_VARIABLES,
+    STATES_POD_LEVEL,
+    cel_list,
+    cel_text,
+    cel_truth,
+    matches_any,
+    selects_pod,
+)
+from webhook.operations.names import (
+    GATE_ENTRY,
+    GLASS_BREAKERS,
+    SHAPE_ENTRY,
+    TRUSTED,
+    UNGATED_ENTRY,
+)
+from webhook.policy import Policy, compile_policy
+from webhook.quota.charging.constraints import KEYS_OF_LIMITS, KEYS_OF_REQUESTS
+from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION
+from webhook.quota.objects.names import DERIVED_PREFIXES, SHARED_PREFIX
+from webhook.state.well_known import (
+    ALWAYS_GATING,
+    AUTO_GATING,
+    CAPACITY_LABEL,
+    DEFERRED_MODE,
+    FORMER_GATING_LABEL,
+    FORMER_GATING_MODES,
+    GATING_LABEL,
+    GUARDED_ANNOTATION,
+    MANAGED_PREFIX,
+    MODE_LABEL,
+    NEVER_GATING,
+    SCHEDULING_GATE,
+    UNEVALUATED_LABEL,
+    UNGATED_ANNOTATION,
+)
+
+GATE_POLICY: Final = "deferred-quota-gate"
+MUST_SPECIFY_POLICY: Final = "deferred-quota-must-specify"
+SHARED_MUST_SPECIFY_POLICY: Final = "deferred-quota-must-specify-shared"
+MUST_SPECIFY_POLICIES: Final = (MUST_SPECIFY_POLICY, SHARED_MUST_SPECIFY_POLICY)
+COMPONENT: Final = "creation"
+"""Label of these objects by which they are told from others of an installation."""
+
+GATING: Final = "gating"
+GATES_ALL: Final = "gatesAll"
+"""Variables of the gate's policy, beside the lists of users: what the configuration says."""
+
+_API_VERSION: Final = "admissionregistration.k8s.io/v1"
+_LABELS: Final = {
+    "app.kubernetes.io/name": "deferred-quota",
+    "app.kubernetes.io/part-of": "deferred-quota",
+    "app.kubernetes.io/component": COMPONENT,
+}
+_SHIPPED: Final = ("kube-system", "kube-public", "kube-node-lease")
+_MANY_MARKS: Final = 256
+"""A loop over a map takes the API server time by the square of its size."""
+_NEEDS_A_QUOTA: Final = "may-need-a-quota"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreationRules:
+    """What the configuration says of new pods."""
+
+    gating: str = ALWAYS_GATING
+    """`always`, `auto` or `never`, for namespaces that do not say it by a label."""
+    policy: Policy = field(default_factory=Policy)
+    trusted_users: Collection[str] = ()
+    break_glass_groups: Collection[str] = Configuration().break_glass_groups
+    left_out: Collection[str] = ()
+    """Namespaces that the selectors leave out by name."""
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> CreationRules:
+        """Return the rules of a configuration.
+
+        Raises:
+            InvalidFieldError: One of its rules cannot be evaluated.
+        """
+        return cls(
+            gating=configuration.gating,
+            policy=compile_policy(configuration),
+            trusted_users=configuration.trusted_users,
+            break_glass_groups=configuration.break_glass_groups,
+        )
+
+    @property
+    def needs_quotas(self) -> bool:
+        """Whether some pods may only be created where some quota covers them."""
+        return bool(self.policy.limited_resources or self.policy.priority_coverage)
+
+    @property
+    def gates_all(self) -> bool:
+        """Whether the bind may refuse also a pod that takes nothing."""
+        return self.needs_quotas or self.policy.must_specify is MustSpecify.BIND
+
+
+def left_out(namespace: str, exempt: Collection[str]) -> list[str]:
+    """Return the namespaces that selectors leave out by name.
+
+    Args:
+        namespace: That of the installation.
+        exempt: Those that the configuration exempts.
+    """
+    shipped = [*_SHIPPED, namespace]
+    return [*shipped, *sorted(set(exempt) - set(shipped))]
+
+
+def creation_objects(rules: CreationRules) -> tuple[Object, ...]:
+    """Return the policies, each behind its binding, so that none ever stands without."""
+    made = [_gate_binding(rules), _gate_policy(rules)]
+    if rules.policy.must_specify is MustSpecify.CREATE:
+        made += [
+            *_must_specify(
+                MUST_SPECIFY_POLICY,
+                {"apiVersion": "v1", "kind": "ResourceQuota"},
+                rules,
+                is_concerned=f"params.metadata.?annotations[?'{EXCLUDE_ANNOTATION}'].orValue('')"
+                " != 'true'",
+                name="params.metadata.name",
+            ),
+            *_must_specify(
+                SHARED_MUST_SPECIFY_POLICY,
+                {
+                    "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
+                    "kind": CLUSTER_DEFERRED_QUOTAS.kind,
+                },
+                rules,
+                is_concerned=_SHARES,
+                name=f"'{SHARED_PREFIX}' + params.metadata.name",
+            ),
+        ]
+    return tuple(made)
+
+
+def narrowed_entries(entries: Iterable[Object], rules: CreationRules) -> list[Object]:
+    """Return entries of a webhook configuration without what the policies decide.
+
+    Args:
+        entries: As they are where the webhook decides about new pods.
+        rules: Those of the policies.
+    """
+    kept: list[Object] = []
+    for entry in entries:
+        match entry["name"]:
+            case name if name == GATE_ENTRY:
+                kept.append(_selecting(entry, [*_base_terms(entry), _auto_term(rules.gating)]))
+            case name if name == UNGATED_ENTRY:
+                if rules.needs_quotas:
+                    conditions = [
+                        *_list(entry, "matchConditions"),
+                        {"name": _NEEDS_A_QUOTA, "expression": _needs_a_quota(rules.policy)},
+                    ]
+                    asked = {**entry, "matchConditions": conditions}
+                    kept.append(_selecting(asked, _base_terms(entry)))
+            case name if name != SHAPE_ENTRY:
+                kept.append(entry)
+    return kept
+
+
+# -- the gate ------------------------------------------------------------------------------
+
+_WANTS_GATE: Final = f"""\
+variables.{GATING} == '{ALWAYS_GATING}'
+  ? !(variables.label in ['{AUTO_GATING}', '{NEVER_GATING}'])
+    && !(variables.label == '' && variables.formerLabel in {
+    cel_list([old for old, new in FORMER_GATING_MODES.items() if new == NEVER_GATING])
+})
+  : variables.label == '{ALWAYS_GATING}'"""
+
+_TAKES_SOMETHING: Final = """\
+variables.gatesAll || object.spec.?overhead.hasValue() || object.spec.?resources.hasValue()
+  || object.?status.?qosClass.hasValue()
+  || variables.containers.exists(each, each.?resources.?requests.orValue({}).size() > 0
+    || each.?resources.?limits.orValue({}).size() > 0)"""
+
+_MAY_MARK: Final = f"""\
+request.userInfo.username in variables.{TRUSTED}
+  || request.userInfo.?groups.orValue([]).exists(group, group in variables.{GLASS_BREAKERS})"""
+
+# The value is made of map literals: a typed `Object.spec.schedulingGates{...}` in a list ends the
+# request with a panic of the API server (docs/creation.md).
+_ADD_GATE: Final = f"""\
+!variables.wantsGate || !variables.takesSomething
+    || object.spec.?schedulingGates.orValue([]).exists(gate, gate.name == '{SCHEDULING_GATE}')
+  ? []
+  : object.spec.?schedulingGates.orValue([]).size() > 0
+  ? [JSONPatch{{op: "add", path: "/spec/schedulingGates/-",
+      value: {{"name": "{SCHEDULING_GATE}"}}}}]
+  : [JSONPatch{{op: "add", path: "/spec/schedulingGates",
+      value: [{{"name": "{SCHEDULING_GATE}"}}]}}]"""
+
+
+def _marks(field_name: str, known: Iterable[str], kept: str) -> str:
+    """Return the names of those of our labels or annotations that a user wrote on a new pod."""
+    marks = f"object.metadata.?{field_name}.orValue({{}})"
+    return f"""\
+!variables.wantsGate || {kept} ? [] :
+  {marks}.size() > {_MANY_MARKS} ? {cel_list(list(known))}.filter(key, key in {marks})
+  : {marks}.filter(key, key.startsWith('{MANAGED_PREFIX}') || key == '{CAPACITY_LABEL}')"""
+
+
+def _remove(variable: str, path: str) -> str:
+    return f"""\
+variables.{variable}.map(key,
+  JSONPatch{{op: "remove", path: "/metadata/{path}/" + jsonpatch.escapeKey(key)}})"""
+
+
+_HAS_CONTROLLER: Final = (
+    "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
+)
+
+
+def _gate_policy(rules: CreationRules) -> Object:
+    labels = "namespaceObject.metadata.?labels"
+    variables = {
+        GATING: cel_text(rules.gating),
+        GATES_ALL: cel_truth(rules.gates_all),
+        TRUSTED: cel_list(sorted(rules.trusted_users)),
+        GLASS_BREAKERS: cel_list(sorted(rules.break_glass_groups)),
+        "label": f"{labels}[?'{GATING_LABEL}'].orValue('')",
+        "formerLabel": f"{labels}[?'{FORMER_GATING_LABEL}'].orValue('')",
+        "wantsGate": _WANTS_GATE,
+        "containers": CONTAINERS,
+        "takesSomething": _TAKES_SOMETHING,
+        "mayMark": _MAY_MARK,
+        "annotations": _marks(
+            "annotations", (UNGATED_ANNOTATION, GUARDED_ANNOTATION), "variables.mayMark"
+        ),
+        "labels": _marks(
+            "labels",
+            (UNEVALUATED_LABEL, CAPACITY_LABEL),
+            f"variables.mayMark || {_HAS_CONTROLLER}",
+        ),
+    }
+    forged_class = (
+        "object.?status.?qosClass.hasValue()\n"
+        '  ? [JSONPatch{op: "remove", path: "/status/qosClass"}] : []'
+    )
+    patches = (
+        forged_class,
+        _remove("annotations", "annotations"),
+        _remove("labels", "labels"),
+        _ADD_GATE,
+    )
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": GATE_POLICY, "labels": dict(_LABELS)},
+        "spec": {
+            "failurePolicy": "Ignore",  # a pod without the gate is charged at its bind all the same
+            "reinvocationPolicy": "IfNeeded",  # other webhooks add containers
+            "matchConstraints": _new_pods(),
+            "matchConditions": [{"name": "has-no-node", "expression": HAS_NO_NODE}],
+            "variables": _named(variables),
+            "mutations": [
+                {"patchType": "JSONPatch", "jsonPatch": {"expression": patch}} for patch in patches
+            ],
+        },
+    }
+
+
+def _gate_binding(rules: CreationRules) -> Object:
+    return _binding("MutatingAdmissionPolicyBinding", GATE_POLICY, rules)
+
+
+# -- what a container has to name ----------------------------------------------------------
+
+_NAMES: Final[Mapping[str, str]] = {**KEYS_OF_REQUESTS, **KEYS_OF_LIMITS}
+_IS_SILENT: Final = f"""\
+({CONTAINERS}).exists(each, {cel_list(sorted(set(_NAMES.values())))}.exists(name,
+  !(name in each.?resources.?requests.orValue({{}}))
+    || !(name in each.?resources.?limits.orValue({{}}))))"""
+_UNSTATED: Final = """\
+variables.containers.exists(each, !(variables.names[key] in (key in variables.ofLimits
+    ? each.?resources.?limits.orValue({}) : each.?resources.?requests.orValue({}))))"""
+_RESOURCES: Final = "{" + ", ".join(f"'{key}': '{_NAMES[key]}'" for key in sorted(_NAMES)) + "}"
+_MISSING: Final = f"""\
+{cel_list(sorted(_NAMES))}.filter(key, key in variables.hard
+  && {_UNSTATED})"""
+_NAMES_UNSTATED: Final = _UNSTATED.replace(".exists(each", ".filter(each", 1)
+_SHARES: Final = f"""\
+!params.metadata.name.matches('^({"|".join(one.replace(".", "[.]") for one in DERIVED_PREFIXES)})')
+  && params.spec.namespaceSelector.?matchLabels.orValue({{}}).all(key,
+    variables.labels[?key] == optional.of(
+      params.spec.namespaceSelector.?matchLabels.orValue({{}})[key]))
+  && params.spec.namespaceSelector.?matchExpressions.orValue([]).all(term,
+    term.operator == 'In' ? variables.labels[?term.key].hasValue()
+      && variables.labels[?term.key].orValue('') in term.?values.orValue([]) :
+    term.operator == 'NotIn' ? !variables.labels[?term.key].hasValue()
+      || !(variables.labels[?term.key].orValue('') in term.?values.orValue([])) :
+    term.operator == 'Exists' ? variables.labels[?term.key].hasValue()
+      : !variables.labels[?term.key].hasValue())"""
+
+
+def _must_specify(
+    policy: str, parameters: Object, rules: CreationRules, *, is_concerned: str, name: str
+) -> tuple[Object, Object]:
+    """Return the binding and the policy by which quotas of one kind oblige containers.
+
+    Args:
+        policy: Its name.
+        parameters: The kind.
+        rules: The rules of the configuration.
+        is_concerned: Whether the namespace of the pod is concerned by such a quota at all.
+        name: The name of the quota in a refusal.
+    """
+    variables = {
+        "containers": CONTAINERS,
+        "labels": "namespaceObject.metadata.?labels.orValue({})",
+        "hard": "params.spec.?hard.orValue({})",
+        "names": _RESOURCES,
+        "ofLimits": cel_list(sorted(KEYS_OF_LIMITS)),
+        "missing": _MISSING,
+        "isConcerned": is_concerned,
+        **SCOPE_VARIABLES,
+        "isSelected": selects_pod("params"),
+    }
+    message = f"""\
+'failed quota: ' + {name} + ': must specify ' + variables.missing.map(key,
+  key + ' for: ' + {_NAMES_UNSTATED}.map(each, each.name).join(',')).join('; ')"""
+    validation = {
+        "expression": "variables.missing.size() == 0 || !variables.isConcerned"
+        " || !variables.isSelected",
+        "messageExpression": message,
+        "message": "must specify what a quota limits, in every container",
+        "reason": "Forbidden",
+    }
+    binding = _binding("ValidatingAdmissionPolicyBinding", policy, rules)
+    spec = {
+        **binding["spec"],  # type: ignore[dict-item]
+        "paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"},
+        "validationActions": ["Deny"],
+    }
+    return {**binding, "spec": spec}, {
+        "apiVersion": _API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": policy, "labels": dict(_LABELS)},
+        "spec": {
+            # the bind asks again: a fault here must not stop creations
+            "failurePolicy": "Ignore",
+            "paramKind": parameters,
+            "matchConstraints": _new_pods(),
+            "matchConditions": [
+                {"name": "has-no-node", "expression": HAS_NO_NODE},
+                {"name": "leaves-something-out", "expression": _IS_SILENT},
+                {"name": "states-nothing-as-a-whole", "expression": f"!{STATES_POD_LEVEL}"},
+            ],
+            "variables": _named(variables),
+            "validations": [validation],
+        },
+    }
+
+
+# -- inside --------------------------------------------------------------------------------
+
+
+def _binding(kind: str, policy: str, rules: CreationRules) -> Object:
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": kind,
+        "metadata": {"name": policy, "labels": dict(_LABELS)},
+        "spec": {
+            "policyName": policy,
+            "matchResources": {
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": {
+                    "matchExpressions": [
+                        {"key": MODE_LABEL, "operator": "In", "values": [DEFERRED_MODE]},
+                        {
+                            "key": NAMESPACE_NAME_LABEL,
+                            "operator": "NotIn",
+                            "values": list(rules.left_out),
+                        },
+                    ]
+                },
+            },
+        },
+    }
+
+
+def _new_pods() -> Object:
+    return {
+        "matchPolicy": "Equivalent",
+        "resourceRules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+                "scope": "Namespaced",
+            }
+        ],
+    }
+
+
+def _named(expressions: Mapping[str, str]) -> list[Object]:
+    return [{"name": name, "expression": text} for name, text in expressions.items()]
+
+
+def _needs_a_quota(policy: Policy) -> str:
+    """Return whether rules that want some quota are about the pod.
+
+    Rules about what it takes are: names of resources are not looked through here.
+    """
+    if any(entry.match_contains for entry in policy.limited_resources):
+        return "true"
+    scopes = [each for entry in policy.limited_resources for each in entry.match_scopes]
+    return matches_any((*scopes, *policy.priority_coverage))
+
+
+def _auto_term(gating: str) -> Object:
+    """Return the requirement on labels of a namespace whose gating is `auto`."""
+    if gating == AUTO_GATING:
+        others = [ALWAYS_GATING, NEVER_GATING]
+        return {"key": GATING_LABEL, "operator": "NotIn", "values": others}
+    return {"key": GATING_LABEL, "operator": "In", "values": [AUTO_GATING]}
+
+
+def _base_terms(entry: Object) -> list[Object]:
+    """Return what an entry requires of the labels of namespaces, but for the gating."""
+    selector = entry["namespaceSelector"]
+    terms: list[Object] = selector["matchExpressions"]  # type: ignore[index]
+    return [term for term in terms if term["key"] != GATING_LABEL]
+
+
+def _selecting(entry: Object, terms: list[Object]) -> Object:
+    return {**entry, "namespaceSelector": {"matchExpressions": terms}}
+
+
+def _list(obj: Object, name: str) -> list[Object]:
+    found: list[Object] = obj.get(name, [])  # type: ignore[assignment]
+    return found
