@@ -20,6 +20,7 @@ from webhook.install.chart import CHART
 from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import Mask, configured
 from webhook.kube.files.documents import read_documents
+from webhook.operations.creation import CreationRules
 from webhook.operations.names import CONFIG_KEY
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
@@ -112,7 +113,9 @@ def made_objects(values: Values, *arguments: str, home: str = DEFAULT_NAMESPACE)
     return by_identity([each.value for each in documents if each.value is not None])
 
 
-def wanted_objects(values: Values, made: Found, *, mask: Mask, home: str) -> Found:
+def wanted_objects(
+    values: Values, made: Found, *, mask: Mask, home: str, serves_policies: bool = True
+) -> Found:
     """Return the objects that have to be made of values.
 
     Args:
@@ -121,7 +124,9 @@ def wanted_objects(values: Values, made: Found, *, mask: Mask, home: str) -> Fou
             many texts mean the same.
         mask: The form of the mask that the API server can have.
         home: The namespace of the release.
+        serves_policies: Whether the API server has policies that may decide about new pods.
     """
+    is_served = serves_policies and values.get("creation") != "webhook"
     text = made[f"ConfigMap {home}/deferred-quota-config"]["data"][CONFIG_KEY]
     settings = load_configuration(text, "ConfigMap")
     given = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
@@ -141,6 +146,7 @@ def wanted_objects(values: Values, made: Found, *, mask: Mask, home: str) -> Fou
         deferred_resources=settings.deferred_resources,
         exempt_namespaces=settings.exempt_namespaces,
         gating=settings.gating,
+        creation=CreationRules.of(settings) if is_served else None,
         trusted_users=settings.trusted_users,
         break_glass_groups=settings.break_glass_groups,
         image=_image(values.get("image", {})),

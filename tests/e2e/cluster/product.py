@@ -16,6 +16,7 @@ import contextlib
 import http.client
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +31,15 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
-from webhook.config import ReclaimMode
+from webhook.config import ReclaimMode, load_configuration
 from webhook.install import Mask, render
+from webhook.install.policies import Form
+from webhook.operations.creation import CreationRules
 from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE
 
 SYSTEM: Final = DEFAULT_NAMESPACE
+_SETTLE_SECONDS: Final = 2
+"""In this time an API server has read what was registered."""
 _PROBE: Final = "deferred-quota-probe"
 _CONFIGURATION: Final = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
 
@@ -113,6 +118,7 @@ class Product:
         webhooks: int = 1,
         controllers: int = 1,
         mask: Mask = "policy",
+        creation: Form = "webhook",
         configuration: Mapping[str, Any] | None = None,
         direct: bool = False,
     ) -> Self:
@@ -124,6 +130,7 @@ class Product:
             webhooks: How many admission servers; the API server's connections go to them in turn.
             controllers: How many controllers; with 0 the webhooks are `--with-controller`.
             mask: Who hides deferred resources from the API server's own check.
+            creation: What decides about new pods: policies, or the webhook.
             configuration: Fields of the configuration file.
             direct: Let the API server call the first webhook itself, as behind a Service: `front`
                 copies every byte.
@@ -152,6 +159,7 @@ class Product:
                 mask=mask,
                 deferred_resources=extended,
                 gating=given.get("gating", "always"),
+                creation=_creation_rules(given) if creation == "policy" else None,
                 judges_nodes=judges_nodes,
                 reclaim=ReclaimMode(elastic.get("reclaim", {}).get("mode", "Plan")),
             )
@@ -199,6 +207,15 @@ class Product:
         self.front.ports = tuple(server.port for server in self.webhooks)
         for process in self.processes:
             process.wait_until_ready()
+
+    def let_policies_decide(self) -> None:
+        """Decide about new pods by policies; the webhook is called about them no more."""
+        ca = (self.certificates / "ca.crt").read_bytes()
+        parts = render(url=self.url, ca_pem=ca, creation=CreationRules())
+        apply(self.plane, parts.creation)
+        time.sleep(_SETTLE_SECONDS)
+        apply(self.plane, _as_by_service(parts.registrations))
+        time.sleep(_SETTLE_SECONDS)
 
     def metric(self, name: str, **labels: str) -> float:
         """Sum a metric over all processes."""
@@ -268,6 +285,11 @@ class Product:
             server.metric("admission_requests_total", phase="validating")
             for server in self.webhooks
         )
+
+
+def _creation_rules(given: Mapping[str, Any]) -> CreationRules:
+    text = json.dumps({**_CONFIGURATION, **given})
+    return CreationRules.of(load_configuration(text, "the configuration of a test"))
 
 
 def apply(plane: ControlPlane, wanted: Any) -> None:

@@ -35,6 +35,18 @@ def configuration(**fields: Any) -> dict[str, Any]:
 
 VALUES: Final[dict[str, Values]] = {
     "a mask by the webhook": {"mask": "webhook"},
+    "new pods by the webhook": {"creation": "webhook"},
+    "new pods by policies where gates go by need": {
+        "creation": "policy",
+        **configuration(gating="auto"),
+    },
+    "new pods by the webhook, with rules about classes": {
+        "creation": "webhook",
+        **configuration(
+            requireQuotaForPriority=[{"scopeName": "PriorityClass", "operator": "Exists"}]
+        ),
+    },
+    "what is silent is refused at its bind": configuration(mustSpecify="bind"),
     "marks of bound pods": {"stamps": True},
     "an image of another registry": {"image": {"repository": "registry.example:5000/a/dq"}},
     "a tag": {"image": {"tag": "0.2.0-rc.1"}},
@@ -173,6 +185,7 @@ SETS: Final = st.fixed_dictionaries(
     optional={
         "configuration": CONFIGURATIONS,
         "mask": st.sampled_from(["auto", "policy", "webhook"]),
+        "creation": st.sampled_from(["auto", "policy", "webhook"]),
         "stamps": st.booleans(),
         "url": st.sampled_from(["", URL]),
         "nodeSelector": st.dictionaries(st.just("zone"), NAMES),
@@ -204,7 +217,9 @@ def test_the_objects_of_another_namespace_are_those_that_are_rendered(home: str)
 
 def test_an_api_server_without_the_policy_gets_the_mask_by_the_webhook() -> None:
     made = made_objects(PLAIN)
-    assert made == wanted_objects(PLAIN, made, mask="webhook", home=DEFAULT_NAMESPACE)
+    assert made == wanted_objects(
+        PLAIN, made, mask="webhook", home=DEFAULT_NAMESPACE, serves_policies=False
+    )
 
 
 def test_the_chart_has_no_fault() -> None:

@@ -67,7 +67,8 @@ def trust(release: Release) -> dict[str, str]:
 
 
 def test_upgrades_and_rollbacks_leave_the_trust_as_it_is(release: Release) -> None:
-    release.install({})
+    asked = {"creation": "webhook"}
+    release.install(asked)
     assert set(trust(release).values()) == {""}
     access = ("--kubeconfig", str(release.plane.kubeconfig()))
     assert CliRunner().invoke(cli, ["certs", "init", *access]).exit_code == 0
@@ -75,11 +76,11 @@ def test_upgrades_and_rollbacks_leave_the_trust_as_it_is(release: Release) -> No
     assert "" not in before.values()
     assert len(before) == 12
     image = {"image": {"tag": "2"}, "webhook": {"replicas": 2}}
-    release.upgrade({**image, "configuration": {"gating": "never"}})
+    release.upgrade({**asked, **image, "configuration": {"gating": "never"}})
     assert asks_for_gates(release) == ["always", "auto"]
     assert trust(release) == before
     # by a merge of what was, what is and what is wanted, as Helm 3 does
-    release.upgrade({"configuration": {"gating": "auto"}}, "--server-side=false")
+    release.upgrade({**asked, "configuration": {"gating": "auto"}}, "--server-side=false")
     assert asks_for_gates(release) == ["never"]
     assert trust(release) == before
     release.run("rollback", "2")
@@ -94,6 +95,21 @@ def asks_for_gates(release: Release) -> list[str]:
     expressions = entry["namespaceSelector"]["matchExpressions"]
     (values,) = [each["values"] for each in expressions if each["key"].endswith("/gating")]
     return values  # type: ignore[no-any-return]
+
+
+def test_policies_decide_before_the_entries_go(release: Release) -> None:
+    policy = f"{_ADMISSION}/mutatingadmissionpolicies/deferred-quota-gate"
+    release.install({"creation": "webhook"})
+    assert asks_for_gates(release) == ["never"]
+    assert get(release, policy)["code"] == 404
+    assert "creation waits" in release.upgrade({})
+    assert asks_for_gates(release) == ["never"]  # beside the policies
+    assert get(release, policy)["spec"]
+    assert "waits" not in release.upgrade({})
+    assert asks_for_gates(release) == ["auto"]
+    release.upgrade({"creation": "webhook"})
+    assert asks_for_gates(release) == ["never"]
+    assert get(release, policy)["code"] == 404
 
 
 def test_the_api_server_takes_all_that_a_release_can_have(release: Release) -> None:
