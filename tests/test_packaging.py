@@ -10,6 +10,7 @@ import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -194,3 +195,42 @@ def test_the_image_is_built_from_what_the_build_context_lets_through() -> None:
         line for line in ignored if line.startswith("!")
     )
     assert [source for source in copied if not (ROOT / source).exists()] == []
+
+
+def left_out() -> list[str]:
+    text = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
+    found = re.search(r"pip\b[^&\n]* uninstall --yes ([^&\n]*)", text)
+    assert found is not None
+    return found[1].split()
+
+
+def test_what_the_image_leaves_out_is_needed_by_nothing_that_stays() -> None:
+    locked = re.findall(r"(?m)^([\w-]+)==", (ROOT / "requirements/runtime.txt").read_text())
+    gone = set(left_out())
+    assert gone < set(locked)
+    needed = {
+        (name, Requirement(each).name)
+        for name in locked
+        if name not in gone
+        for each in distribution(name).requires or ()
+        if "extra ==" not in each
+    }
+    assert {name for name, wanted in needed if wanted in gone} == {"kubernetes"}
+
+
+def test_what_the_image_leaves_out_is_never_imported() -> None:
+    blocked = {"kubernetes.aio", *(name.replace("-", "_") for name in left_out())}
+    heavy = (ROOT / "webhook/kube/rest/credentials.py").read_text()
+    imports = re.findall(r"(?m)^ +(from kubernetes[.\w]* import \w+)", heavy)
+    assert len(imports) == 5
+    program = f"""
+import pkgutil, sys
+from importlib import import_module
+sys.modules.update(dict.fromkeys({blocked!r}))  # an import of any of these raises
+import webhook
+for module in pkgutil.walk_packages(webhook.__path__, "webhook."):
+    if not module.name.endswith("__main__"):
+        import_module(module.name)
+{"; ".join(imports)}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, timeout=120)
