@@ -96,10 +96,11 @@ Examples:
 @click.option(
     "--creation",
     type=click.Choice(("auto", "policy", "webhook")),
-    default="auto",
+    default="webhook",
     show_default=True,
-    help="What gates new pods, and refuses those that do not name what a quota limits: policies in"
-    " the API server (1.36 and later), without a call, or the webhook.",
+    help="What gates new pods, and refuses those that do not name what a quota limits: the webhook,"
+    " or policies in the API server (1.36 and later), without a call; auto takes policies where"
+    " there are any.",
 )
 @click.option(
     "--stamps",

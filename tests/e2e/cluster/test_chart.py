@@ -35,7 +35,8 @@ def configuration(**fields: Any) -> dict[str, Any]:
 
 VALUES: Final[dict[str, Values]] = {
     "a mask by the webhook": {"mask": "webhook"},
-    "new pods by the webhook": {"creation": "webhook"},
+    "new pods by policies": {"creation": "policy"},
+    "new pods by what there is": {"creation": "auto"},
     "new pods by policies where gates go by need": {
         "creation": "policy",
         **configuration(gating="auto"),
@@ -46,7 +47,10 @@ VALUES: Final[dict[str, Values]] = {
             requireQuotaForPriority=[{"scopeName": "PriorityClass", "operator": "Exists"}]
         ),
     },
-    "what is silent is refused at its bind": configuration(mustSpecify="bind"),
+    "what is silent is refused at its bind": {
+        "creation": "policy",
+        **configuration(mustSpecify="bind"),
+    },
     "marks of bound pods": {"stamps": True},
     "an image of another registry": {"image": {"repository": "registry.example:5000/a/dq"}},
     "a tag": {"image": {"tag": "0.2.0-rc.1"}},

@@ -102,10 +102,10 @@ def test_policies_decide_before_the_entries_go(release: Release) -> None:
     release.install({"creation": "webhook"})
     assert asks_for_gates(release) == ["never"]
     assert get(release, policy)["code"] == 404
-    assert "creation waits" in release.upgrade({})
+    assert "creation waits" in release.upgrade({"creation": "policy"})
     assert asks_for_gates(release) == ["never"]  # beside the policies
     assert get(release, policy)["spec"]
-    assert "waits" not in release.upgrade({})
+    assert "waits" not in release.upgrade({"creation": "policy"})
     assert asks_for_gates(release) == ["auto"]
     release.upgrade({"creation": "webhook"})
     assert asks_for_gates(release) == ["never"]

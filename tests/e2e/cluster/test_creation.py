@@ -234,7 +234,7 @@ def entries(api: Api) -> set[str]:
 def gating(clean: Cluster, tmp_path: Path) -> Iterator[tuple[Product, Tenant]]:
     """The product beside an installation of policies, and a namespace whose pods it gates."""
     with a_product(clean, tmp_path) as product, a_tenant(clean) as tenant:
-        clean.install(url=product.url)
+        clean.install("--creation", "policy", url=product.url)
         label = {"metadata": {"labels": {objects.GATING_LABEL: "always"}}}
         assert tenant.api.patch(f"/api/v1/namespaces/{tenant.namespace}", label).ok
         quota(tenant, "q", {"requests.cpu": "20m"})
@@ -290,7 +290,7 @@ def test_policies_and_entries_together_act_once(
     assert is_gated(made.body)
     report = doctor(clean)
     assert "creation.twice" in report
-    assert clean.install(url=product.url).splitlines()[-1] != "unchanged"
+    assert clean.install("--creation", "policy", url=product.url).splitlines()[-1] != "unchanged"
     assert "creation.twice" not in doctor(clean)
 
 
@@ -300,11 +300,11 @@ def test_an_edited_policy_is_named_and_mended(
 ) -> None:
     product, tenant = gating
     spec = tenant.api.get(GATE).body["spec"]
-    spec["mutations"] = spec["mutations"][:-1]  # all but what gates
+    spec["variables"][8]["expression"] = "false"  # nothing takes anything
     assert tenant.api.patch(GATE, {"spec": spec}).ok
     eventually(lambda: not _is_decided(tenant), "pods are not gated")
-    assert "spec.mutations" in doctor(clean)
-    clean.install(url=product.url)
+    assert "spec.variables[8].expression" in doctor(clean)
+    clean.install("--creation", "policy", url=product.url)
     eventually(lambda: _is_decided(tenant), "pods are gated again")
     assert "creation.edited" not in doctor(clean)
 
@@ -318,7 +318,7 @@ def doctor(cluster: Cluster) -> str:
 
 @pytest.mark.timeout(300)
 def test_uninstalling_leaves_no_policy(clean: Cluster) -> None:
-    clean.install()
+    clean.install("--creation", "auto")
     kinds = [kind.plural for kind in policy_kinds("v1")]
     clean.uninstall()
     for plural in kinds:

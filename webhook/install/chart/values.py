@@ -123,11 +123,11 @@ def values() -> tuple[Value, ...]:
         ),
         Value(
             "creation",
-            "auto",
+            "webhook",
             {"enum": ["auto", "policy", "webhook"]},
-            "What gates new pods, and refuses those that do not name what a quota limits: policies"
-            " in the API server (`policy`, 1.36 and later), or the `webhook`. `auto` takes what the"
-            " API server has.",
+            "What gates new pods, and refuses those that do not name what a quota limits: the"
+            " `webhook`, or policies in the API server (`policy`, 1.36 and later). `auto` takes"
+            " policies where the API server has them.",
         ),
         Value(
             "stamps",

@@ -265,10 +265,10 @@ def _gate_policy(rules: CreationRules) -> Object:
         '  ? [JSONPatch{op: "remove", path: "/status/qosClass"}] : []'
     )
     patches = (
-        forged_class,
+        f"({forged_class})",
         _remove("annotations", "annotations"),
         _remove("labels", "labels"),
-        _ADD_GATE,
+        f"({_ADD_GATE})",
     )
     return {
         "apiVersion": _API_VERSION,
@@ -280,8 +280,9 @@ def _gate_policy(rules: CreationRules) -> Object:
             "matchConstraints": _new_pods(),
             "matchConditions": [{"name": "has-no-node", "expression": HAS_NO_NODE}],
             "variables": _named(variables),
+            # one mutation: each costs the API server a copy of the pod, also with nothing to change
             "mutations": [
-                {"patchType": "JSONPatch", "jsonPatch": {"expression": patch}} for patch in patches
+                {"patchType": "JSONPatch", "jsonPatch": {"expression": " + ".join(patches)}}
             ],
         },
     }
