@@ -20,7 +20,7 @@ from tests.e2e.cluster.installed import (
 )
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant
-from tests.e2e.cluster.waiting import becomes
+from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
 
 
@@ -58,6 +58,12 @@ def emergencies(cluster: Cluster) -> list[str]:
     return [one["id"] for one in found if one["id"].startswith("emergency")]
 
 
+def holder(tenant: Tenant) -> str:
+    """Return the controller that holds the Lease."""
+    place = "/apis/coordination.k8s.io/v1/namespaces/deferred-quota-system/leases"
+    return str(tenant.api.get(f"{place}/deferred-quota-controller").body["spec"]["holderIdentity"])
+
+
 def selectors(cluster: Cluster) -> list[Any]:
     kinds = (
         "mutatingwebhookconfigurations,validatingwebhookconfigurations,"
@@ -82,6 +88,7 @@ def test_binds_pass_with_the_api_server_alone_and_are_counted_before_they_are_gu
     for name in ("slips", "waits"):
         tenant.pod(name, "1")
     before = selectors(cluster)
+    leader = holder(tenant)
     for process in running.processes:
         process.kill()
     assert "failed calling webhook" in tenant.bind("slips").message
@@ -99,6 +106,7 @@ def test_binds_pass_with_the_api_server_alone_and_are_counted_before_they_are_gu
     assert tenant.ledger()  # nothing was begun
 
     running.restore()
+    eventually(lambda: holder(tenant) != leader, "the controller leads that was started")
     tenant.delete("waits")
     closed = command(cluster, "emergency", "close", "--yes")
     assert f"{tenant.namespace}: counted, and in force" in closed
