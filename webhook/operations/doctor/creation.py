@@ -34,6 +34,7 @@ from webhook.state.well_known import ALWAYS_GATING, GATING_LABEL, REGISTRATION
 _Found: TypeAlias = Mapping[tuple[str, str], Object]
 """Kind and name → object."""
 
+_WRITE: Final = "Run scripts/install --creation policy, or helm upgrade."
 _MOST_PATHS: Final = 5
 _WITHOUT: Final[Mapping[str, str]] = {
     GATE_POLICY: "pods do not wait for quota: the scheduler tries those that do not fit, again and"
@@ -63,7 +64,8 @@ def creation(scene: CheckContext) -> Iterator[Finding]:
             None,
             f"both policies and {', '.join(entries)} of the webhook decide about new pods; one is"
             " enough, and the webhook is called for nothing",
-            "Run scripts/install: where policies decide, it takes the entries away.",
+            "Run scripts/install: --creation policy takes the entries away, --creation webhook the"
+            " policies.",
         )
 
 
@@ -104,7 +106,7 @@ def _compared(wanted: Object, found: _Found) -> Iterator[Finding]:
     raw = found.get((kind, name))
     if raw is None:
         message = f"does not exist: {_WITHOUT[name]}"
-        yield warning("creation.missing", subject, message, APPLY)
+        yield warning("creation.missing", subject, message, _WRITE)
         return
     spec = FieldReader(raw).child("spec")
     if spec.has("matchResources") and is_nowhere(
@@ -118,7 +120,7 @@ def _compared(wanted: Object, found: _Found) -> Iterator[Finding]:
             "is not that of this release and configuration, or was changed:"
             f" {', '.join(paths[:_MOST_PATHS])}{more}"
         )
-        hint = f"{APPLY} Doctor reads the configuration with --config."
+        hint = f"{_WRITE} Doctor reads the configuration with --config."
         yield warning("creation.edited", subject, message, hint)
 
 
