@@ -87,13 +87,18 @@ def bench_check(documents: int, runs: int) -> None:
 
 def _run(number: int, file: Path) -> float:
     command = [sys.executable, "-m", "webhook", "check", "-f", str(file)]
+    wall, cpu, size = spent(command)
+    print(f"  run {number}   {wall:8.2f}{cpu:8.2f}{size:8.0f}")
+    return wall
+
+
+def spent(command: list[str]) -> tuple[float, float, float]:
+    """Run a command; return its seconds, processor seconds and largest memory in MiB."""
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     wall = time.monotonic() - began
     if process.returncode:
-        sys.exit(f"check ended with {process.returncode}")
-    cpu = usage.ru_utime + usage.ru_stime
-    print(f"  run {number}   {wall:8.2f}{cpu:8.2f}{usage.ru_maxrss / 1024:8.0f}")
-    return wall
+        sys.exit(f"{command[2]} ended with {process.returncode}")
+    return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
+
+from bench_check import spent
 
 NAMESPACES = 50
 _TAKEN = "2026-01-01T00:00:00Z"
@@ -103,18 +102,9 @@ def bench_explain(nodes: int, pods: int, runs: int) -> None:
 
 def _pair(number: int, file: Path) -> float:
     options = ["-n", "team-0", "--snapshot", str(file)]
-    wall, cpu, size = _run([sys.executable, "-m", "webhook", "explain", "pod", "waiting", *options])
-    _, parse, _ = _run([sys.executable, "-c", _PARSE, str(file)])
+    wall, cpu, size = spent(
+        [sys.executable, "-m", "webhook", "explain", "pod", "waiting", *options]
+    )
+    _, parse, _ = spent([sys.executable, "-c", _PARSE, str(file)])
     print(f"  run {number:<6}{wall:8.2f}{cpu:8.2f}{size:8.0f}{parse:20.2f}{cpu / parse:7.2f}")
     return cpu / parse
-
-
-def _run(command: list[str]) -> tuple[float, float, float]:
-    began = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    wall = time.monotonic() - began
-    if process.returncode:
-        sys.exit(f"{command[2]} ended with {process.returncode}")
-    return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024

@@ -26,7 +26,7 @@ def page() -> str:
     """Return the whole document."""
     lines = [HEAD]
     for path, text in _helps(cli, None, "deferred-quota"):
-        lines += [f"{'#' * min(len(path.split()), 3) if ' ' in path else '##'} {path}", ""]
+        lines += [f"{'###' if len(path.split()) > 2 else '##'} {path}", ""]
         lines += ["```text", text, "```", ""]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from webhook.cli.cluster_options import live_cluster, progress, raise_unless_ended
-from webhook.cli.exit_codes import ExitCode, confirm, printable
+from webhook.cli.exit_codes import ExitCode, confirm_on_terminal, printable
 from webhook.cli.printing.output import print_structured
 from webhook.kube.api import ApiError, ClusterApi, UnauthorizedError, UnavailableError
 from webhook.operations.disable import OptedOut, Released, opt_out, preview, to_be_released
@@ -31,8 +30,8 @@ def run(
     wanted = tuple(dict.fromkeys(namespaces))
     with live_cluster(kubeconfig, context) as api:
         is_rush = announce_released(api, wanted, dry_run=dry_run)
-        if is_rush and not (yes or dry_run) and sys.stdin is not None and sys.stdin.isatty():
-            confirm("Opt out, and let them start?", err=True)
+        if is_rush and not (yes or dry_run):
+            confirm_on_terminal("Opt out, and let them start?")
         return disable_on(api, wanted, dry_run=dry_run, seconds=seconds, output=output)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import IO, Any, Final
@@ -74,6 +75,17 @@ class NotConfirmedError(CommandError):
     """The question was not answered with yes."""
 
     exit_code = int(ExitCode.FINDINGS)
+
+
+def confirm_on_terminal(question: str) -> None:
+    """Ask on standard error where a person can answer; a script goes on.
+
+    Raises:
+        NotConfirmedError: The answer was not yes.
+        Abort: The keyboard ended it.
+    """
+    if sys.stdin is not None and sys.stdin.isatty():
+        confirm(question, err=True)
 
 
 def confirm(question: str, *, err: bool = False) -> None:

@@ -132,6 +132,18 @@ def output_option(*formats: str) -> Callable[[_F], _F]:
     )
 
 
+def wait_option(seconds: float, text: str) -> Callable[[_F], _F]:
+    """Return a decorator for `--wait`, with its default and its help."""
+    return click.option(
+        "--wait",
+        "seconds",
+        type=click.FloatRange(min=0),
+        default=seconds,
+        show_default=True,
+        help=text,
+    )
+
+
 def cluster_options(command: _F) -> _F:
     """Add `--kubeconfig` and `--context`."""
     context = click.option("--context", help="Context of the kubeconfig; else its current one.")

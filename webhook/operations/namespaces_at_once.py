@@ -52,6 +52,18 @@ class Together(Generic[_T]):
     is_interrupted: bool = False
     """The keyboard ended it."""
 
+    def check_ended(self) -> None:
+        """Raise what ended it early.
+
+        Raises:
+            KeyboardInterrupt: The keyboard did.
+            ApiError: The API server did not answer.
+        """
+        if self.is_interrupted:
+            raise KeyboardInterrupt
+        if self.no_answer is not None:
+            raise self.no_answer
+
 
 def in_each(
     names: Sequence[str],

@@ -17,6 +17,7 @@ from webhook.cli.options import (
     cluster_options,
     installed_config_option,
     output_option,
+    wait_option,
 )
 
 
@@ -59,14 +60,7 @@ Exit status: 0 open, 1 refused, 3 something is left to do: run it again,
     help="Take the scheduling gate off every pod that waits for quota. They start at once, within"
     " quota or not. Without, they wait for a controller that runs.",
 )
-@click.option(
-    "--wait",
-    "seconds",
-    type=click.FloatRange(min=0),
-    default=120.0,
-    show_default=True,
-    help="Seconds to go on for in each namespace.",
-)
+@wait_option(120.0, "Seconds to go on for in each namespace.")
 @cluster_options
 @output_option(*FORMATS)
 def open_command(**options: Any) -> ExitCode:
@@ -104,14 +98,7 @@ counted in time, 4 the cluster does not answer.
     help="Close although no controller leads or the webhook is not reached: in opted-in namespaces"
     " nothing is bound then until they are.",
 )
-@click.option(
-    "--wait",
-    "seconds",
-    type=click.FloatRange(min=0),
-    default=180.0,
-    show_default=True,
-    help="Seconds to wait for each namespace until it is counted and masked.",
-)
+@wait_option(180.0, "Seconds to wait for each namespace until it is counted and masked.")
 @cluster_options
 @system_namespace_option
 @installed_config_option

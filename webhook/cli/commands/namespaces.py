@@ -19,6 +19,7 @@ from webhook.cli.options import (
     installed_config_option,
     output_option,
     snapshot_option,
+    wait_option,
 )
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
@@ -63,14 +64,7 @@ Exit status: 0 opted in and in force, 1 refused: something stands in the way,
     help="Only watch: nothing is refused, gated or masked, and `deferred-quota shadow report` says"
     " what deferring would change.",
 )
-@click.option(
-    "--wait",
-    "seconds",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for each namespace until its quotas are deferred.",
-)
+@wait_option(60.0, "Seconds to wait for each namespace until its quotas are deferred.")
 @click.option(
     "--force",
     is_flag=True,
@@ -114,14 +108,7 @@ these credentials.
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask whether waiting pods may start.")
-@click.option(
-    "--wait",
-    "seconds",
-    type=click.FloatRange(min=0),
-    default=120.0,
-    show_default=True,
-    help="Seconds to go on for in each namespace.",
-)
+@wait_option(120.0, "Seconds to go on for in each namespace.")
 @cluster_options
 @output_option(*FORMATS)
 def disable(**options: Any) -> ExitCode:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -17,7 +16,7 @@ from webhook.cli.emergency.printing import (
     print_closed,
     print_opened,
 )
-from webhook.cli.exit_codes import ExitCode, confirm, printable
+from webhook.cli.exit_codes import ExitCode, confirm_on_terminal, printable
 from webhook.config import Configuration, TerminatingPods
 from webhook.install.apply import ApplyApi
 from webhook.install.emergency.closing import (
@@ -88,7 +87,8 @@ def open_on(
         native = tuple(preview_namespace(api, one, releases=releases) for one in plan.namespaces)
         done = Opened(plan.state.since, 0, native)
     else:
-        _ask("Open the emergency?", asks=asks)
+        if asks:
+            confirm_on_terminal("Open the emergency?")
         done = open_emergency(api, plan, _say, releases=releases, patience=patience)
     print_opened(done, dry_run=dry_run, output=output)
     is_left = done.problems or any(one.problems for one in done.namespaces)
@@ -155,7 +155,8 @@ def close_on(
             raise RefusedError([*obstacles, "mend it, or go on all the same with --force"])
         if dry_run:
             return ExitCode.OK
-        _ask("Close the emergency?", asks=asks)
+        if asks:
+            confirm_on_terminal("Close the emergency?")
         done = close_emergency(api, namespaces, _say, patience=patience)
     elif dry_run:
         return ExitCode.OK
@@ -198,11 +199,6 @@ def _obstacles(
 
 def _lines(finding: Finding) -> list[str]:
     return [click.unstyle(line).strip() for line in finding_lines(finding)]
-
-
-def _ask(question: str, *, asks: bool) -> None:
-    if asks and sys.stdin is not None and sys.stdin.isatty():
-        confirm(question, err=True)
 
 
 def _say(text: str) -> None:

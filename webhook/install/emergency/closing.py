@@ -1,7 +1,7 @@
 """Close the emergency: binds are guarded again, by a new count.
 
-A ledger that was counted before, or while nobody guarded, may lack pods that were bound since. So
-none of them is decided by again:
+A ledger that was counted before, or while no bind was guarded, may lack pods that were bound
+since. So none of them is decided by again:
 
 1. The ledgers of opted-in namespaces are deleted. Without a ledger a bind is answered 429, and the
    controller makes a new one only after the longest time of a request.
@@ -135,10 +135,7 @@ def wait_for_counts(
         return Counted(namespace, missing, _over(api, namespace))
 
     done = in_each(namespaces, one, patience=patience, report=report)
-    if done.is_interrupted:
-        raise KeyboardInterrupt
-    if done.no_answer is not None:
-        raise done.no_answer
+    done.check_ended()
     return tuple(each.value or Counted(each.name, (each.why,)) for each in done.each)
 
 

@@ -119,10 +119,7 @@ def open_emergency(
         return _made_native(api, namespace, patience, report, releases=releases)
 
     done = in_each(plan.namespaces, one, patience=patience, report=report)
-    if done.is_interrupted:
-        raise KeyboardInterrupt
-    if done.no_answer is not None:
-        raise done.no_answer
+    done.check_ended()
     native = tuple(each.value or Native(each.name, problems=(each.why,)) for each in done.each)
     return Opened(since, switch.writes, native, tuple(switch.problems))
 
