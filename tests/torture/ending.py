@@ -13,15 +13,18 @@ from tests.torture.facts import (
     LedgerFact,
     PodFact,
     QuotaFact,
+    SpaceFact,
+    cluster_fact,
+    elastic_limits,
     ledger_fact,
     pod_fact,
     quota_fact,
     space_fact,
 )
-from tests.torture.gating import Waiting, left_behind
+from tests.torture.gating import Shared, Waiting, left_behind
 from tests.torture.recount import Difference, differences, idle_promises
 from tests.torture.replay import Judge
-from tests.torture.setting import CLUSTER_QUOTAS, has_cluster_quotas
+from tests.torture.setting import CLUSTER_QUOTAS, ELASTIC_QUOTAS, is_served
 from tests.torture.shapes import Space
 from tests.torture.world import LEDGERS
 
@@ -91,38 +94,60 @@ def wait_for_peace(
 
 def _look(plane: ControlPlane, spaces: Sequence[Space], *, holds: bool) -> Ending:
     ending = Ending()
-    without_node: list[PodFact] = []
-    for space in spaces:
-        at = time.monotonic()
-        found = [
-            (pod_fact(each, revision=0, at=at, wall=time.time()), each)
-            for each in _items(plane, f"{space.path}/pods")
+    seen = [_namespace(plane, space, holds=holds) for space in spaces]
+    pods = [pod for each in seen for pod in each.pods]
+    promised = {uid for each in seen if each.ledger for uid in each.ledger.promised}
+    waiting = [one for each in seen for one in each.waiting]
+    cluster = _items(plane, CLUSTER_QUOTAS) if is_served(plane, CLUSTER_QUOTAS) else []
+    elastic = _items(plane, ELASTIC_QUOTAS) if is_served(plane, ELASTIC_QUOTAS) else []
+    shared = [
+        Shared.of(limit, pods, promised, waiting, at=time.monotonic())
+        for limit in [
+            *(cluster_fact(each, revision=0, at=0.0) for each in cluster),
+            *elastic_limits(elastic),
         ]
-        pods = [replace(pod, released_at=None) if holds else pod for pod, _ in found]
-        quotas: list[QuotaFact] = [
-            quota_fact(each, revision=0, at=at)
-            for each in _items(plane, f"{space.path}/resourcequotas")
-        ]
-        ledgers: list[LedgerFact] = [
-            ledger_fact(each, revision=0, at=at)
-            for each in _items(plane, LEDGERS.format(space.name))
-        ]
+    ]
+    for each in seen:
+        name = each.space.namespace
         ending.differences += differences(
-            ledgers[0] if ledgers else None, quotas, pods, namespace=space.name, at=at
+            each.ledger, each.quotas, each.pods, namespace=name, at=each.at
         )
         ending.differences += left_behind(
-            space_fact(plane.rest.get(space.path), revision=0, at=at),
-            [Waiting.of(pod, raw) for pod, raw in found if _waits(pod)],
-            quotas,
-            pods,
-            ledgers[0] if ledgers else None,
-            at=at,
+            each.space, each.waiting, each.quotas, each.pods, each.ledger, shared, at=each.at
         )
-        ending.charged[space.name] = {pod.uid for pod in pods if _is_charged(pod, at)}
-        without_node += [pod for pod in pods if pod.is_live and not pod.is_assigned]
-    if has_cluster_quotas(plane):
-        ending.differences += idle_promises(_items(plane, CLUSTER_QUOTAS), without_node)
+        ending.charged[name] = {pod.uid for pod in each.pods if _is_charged(pod, each.at)}
+    ending.differences += idle_promises(
+        cluster, [pod for pod in pods if pod.is_live and not pod.is_assigned]
+    )
     return ending
+
+
+@dataclass(frozen=True, slots=True)
+class _Namespace:
+    at: float
+    space: SpaceFact
+    pods: list[PodFact]
+    waiting: list[Waiting]
+    quotas: list[QuotaFact]
+    ledger: LedgerFact | None
+
+
+def _namespace(plane: ControlPlane, space: Space, *, holds: bool) -> _Namespace:
+    at = time.monotonic()
+    found = [
+        (pod_fact(each, revision=0, at=at, wall=time.time()), each)
+        for each in _items(plane, f"{space.path}/pods")
+    ]
+    quotas = _items(plane, f"{space.path}/resourcequotas")
+    ledgers = _items(plane, LEDGERS.format(space.name))
+    return _Namespace(
+        at=at,
+        space=space_fact(plane.rest.get(space.path), revision=0, at=at),
+        pods=[replace(pod, released_at=None) if holds else pod for pod, _ in found],
+        waiting=[Waiting.of(pod, raw) for pod, raw in found if _waits(pod)],
+        quotas=[quota_fact(each, revision=0, at=at) for each in quotas],
+        ledger=ledger_fact(ledgers[0], revision=0, at=at) if ledgers else None,
+    )
 
 
 def _items(plane: ControlPlane, path: str) -> list[dict[str, Any]]:

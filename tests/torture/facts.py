@@ -7,7 +7,8 @@ clock, which all processes of a machine share.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -307,6 +308,31 @@ def cluster_fact(
         conditions=expressions(spec),
         members=tuple(sorted(each["name"] for each in status.get("namespaces") or ())),
     )
+
+
+def elastic_limits(quotas: Iterable[Mapping[str, Any]]) -> list[ClusterFact]:
+    """Return the limits that ElasticQuotas set: the pool that they make together, and each max."""
+    size: Counter[str] = Counter()
+    members: list[str] = []
+    limits: list[ClusterFact] = []
+    for quota in quotas:
+        namespace = quota["metadata"]["namespace"]
+        members.append(namespace)
+        size.update(_deferred(read_amounts(quota["spec"].get("min"))))
+        limits.append(
+            ClusterFact(
+                revision=0,
+                at=0.0,
+                name=f"max of {namespace}",
+                uid=quota["metadata"]["uid"],
+                hard=_deferred(read_amounts(quota["spec"].get("max"))),
+                members=(namespace,),
+            )
+        )
+    pool = ClusterFact(
+        revision=0, at=0.0, name="pool", uid="pool", hard=dict(size), members=tuple(members)
+    )
+    return [pool, *limits] if members else []
 
 
 def _account(raw: Mapping[str, Any]) -> Account:

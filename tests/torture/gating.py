@@ -7,19 +7,19 @@
 - A pod is created without the gate, because there is room, only where that may be: in a namespace
   that said so at some moment of the window. It never gets the gate later.
 - In the end, no gate is left where nobody removes it, and the first of those who wait for a quota
-  does not fit.
+  does not fit; cluster quotas and the elastic pool are quotas of several namespaces.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.torture.amounts import spelled
-from tests.torture.facts import Fact, LedgerFact, PodFact, QuotaFact, SpaceFact
+from tests.torture.amounts import Amounts, spelled, total
+from tests.torture.facts import ClusterFact, Fact, LedgerFact, PodFact, QuotaFact, SpaceFact
 from tests.torture.recount import Difference, recount
 from tests.torture.replay import WINDOW_SECONDS, Finding
 
@@ -127,7 +127,7 @@ def _in_force(versions: Sequence[QuotaFact], start: float) -> Iterable[QuotaFact
     yield None
 
 
-def _charges(quota: QuotaFact | None, pod: PodFact) -> bool:
+def _charges(quota: QuotaFact | ClusterFact | None, pod: PodFact) -> bool:
     return (
         quota is not None
         and quota.selects(pod.traits)
@@ -153,6 +153,50 @@ class Waiting:
         return cls(pod, (-priority, str(raw["metadata"]["creationTimestamp"])))
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A limit that namespaces share, or that one has of a shared pool, in the end.
+
+    Attributes:
+        used: What pods of its namespaces take, and what is promised to those without a node.
+        waiting: The pods behind the gate in all of its namespaces.
+    """
+
+    limit: ClusterFact
+    used: Amounts
+    waiting: tuple[Waiting, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        limit: ClusterFact,
+        pods: Iterable[PodFact],
+        promised: Container[str],
+        waiting: Iterable[Waiting],
+        *,
+        at: float,
+    ) -> Shared:
+        """Count a limit among the pods of all namespaces."""
+        taking = [
+            pod
+            for pod in pods
+            if pod.namespace in limit.members
+            and limit.selects(pod.traits)
+            and pod.is_live
+            and (pod.is_assigned or pod.uid in promised)
+            and not (pod.released_at is not None and pod.released_at <= at)
+        ]
+        behind = tuple(one for one in waiting if one.pod.namespace in limit.members)
+        return cls(limit, total(pod.usage for pod in taking), behind)
+
+    def has_room(self, pod: PodFact) -> bool:
+        """Return whether a pod fits beside what is taken."""
+        return all(
+            not pod.usage.get(key) or self.used.get(key, 0) + pod.usage[key] <= limit
+            for key, limit in self.limit.hard.items()
+        )
+
+
 _NOBODY_WAITS_HERE: Final = "waits behind the gate, where nobody takes it off"
 
 
@@ -162,6 +206,7 @@ def left_behind(
     quotas: Sequence[QuotaFact],
     pods: Sequence[PodFact],
     ledger: LedgerFact | None,
+    shared: Sequence[Shared] = (),
     *,
     at: float,
 ) -> list[Difference]:
@@ -172,17 +217,31 @@ def left_behind(
     found: list[Difference] = []
     for one in waiting:
         concerned = [quota for quota in quotas if _charges(quota, one.pod)]
-        if not all(_has_room(quota, used[quota.name], ledger, one.pod) for quota in concerned):
+        limits = [
+            each
+            for each in shared
+            if space.namespace in each.limit.members and _charges(each.limit, one.pod)
+        ]
+        has_room = all(
+            _has_room(quota, used[quota.name], ledger, one.pod) for quota in concerned
+        ) and all(each.has_room(one.pod) for each in limits)
+        if not has_room:
             continue
-        is_behind = any(
-            other.rank <= one.rank and any(_charges(quota, other.pod) for quota in concerned)
-            for other in waiting
-            if other is not one
-        )
-        if not is_behind:
+        before: list[tuple[QuotaFact | ClusterFact, Sequence[Waiting]]] = [
+            *((quota, waiting) for quota in concerned),
+            *((each.limit, each.waiting) for each in limits),
+        ]
+        if not any(_is_behind(one, limit, others) for limit, others in before):
             what = f"waits behind the gate and fits: {spelled(one.pod.usage)}"
             found.append(Difference(space.namespace, one.pod.name, what))
     return found
+
+
+def _is_behind(one: Waiting, limit: QuotaFact | ClusterFact, others: Iterable[Waiting]) -> bool:
+    return any(
+        other.rank <= one.rank and other.pod.uid != one.pod.uid and _charges(limit, other.pod)
+        for other in others
+    )
 
 
 def _has_room(

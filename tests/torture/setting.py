@@ -29,7 +29,7 @@ _PATIENCE_SECONDS: Final = 120.0
 _OPTED_IN: Final = {"deferredquota.io/mode": "deferred", "deferredquota.io/gating": "never"}
 _GATING: Final = "deferredquota.io/gating"
 CLUSTER_QUOTAS: Final = "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas"
-_ELASTIC_QUOTAS: Final = "/apis/nos.nebuly.com/v1alpha1/elasticquotas"
+ELASTIC_QUOTAS: Final = "/apis/nos.nebuly.com/v1alpha1/elasticquotas"
 _PROBE: Final = "mask-probe"
 
 
@@ -74,20 +74,16 @@ def lay_out(plane: ControlPlane, spaces: Sequence[Space]) -> None:
         plane.rest.create("/api/v1/namespaces", made)
         for name, spec in quota_specs(space).items():
             plane.rest.create(f"{space.path}/resourcequotas", quota(name, spec))
-    if has_cluster_quotas(plane):
+    if is_served(plane, CLUSTER_QUOTAS):
         plane.rest.create(CLUSTER_QUOTAS, cluster_quota())
-    if _is_served(plane, _ELASTIC_QUOTAS):
+    if is_served(plane, ELASTIC_QUOTAS):
         for space in spaces:
             if space.shares_cluster_quota:
                 plane.rest.create(elastic_quotas(space), elastic_quota())
 
 
-def has_cluster_quotas(plane: ControlPlane) -> bool:
-    """Say whether the API server has the kind of cluster quotas."""
-    return _is_served(plane, CLUSTER_QUOTAS)
-
-
-def _is_served(plane: ControlPlane, path: str) -> bool:
+def is_served(plane: ControlPlane, path: str) -> bool:
+    """Return whether the API server has a kind."""
     try:
         plane.rest.get(path)
     except RestError as err:

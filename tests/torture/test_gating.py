@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.torture.amounts import NANO
-from tests.torture.facts import Account, LedgerFact, PodFact, QuotaFact, SpaceFact
-from tests.torture.gating import GateJudge, Waiting, left_behind
+from tests.torture.facts import (
+    Account,
+    LedgerFact,
+    PodFact,
+    QuotaFact,
+    SpaceFact,
+    elastic_limits,
+)
+from tests.torture.gating import GateJudge, Shared, Waiting, left_behind
 from tests.torture.histories import History
 
 CPU = {"requests.cpu": "1"}
@@ -187,3 +196,48 @@ def test_a_pod_that_fits_may_wait_behind_one_that_does_not() -> None:
 def test_nobody_waits_where_nobody_paces(*, deferred: bool, paced: bool) -> None:
     space = replace(SPACE, is_deferred=deferred, is_paced=paced)
     assert behind(waiting("large", 3), space=space) == ["large"]
+
+
+def elastic(namespace: str, least: int, most: int) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": namespace, "uid": namespace},
+        "spec": {"min": {"requests.cpu": str(least)}, "max": {"requests.cpu": str(most)}},
+    }
+
+
+def behind_pool(
+    one: Waiting, *others: PodFact, most: int = 9, promised: Sequence[str] = ()
+) -> list[str]:
+    quotas = [elastic("n", 2, most), elastic("m", 2, 9)]
+    shared = [
+        Shared.of(limit, [one.pod, *others], promised, [one], at=9.0)
+        for limit in elastic_limits(quotas)
+    ]
+    pods = [one.pod, *(pod for pod in others if pod.namespace == "n")]
+    found = left_behind(SPACE, [one], [QUOTA], pods, None, shared, at=9.0)
+    return [each.quota for each in found]
+
+
+def test_a_pod_may_wait_for_a_pool_that_others_use() -> None:
+    there = replace(pod("there", 3, is_assigned=True), namespace="m")
+    assert behind_pool(waiting("a", 2), there) == []
+    assert behind_pool(waiting("a", 1), there) == ["a"]
+    assert behind_pool(waiting("a", 1), there, most=0) == []
+
+
+def test_what_is_promised_is_taken_of_a_pool() -> None:
+    soon = replace(pod("soon", 3), namespace="m")
+    assert behind_pool(waiting("a", 2), soon) == ["a"]
+    assert behind_pool(waiting("a", 2), soon, promised=["soon"]) == []
+    ended = replace(soon, is_live=False)
+    assert behind_pool(waiting("a", 2), ended, promised=["soon"]) == ["a"]
+
+
+def test_a_pod_may_wait_behind_one_of_another_namespace_for_the_same_pool() -> None:
+    first, one = waiting("first", 3), waiting("a", 2, made="2")
+    first = replace(first, pod=replace(first.pod, namespace="m"))
+    pool, *_ = elastic_limits([elastic("n", 2, 9), elastic("m", 1, 9)])
+    for before, expected in (((first,), []), ((), ["a"])):
+        shared = Shared.of(pool, [one.pod, first.pod], (), [*before, one], at=9.0)
+        found = left_behind(SPACE, [one], [QUOTA], [one.pod], None, [shared], at=9.0)
+        assert [each.quota for each in found] == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ _FIRST: Final = 4
 _PODS: Final = 10
 _MOST_BYTES: Final = 900_000
 """By how much a pod may let a process grow; the pod itself is larger."""
+_TRIES: Final = 2
 _MORE_SECONDS: Final = 3.0
 """How much more of a processor a change of such a pod may take where quota is deferred."""
 
@@ -39,18 +40,25 @@ def test_labels_of_pods_are_not_kept(
         for number in range(_FIRST):
             make(alice, f"first-{number}")
         catch_up(product, where)
-        before = {one.name: memory_of(one) for one in product.processes}
-        for number in range(_PODS):
-            make(alice, f"large-{number}")
-        catch_up(product, where)
-        grown = {one.name: memory_of(one) - before[one.name] for one in product.processes}
-        assert max(grown.values()) < _PODS * _MOST_BYTES, (where.namespace, grown)
+        grown: list[dict[str, int]] = []
+        made = [f"first-{number}" for number in range(_FIRST)]
+        # what is kept of pods grows with each ten of them; what a process once needed does not
+        while len(grown) < _TRIES and not any(map(_is_little, grown)):
+            before = {one.name: memory_of(one) for one in product.processes}
+            for _ in range(_PODS):
+                made.append(f"large-{len(made)}")
+                make(alice, made[-1])
+            catch_up(product, where)
+            grown.append({one.name: memory_of(one) - before[one.name] for one in product.processes})
+        assert any(map(_is_little, grown)), (where.namespace, grown)
         # one after the other: an API server takes long to answer with all of them
-        for name in [f"first-{number}" for number in range(_FIRST)] + [
-            f"large-{number}" for number in range(_PODS)
-        ]:
+        for name in made:
             path = objects.pods(where.namespace, name)
             assert where.api.call("DELETE", path, {"gracePeriodSeconds": 0}).ok
+
+
+def _is_little(grown: Mapping[str, int]) -> bool:
+    return max(grown.values()) < _PODS * _MOST_BYTES
 
 
 def test_changes_of_a_pod_with_many_labels_take_no_more_processor_than_elsewhere(
