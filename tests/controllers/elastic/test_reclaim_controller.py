@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,16 @@ from tests.admission.handlers.harness import eventually, opt_out
 from tests.controllers.elastic.objects import an_elastic_quota
 from tests.controllers.elastic.world import Object, World, world
 from tests.install.recording import granted, used_rights
-from tests.reactions import fail, for_name, throttle, unavailable
+from tests.reactions import (
+    Call,
+    Proceed,
+    conflict,
+    fail,
+    for_name,
+    in_namespace,
+    throttle,
+    unavailable,
+)
 from webhook.config import ReclaimMode
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
@@ -22,10 +33,13 @@ from webhook.kube.api import (
     EVENTS,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     InternalError,
 )
+from webhook.quota.ledger.ledger_codec import ledger_from_status
 from webhook.quota.queue.pod_conditions import observed_condition
+from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.well_known import SCHEDULING_GATE
 
 POOL = {"epool_default": {"requests.cpu": "4"}}
@@ -187,6 +201,7 @@ def a_budget(allowed: int) -> Object:
 
 
 def test_what_a_disruption_budget_protects_stays(tmp_path: Path) -> None:
+    """nos: deletes victims, which no budget stops."""
     with reclaiming(tmp_path, a_node(), a_budget(0), labels={"app": "web"}) as here:
         here.create("a0", "team-a")
         eventually(lambda: "a PodDisruptionBudget" in here.says_of("a0"), "it is said")
@@ -235,6 +250,39 @@ def test_a_promise_that_is_not_used_ends_although_pods_go_on_ending(tmp_path: Pa
         assert here.ending() == ["b2"]
         said = ["nothing is held for it any more: it got no quota in time"]
         eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
+
+
+def test_a_promise_that_is_kept_at_the_last_moment_is_not_withdrawn(tmp_path: Path) -> None:
+    """The pod is reserved for while the promise is being looked at, whose time is over."""
+    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        held = here.harness.client.on(
+            "update", QUOTA_LEDGERS, in_namespace("team-a", conflict), subresource="status"
+        )
+        is_over = threading.Event()
+
+        def is_reserved() -> bool:
+            ledger = ledger_from_status(
+                here.harness.stored(QUOTA_LEDGERS, LEDGER_NAME, "team-a").get("status")
+            )
+            return ledger is not None and "team-a-a0" in ledger.reservations
+
+        def look(_call: Call, proceed: Proceed) -> object:
+            found = proceed()
+            if is_over.is_set() and not is_reserved():
+                time.sleep(1.2)
+                held.remove()
+                eventually(is_reserved, "it is reserved for just now")
+            return found
+
+        here.harness.client.on("get", PODS, for_name("a0", look))
+        here.end("b3", "team-b")
+        is_over.set()
+        here.says("a0", "team-a", "Released")
+        eventually(lambda: here.promises() == [], "what was promised is reserved")
+        assert here.metric("elastic_plans_total", outcome="bound") == 1
+        assert here.events("ReclaimWithdrawn") == []
 
 
 def test_evictions_that_fail_are_tried_again_under_the_same_promise(tmp_path: Path) -> None:

@@ -144,6 +144,8 @@ class Reclaimer:
         self._lock = threading.Lock()
         self._waiting: dict[str, _Waiting] = {}
         """Namespace → its first pod that waits for elastic quotas alone."""
+        self._promised: dict[str, frozenset[str]] = {}
+        """Namespace → uids of its pods to which something is promised."""
         self._advice: dict[str, Advice] = {}
         """Pod uid → what its condition says beside the numbers."""
         self._kept: dict[str, _Kept] = {}
@@ -195,6 +197,10 @@ class Reclaimer:
         uid = None if quota is None else first_waiting_for_elastic(pending)
         epoch = self._epoch()
         with self._lock:
+            is_released = not self._promised.get(namespace, frozenset()) <= pending.keys()
+        if is_released:  # what was held for it is reserved: others need not leave it any more
+            self._queue.add(_KEY)
+        with self._lock:
             if quota is None or uid is None:
                 self._waiting.pop(namespace, None)
                 return
@@ -225,6 +231,7 @@ class Reclaimer:
         promises, waiting = self._promises.held(), self._waiting_now(epoch)
         if not (promises or waiting):
             self._advise({})
+            self._note_promised()
             return DONE
         if not (self._parts.assigned.has_synced and self._parts.pods().has_synced):
             return RequeueAfter(_AGAIN_SECONDS)
@@ -238,12 +245,20 @@ class Reclaimer:
                     self._end(promise, "nothing is reclaimed any more", epoch)
                 promises = {}
             self._advise({} if mode is ReclaimMode.OFF else self._claim(promises, waiting, epoch))
+            self._note_promised()
         except NotLeadingError:
             return DONE
         except (ApiError, InvalidFieldError) as err:
             _log.info("nothing reclaimed", extra={"error": str(err)})
             return RATE_LIMITED
         return RequeueAfter(_AGAIN_SECONDS)
+
+    def _note_promised(self) -> None:
+        by_namespace: dict[str, set[str]] = {}
+        for uid, one in self._promises.held().items():
+            by_namespace.setdefault(one.namespace, set()).add(uid)
+        with self._lock:
+            self._promised = {name: frozenset(uids) for name, uids in by_namespace.items()}
 
     def _waiting_now(self, epoch: int) -> dict[str, _Waiting]:
         with self._lock:
@@ -269,10 +284,20 @@ class Reclaimer:
             end = self._end_of(promise)
             if end is None:
                 end = self._go_on(promise, kept, epoch)
+                if end is not None:  # its queue may have reserved for it meanwhile
+                    later = self._end_of(promise)
+                    end = end if later is None else later
             if end is not None:
                 del kept[uid]
                 self._end(promise, end, epoch)
+                if not end:  # until then others had to leave room for it twice
+                    self._note_progress()
         return kept
+
+    def _note_progress(self) -> None:
+        now = self._clock()
+        for one in self._kept.values():
+            one.progress = now
 
     def _end_of(self, promise: HeldPromise) -> str | None:
         """Return why a promise is at its end, empty for a good one; None if it is not."""
