@@ -80,6 +80,24 @@ def test_a_second_quota_of_a_namespace_is_refused_with_the_first(harness: Admiss
     assert decide(harness, second).causes[0][:2] == ("FieldValueForbidden", "metadata.namespace")
 
 
+def test_a_composite_does_not_take_the_namespace_of_another_by_a_change(
+    harness: AdmissionHarness,
+) -> None:
+    """nos: an ElasticQuota of its namespaces is no error, and is deleted."""
+    old = quota({"cpu": 1}, namespaces=["team-a"])
+    reply = decide(harness, quota({"cpu": 1}, namespaces=["team-a", "team-b"]), old)
+    assert reply.code == 422
+    assert reply.causes[0][:2] == ("FieldValueForbidden", "spec.namespaces[1]")
+    assert "kubectl delete -n team-b elasticquota q" in str(reply.causes[0][2])
+    assert harness.stored(ELASTIC_QUOTAS, "q", "team-b")["spec"] == {"min": {"cpu": 2}}
+
+
+def test_a_namespace_that_is_listed_twice_is_named(harness: AdmissionHarness) -> None:
+    reply = decide(harness, quota({"cpu": 1}, namespaces=["team-a", "team-c", "team-a"]))
+    assert reply.code == 422
+    assert reply.causes == [("FieldValueDuplicate", "spec.namespaces", 'Duplicate value: "team-a"')]
+
+
 def test_one_may_be_changed_beside_itself(harness: AdmissionHarness) -> None:
     old: Object = an_elastic_quota("team-b", {"cpu": 2})
     assert decide(harness, an_elastic_quota("team-b", {"cpu": 3}), old).allowed

@@ -78,6 +78,7 @@ def test_what_is_not_lent_is_kept() -> None:
 
 
 def test_the_status_says_what_is_used_and_borrowed() -> None:
+    """nos: the status counts pods with phase Running, 0 here; its scheduler those with a node."""
     with world(*A_AND_B) as here:
         here.wait_for(**POOL)
         for number in range(3):
@@ -102,6 +103,7 @@ def test_the_status_says_what_is_used_and_borrowed() -> None:
 
 
 def test_pods_over_their_min_are_labelled_and_the_labels_follow() -> None:
+    """nos: labels running pods only, not at their creation; labels stay without a quota."""
     with world(*A_AND_B) as here:
         here.wait_for(**POOL)
         for number in range(3):

@@ -56,6 +56,7 @@ def test_a_pool_is_the_sum_of_all_min_and_max_is_a_limit_of_its_own() -> None:
 
 
 def test_a_composite_counts_once() -> None:
+    """X20; nos: once for each namespace, which makes 30."""
     quotas = (a_quota("c", 10, 20, namespaces=["x", "y"]), a_quota("z", 10))
     assert derived(*quotas) == {
         "ceq.c.c": (("x", "y"), {GPU_MEMORY: "20"}),
@@ -159,6 +160,7 @@ def test_every_one_is_a_sound_quota_whose_limits_are_the_sums(
 
 
 def test_what_is_held_is_summed_over_the_namespaces_of_a_quota() -> None:
+    """nos: of a resource that only max names the status says nothing."""
     quota = a_quota("c", {"cpu": "4"}, {"cpu": "8", "memory": "2"}, namespaces=["x", "y"])
     cpu, memory = Quantity.parse("1500m"), Quantity.parse("1")
     held = {

@@ -8,10 +8,12 @@ from __future__ import annotations
 import pytest
 
 from tests.quota.elastic.pools import UNIT, Cluster, a_quota, namespaces, uids
+from tests.quota.elastic.promised_pool import PromisedPool
 from webhook.quota import pod_usage
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory
 from webhook.quota.elastic.balance import Claim
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, in_label_order, over_quota
+from webhook.quota.elastic.derived_quotas import derived_quotas
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.victims import Circumstances
 
@@ -45,6 +47,7 @@ def a_pod(
     ],
 )
 def test_x1_gpu_memory(pod: dict[str, object], gb_per_gpu: int, gb: int) -> None:
+    """nos: 20 for the third, without compute instances and slices."""
     found = gpu_memory(pod_usage(pod), gb_per_gpu)
     assert found is not None
     assert (str(found.amount), found.unknown) == (str(gb), ())
@@ -78,6 +81,7 @@ def test_x2_x3_the_walk_is_by_age() -> None:
 
 
 def test_x4_of_one_second_the_higher_priority_and_the_smaller_request_is_first() -> None:
+    """nos: the lower priority first."""
     quota = a_quota("a", 10)
     cluster = Cluster(quota)
     low = cluster.pod("a", 10, priority=10, age=5)
@@ -96,6 +100,7 @@ def test_priority_may_come_before_age() -> None:
 
 
 def test_x5_only_what_a_pod_asks_for_makes_it_over_quota() -> None:
+    """nos: one resource that ran out makes every later pod over-quota."""
     quota = a_quota("a", {"cpu": 4, GPU_MEMORY: 10})
     cluster = Cluster(quota)
     both = {"cpu": 1, GPU_MEMORY: 10}
@@ -252,6 +257,7 @@ def test_x18_at_max_only_lower_priorities_of_the_quota_help() -> None:
 
 
 def test_x19_what_a_quota_does_not_name_is_not_compared() -> None:
+    """nos: absent cpu is zero, and the pod waits for ever."""
     quota = a_quota("a", 40)
     pod = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "64"}}}]}}
     assert charge(pod_usage(pod), quota.names) == {}
@@ -261,6 +267,7 @@ def test_x19_what_a_quota_does_not_name_is_not_compared() -> None:
 
 
 def test_x20_a_composite_is_one_quota() -> None:
+    """nos: a size of 30, and x and y as two quotas."""
     both = a_quota("both", 10, 20, namespaces=["x", "y"])
     cluster = Cluster(both, a_quota("z", 10))
     assert cluster.pool.size(GPU_MEMORY) == 20 * UNIT
@@ -284,6 +291,33 @@ def test_x21_what_is_not_lendable_is_not_taken() -> None:
     assert cluster.guaranteed()[1] == 2
     plans = [cluster.carry_out(cluster.queued("a", 10)) for _ in range(4)]
     assert [namespaces(found.victims) for found in plans] == [[], [], [], ["b"]]
+
+
+def test_x22_what_is_freed_for_an_owner_goes_to_no_other_pod() -> None:
+    """A: min 40, uses 20; B: min 10, uses 60; C: min 30. A pod of A asks for 20."""
+    cluster = running(golden(), a=20, b=60)
+    owner, another = cluster.queued("a", 20), cluster.queued("b", 10)
+    plan = cluster.plan(owner)
+    assert (plan.claim, namespaces(plan.victims)) == (Claim.OWN, ["b", "b"])
+    pool = PromisedPool(derived_quotas(cluster.pool.quotas.values(), lambda _name: True, 32))
+    pool.hold(a=20, b=60, c=0)
+    pool.promise(owner.pod)
+    assert not pool.admits(owner.pod)  # 80 are held
+    pool.hold(a=20, b=50, c=0)  # b1 has ended
+    assert pool.refusal(another.pod) == (
+        "elastic pool default is used up, requested: nos.nebuly.com/gpu-memory=10,"
+        " used: nos.nebuly.com/gpu-memory=90, size: nos.nebuly.com/gpu-memory=80"
+    )
+    assert not pool.admits(owner.pod)  # 70 + 20
+    pool.hold(a=20, b=40, c=0)  # b2 has
+    assert pool.admits(owner.pod)
+    assert not pool.admits(another.pod)
+    pool.hold(a=40, b=40, c=0)
+    pool.promises.clear()
+    assert not pool.admits(another.pod)
+    done = cluster.carry_out(owner)
+    assert done.victims == plan.victims
+    assert [cluster.used(name) for name in "abc"] == [40, 40, 0]
 
 
 def test_x23_pods_that_are_not_needed_are_put_back() -> None:
