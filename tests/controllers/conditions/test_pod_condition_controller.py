@@ -18,8 +18,10 @@ from tests.controllers.controller_harness import new_harness
 from tests.reactions import (
     Call,
     Hold,
+    Proceed,
     Reaction,
     ReactiveClient,
+    Verb,
     for_name,
     forbid,
     lose_answer,
@@ -34,7 +36,7 @@ from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import EventLimits, EventRecorder
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import EVENTS, NAMESPACES, NODES, PODS, NotFoundError
+from webhook.kube.api import EVENTS, NAMESPACES, NODES, PODS, NotFoundError, RequestTimeoutError
 from webhook.kube.informer_types import Change
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import QUOTA_RESERVED
@@ -125,11 +127,17 @@ class ConditionHarness:
 
     # -- what happens ----------------------------------------------------------------------
 
-    def pods(self, *names: str, node: str = "", conditions: Iterable[object] = ()) -> None:
+    def pods(
+        self,
+        *names: str,
+        node: str = "",
+        conditions: Iterable[object] = (),
+        namespace: str = NAMESPACE,
+    ) -> None:
         status = {"conditions": [SCHEDULED, *conditions]}
+        fields: dict[str, Any] = {"node": node, "status": status, **({} if node else GATED)}
         made = [
-            a_pod(name=name, uid=f"uid-{name}", node=node, status=status, **({} if node else GATED))
-            for name in names
+            a_pod(name=name, uid=f"uid-{name}", namespace=namespace, **fields) for name in names
         ]
         self.cluster.load([(PODS, one) for one in made])
 
@@ -928,6 +936,50 @@ def test_an_api_server_that_does_not_answer_is_asked_less_and_less(
     condition_harness.run(120)
     assert [name for name in names if condition_harness.condition(name) is None] == []
     assert condition_harness.count("written") + (fault is lose_answer) * tried >= 50
+
+
+def slow_pods(here: ConditionHarness, verb: Verb) -> list[float]:
+    """Let no request about pods called "slow..." be answered in time; return their times."""
+    tried: list[float] = []
+
+    def take_too_long(call: Call, proceed: Proceed) -> Any:
+        if not call.name.startswith("slow"):
+            return proceed()
+        tried.append(here.clock[0])
+        here.clock[0] += 10
+        raise RequestTimeoutError("no answer within 10 s")
+
+    here.api.on(verb, PODS, take_too_long)
+    return tried
+
+
+@pytest.mark.parametrize("verb", ["get", "patch"])
+def test_pods_that_are_slow_to_write_hold_up_no_other_namespace(
+    condition_harness: ConditionHarness, verb: Verb
+) -> None:
+    tried = slow_pods(condition_harness, verb)
+    slow = [f"slow{number}" for number in range(40)]
+    condition_harness.pods(*slow)
+    condition_harness.pods("other", namespace="team-b")
+    condition_harness.update(in_line(slow))
+    condition_harness.update(in_line(["other"]), namespace="team-b")
+    condition_harness.run(30)
+    stored: Any = condition_harness.stored.get(PODS, "other", namespace="team-b")
+    assert [one["type"] for one in stored["status"]["conditions"]][1:] == [QUOTA_RESERVED]
+    assert len(tried) <= 2
+    condition_harness.run(3600)
+    assert 5 <= len(tried) <= 12, "the thread is free for others nearly all the time"
+
+
+def test_other_pods_of_their_namespace_come_before_those_that_were_slow(
+    condition_harness: ConditionHarness,
+) -> None:
+    tried = slow_pods(condition_harness, "patch")
+    condition_harness.pods("slow0", "slow1", "web")
+    condition_harness.update(in_line(["slow0", "slow1", "web"]))
+    while len(tried) < 3:
+        condition_harness.run(10)
+    assert condition_harness.condition("web") is not None
 
 
 def test_an_answer_that_was_lost_is_not_written_twice(condition_harness: ConditionHarness) -> None:

@@ -14,6 +14,8 @@ late, by minutes where thousands of pods wait; it is never older than what it wa
 - A pod that has left the queue otherwise, because a person took its gate off or the namespace has
   opted out, loses the condition; where the API server refuses that because the namespace is not
   opted in any more, it is left.
+- A pod that the API server does not write in time, because its creator made it so large, rests with
+  all of its namespace, while other namespaces go on. After that the others of it go first.
 - Where nodes are followed, a pod that waits also says that no node fits it, as of the time when it
   was written anyway: it is read once more for that, and written no more often.
 - A released pod without a node is looked at again, in the cache, until a scheduler has tried it:
@@ -84,8 +86,10 @@ _UNCOUNTED_SECONDS: Final = 10.0
 _CONFLICT_BACKOFF: Final = ExponentialBackoff(1.0, 30.0)
 _OUTAGE_BACKOFF: Final = ExponentialBackoff(1.0, 60.0)
 _REJECTED_BACKOFF: Final = ExponentialBackoff(30.0, 600.0)
+_SLOW_BACKOFF: Final = ExponentialBackoff(20.0, 600.0)
+_SLOW_TURN_SECONDS: Final = 1.0
+"""How long after the other pods of its namespace one has its turn that could not be written."""
 _NOT_ANSWERING: Final = (
-    RequestTimeoutError,
     TooManyRequestsError,
     UnavailableError,
     UnreachableError,
@@ -126,6 +130,26 @@ class _QueueUpdate:
     """Uids, in the order of their release."""
 
 
+@dataclass(slots=True)
+class _SlowNamespace:
+    """Requests about pods of a namespace that were not answered in time."""
+
+    timeouts: int = 0
+    """How many, each not long after the pause that the one before brought."""
+    retry_at: float = 0.0
+    """Until when its pods rest."""
+
+    def note_timeout(self, now: float) -> None:
+        if now > self.retry_at + _SLOW_BACKOFF.max_seconds:
+            self.timeouts = 0
+        self.timeouts += 1
+        self.retry_at = now + _SLOW_BACKOFF.seconds(self.timeouts)
+
+    def turn_of(self, state: PodConditionState) -> float:
+        """Return when a pod has its turn: after the others, if it could not be written before."""
+        return self.retry_at + _SLOW_TURN_SECONDS * (state.failures > 0)
+
+
 class PodConditionController:
     """Writes the conditions of waiting pods. `on_queue` may be called from several threads.
 
@@ -158,6 +182,7 @@ class PodConditionController:
         self._looks = TokenBucket(lambda: per_second() * _CHECKS_PER_WRITE, self._timings.clock)
         self._opted_out: set[str] = set()
         """Namespaces whose refusal was logged."""
+        self._slow: dict[str, _SlowNamespace] = {}
         self._epoch = 0
         self._failures = 0
         self._paused_until = 0.0
@@ -228,6 +253,7 @@ class PodConditionController:
         if epoch != self._epoch:
             self._queue.clear()  # others may have written since
             self._opted_out.clear()
+            self._slow.clear()
             self._epoch = epoch
             for pod in self._pods().items().values() if epoch else ():
                 if _is_outdated(pod):
@@ -253,6 +279,8 @@ class PodConditionController:
         elif pending is not None and SCHEDULING_GATE not in pod.scheduling_gates:
             self._queue.park(state)  # the next cycle is without it
         elif pending is None or not self._waits_for_first_count(state, pending, now):
+            if self._is_resting(state, now):
+                return
             self._looks.take()
             is_late = _may_be_untried(state, pod, now)
             if is_late and state.read_at < state.released_at + UNTRIED_SECONDS:
@@ -265,6 +293,14 @@ class PodConditionController:
                     self._drop(state)
                 else:
                     self._back_off(state, err, now)
+
+    def _is_resting(self, state: PodConditionState, now: float) -> bool:
+        """Return whether its namespace rests after a timeout, and come back to the pod then."""
+        slow = self._slow.get(state.namespace)
+        if slow is None or now >= slow.retry_at:
+            return False
+        self._queue.requeue_at(state, slow.turn_of(state))
+        return True
 
     def _waits_for_first_count(
         self, state: PodConditionState, pending: PendingStatus, now: float
@@ -425,17 +461,29 @@ class PodConditionController:
             self._queue.requeue_at(state, now + _CONFLICT_BACKOFF.seconds(state.failures))
             return
         self._count("failed")
-        if isinstance(err, _NOT_ANSWERING):
+        if isinstance(err, RequestTimeoutError):
+            retry_at = self._rest_namespace(state.namespace).turn_of(state)
+        elif isinstance(err, _NOT_ANSWERING):
             self._failures += 1
-            pause = _OUTAGE_BACKOFF.seconds(self._failures)
-            self._paused_until = now + pause
+            retry_at = self._paused_until = now + _OUTAGE_BACKOFF.seconds(self._failures)
         else:
-            pause = _REJECTED_BACKOFF.seconds(state.failures)
-        self._queue.requeue_at(state, now + pause)
+            retry_at = now + _REJECTED_BACKOFF.seconds(state.failures)
+        self._queue.requeue_at(state, retry_at)
         _log.warning(
             "writing a condition failed",
             extra={"namespace": state.namespace, "pod": state.name, "error": str(err)},
         )
+
+    def _rest_namespace(self, namespace: str) -> _SlowNamespace:
+        """Let the pods of a namespace rest after a timeout.
+
+        A timeout takes seconds of the one thread that all namespaces share, and what makes a pod
+        slow to write (ten thousand gates, or tolerations) is its creator's to choose.
+        """
+        now = self._timings.clock()  # the request has taken a while
+        slow = self._slow.setdefault(namespace, _SlowNamespace())
+        slow.note_timeout(now)
+        return slow
 
     def _drop(self, state: PodConditionState) -> None:
         self._queue.forget(state)
