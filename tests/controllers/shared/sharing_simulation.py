@@ -168,7 +168,8 @@ class UserState:
 
     def shares(self, namespace: str) -> bool:
         is_in = namespace in self.opted_in
-        labels = {"team": "x"} if namespace in self.labelled else {}
+        labels = {"kubernetes.io/metadata.name": namespace}
+        labels |= {"team": "x"} if namespace in self.labelled else {}
         return is_in and self.quota is not None and self.quota.selects(labels)
 
     def quotas(self, namespace: str) -> NamespaceQuotas:
@@ -291,6 +292,10 @@ class SharingSimulation:
         part = {"namespaces": ["a"], "amounts": {CPU: str(kept)}}
         spec: dict[str, object] = {"namespaceSelector": selector, "hard": {CPU: str(hard)}}
         spec["kept"] = [part] if kept else []
+        self.write_quota(spec)
+
+    def write_quota(self, spec: Mapping[str, object]) -> None:
+        """Create the shared quota with this spec, or edit it."""
         obj = {
             "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
             "kind": CLUSTER_DEFERRED_QUOTAS.kind,
@@ -822,6 +827,12 @@ def number(amount: Quantity) -> int:
 def drive(seed: int, length: int) -> int:
     """Let arbitrary things happen; return how many binds were admitted."""
     world = SharingSimulation(seed, is_calm=seed % 3 == 0)
+    run(world, length)
+    return world.admitted
+
+
+def run(world: SharingSimulation, length: int) -> None:
+    """Let arbitrary things happen in a world."""
     try:
         for _ in range(length):
             _happen(world)
@@ -829,7 +840,6 @@ def drive(seed: int, length: int) -> int:
         world.check_quiet()
     finally:
         world.close()
-    return world.admitted
 
 
 def _happen(world: SharingSimulation) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.controllers.shared.sharing_simulation import drive
+from tests.controllers.shared.elastic_simulation import ElasticSimulation
+from tests.controllers.shared.sharing_simulation import drive, run
 from webhook.controllers.shared import grant_transaction
 from webhook.controllers.shared.completeness import Completeness
 from webhook.controllers.shared.controller import SharedQuotaController
@@ -17,7 +18,7 @@ from webhook.quota.ledger import apply_usage as settlement
 from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
 from webhook.quota.shared import escrow
 from webhook.quota.shared.escrow import Shared
-from webhook.quota.shared.grants import Grants, without
+from webhook.quota.shared.grants import Grants, with_raised, without
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 
@@ -220,3 +221,66 @@ def test_a_broken_rule_is_noticed(
 def _search() -> None:
     for seed in range(1500):
         drive(seed, 300)
+
+
+def _elastic(seed: int) -> ElasticSimulation:
+    world = ElasticSimulation(seed, is_calm=seed % 3 == 0)
+    run(world, 300)
+    return world
+
+
+ELASTIC: Mapping[str, tuple[range, int]] = {
+    "E1": (range(1, 30, 2), 30),
+    "E2": (range(0, 30, 2), 30),
+    "E3": (range(30, 45), 30),
+    "E6": (range(4, 75, 5), 10),
+}
+"""Law → numbers of worlds, and how often it is put to the test in them at least."""
+
+
+@pytest.mark.parametrize(("law", "worlds"), ELASTIC.items(), ids=ELASTIC)
+def test_e1_max_e2_pool_e3_join_and_e6_promise_hold(law: str, worlds: tuple[range, int]) -> None:
+    """Composites, edits of min and lendable, lost pools, promises, two leaders: one step each."""
+    seeds, least = worlds
+    assert sum(_elastic(seed).tried[law] for seed in seeds) >= least
+
+
+def _drop_promises_with_a_raise(patch: Patch) -> None:
+    def raised(grants: Grants, namespace: str, need: Any) -> Grants:
+        return replace(with_raised(grants, namespace, need), promises={})
+
+    patch.setattr("webhook.state.grant_raising.with_raised", raised)
+
+
+ELASTIC_BREACHES: Mapping[str, tuple[str, range, Callable[[Patch], None]]] = {
+    "E1: what others hold is overlooked": ("E1", range(1, 400, 2), _overlook_what_others_hold),
+    "E2: what others hold is overlooked": ("E2", range(0, 400, 2), _overlook_what_others_hold),
+    "E2: what is not lent is given to others": (
+        "",
+        range(4, 2000, 10),
+        _give_what_is_kept_to_others,
+    ),
+    "E2: what is promised is given to others": (
+        "",
+        range(4, 2000, 10),
+        _give_what_is_promised_to_others,
+    ),
+    "E3: raised before all are named": ("E3", range(600), _raise_before_all_are_counted),
+    "E6: a raise drops promises": ("E6", range(4, 600, 5), _drop_promises_with_a_raise),
+}
+
+
+@pytest.mark.parametrize(
+    ("law", "seeds", "breach"), ELASTIC_BREACHES.values(), ids=ELASTIC_BREACHES
+)
+def test_a_broken_law_of_elastic_quotas_is_noticed(
+    law: str, seeds: range, breach: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breach(monkeypatch)
+    with pytest.raises(AssertionError, match=f"^{law}"):
+        _search_elastic(seeds)
+
+
+def _search_elastic(seeds: range) -> None:
+    for seed in seeds:
+        _elastic(seed)
