@@ -19,6 +19,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     ELASTIC_QUOTAS,
+    EVENTS,
     PODS,
     InvalidError,
 )
@@ -210,8 +211,53 @@ def test_what_a_person_changes_is_written_again() -> None:
         api.patch(
             CLUSTER_DEFERRED_QUOTAS, "epool.default", {"spec": {"hard": {"requests.cpu": 99}}}
         )
+        here.wait_for(**POOL)
         api.delete(CLUSTER_DEFERRED_QUOTAS, "eq.team-b.q")
         here.wait_for(**POOL)
+        edit = "elastic quotas are charged by it: edit these"
+        wanted = {
+            "epool.default": f"it was changed by another client; {edit}",
+            "eq.team-b.q": f"it was deleted by another client; {edit}",
+        }
+        eventually(lambda: _events_of(here, "WrittenAgain") == wanted, "events say so")
+        assert [here.bind(f"b{number}", "team-b").allowed for number in range(4)] == [
+            *[True] * 3,
+            False,
+        ]
+
+
+def _events_of(here: World, reason: str) -> dict[str, str]:
+    events = map(FieldReader, here.harness.api.list(EVENTS).items)
+    return {
+        one.child("involvedObject").text("name"): one.text("message")
+        for one in events
+        if one.text("reason") == reason
+    }
+
+
+def test_in_a_pool_of_nothing_every_pod_that_asks_is_refused() -> None:
+    """X24: all min are 0; a pod that asks for nothing of it is bound."""
+    with world(an_elastic_quota("team-a", {"cpu": 0})) as here:
+        here.wait_for(epool_default={"requests.cpu": "0"})
+        assert here.bind("a0", "team-a").message == (
+            "elastic pool default is used up, requested: cpu=1, used: cpu=0, size: cpu=0"
+        )
+        assert here.bind("a1", "team-a", memory="1Gi").allowed
+
+
+def test_a_composite_says_which_of_its_namespaces_are_not_there() -> None:
+    whole = an_elastic_quota("team-c", {"cpu": 1}, namespaces=["team-a", "team-x"])
+    with world(whole) as here:
+        here.wait_for(epool_default={"requests.cpu": "1"})
+        eventually(
+            lambda: here.status("team-c", composite=True).get("conditions") is not None,
+            "there is a condition",
+        )
+        (condition,) = FieldReader(here.status("team-c", composite=True)).children("conditions")
+        assert (condition.text("reason"), condition.text("message")) == (
+            "PartlyCharged",
+            "1 of 2 namespaces have not opted in or do not exist: team-x",
+        )
 
 
 def test_an_object_of_others_is_left_alone_and_told() -> None:

@@ -33,10 +33,10 @@ def test_it_says_what_is_used_borrowed_lent_and_guaranteed() -> None:
 
 
 def condition(
-    quota: ElasticQuota, *, opted_in: int = 1, taken: tuple[str, ...] = ()
+    quota: ElasticQuota, *, outside: tuple[str, ...] = (), taken: tuple[str, ...] = ()
 ) -> tuple[str, str]:
     found = charged_condition(
-        quota, opted_in=opted_in, uncharged=uncharged_resources(quota), taken=taken
+        quota, outside=outside, uncharged=uncharged_resources(quota), taken=taken
     )
     return found.status, found.reason
 
@@ -44,10 +44,12 @@ def condition(
 def test_the_condition_says_whether_binds_are_charged() -> None:
     plain = a_quota("a", {"cpu": "4"})
     assert condition(plain) == ("True", "AllCharged")
-    assert condition(plain, opted_in=0) == ("False", "NotOptedIn")
+    assert condition(plain, outside=("a",)) == ("False", "NotOptedIn")
     assert condition(plain, taken=("eq.a.a",)) == ("False", "NameTaken")
     assert condition(a_quota("a", {"cpu": "4", "pods": "2"})) == ("True", "PartlyCharged")
-    assert condition(a_quota("a", {"cpu": "4"}, namespaces=["x", "y"])) == ("True", "PartlyCharged")
+    both = a_quota("a", {"cpu": "4"}, namespaces=["x", "y"])
+    assert condition(both, outside=("y",)) == ("True", "PartlyCharged")
+    assert condition(both) == ("True", "AllCharged")
     kept = a_quota("a", {"cpu": "4"}, lendable={"cpu": "1"})
     assert condition(kept) == ("True", "AllCharged")
     assert condition(a_quota("a", {"cpu": "4"}, lendable={"cpu": "4"})) == ("True", "AllCharged")

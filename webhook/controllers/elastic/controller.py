@@ -141,6 +141,8 @@ class ElasticQuotaController:
         self._by_namespace: dict[str, ElasticQuota] | None = None
         self._change = object()
         """Another one after each change: what was worked out before is not kept after it."""
+        self._specs: dict[str, dict[str, object]] = {}
+        """Name of a derived quota → the spec that was written last."""
         self._events = context.events
         self._now = context.timings.now
         self._metrics = context.metrics.elastic
@@ -325,6 +327,7 @@ class ElasticQuotaController:
         name, version = metadata.text("name"), int(metadata.text("resourceVersion"))
         uid = metadata.text("uid")
         self._api.delete(CLUSTER_DEFERRED_QUOTAS, name, uid=uid, resource_version=version)
+        self._specs.pop(name, None)
         _log.info("elastic quota no longer charged", extra={"quota": name})
 
     def _create(self, quota: DerivedQuota, taken: set[str]) -> None:
@@ -336,10 +339,11 @@ class ElasticQuotaController:
             "spec": quota.spec,
         }
         try:
-            self._api.create(CLUSTER_DEFERRED_QUOTAS, obj)
+            made = self._api.create(CLUSTER_DEFERRED_QUOTAS, obj).object
         except AlreadyExistsError:
             taken.add(quota.name)
             return
+        self._note_written(quota, made, "deleted")
         _log.info("elastic quota charged", extra={"quota": quota.name})
 
     def _replace_spec(self, stored: Object, quota: DerivedQuota) -> None:
@@ -350,7 +354,19 @@ class ElasticQuotaController:
             {"op": "add", "path": "/spec", "value": quota.spec},
         ]
         self._api.patch(CLUSTER_DEFERRED_QUOTAS, quota.name, patch)
+        self._note_written(quota, stored, "changed")
         _log.info("elastic quota charged by its new amounts", extra={"quota": quota.name})
+
+    def _note_written(self, quota: DerivedQuota, stored: Object, done: str) -> None:
+        """Remember what was written; tell of it where another client had undone it."""
+        former, self._specs[quota.name] = self._specs.get(quota.name), quota.spec
+        if former == quota.spec:
+            uid = FieldReader(stored).child("metadata").text("uid")
+            self._events.warning(
+                ObjectReference(CLUSTER_DEFERRED_QUOTAS, quota.name, "", uid),
+                "WrittenAgain",
+                f"it was {done} by another client; elastic quotas are charged by it: edit these",
+            )
 
     # -- status --------------------------------------------------------------------------------
 
@@ -377,7 +393,9 @@ class ElasticQuotaController:
                 own = (max_name(quota), *[one for one in taken if one.startswith(POOL_PREFIX)])
                 condition = charged_condition(
                     quota,
-                    opted_in=sum(map(self._managed.is_managed, quota.namespaces)),
+                    outside=tuple(
+                        name for name in quota.namespaces if not self._managed.is_managed(name)
+                    ),
                     uncharged=uncharged_resources(quota),
                     taken=tuple(one for one in own if one in taken),
                 )

@@ -26,6 +26,9 @@ from webhook.quota.ledger.ledger_values import Condition
 CHARGED = "Charged"
 """Type of the condition."""
 
+_NAMED = 5
+"""How many namespaces a condition names."""
+
 
 @dataclass(frozen=True, slots=True)
 class PoolUsage:
@@ -42,12 +45,16 @@ class PoolUsage:
 
 
 def charged_condition(
-    quota: ElasticQuota, *, opted_in: int, uncharged: tuple[str, ...], taken: tuple[str, ...]
+    quota: ElasticQuota,
+    *,
+    outside: tuple[str, ...],
+    uncharged: tuple[str, ...],
+    taken: tuple[str, ...],
 ) -> Condition:
     """Return whether binds are charged by a quota that counts.
 
     Args:
-        opted_in: How many of its namespaces have opted in.
+        outside: Those of its namespaces that have not opted in, or do not exist.
         uncharged: Resources that it names and no bind is charged for.
         taken: Names of objects it would be charged by, which are of others.
     """
@@ -58,15 +65,16 @@ def charged_condition(
             "NameTaken",
             f"ClusterDeferredQuota {taken[0]} is of others: delete it",
         )
-    if not opted_in:
+    if len(outside) == len(quota.namespaces):
         message = f"no namespace has opted in: deferred-quota enable {quota.namespaces[0]}"
         return Condition(CHARGED, "False", "NotOptedIn", message)
     faults = []
     if uncharged:
         faults.append(f"no bind is charged for {', '.join(uncharged)}")
-    outside = len(quota.namespaces) - opted_in
     if outside:
-        faults.append(f"{outside} of {len(quota.namespaces)} namespaces have not opted in")
+        named = ", ".join(outside[:_NAMED]) + (", ..." if len(outside) > _NAMED else "")
+        number = f"{len(outside)} of {len(quota.namespaces)}"
+        faults.append(f"{number} namespaces have not opted in or do not exist: {named}")
     if faults:
         return Condition(CHARGED, "True", "PartlyCharged", "; ".join(faults))
     return Condition(CHARGED, "True", "AllCharged")

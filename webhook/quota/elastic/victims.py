@@ -50,6 +50,16 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class _Newest:
+    """Age of a pod; the newest is the least."""
+
+    age: tuple[object, ...]
+
+    def __lt__(self, other: _Newest) -> bool:
+        return self.age > other.age
+
+
+@dataclass(frozen=True, slots=True)
 class _Member:
     """A unit as the plan began, and its place among those of its quota."""
 
@@ -57,12 +67,17 @@ class _Member:
     is_partial: bool
     """Whether pods of the group stay."""
     priority: int
-    newest: int
-    """Place of its newest pod, the newest of all first."""
+    newest: _Newest
+    """Age of its newest pod."""
 
 
-_Entry = tuple[bool, bool, bool, int, int, _Member]
+_Entry = tuple[bool, bool, bool, int, _Newest, _Member]
 """Elsewhere, blocked, partial, priority, newest (which no two share): the least goes first."""
+
+
+_Rank = tuple[bool, bool, Fraction, bool, int, _Newest]
+_Head = tuple[_Rank, str, Unit]
+"""The first unit of a quota that is in turn, after its rank among those of all."""
 
 
 class Stock:
@@ -86,31 +101,34 @@ class Stock:
         self._queued = queued
         self._is_fair = claim is Claim.FAIR
         self._quotas = pool.quotas if claim is not Claim.NONE else (queued.quota,)
-        self._ordered = {
-            key: in_label_order(assigned.get(key, ()), given.order) for key in self._quotas
-        }
-        every = (pod for pods in self._ordered.values() for pod in pods)
-        newest_first = sorted(every, key=lambda pod: pod.age_order, reverse=True)
-        self._newest = {pod.uid: place for place, pod in enumerate(newest_first)}
-        self._members = {key: [*self._units(key)] for key in self._quotas}
+        self._assigned = assigned
+        self._ordered: dict[str, list[ElasticPod]] = {}
+        self._members: dict[str, list[_Member]] = {}
 
     def members(self, key: str) -> Sequence[_Member]:
-        """Return the units of a quota."""
+        """Return the units of a quota, worked out when they are asked for: few quotas are."""
+        if key not in self._members:
+            self._members[key] = [*self._units(key)]
         return self._members[key]
 
     def everything(self) -> list[ElasticPod]:
         """Return all pods that may be evicted."""
-        return [pod for members in self._members.values() for one in members for pod in one.pods]
+        return [pod for key in self._quotas for one in self.members(key) for pod in one.pods]
 
     def walk(self, key: str) -> QuotaWalk | None:
         """Return the walk over a quota; None of that of the pod, where priorities decide."""
         if key == self._queued.quota:
             return None
-        return QuotaWalk(self._pool.quotas[key], self._ordered[key])
+        return QuotaWalk(self._pool.quotas[key], self._in_order(key))
+
+    def _in_order(self, key: str) -> list[ElasticPod]:
+        if key not in self._ordered:
+            self._ordered[key] = in_label_order(self._assigned.get(key, ()), self.given.order)
+        return self._ordered[key]
 
     def _units(self, key: str) -> Iterator[_Member]:
         groups: dict[tuple[str, str], list[ElasticPod]] = {}
-        for pod in self._ordered[key]:
+        for pod in self._in_order(key):
             groups.setdefault((pod.namespace, pod.group or f"\0{pod.uid}"), []).append(pod)
         may_go = self._may_go(key)
         for pods in groups.values():
@@ -120,7 +138,7 @@ class Stock:
                     unit,
                     len(unit) < len(pods),
                     max(pod.priority for pod in unit),
-                    min(self._newest[pod.uid] for pod in unit),
+                    _Newest(max(pod.age_order for pod in unit)),
                 )
 
     def _may_go(self, key: str) -> Callable[[ElasticPod], bool]:
@@ -144,10 +162,10 @@ class Candidates:
 
     def take(self, sources: Iterable[Source]) -> Unit | None:
         """Return the unit to evict next, of one of these quotas; None if there is none."""
-        heads = [head for one in sources if (head := self._head(one)) is not None]
-        if not heads:
+        first = self._first(sources)
+        if first is None:
             return None
-        _, key, unit = min(heads, key=lambda head: head[0])
+        _, key, unit = first
         for pod in unit:
             self._taken[pod.uid] = pod
             walk = self._walks[key]
@@ -155,7 +173,21 @@ class Candidates:
                 walk.remove(pod)
         return unit
 
-    def _head(self, source: Source) -> tuple[tuple[object, ...], str, Unit] | None:
+    def _first(self, sources: Iterable[Source]) -> _Head | None:
+        """Return the head of least rank, and look at no quota that cannot have it.
+
+        One that can be evicted, where it is looked for, comes before all of quotas less far above.
+        """
+        first: _Head | None = None
+        for one in sorted(sources, key=lambda source: source.above, reverse=True):
+            if first is not None and first[0][:3] < (False, False, -one.above):
+                break
+            head = self._head(one)
+            if head is not None and (first is None or head[0] < first[0]):
+                first = head
+        return first
+
+    def _head(self, source: Source) -> _Head | None:
         """Return the first unit of a quota that is in turn, after its rank among those of all."""
         entries = self._entries_of(source)
         while entries:
