@@ -297,11 +297,16 @@ def main() -> None:
     parser.add_argument("--binds", type=int, default=16_000, help="over HTTPS, in all")
     parser.add_argument("--only", choices=("core", "https"), help="measure one part")
     parser.add_argument("--cluster", action="store_true", help="measure on a real control plane")
-    parser.add_argument("--pods", type=int, default=50_000, help="of the controller, --cluster")
-    parser.add_argument("--requests", type=int, default=3_000, help="of each rate, --cluster")
+    parser.add_argument(
+        "--pods", type=int, default=50_000, help="of the controller, --cluster, --elastic"
+    )
+    parser.add_argument(
+        "--requests", type=int, default=3_000, help="of each rate, --cluster, --elastic"
+    )
     parser.add_argument("--check", action="store_true", help="manifests judged by the command")
     parser.add_argument("--documents", type=int, default=10_000, help="of --check")
     parser.add_argument("--explain", action="store_true", help="a pod of a large snapshot")
+    parser.add_argument("--elastic", action="store_true", help="elastic quotas, on a control plane")
     parser.add_argument("--line", action="store_true", help="pods that wait, with a scheduler")
     parser.add_argument("--rounds", type=int, default=3, help="of --line, --check and --explain")
     parser.add_argument("--crowd", type=int, default=1000, help="pods of each part, --line")
@@ -312,6 +317,11 @@ def main() -> None:
         return
     if options.explain:
         bench_explain.bench_explain(5_000, 50_000, options.rounds)
+        return
+    if options.elastic:
+        import bench_elastic  # noqa: PLC0415 - needs a control plane too
+
+        bench_elastic.bench_elastic(options.requests, options.pods)
         return
     if options.line:
         import bench_line  # noqa: PLC0415 - needs a control plane too
