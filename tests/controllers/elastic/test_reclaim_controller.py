@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.admission.handlers.harness import eventually, opt_out
+from tests.admission.handlers.harness import Reply, eventually, opt_out
 from tests.controllers.elastic.objects import an_elastic_quota
 from tests.controllers.elastic.world import Object, World, world
 from tests.install.recording import granted, used_rights
@@ -283,6 +283,78 @@ def test_a_promise_that_is_kept_at_the_last_moment_is_not_withdrawn(tmp_path: Pa
         eventually(lambda: here.promises() == [], "what was promised is reserved")
         assert here.metric("elastic_plans_total", outcome="bound") == 1
         assert here.events("ReclaimWithdrawn") == []
+
+
+def created(here: Reclaiming, name: str, cpu: str = "1") -> Reply:
+    """Ask for a pod of team-b with a node; it is not stored."""
+    answers = here.harness
+
+    def is_decided() -> bool:
+        replies.append(
+            answers.create_pod(
+                name=name,
+                namespace="team-b",
+                requests={"cpu": cpu},
+                uid=f"team-b-{name}",
+                node="node-1",
+            )
+        )
+        return replies[-1].code != 429
+
+    replies: list[Reply] = []
+    eventually(is_decided, f"{name} is decided")
+    return replies[-1]
+
+
+def test_what_is_leaving_already_is_promised_too(tmp_path: Path) -> None:
+    with reclaiming(tmp_path, afterSeconds=1) as here:
+        for name in ("b2", "b3"):  # its owner ends them, and would make them again
+            here.harness.api.delete(PODS, name, namespace="team-b", grace_period_seconds=30)
+        here.create("a0", "team-a", "2")
+        eventually(lambda: here.promises() == ["a0"], "what they free is promised")
+        here.says("a0", "team-a", "Reclaiming")
+        assert here.says_of("a0").endswith("; room is being made for it; place 1 of 1")
+        here.end("b3", "team-b")
+        here.harness.catch_up()
+        assert "elastic pool default is used up" in str(created(here, "b4").message)
+        here.end("b2", "team-b")
+        here.says("a0", "team-a", "Released")
+        eventually(lambda: here.promises() == [], "what was promised is reserved")
+        assert here.events("Reclaimed") == []
+
+
+def test_reservations_for_pods_that_are_never_stored_keep_nothing_from_owners(
+    tmp_path: Path,
+) -> None:
+    with reclaiming(tmp_path, timeouts={"expireReservationSeconds": 35}) as here:
+        for name in ("b2", "b3"):
+            here.end(name, "team-b")
+        here.harness.catch_up()
+        eventually(
+            lambda: here.harness.used("cdq/epool.default", "team-b") == {"requests.cpu": "2"},
+            "both are counted as gone",
+        )
+        for name in ("x0", "x1"):  # refused by something after the webhook
+            assert created(here, name).allowed
+        here.create("a0", "team-a", "2")
+        eventually(lambda: here.promises() == ["a0"], "what expires is promised")
+        assert "elastic pool default is used up" in str(created(here, "x2").message)
+        assert here.ending() == []
+
+
+def test_a_borrower_is_promised_nothing_of_what_is_leaving(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("b4", "team-b")
+        here.says("b4", "team-b", "QuotaExceeded")
+        here.harness.api.delete(PODS, "b3", namespace="team-b", grace_period_seconds=30)
+        said = ["needless", "impossible"]
+        eventually(
+            lambda: all(
+                (here.metric("elastic_plans_total", outcome=one) or 0) >= 1 for one in said
+            ),
+            "it was planned for while b3 is leaving",
+        )
+        assert here.promises() == []
 
 
 def test_evictions_that_fail_are_tried_again_under_the_same_promise(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.elastic_pools import Pool, elastic_quotas
 from tests.e2e.cluster.kubelets import Kubelets
-from tests.e2e.cluster.objects import Api, Object
+from tests.e2e.cluster.objects import Answer, Api, Object
 from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
 from tests.e2e.cluster.shared_history import History, cluster_quotas
 from tests.e2e.cluster.tenant import REAL, Tenant
@@ -354,6 +354,36 @@ def test_a_borrower_cannot_take_its_time_to_end(
         teams.create("a", 4)
         teams.create("c", 3)
         teams.become(a=4, b=1, c=3)
+
+
+def test_pods_that_are_never_stored_keep_nothing_from_an_owner(
+    teams: Teams, editor: Tenant
+) -> None:
+    """They are refused after the webhook has reserved for them, which stays for half a minute."""
+    count = {"metadata": {"name": "count"}, "spec": {"hard": {"pods": "0"}}}
+    assert teams.pool.api.create(objects.quotas(editor.namespace), count).ok
+    is_over = threading.Event()
+
+    def create(number: int = 0) -> Answer:
+        return editor.create(f"x{number}", "1", nodeName="node-0")
+
+    def flood() -> None:
+        number = 8
+        while not is_over.wait(0.2):
+            create(number)
+            number += 1
+
+    eventually(lambda: "exceeded quota: count" in create().message, "one is refused", growth=1)
+    for number in range(1, 8):
+        create(number)
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    try:
+        (name,) = teams.create("a", cpu="4")
+        eventually(lambda: teams["a"].node_of(name), "the owner runs", 120.0)
+    finally:
+        is_over.set()
+        flooding.join()
 
 
 def test_pods_with_two_budgets_stop_no_other_eviction(

@@ -5,7 +5,9 @@ that waits for elastic quotas alone the leader makes a plan, and with `elastic.r
 carries it out:
 
 1. What the pod requests is promised to it in the derived quotas (`promises`): from then on no other
-   pod can take what becomes free.
+   pod can take what becomes free. That is so also where nothing is to be evicted because enough is
+   leaving already: a borrower could create each pod that it deletes again before the owner is
+   released, and there would never be anything to evict.
 2. The victims are evicted, by their uid and as far as PodDisruptionBudgets allow.
 3. Once they have ended, the queue reserves for the pod, and the promise goes.
 
@@ -76,6 +78,8 @@ _FRUITLESS: Final = ExponentialBackoff(1.0, 30.0)
 """Between plans for one pod that come to nothing: a plan may read all nodes."""
 _ENDING_MARGIN: Final = 30.0
 """How long after its grace period a pod that is ending is still waited for."""
+_UNSTORED_SECONDS: Final = 120.0
+"""How long a reservation for a pod that is not stored is waited for; it expires before that."""
 _DERIVED: Final = tuple(ledger_name(one) for one in DERIVED_PREFIXES)
 _BLOCKED: Final = (
     "a PodDisruptionBudget or elastic.reclaim.maxEvictionsPerMinute does not allow it now"
@@ -349,6 +353,8 @@ class Reclaimer:
                 if one.pod.uid in view.ending:
                     grace = one.pod.deletion_grace_period_seconds or 0
                     self._ending.setdefault(one.pod.uid, now + grace + _ENDING_MARGIN)
+        for uid in view.unstored:
+            self._ending.setdefault(uid, now + _UNSTORED_SECONDS)
         return any(until > now for until in self._ending.values())
 
     def _end(self, promise: HeldPromise, fault: str, epoch: int) -> None:
@@ -391,7 +397,8 @@ class Reclaimer:
             if quota is None:
                 continue
             claim = self._planner.plan(view, quota, raw)
-            promise = self._act(claim, epoch) if claim.plan.victims else None
+            is_claimed = claim.plan.victims or claim.awaits_leaving
+            promise = self._act(claim, epoch) if is_claimed else None
             if promise is not None:
                 made[one.uid] = promise
             else:
@@ -456,17 +463,20 @@ class Reclaimer:
         """Promise and evict; return the promise, None where nothing is done."""
         if self._parts.settings().reclaim.mode is not ReclaimMode.ACT:
             return None
-        is_allowed = self._planner.evictable()(claim.plan.victims, ())
         promise = self._promise_to(claim.queued)
-        if not (is_allowed and promise.amounts and self._evictor.evictions_left()):
+        may_begin = claim.awaits_leaving or (
+            self._planner.evictable()(claim.plan.victims, ()) and self._evictor.evictions_left() > 0
+        )
+        if not (may_begin and promise.amounts):
             return None
         if not self._promises.make(promise, epoch):
             self._promises.withdraw([promise.uid], epoch)
             return None
         now = self._clock()
         self._kept[promise.uid] = _Kept(now, now)
-        self._events.normal(claim.reference, "Reclaiming", f"evicting {claim.victims}")
-        self._evictor.evict(claim, epoch)
+        if claim.plan.victims:
+            self._events.normal(claim.reference, "Reclaiming", f"evicting {claim.victims}")
+            self._evictor.evict(claim, epoch)
         return promise
 
     def _promise_to(self, queued: Queued) -> HeldPromise:
@@ -492,7 +502,8 @@ class Reclaimer:
         """Return what the condition of a pod says of the plan for it, and count the plan."""
         mode, obstacle = self._parts.settings().reclaim.mode, claim.plan.obstacle
         if is_promised:
-            outcome, text = "acted", f"evicting {claim.victims}"
+            evicting = f"evicting {claim.victims}" if claim.plan.victims else _IS_PROMISED[1]
+            outcome, text = "acted", evicting
         elif claim.plan.victims:
             is_blocked = mode is ReclaimMode.ACT
             outcome = "blocked" if is_blocked else "planned"

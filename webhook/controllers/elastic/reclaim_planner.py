@@ -14,7 +14,7 @@ from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, PODS, ClusterApi, Ki
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import render
 from webhook.quota.charging.pod_usage import charged_to
-from webhook.quota.elastic.balance import Queued, Shortage, shortage_of
+from webhook.quota.elastic.balance import Balance, Claim, Queued, Shortage, shortage_of
 from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder
 from webhook.quota.elastic.disruption_budgets import (
@@ -41,6 +41,8 @@ class PlannedClaim:
     quota: ElasticQuota
     plan: Plan
     judges_nodes: bool
+    awaits_leaving: bool = False
+    """Whether it has no victims because what it is entitled to is leaving already."""
 
     @property
     def reference(self) -> ObjectReference:
@@ -109,7 +111,19 @@ class ReclaimPlanner:
         )
         assigned = view.without(quota, queued.pod.uid)
         found = plan_reclaim(view.pools[quota.pool], assigned, queued, circumstances)
-        return PlannedClaim(queued, quota, found, judges_nodes)
+        waits = (
+            found.is_possible and not found.victims and self._awaits_leaving(view, quota, queued)
+        )
+        return PlannedClaim(queued, quota, found, judges_nodes, waits)
+
+    def _awaits_leaving(self, view: ReclaimView, quota: ElasticQuota, queued: Queued) -> bool:
+        """Return whether a pod lacks what is leaving, and may claim it as it may claim victims."""
+        pool, uid = view.pools[quota.pool], queued.pod.uid
+        usage = usage_of_pods(view.with_leaving(quota, uid))
+        shortage = shortage_of(pool, usage, queued)
+        after = Balance(pool, queued, usage_of_pods(view.without(quota, uid)))
+        claims = [after.claim(name) for name in shortage.beyond_pool]
+        return bool(claims) and not shortage.beyond_max and Claim.NONE not in claims
 
     def shortage(self, view: ReclaimView, quota: ElasticQuota, raw: Object) -> Shortage:
         """Return of what there is too little for a pod, those that are ending taken as gone."""

@@ -3,6 +3,10 @@
 Beside the assigned pods count what is reserved for requests on their way, and what is promised: as
 pods that are never evicted. Pods that are ending count as gone, but for those that may
 take longer than the configuration allows: their creators choose how long.
+
+What is reserved for a pod that is created with a node counts as ending until the pod is seen: it is
+stored in a moment, or never, because something after the webhook refused it, and what is reserved
+for it expires. A tenant can have as many of these as it likes.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from webhook.quota.elastic.capacity import ElasticPod, ends_within
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import Nanos, Pool, nanos
-from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.ledger.ledger import Ledger, ReservationSource
 from webhook.quota.nodes.node_room import PlacedPod
 from webhook.state.ledger_store import LedgerStore
 
@@ -39,9 +43,16 @@ class ReclaimView:
     pools: Mapping[str, Pool]
     pods: Mapping[str, list[ElasticPod]]
     """Key of each quota → its pods, reserved and promised ones included."""
-    ending: frozenset[str]
-    """Uids of pods that are ending."""
+    leaving: Mapping[str, list[ElasticPod]]
+    """Key of each quota → its pods that are ending, and what is reserved for unstored pods."""
+    unstored: frozenset[str]
+    """Uids of the latter."""
     informer: Informer[AssignedPod]
+
+    @cached_property
+    def ending(self) -> frozenset[str]:
+        """Uids of what leaves."""
+        return frozenset(one.uid for pods in self.leaving.values() for one in pods)
 
     @cached_property
     def placed(self) -> list[PlacedPod]:
@@ -56,6 +67,10 @@ class ReclaimView:
         """Return the pods of a quota's pool, but for what is promised to one pod."""
         members = self.pools[quota.pool].quotas
         return {key: [one for one in self.pods[key] if one.uid != uid] for key in members}
+
+    def with_leaving(self, quota: ElasticQuota, uid: str) -> dict[str, list[ElasticPod]]:
+        """Return the same with what leaves."""
+        return {key: pods + self.leaving[key] for key, pods in self.without(quota, uid).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +103,8 @@ def read_view(
         for name in sorted({one.pool for one in every.values()})
     }
     pods: dict[str, list[ElasticPod]] = {key: [] for key in every}
-    ending: set[str] = set()
+    leaving: dict[str, list[ElasticPod]] = {key: [] for key in every}
+    unstored: set[str] = set()
     counted: set[str] = set()
     for namespace, quota in quotas.items():
         assigned = [one for one in sources.pods.in_namespace(namespace) if not is_terminal(one.pod)]
@@ -96,20 +112,26 @@ def read_view(
         counted |= here
         for one in assigned:
             max_grace = sources.settings.reclaim.max_grace_seconds
-            if one.pod.uid in sources.evicted or ends_within(one.pod, max_grace, sources.now):
-                ending.add(one.pod.uid)
+            is_ending = one.pod.uid in sources.evicted or ends_within(
+                one.pod, max_grace, sources.now
+            )
+            pod = _elastic(one, quota, sources)
+            (leaving if is_ending else pods)[quota.key].append(pod)
+        for pod, source in _reserved(namespace, quota, sources):
+            counted.add(pod.uid)
+            if pod.uid in here:
+                continue
+            if source is ReservationSource.CREATE:
+                unstored.add(pod.uid)
+                leaving[quota.key].append(pod)
             else:
-                pods[quota.key].append(_elastic(one, quota, sources))
-        for uid, pod in _reserved(namespace, quota, sources):
-            counted.add(uid)
-            if uid not in here:
                 pods[quota.key].append(pod)
     for promise in promises:
         owner = quotas.get(promise.namespace)
         if owner is not None and promise.uid not in counted:
             amounts = _promised(promise, owner, sources.settings.gpu_memory_gb)
             pods[owner.key].append(_held(promise.namespace, promise.pod, promise.uid, amounts))
-    return ReclaimView(quotas, pools, pods, frozenset(ending), sources.pods)
+    return ReclaimView(quotas, pools, pods, leaving, frozenset(unstored), sources.pods)
 
 
 def ledger_of(ledgers: LedgerStore, namespace: str) -> Ledger | None:
@@ -126,12 +148,12 @@ def _elastic(one: AssignedPod, quota: ElasticQuota, sources: ReclaimSources) -> 
 
 def _reserved(
     namespace: str, quota: ElasticQuota, sources: ReclaimSources
-) -> Iterator[tuple[str, ElasticPod]]:
+) -> Iterator[tuple[ElasticPod, ReservationSource]]:
     ledger = ledger_of(sources.ledgers, namespace)
     for uid, one in ({} if ledger is None else ledger.reservations).items():
         if not one.is_intent:
             amounts = charge(one.usage, quota.names, sources.settings.gpu_memory_gb)
-            yield uid, _held(namespace, one.pod, uid, nanos(amounts))
+            yield _held(namespace, one.pod, uid, nanos(amounts)), one.source
 
 
 def _promised(promise: HeldPromise, quota: ElasticQuota, gb_per_gpu: int) -> Nanos:
